@@ -19,7 +19,7 @@ pub(crate) use completion::{StreamEnd, error_text};
 pub(crate) use event::{ActionPhase, AgentEvent};
 pub(crate) use session_identity::{SessionCheck, SessionIdentity};
 pub(crate) use stream_state::StreamState;
-pub(crate) use translate::Translator;
+pub(crate) use translate::EventTranslator;
 pub(crate) use turn_tracker::{LineRole, TurnTracker};
 
 #[cfg(test)]

@@ -4,14 +4,14 @@
 
 /// A page of the guide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Page {
+pub(crate) struct GuidePage {
     /// The argument of `ingestdeck help`, and the name of the file.
     pub topic: &'static str,
     /// The page in Markdown.
     pub text: &'static str,
 }
 
-impl Page {
+impl GuidePage {
     /// The title: the first heading.
     pub(crate) fn title(&self) -> &'static str {
         self.text.lines().next().unwrap_or_default().trim_start_matches("# ")
@@ -26,8 +26,8 @@ macro_rules! pages {
         )*
 
         /// Every page, in reading order.
-        pub(crate) const PAGES: &[Page] =
-            &[$(Page { topic: $topic, text: include_str!(concat!("../assets/guide/", $topic, ".md")) }),*];
+        pub(crate) const PAGES: &[GuidePage] =
+            &[$(GuidePage { topic: $topic, text: include_str!(concat!("../assets/guide/", $topic, ".md")) }),*];
     };
 }
 
@@ -49,6 +49,6 @@ pages! {
 }
 
 /// The page about `topic`.
-pub(crate) fn find(topic: &str) -> Option<&'static Page> {
+pub(crate) fn find(topic: &str) -> Option<&'static GuidePage> {
     PAGES.iter().find(|page| page.topic == topic)
 }

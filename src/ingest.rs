@@ -48,6 +48,6 @@ pub(crate) mod worktree;
 pub(crate) use database::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory, ktx_history};
 pub(crate) use database::{SQL_WORKER, SqlWorkers, run_sql_worker};
 pub(crate) use local_record::{is_run_marked, mark_run};
-pub(crate) use plan::{Selection, WorkUnit, plan};
+pub(crate) use plan::{UnitSelection, WorkUnit, plan};
 pub(crate) use project::Project;
 pub(crate) use project_context::truncated_index_warnings;

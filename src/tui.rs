@@ -41,7 +41,7 @@ use jiff::tz::TimeZone;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use effect::RunCommand;
-pub(crate) use keymap::{Keymap, KeymapError, Overrides};
+pub(crate) use keymap::{Keymap, KeymapError, KeyOverrides};
 pub(crate) use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
 pub(crate) use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
 
@@ -114,7 +114,7 @@ pub(crate) struct UiPreferences<'a> {
     /// ASCII only; `None` to decide by the locale.
     pub ascii: Option<bool>,
     /// `[keys]` of the config.
-    pub keys: Overrides,
+    pub keys: KeyOverrides,
 }
 
 /// Invalid appearance or key settings.

@@ -248,18 +248,18 @@ impl EventLevel {
 }
 
 /// Writes JSON directly to a buffer.
-struct FastWriter<'o> {
+struct DirectJsonWriter<'o> {
     out: &'o mut Vec<u8>,
     first: bool,
 }
 
 fn write_object(shape: &impl JsonObject, out: &mut Vec<u8>) {
     out.push(b'{');
-    shape.fields(&mut FastWriter { out, first: true });
+    shape.fields(&mut DirectJsonWriter { out, first: true });
     out.push(b'}');
 }
 
-impl FastWriter<'_> {
+impl DirectJsonWriter<'_> {
     #[inline]
     fn key(&mut self, key: &'static str) {
         self.out.extend_from_slice(if self.first { b"\"" } else { b",\"" });
@@ -269,7 +269,7 @@ impl FastWriter<'_> {
     }
 }
 
-impl FieldWriter for FastWriter<'_> {
+impl FieldWriter for DirectJsonWriter<'_> {
     fn text(&mut self, key: &'static str, value: &str) {
         self.key(key);
         write_text(value, self.out);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{AgentEvent, SessionIdentity, StreamEnd, StreamState, Translator, TurnTracker, event::ENGINE, label};
+use super::{AgentEvent, SessionIdentity, StreamEnd, StreamState, EventTranslator, TurnTracker, event::ENGINE, label};
 use crate::decode::{self, AgentLine, RawJson};
 
 mod calls;
@@ -14,13 +14,13 @@ mod properties;
 /// A translator with the state of its stream.
 #[derive(Clone)]
 struct TranslatedStream {
-    translator: Translator,
+    translator: EventTranslator,
     stream: StreamState,
 }
 
 impl TranslatedStream {
     fn new(turns: TurnTracker) -> Self {
-        Self { translator: Translator::default(), stream: StreamState::new(turns) }
+        Self { translator: EventTranslator::default(), stream: StreamState::new(turns) }
     }
 
     fn push<'a>(&mut self, line: &'a AgentLine<'a>, bytes: &'a [u8], emit: &mut dyn FnMut(AgentEvent<'a>)) {

@@ -35,7 +35,7 @@ type EmitEvent<'e, 'a> = &'e mut dyn FnMut(AgentEvent<'a>);
 
 /// State of one attempt's translation. Cheap to clone: its parts are shared or small.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Translator {
+pub(crate) struct EventTranslator {
     identity: SessionIdentity,
     /// The last result. It becomes `completed` if no other turn follows.
     outcome: Option<CompletionResult>,
@@ -53,7 +53,7 @@ pub(crate) struct Translator {
     session_file: SessionFileState,
 }
 
-impl Translator {
+impl EventTranslator {
     /// The attempt continues an earlier session. Must be called before the first line.
     pub(crate) fn set_identity(&mut self, identity: SessionIdentity) {
         self.identity = identity;

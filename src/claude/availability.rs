@@ -24,11 +24,11 @@ use crate::{
     diagnostic::Problem,
     tape::{
         UnitKey,
-        note::{AttemptOutcome, Cause},
+        note::{AttemptOutcome, VerdictCause},
     },
     units::{
         failure_tally::FailureRule,
-        verdict::{AttemptFacts, StartFault, judge_attempt},
+        verdict::{AttemptFacts, AgentStartFault, judge_attempt},
     },
 };
 
@@ -104,7 +104,7 @@ pub(crate) enum ProbeResult {
     Usable,
     Unusable {
         /// Limits, credit and models have separate causes; they are not a failed login.
-        cause: Cause,
+        cause: VerdictCause,
         problem: Problem,
     },
 }
@@ -151,7 +151,7 @@ pub(crate) async fn probe(asked: &ClaudeInvocation, model: Option<&str>) -> Prob
     asked.env.push(("CLAUDE_CODE_MAX_RETRIES".into(), "0".into()));
     match asked.run(&args, PROBE_TIMEOUT).await {
         Ok(output) => probe_result_from_facts(output.to_facts()),
-        Err(problem) => ProbeResult::Unusable { cause: Cause::Internal, problem },
+        Err(problem) => ProbeResult::Unusable { cause: VerdictCause::Internal, problem },
     }
 }
 
@@ -237,7 +237,7 @@ fn describe_start_failure(exe: &Path, cwd: &Path, error: &std::io::Error) -> Pro
     }
     let why = StartError::from_io_error(exe, cwd, error);
     match why.fault {
-        StartFault::InterpreterMissing => {
+        AgentStartFault::InterpreterMissing => {
             Problem::new(why.message).with_help("install the interpreter, or name another program with --claude-bin")
         }
         _ if error.kind() == std::io::ErrorKind::NotFound => Problem::new(format!("there is no {name}")).with_help(
@@ -300,12 +300,12 @@ fn probe_result_from_facts(mut facts: AttemptFacts) -> ProbeResult {
     let output = text.map(|text| quote_output(&text)).filter(|text| !text.is_empty());
     let output = output.unwrap_or(verdict.reason);
     let problem = match &verdict.cause {
-        Cause::Auth => "Claude Code authentication is not usable",
-        Cause::UsageLimit { .. } => "Claude Code is logged in, but its usage limit is reached",
-        Cause::RateLimited | Cause::Transient => "Claude Code is logged in, but the service is rejecting requests",
-        Cause::Credit => "Claude Code is logged in, but its account has no credit",
-        Cause::Model => "Claude Code is logged in, but may not use this model",
-        Cause::Network => "Claude Code cannot reach its service",
+        VerdictCause::Auth => "Claude Code authentication is not usable",
+        VerdictCause::UsageLimit { .. } => "Claude Code is logged in, but its usage limit is reached",
+        VerdictCause::RateLimited | VerdictCause::Transient => "Claude Code is logged in, but the service is rejecting requests",
+        VerdictCause::Credit => "Claude Code is logged in, but its account has no credit",
+        VerdictCause::Model => "Claude Code is logged in, but may not use this model",
+        VerdictCause::Network => "Claude Code cannot reach its service",
         _ => "Claude Code did not answer",
     };
     let problem = Problem::new(format!("{problem}: {output}"));

@@ -13,7 +13,7 @@ thread_local! {
 
 /// Runs `work`; the caller catches its panic.
 pub(crate) fn with_caught_panics<T>(work: impl FnOnce() -> T) -> T {
-    let _mark = GuardScope(IS_GUARDED.replace(true));
+    let _mark = PanicFlagReset(IS_GUARDED.replace(true));
     work()
 }
 
@@ -31,9 +31,9 @@ pub(crate) fn is_panic_caught() -> bool {
 }
 
 /// Restores the previous mark when the work ends, because threads are reused.
-struct GuardScope(bool);
+struct PanicFlagReset(bool);
 
-impl Drop for GuardScope {
+impl Drop for PanicFlagReset {
     fn drop(&mut self) {
         IS_GUARDED.set(self.0);
     }

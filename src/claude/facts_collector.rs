@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     actions::{LineRole, TurnTracker, label::strip_error_tags},
     decode::{AgentLine, LineBody, MessageBlock},
-    run::attempt_reducer::{AttemptReducer, CallChange, CallEnd, Reduction},
+    run::attempt_reducer::{AttemptReducer, CallChange, CallOutcome, ReducedLine},
     tape::{Note, note::Severity},
     units::{call_effect::CallEffect, limits, verdict::AttemptFacts},
 };
@@ -122,7 +122,7 @@ impl AttemptFactsCollector {
     /// line causes.
     pub(crate) fn push_line(&mut self, line: &AgentLine<'_>) -> Option<Note> {
         let earlier = self.reducer.turn_count();
-        let Reduction { role, calls } = self.reducer.push(line);
+        let ReducedLine { role, calls } = self.reducer.push(line);
         if let (LineRole::InTurn, LineBody::Assistant(chat)) = (role, &line.body) {
             for block in &chat.blocks {
                 let MessageBlock::ToolUse(call) = block else { continue };
@@ -138,14 +138,14 @@ impl AttemptFactsCollector {
                     let id = result.tool_use_id.as_ref();
                     let tool = tool.as_deref().or_else(|| self.tool_names.get(id).map(String::as_str)).unwrap_or("?");
                     match end {
-                        CallEnd::Failed | CallEnd::Denied => {
+                        CallOutcome::Failed | CallOutcome::Denied => {
                             self.facts.tally.record_failure(tool, Some(id), strip_error_tags(&result.text()));
                         }
-                        CallEnd::Ok | CallEnd::Declined => {
+                        CallOutcome::Ok | CallOutcome::Declined => {
                             self.pending_inputs.remove(id);
                             self.facts.tally.record_success(tool, Some(id));
                         }
-                        CallEnd::Aborted => {}
+                        CallOutcome::Aborted => {}
                     }
                 }
                 CallChange::Denied { id, tool, message, .. } => {
@@ -192,7 +192,7 @@ mod tests {
             ChatLine, RawJson, ResultLine, ToolResult, ToolUse,
             line::{PermissionDenial, SystemLine},
         },
-        units::failure_tally::Recovery,
+        units::failure_tally::FailureRecovery,
     };
 
     fn call(id: &'static str, name: &'static str) -> LineBody<'static> {
@@ -217,7 +217,7 @@ mod tests {
             .tally
             .calls()
             .iter()
-            .map(|call| (call.tool.as_str(), call.message.as_str(), call.recovery > Recovery::None))
+            .map(|call| (call.tool.as_str(), call.message.as_str(), call.recovery > FailureRecovery::None))
             .collect()
     }
 

@@ -74,7 +74,7 @@ async fn play_on_process_streams(args: ScriptedAgentArgs) -> ExitCode {
         Ok(script) => script,
         Err(error) => return print_error(&format!("scripted-agent: {file}: {error}")),
     };
-    let part = PlayOptions { attempt: args.attempt, unit: args.unit, speed: args.speed, run };
+    let part = ScriptedAgentOptions { attempt: args.attempt, unit: args.unit, speed: args.speed, run };
     let code = match signals() {
         Ok(signals) => {
             play_script(script, part, tokio::io::stdin(), tokio::io::stdout(), tokio::io::stderr(), signals).await
@@ -86,7 +86,7 @@ async fn play_on_process_streams(args: ScriptedAgentArgs) -> ExitCode {
 
 /// Identity and speed of the agent.
 #[derive(Clone, Debug)]
-pub(crate) struct PlayOptions {
+pub(crate) struct ScriptedAgentOptions {
     pub attempt: u32,
     /// Unit key; by default from the heading of the prompt.
     pub unit: Option<String>,
@@ -99,13 +99,13 @@ pub(crate) struct PlayOptions {
 /// Plays `script` on any streams and returns the exit code. `stdin` is read only in two-way mode.
 pub(crate) async fn play_script(
     script: AgentScript,
-    casting: PlayOptions,
+    casting: ScriptedAgentOptions,
     stdin: impl AsyncRead + Send + Unpin + 'static,
     stdout: impl AsyncWrite + Send + Unpin + 'static,
     stderr: impl AsyncWrite + Send + Unpin + 'static,
     mut signals: mpsc::Receiver<AgentSignal>,
 ) -> u8 {
-    let PlayOptions { attempt, unit, speed, run } = casting;
+    let ScriptedAgentOptions { attempt, unit, speed, run } = casting;
     let lines = Arc::new(OutputLines::new(stdout, stderr));
     let turn_control = Arc::new(TurnControl::default());
     // Unbounded, so that queued prompts never block the reply that a running call waits for.

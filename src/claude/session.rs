@@ -24,12 +24,12 @@ use crate::{
     run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{
         EntryBody, Note, UnitKey,
-        note::{Amendment, AttemptOutcome, AttemptStarted, Cause, Severity, StopMode, StopReason, Verdict},
+        note::{Amendment, AttemptOutcome, AttemptStarted, VerdictCause, Severity, StopMode, StopReason, Verdict},
     },
     units::{
         failure_tally::{FailureRule, FailureTally},
         retry::RetryMode,
-        verdict::{AttemptFacts, IsolationStatus, StartFault, judge_attempt, session_remedy},
+        verdict::{AttemptFacts, IsolationStatus, AgentStartFault, judge_attempt, session_remedy},
     },
 };
 
@@ -94,7 +94,7 @@ impl SessionEnd {
             return Verdict {
                 outcome: AttemptOutcome::Failed,
                 stop: StopReason::Error,
-                cause: Cause::LoopError,
+                cause: VerdictCause::LoopError,
                 reason: reason.clone(),
                 remedy: Some("set session_mismatch = \"warn\" in [claude] to continue with the new session".into()),
             };
@@ -237,7 +237,7 @@ async fn start_process(
     prompt: &str,
     started: &mut AttemptStarted,
 ) -> Result<Child, StartError> {
-    let unsent = |error: InvalidPrompt| StartError { fault: StartFault::Other, message: error.to_line() };
+    let unsent = |error: InvalidPrompt| StartError { fault: AgentStartFault::Other, message: error.to_line() };
     let delivery = launch_args::choose_delivery(prompt).map_err(unsent)?;
     let mut args = launch.program.prefix.clone();
     args.extend(launch_args::session_argv(&launch.args, prompt, delivery));

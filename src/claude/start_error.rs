@@ -4,7 +4,7 @@ use std::{fs::File, io, io::Read as _, path::Path};
 
 use nix::errno::Errno;
 
-use crate::{scoped_dir::is_out_of_files, units::verdict::StartFault};
+use crate::{scoped_dir::is_out_of_files, units::verdict::AgentStartFault};
 
 /// Maximum length of the first line of a script, in bytes.
 const MAX_SHEBANG_BYTES: u64 = 512;
@@ -13,7 +13,7 @@ const MAX_SHEBANG_BYTES: u64 = 512;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StartError {
     /// Kind of the failure.
-    pub(super) fault: StartFault,
+    pub(super) fault: AgentStartFault,
     pub(super) message: String,
 }
 
@@ -21,19 +21,19 @@ impl StartError {
     /// Explains `error`, with which starting `exe` in `cwd` failed. The system reports "not found" for a missing
     /// program, a missing directory and a missing interpreter.
     pub(super) fn from_io_error(exe: &Path, cwd: &Path, error: &io::Error) -> Self {
-        let (name, missing) = (exe.display(), StartFault::ProgramMissing);
+        let (name, missing) = (exe.display(), AgentStartFault::ProgramMissing);
         let (fault, sentence) = if is_out_of_files(error) {
-            (StartFault::OpenFiles, format!("{name}: {error}"))
+            (AgentStartFault::OpenFiles, format!("{name}: {error}"))
         } else if !cwd.is_dir() {
-            (StartFault::Other, format!("the working directory {} does not exist", cwd.display()))
+            (AgentStartFault::Other, format!("the working directory {} does not exist", cwd.display()))
         } else if error.kind() == io::ErrorKind::NotFound {
             missing_file_error(exe)
         } else if error.kind() == io::ErrorKind::ArgumentListTooLong {
-            (StartFault::Other, format!("the environment is too large to start {name}"))
+            (AgentStartFault::Other, format!("the environment is too large to start {name}"))
         } else if is_incomplete_executable(error) {
             (missing, format!("{name} cannot be executed: {error}"))
         } else {
-            (StartFault::Other, format!("{name}: {error}"))
+            (AgentStartFault::Other, format!("{name}: {error}"))
         };
         Self { fault, message: sentence }
     }
@@ -45,13 +45,13 @@ fn is_incomplete_executable(error: &io::Error) -> bool {
     matches!(code, Some(Errno::ETXTBSY | Errno::ENOEXEC | Errno::EACCES))
 }
 
-fn missing_file_error(exe: &Path) -> (StartFault, String) {
+fn missing_file_error(exe: &Path) -> (AgentStartFault, String) {
     let name = exe.display();
     if !exe.is_file() {
-        return (StartFault::ProgramMissing, format!("there is no program {name}"));
+        return (AgentStartFault::ProgramMissing, format!("there is no program {name}"));
     }
     let interpreter = shebang_interpreter(exe).unwrap_or_else(|| "program loader".to_owned());
-    (StartFault::InterpreterMissing, format!("{name} needs {interpreter}, which is not installed"))
+    (AgentStartFault::InterpreterMissing, format!("{name} needs {interpreter}, which is not installed"))
 }
 
 /// The interpreter that a script names.
@@ -88,7 +88,7 @@ mod tests {
     async fn missing_interpreter_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let why = start_error_of(program(directory.path(), "#! /opt/no/such/node --flag\n1\n", 0o755)).await;
-        assert_eq!(why.fault, StartFault::InterpreterMissing);
+        assert_eq!(why.fault, AgentStartFault::InterpreterMissing);
         assert!(why.message.ends_with("claude needs /opt/no/such/node, which is not installed"), "{why:?}");
     }
 
@@ -96,10 +96,10 @@ mod tests {
     async fn program_that_is_missing_or_not_executable_counts_as_missing() {
         let directory = tempfile::tempdir().unwrap();
         let why = start_error_of(directory.path().join("claude")).await;
-        assert_eq!(why.fault, StartFault::ProgramMissing);
+        assert_eq!(why.fault, AgentStartFault::ProgramMissing);
         assert!(why.message.starts_with("there is no program "), "{why:?}");
         let why = start_error_of(program(directory.path(), "#!/bin/sh\n", 0o644)).await;
-        assert_eq!(why.fault, StartFault::ProgramMissing, "{why:?}");
+        assert_eq!(why.fault, AgentStartFault::ProgramMissing, "{why:?}");
         assert!(why.message.contains("cannot be executed"), "{why:?}");
     }
 
@@ -108,6 +108,6 @@ mod tests {
         let why =
             StartError::from_io_error(Path::new("/bin/sh"), Path::new("/no/such"), &io::ErrorKind::NotFound.into());
         assert_eq!(why.message, "the working directory /no/such does not exist");
-        assert_eq!(why.fault, StartFault::Other);
+        assert_eq!(why.fault, AgentStartFault::Other);
     }
 }

@@ -280,12 +280,12 @@ pub(crate) struct ReplayArgs {
     pub speed: Option<String>,
     /// Exit after this step; for benchmarks
     #[arg(long, hide = true, value_enum)]
-    pub until: Option<MeasureUntil>,
+    pub until: Option<MeasuredStep>,
 }
 
 /// Step after which a benchmark ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum MeasureUntil {
+pub(crate) enum MeasuredStep {
     /// The first frame is on the screen.
     FirstFrame,
     /// Every line is indexed.
@@ -342,8 +342,8 @@ pub(crate) struct SessionArgs {
     #[arg(long)]
     pub model: Option<String>,
     /// Section of the settings: `[claude]` or `[agent]`
-    #[arg(long, value_enum, default_value_t = Profile::Claude)]
-    pub profile: Profile,
+    #[arg(long, value_enum, default_value_t = SessionProfile::Claude)]
+    pub profile: SessionProfile,
     /// The prompt
     #[arg(last = true, required = true)]
     pub prompt: Vec<String>,
@@ -351,7 +351,7 @@ pub(crate) struct SessionArgs {
 
 /// Settings of a plain session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Profile {
+pub(crate) enum SessionProfile {
     /// `[claude]`.
     Claude,
     /// `[agent]`.

@@ -18,7 +18,7 @@ use crate::{
         unit::AttemptTimeouts,
     },
     engine::execute::{AgentBackend, AttemptOptions},
-    ingest::{diff::Baseline, plan::Selection},
+    ingest::{diff::Baseline, plan::UnitSelection},
     units::failure_tally::FailureRule,
 };
 
@@ -104,7 +104,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
     let exe = std::env::current_exe()
         .map_err(|error| CliError::failed(format!("cannot determine the path of this program: {error}")))?;
     let project = project::read(&root).map_err(CliError::internal)?;
-    let planned = project::plan_units(&project, &Selection::default(), &Baseline::default())?;
+    let planned = project::plan_units(&project, &UnitSelection::default(), &Baseline::default())?;
     let terms = AttemptOptions {
         model: None,
         step_budget: project.settings.work_units.step_budget,
@@ -186,13 +186,13 @@ fn write_failure(error: &io::Error) -> CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::summary::Summary;
+    use crate::cli::summary::RunSummary;
 
     #[test]
     fn demo_ignores_only_the_scripted_failure() {
         let ended = |exit, unfinished: &[&str]| {
             let unfinished = unfinished.iter().map(|unit| (*unit).to_owned()).collect();
-            let mut summary = Summary::default();
+            let mut summary = RunSummary::default();
             summary.unfinished = unfinished;
             demo_exit(&RunResult { exit, summary })
         };

@@ -53,13 +53,13 @@ enum CheckResult {
 }
 
 #[derive(Debug, Serialize)]
-struct Finding {
+struct DoctorFinding {
     check: DoctorCheck,
     result: CheckResult,
     text: String,
 }
 
-impl Finding {
+impl DoctorFinding {
     fn ok(check: DoctorCheck, text: impl Into<String>) -> Self {
         Self { check, result: CheckResult::Ok, text: text.into() }
     }
@@ -75,12 +75,12 @@ impl Finding {
     fn write(&self, json: bool, out: &mut impl io::Write) -> io::Result<()> {
         if json {
             #[derive(Serialize)]
-            struct FindingLine<'a> {
+            struct DoctorFindingLine<'a> {
                 v: u32,
                 #[serde(flatten)]
-                finding: &'a Finding,
+                finding: &'a DoctorFinding,
             }
-            serde_json::to_writer(&mut *out, &FindingLine { v: 1, finding: self })?;
+            serde_json::to_writer(&mut *out, &DoctorFindingLine { v: 1, finding: self })?;
             return writeln!(out);
         }
         let mark = match self.result {
@@ -104,11 +104,11 @@ pub(crate) fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, Cli
     let pass = config.claude.pass_env.value.clone();
     let environment = environment(&pass);
     findings.extend(environment_findings(&environment));
-    findings.extend(program_path::skipped_entries().map(|text| Finding::note(DoctorCheck::Environment, text)));
+    findings.extend(program_path::skipped_entries().map(|text| DoctorFinding::note(DoctorCheck::Environment, text)));
     match launch::find_claude(global) {
-        Err(failure) => findings.push(Finding::fail(DoctorCheck::Program, failure.to_line())),
+        Err(failure) => findings.push(DoctorFinding::fail(DoctorCheck::Program, failure.to_line())),
         Ok(exe) => {
-            findings.push(Finding::ok(DoctorCheck::Program, format!("claude is {}", exe.display())));
+            findings.push(DoctorFinding::ok(DoctorCheck::Program, format!("claude is {}", exe.display())));
             let asked = claude_invocation(AgentProgram { exe, prefix: Vec::new(), scripted: false }, environment)?;
             let runtime = screen::runtime(1)?;
             runtime.block_on(check_claude(&asked, args.probe, model.as_deref(), &mut findings));
@@ -188,7 +188,7 @@ fn claude_invocation(program: AgentProgram, environment: AgentEnvironment) -> Re
 }
 
 /// Lists names only: values may be secrets.
-fn environment_findings(environment: &AgentEnvironment) -> Vec<Finding> {
+fn environment_findings(environment: &AgentEnvironment) -> Vec<DoctorFinding> {
     let list =
         |names: &[String]| names.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", ");
     let passed = match &environment.passed[..] {
@@ -201,16 +201,16 @@ fn environment_findings(environment: &AgentEnvironment) -> Vec<Finding> {
         list(&inherited),
         environment.set.len()
     );
-    let mut findings = vec![Finding::ok(DoctorCheck::Environment, gets)];
+    let mut findings = vec![DoctorFinding::ok(DoctorCheck::Environment, gets)];
     if !environment.stripped.is_empty() {
         let withheld = list(&environment.stripped);
         let text = format!("withheld from agents of units: {withheld}; name what they need in claude.pass_env");
-        findings.push(Finding::note(DoctorCheck::Environment, text));
+        findings.push(DoctorFinding::note(DoctorCheck::Environment, text));
     }
     findings
 }
 
-async fn check_claude(asked: &ClaudeInvocation, probe: bool, model: Option<&str>, findings: &mut Vec<Finding>) {
+async fn check_claude(asked: &ClaudeInvocation, probe: bool, model: Option<&str>, findings: &mut Vec<DoctorFinding>) {
     let report = availability::check_availability(asked).await;
     match &report.installation {
         Installation::Version(version) => {
@@ -219,29 +219,29 @@ async fn check_claude(asked: &ClaudeInvocation, probe: bool, model: Option<&str>
                 .problem(*version)
                 .map_or_else(|| format!("Claude Code {version} is a tested release"), |problem| problem.to_line());
             let refused = standing == version::ReleaseSupport::Unsupported;
-            let finding = if refused { Finding::fail } else { Finding::ok };
+            let finding = if refused { DoctorFinding::fail } else { DoctorFinding::ok };
             findings.push(finding(DoctorCheck::Release, text));
             let managed = managed_settings::managed_settings_problem(Path::new(managed_settings::MANAGED_SETTINGS_DIR));
-            findings.extend(managed.map(|problem| Finding::fail(DoctorCheck::Environment, problem.to_line())));
+            findings.extend(managed.map(|problem| DoctorFinding::fail(DoctorCheck::Environment, problem.to_line())));
         }
-        Installation::Scripted => findings.push(Finding::note(DoctorCheck::Release, "claude is played by a script")),
-        Installation::NotStarted(problem) => findings.push(Finding::fail(DoctorCheck::Release, problem.to_line())),
+        Installation::Scripted => findings.push(DoctorFinding::note(DoctorCheck::Release, "claude is played by a script")),
+        Installation::NotStarted(problem) => findings.push(DoctorFinding::fail(DoctorCheck::Release, problem.to_line())),
         Installation::UnknownVersion(said) => {
-            findings.push(Finding::fail(DoctorCheck::Release, unrecognized_version(asked, said).to_line()))
+            findings.push(DoctorFinding::fail(DoctorCheck::Release, unrecognized_version(asked, said).to_line()))
         }
     }
     match &report.login {
         LoginStatus::LoggedIn { method, detail } => {
             let detail = detail.as_deref().map(|detail| format!(" ({detail})")).unwrap_or_default();
             let text = format!("logged in by {method}{detail}; only --probe checks whether it still works");
-            findings.push(Finding::ok(DoctorCheck::Login, text));
+            findings.push(DoctorFinding::ok(DoctorCheck::Login, text));
         }
-        login => findings.extend(login.problem().map(|problem| Finding::fail(DoctorCheck::Login, problem.to_line()))),
+        login => findings.extend(login.problem().map(|problem| DoctorFinding::fail(DoctorCheck::Login, problem.to_line()))),
     }
     if probe {
         findings.push(match availability::probe(asked, model).await {
-            ProbeResult::Usable => Finding::ok(DoctorCheck::Request, "a one-turn request was answered"),
-            ProbeResult::Unusable { problem, .. } => Finding::fail(DoctorCheck::Request, problem.to_line()),
+            ProbeResult::Usable => DoctorFinding::ok(DoctorCheck::Request, "a one-turn request was answered"),
+            ProbeResult::Unusable { problem, .. } => DoctorFinding::fail(DoctorCheck::Request, problem.to_line()),
         });
     }
 }
@@ -253,12 +253,12 @@ fn unrecognized_version(asked: &ClaudeInvocation, output: &str) -> Problem {
         .with_help("name another program with --claude-bin")
 }
 
-fn check_git() -> Finding {
+fn check_git() -> DoctorFinding {
     match git::version() {
-        Ok(version) => Finding::ok(DoctorCheck::Git, version),
+        Ok(version) => DoctorFinding::ok(DoctorCheck::Git, version),
         Err(GitError::Missing) => {
-            Finding::note(DoctorCheck::Git, "git is not on the PATH; only projects that are git repositories need it")
+            DoctorFinding::note(DoctorCheck::Git, "git is not on the PATH; only projects that are git repositories need it")
         }
-        Err(error) => Finding::fail(DoctorCheck::Git, error.to_line()),
+        Err(error) => DoctorFinding::fail(DoctorCheck::Git, error.to_line()),
     }
 }

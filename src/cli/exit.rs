@@ -3,7 +3,7 @@
 use std::{fmt, process::ExitCode};
 
 use super::output;
-use crate::{diagnostic::Diagnostic, tape::note::Cause};
+use crate::{diagnostic::Diagnostic, tape::note::VerdictCause};
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +28,10 @@ pub enum Exit {
 
 impl Exit {
     /// The exit for a `cause` that prevents any use of Claude Code.
-    pub fn from_cause(cause: &Cause) -> Self {
+    pub fn from_cause(cause: &VerdictCause) -> Self {
         match cause {
-            Cause::UsageLimit { .. } | Cause::RateLimited | Cause::Transient => Self::Limit,
-            Cause::Model => Self::Usage,
+            VerdictCause::UsageLimit { .. } | VerdictCause::RateLimited | VerdictCause::Transient => Self::Limit,
+            VerdictCause::Model => Self::Usage,
             _ => Self::Setup,
         }
     }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     ingest::{
-        Project, Selection,
+        Project, UnitSelection,
         init::{self, ProposedConnection},
         plan,
         source::SourceTree,
@@ -88,7 +88,7 @@ fn print_proposals(root: &Path, file: &Path, proposals: &[ProposedConnection]) -
     }
     let planned = Project::open(root).ok().and_then(|project| {
         project::print_warnings(&project.warnings);
-        plan(&project, &Selection::default()).ok()
+        plan(&project, &UnitSelection::default()).ok()
     });
     if let Some(planned) = planned {
         let count = planned.units.len();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     actions::AgentEvent,
-    cli::{output, summary::Summary},
+    cli::{output, summary::RunSummary},
     run::{FoldEvent, RunEvent, RunState, SourceInfo},
     tape::Millis,
 };
@@ -93,7 +93,7 @@ impl<W: Write> JsonWriter<W> {
     }
 
     /// Writes the summary, which is always the last line.
-    pub(crate) fn finish(mut self, state: &RunState, summary: &Summary) -> io::Result<()> {
+    pub(crate) fn finish(mut self, state: &RunState, summary: &RunSummary) -> io::Result<()> {
         self.stamp(state.last_entry_at, None);
         self.value(&summary.to_json());
         self.buffer.extend_from_slice(b"}\n");

@@ -19,7 +19,7 @@ use super::{
     replay, resume, runs, screen, show,
     show::EventSink,
     signals::{self, ShutdownState, SignalListener},
-    summary::{self, NextSteps, Summary},
+    summary::{self, NextSteps, RunSummary},
 };
 use crate::{
     claude::{private_dir, process},
@@ -97,7 +97,7 @@ pub(crate) struct Launch {
 #[derive(Debug)]
 pub(crate) struct RunResult {
     pub exit: Exit,
-    pub summary: Summary,
+    pub summary: RunSummary,
 }
 
 impl Launch {
@@ -404,7 +404,7 @@ impl RunSetup<'_> {
     }
 
     /// Prints advice. The exit code must not depend on whether it can be printed.
-    fn print_next_steps(&self, summary: &Summary, tape: &Path, run: &str) {
+    fn print_next_steps(&self, summary: &RunSummary, tape: &Path, run: &str) {
         let next = match &self.record_location {
             TapeLocation::Temporary => NextSteps::Temporary,
             TapeLocation::PathOnly => NextSteps::Replay(tape),
@@ -519,7 +519,7 @@ async fn run_plain(
     let ended = ended.map_err(CliError::internal)?;
     timeline.seek(u64::MAX).map_err(CliError::internal)?;
     let state = &timeline.view().state;
-    let summary = Summary::from_state(state);
+    let summary = RunSummary::from_state(state);
     shown?;
     sink.finish(&origin, state, false)?;
     ended.map_err(CliError::internal)?;

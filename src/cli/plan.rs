@@ -30,7 +30,7 @@ use crate::{
     tape::{Millis, UnitKey},
     text::pluralize,
     tui::{text, view::dollars},
-    units::forecast::{Estimate, FinishedUnit, Forecast, RemainingUnit, forecast},
+    units::forecast::{QuantileEstimate, FinishedUnit, Forecast, RemainingUnit, forecast},
 };
 
 /// Maximum number of paths per connection in a table.
@@ -194,8 +194,8 @@ impl PlanForecast {
     fn for_reused() -> Forecast {
         let nothing = Millis(0);
         Forecast {
-            cost: Some(Estimate { p50: 0.0, p90: 0.0 }),
-            time: Some(Estimate { p50: nothing, p90: nothing }),
+            cost: Some(QuantileEstimate { p50: 0.0, p90: 0.0 }),
+            time: Some(QuantileEstimate { p50: nothing, p90: nothing }),
             ..Forecast::default()
         }
     }
@@ -450,11 +450,11 @@ fn write_projection(out: &mut impl io::Write, due: &PendingProjection) -> io::Re
 /// have no estimate.
 fn forecast_text(forecast: &Forecast) -> String {
     let more = |whole| if whole { "" } else { " +?" };
-    let cost = forecast.cost.map(|Estimate { p50: likely, p90: high }| {
+    let cost = forecast.cost.map(|QuantileEstimate { p50: likely, p90: high }| {
         let more = more(forecast.covers_all_costs());
         format!("{}–{}{more}", dollars(Some(likely)), dollars(Some(high)))
     });
-    let time = forecast.time.map(|Estimate { p50: likely, p90: high }: Estimate<Millis>| {
+    let time = forecast.time.map(|QuantileEstimate { p50: likely, p90: high }: QuantileEstimate<Millis>| {
         format!("{likely}–{high}{}", more(forecast.covers_all_times()))
     });
     match (cost, time) {

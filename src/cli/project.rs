@@ -12,7 +12,7 @@ use super::{
 use crate::ingest::{
     SqlWorkers, check,
     diff::Baseline,
-    plan::{self, IngestPlan, PlanError, Selection},
+    plan::{self, IngestPlan, PlanError, UnitSelection},
     project::{self, ModelRole, Project, ProjectError, ProjectLookup},
 };
 
@@ -76,15 +76,15 @@ pub(crate) fn find(global: &GlobalArgs) -> Result<Option<Project>, CliError> {
 /// If the selection names something that does not exist or cannot be ingested.
 pub(crate) fn plan_units(
     project: &Project,
-    selection: &Selection,
+    selection: &UnitSelection,
     baseline: &Baseline,
 ) -> Result<IngestPlan, CliError> {
     plan::plan_against(project, selection, baseline).map_err(|error| plan_error(&error))
 }
 
 /// The selection of the flags.
-pub(crate) fn selection(select: &SelectArgs) -> Selection {
-    Selection { connections: select.connections.clone(), only: select.only.clone(), full: select.full }
+pub(crate) fn selection(select: &SelectArgs) -> UnitSelection {
+    UnitSelection { connections: select.connections.clone(), only: select.only.clone(), full: select.full }
 }
 
 /// The error for a failed plan, with its exit code.

@@ -20,7 +20,7 @@ use crate::{
     diagnostic::Problem,
     ingest::{
         content_digest,
-        plan::{IngestPlan, PlanError, Selection, WorkUnit, plan, plan_against},
+        plan::{IngestPlan, PlanError, UnitSelection, WorkUnit, plan, plan_against},
         project::Project,
     },
     run::{
@@ -127,7 +127,7 @@ pub(crate) fn plan_run(
     let past = history.past(Some(chain.oldest()))?;
     let then = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone());
     let then = then.unwrap_or_else(|| asked.clone());
-    let selection = Selection { full: then.full || asked.full, ..then };
+    let selection = UnitSelection { full: then.full || asked.full, ..then };
     let mut planned = plan_against(project, &selection, &past.baseline).map_err(|error| match error {
         PlanError::NoSuchUnit { .. } => no_units_left(chain.id()),
         error => project::plan_error(&error),
@@ -166,7 +166,7 @@ fn open_history(project: &Project) -> Result<ProjectHistory, CliError> {
 /// list all units.
 fn still_planned(project: &Project, left: Option<UnsavedRun>) -> Result<Option<UnsavedRun>, CliError> {
     let Some(left) = left else { return Ok(None) };
-    let whole = plan(project, &Selection::default()).map_err(|error| project::plan_error(&error))?;
+    let whole = plan(project, &UnitSelection::default()).map_err(|error| project::plan_error(&error))?;
     Ok(left.still_planned(&whole.units))
 }
 

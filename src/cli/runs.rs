@@ -12,7 +12,7 @@ use super::{
     args::{GlobalArgs, RunsCommand, Ui},
     exit::{CliError, Exit},
     output, project, replay, show,
-    summary::{NextSteps, Summary},
+    summary::{NextSteps, RunSummary},
 };
 use crate::{
     claude::session_lock::SessionLocks,
@@ -220,7 +220,7 @@ fn show_one(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<Exit, Cl
     let mut timeline = Timeline::new(Box::new(source));
     while timeline.advance(1 << 20, &mut |_| {}).map_err(CliError::internal)? == PollStatus::More {}
     let state = &timeline.view().state;
-    let summary = Summary::from_state(state).with_open_end(standing == RunStatus::Running);
+    let summary = RunSummary::from_state(state).with_open_end(standing == RunStatus::Running);
     let mut out = output::stdout_for(global.ui);
     let printed = if global.ui == Ui::Json {
         let mut event = summary.to_json();

@@ -6,10 +6,10 @@ use nix::errno::Errno;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
-    args::{GlobalArgs, MeasureUntil, ReplayArgs},
+    args::{GlobalArgs, MeasuredStep, ReplayArgs},
     exit::{CliError, Exit},
     output, settings, signals,
-    summary::Summary,
+    summary::RunSummary,
 };
 use crate::{
     claude::unit,
@@ -37,9 +37,9 @@ pub(crate) fn show_record(
     options.paused = args.paused;
     options.speed = speed;
     options.exit_when = args.until.map(|until| match until {
-        MeasureUntil::FirstFrame => tui::ExitCondition::FirstFrame,
-        MeasureUntil::Indexed => tui::ExitCondition::Indexed,
-        MeasureUntil::End => tui::ExitCondition::End,
+        MeasuredStep::FirstFrame => tui::ExitCondition::FirstFrame,
+        MeasuredStep::Indexed => tui::ExitCondition::Indexed,
+        MeasuredStep::End => tui::ExitCondition::End,
     });
     let runtime = runtime(1)?;
     let left = runtime.block_on(tui::run(timeline, None, options));
@@ -146,7 +146,7 @@ fn print_partial_summary(timeline: Timeline) -> Result<(), CliError> {
         return print_summary(timeline).map(drop);
     }
     let state = timeline.latest_state();
-    let summary = Summary::from_state(state).with_open_end(timeline.is_open_ended());
+    let summary = RunSummary::from_state(state).with_open_end(timeline.is_open_ended());
     let mut text = summary.to_text(timeline.source().info(), state);
     text.push_str(&format!(
         "the record was not read completely; this summary covers its first {} entries\n",
@@ -160,11 +160,11 @@ fn print_partial_summary(timeline: Timeline) -> Result<(), CliError> {
 ///
 /// # Errors
 /// If the record cannot be read.
-pub(crate) fn print_summary(mut timeline: Timeline) -> Result<(Summary, Timeline), CliError> {
+pub(crate) fn print_summary(mut timeline: Timeline) -> Result<(RunSummary, Timeline), CliError> {
     use std::io::Write as _;
     timeline.seek(u64::MAX).map_err(CliError::internal)?;
     let state = &timeline.view().state;
-    let mut summary = Summary::from_state(state);
+    let mut summary = RunSummary::from_state(state);
     summary.is_open = timeline.is_open_ended() || !timeline.is_fully_read();
     let text = summary.to_text(timeline.source().info(), state);
     // A closed terminal cannot show the summary; the exit reason already reports that.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    args::{GlobalArgs, Profile, SessionArgs, Ui},
+    args::{GlobalArgs, SessionProfile, SessionArgs, Ui},
     doctor,
     exit::{CliError, Exit},
     launch::{self, RunSetup, TapeLocation},
@@ -105,13 +105,13 @@ pub(crate) fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, C
 
 fn session_args(config: &Config, args: &SessionArgs) -> session::ClaudeSessionArgs {
     let of_profile = match args.profile {
-        Profile::Claude => session::ClaudeSessionArgs {
+        SessionProfile::Claude => session::ClaudeSessionArgs {
             model: config.claude.model.value.clone(),
             allowed_tools: config.claude.allowed_tools.value.clone(),
             bypass_permissions: *config.claude.dangerously_skip_permissions,
             ..session::ClaudeSessionArgs::default()
         },
-        Profile::Agent => session::ClaudeSessionArgs {
+        SessionProfile::Agent => session::ClaudeSessionArgs {
             model: Some(config.agent.model.value.clone()),
             allowed_tools: config.agent.allowed_tools.value.clone(),
             max_turns: Some(*config.agent.max_turns),

@@ -19,7 +19,7 @@ use super::{
     json::JsonWriter,
     lines::LinesWriter,
     output,
-    summary::Summary,
+    summary::RunSummary,
 };
 use crate::{
     run::{FoldEvent, PollStatus, RunState, SourceInfo, Timeline},
@@ -148,7 +148,7 @@ impl EventSink {
     /// # Errors
     /// If stdout was closed by its reader, or cannot be written.
     pub(crate) fn finish(self, origin: &SourceInfo, state: &RunState, is_active: bool) -> Result<(), CliError> {
-        let summary = Summary::from_state(state).with_open_end(is_active);
+        let summary = RunSummary::from_state(state).with_open_end(is_active);
         let result = match self {
             Self::Lines(lines) => lines.finish(&summary.to_text(origin, state)),
             Self::Json(json) => json.finish(state, &summary),

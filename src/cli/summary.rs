@@ -13,7 +13,7 @@ use crate::{
         shared_files::{self, SharedFile},
         state::{UnitState, UnitStatus},
     },
-    tape::note::Cause,
+    tape::note::VerdictCause,
     text::pluralize,
     tui::{text, view::dollars},
 };
@@ -55,7 +55,7 @@ pub(crate) struct UnitSummary {
 
 /// Totals of a run at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Summary {
+pub(crate) struct RunSummary {
     pub counts: Vec<(UnitStatus, usize)>,
     /// Sum of the known costs of all attempts, in US dollars.
     pub cost_usd: Option<f64>,
@@ -84,10 +84,10 @@ pub(crate) struct Summary {
     /// Conflicts that the reconcile step flagged for a person.
     flagged: Vec<RecordedDecision>,
     /// The cause that kept every unit from running.
-    blocking_cause: Option<Cause>,
+    blocking_cause: Option<VerdictCause>,
 }
 
-impl Summary {
+impl RunSummary {
     /// The totals of `state`.
     pub(crate) fn from_state(state: &RunState) -> Self {
         let attempts = || state.units.iter().flat_map(|unit| &unit.attempts);
@@ -307,11 +307,11 @@ fn shell_quote(text: &str) -> String {
 }
 
 /// The cause that kept every unit of `state` from running, if its run ended for that reason.
-fn blocking_cause(state: &RunState) -> Option<Cause> {
+fn blocking_cause(state: &RunState) -> Option<VerdictCause> {
     state.ended.as_ref().filter(|ended| ended.outcome == "unusable")?;
     let causes = state.units.iter().filter_map(|unit| Some(&unit.latest()?.verdict.as_ref()?.cause));
-    let is_in_the_way = |cause: &&Cause| {
-        matches!(cause, Cause::Auth | Cause::Credit | Cause::Model | Cause::Network | Cause::ProgramMissing)
+    let is_in_the_way = |cause: &&VerdictCause| {
+        matches!(cause, VerdictCause::Auth | VerdictCause::Credit | VerdictCause::Model | VerdictCause::Network | VerdictCause::ProgramMissing)
     };
     let mut causes = causes.filter(is_in_the_way);
     causes.next().cloned()
@@ -336,7 +336,7 @@ fn units_with_status(state: &RunState, status: UnitStatus) -> Vec<UnitSummary> {
 impl UnitSummary {
     fn from_unit(state: &RunState, unit: &UnitState) -> Self {
         let verdict = state.verdict(unit);
-        let by_calls = verdict.is_some_and(|verdict| verdict.cause == Cause::ToolFailures);
+        let by_calls = verdict.is_some_and(|verdict| verdict.cause == VerdictCause::ToolFailures);
         let call = unit.latest().and_then(|attempt| attempt.first_failure.as_deref()).filter(|_| by_calls);
         Self {
             unit: unit.key.to_string(),
@@ -357,20 +357,20 @@ mod tests {
 
     #[test]
     fn blocking_cause_has_its_own_exit_code() {
-        let ended = |cause| Summary { blocking_cause: Some(cause), ..left(&["a"]) }.exit();
-        assert_eq!(ended(Cause::Auth), Exit::Setup);
-        assert_eq!(ended(Cause::Credit), Exit::Setup);
-        assert_eq!(ended(Cause::Network), Exit::Setup);
-        assert_eq!(ended(Cause::ProgramMissing), Exit::Setup);
-        assert_eq!(ended(Cause::Model), Exit::Usage);
+        let ended = |cause| RunSummary { blocking_cause: Some(cause), ..left(&["a"]) }.exit();
+        assert_eq!(ended(VerdictCause::Auth), Exit::Setup);
+        assert_eq!(ended(VerdictCause::Credit), Exit::Setup);
+        assert_eq!(ended(VerdictCause::Network), Exit::Setup);
+        assert_eq!(ended(VerdictCause::ProgramMissing), Exit::Setup);
+        assert_eq!(ended(VerdictCause::Model), Exit::Usage);
     }
 
     fn project(flag: Option<&Path>, retry: bool) -> NextSteps<'_> {
         NextSteps::Project { tape: Path::new("/p/tape.jsonl"), flag, run: "a1b2c3", retry }
     }
 
-    fn left(units: &[&str]) -> Summary {
-        Summary { unfinished: units.iter().map(|unit| (*unit).to_owned()).collect(), ..Summary::default() }
+    fn left(units: &[&str]) -> RunSummary {
+        RunSummary { unfinished: units.iter().map(|unit| (*unit).to_owned()).collect(), ..RunSummary::default() }
     }
 
     #[test]
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn interrupt_sets_the_exit_code_only_if_units_were_cut_short() {
-        let ended = |status| Summary { counts: vec![(UnitStatus::Failed, 1), (status, 1)], ..left(&["a", "b"]) };
+        let ended = |status| RunSummary { counts: vec![(UnitStatus::Failed, 1), (status, 1)], ..left(&["a", "b"]) };
         assert_eq!(ended(UnitStatus::Stopped).exit_after_interrupt(true), Exit::Signal(signals::SIGINT));
         assert_eq!(ended(UnitStatus::Queued).exit_after_interrupt(true), Exit::Signal(signals::SIGINT));
         assert_eq!(ended(UnitStatus::Stopped).exit_after_interrupt(false), Exit::UnitFailed);

@@ -12,7 +12,7 @@ use super::{
     exit::{CliError, Exit},
     output, replay, runs, screen, settings, show,
     show::EventSink,
-    summary::{NextSteps, Summary},
+    summary::{NextSteps, RunSummary},
 };
 use crate::{
     replay::file::FollowHandle,
@@ -142,7 +142,7 @@ fn watch_plain(
         }
     }
     let state = &timeline.view().state;
-    let summary = Summary::from_state(state);
+    let summary = RunSummary::from_state(state);
     sink.finish(&origin, state, false)?;
     if state.ended.is_none() {
         show::print_stderr(&format!("ingestdeck: run {}: {WRITER_GONE}", writer.found.id.short()));
@@ -154,7 +154,7 @@ fn watch_plain(
 }
 
 /// Prints advice. The exit code must not depend on whether it can be printed.
-fn print_next_steps(global: &GlobalArgs, writer: &WatchedRun, state: &RunState, summary: &Summary) {
+fn print_next_steps(global: &GlobalArgs, writer: &WatchedRun, state: &RunState, summary: &RunSummary) {
     let next = NextSteps::Project {
         tape: &writer.found.tape,
         flag: global.project_dir.as_deref(),

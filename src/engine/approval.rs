@@ -17,7 +17,7 @@ use self::run_until::RunUntil;
 use super::run_meter::RunMeter;
 use crate::{
     claude::unit::{ApprovalDecision, ApprovalGate, ApprovalRequest},
-    run::breakpoint::Condition,
+    run::breakpoint::BreakCondition,
     run::{NewEntry, Recorder, entry_source::RecordError},
     tape::{EntryBody, Note, UnitKey, note::CallDecision},
 };
@@ -72,18 +72,18 @@ impl fmt::Debug for UnitApprovals {
 struct QueuedCall {
     number: u64,
     call: ApprovalRequest,
-    reply: oneshot::Sender<WaitOutcome>,
+    reply: oneshot::Sender<ApprovalWaitOutcome>,
 }
 
 /// A call that was added to the queue.
-struct QueueTicket {
+struct ApprovalTicket {
     number: u64,
     /// The condition that the call met, if the unit was running until one.
     met_condition: Option<String>,
-    outcome: oneshot::Receiver<WaitOutcome>,
+    outcome: oneshot::Receiver<ApprovalWaitOutcome>,
 }
 
-enum WaitOutcome {
+enum ApprovalWaitOutcome {
     Decided(UserDecision),
     Released,
 }
@@ -124,7 +124,7 @@ impl ApprovalQueue {
     /// Lets `unit` run until a call meets one of `conditions` and waits. The current call `from` passes even if it
     /// meets one. Other waiting calls pass too, unless one of them meets a condition; then the unit stops there
     /// immediately.
-    pub(crate) fn run_until(&self, unit: &UnitKey, from: Option<&str>, conditions: Vec<Condition>) {
+    pub(crate) fn run_until(&self, unit: &UnitKey, from: Option<&str>, conditions: Vec<BreakCondition>) {
         let mut units = self.units();
         let hold = units.entry(unit.clone()).or_default();
         let until = RunUntil::new(conditions, hold.failed_calls);
@@ -141,7 +141,7 @@ impl ApprovalQueue {
         }
         for waiting in gone {
             // A closed channel means that the attempt no longer waits.
-            let _ = waiting.reply.send(WaitOutcome::Decided(UserDecision::Allow));
+            let _ = waiting.reply.send(ApprovalWaitOutcome::Decided(UserDecision::Allow));
         }
     }
 
@@ -153,7 +153,7 @@ impl ApprovalQueue {
         self.note_or_log(unit, hold.attempt, &Note::HoldReleased);
         for waiting in hold.queued.drain(..) {
             // A closed channel means that the attempt no longer waits.
-            let _ = waiting.reply.send(WaitOutcome::Released);
+            let _ = waiting.reply.send(ApprovalWaitOutcome::Released);
         }
     }
 
@@ -162,11 +162,11 @@ impl ApprovalQueue {
         let mut units = self.units();
         let Some(hold) = units.get_mut(unit) else { return false };
         let place = hold.queued.iter().position(|waiting| waiting.call.tool_use_id.as_deref() == tool_use_id);
-        place.is_some_and(|place| hold.queued.remove(place).reply.send(WaitOutcome::Decided(ruling)).is_ok())
+        place.is_some_and(|place| hold.queued.remove(place).reply.send(ApprovalWaitOutcome::Decided(ruling)).is_ok())
     }
 
     /// Queues a call of a held unit. Returns `None` if the call may pass.
-    fn enqueue(&self, unit: &UnitKey, call: &ApprovalRequest) -> Option<QueueTicket> {
+    fn enqueue(&self, unit: &UnitKey, call: &ApprovalRequest) -> Option<ApprovalTicket> {
         let mut units = self.units();
         let hold = units.get_mut(unit)?;
         hold.failed_calls = call.earlier_failures;
@@ -182,7 +182,7 @@ impl ApprovalQueue {
         let number = hold.next_number;
         hold.next_number += 1;
         hold.queued.push(QueuedCall { number, call: call.clone(), reply: answer });
-        Some(QueueTicket { number, met_condition: reached, outcome: said })
+        Some(ApprovalTicket { number, met_condition: reached, outcome: said })
     }
 
     fn dequeue(&self, unit: &UnitKey, number: u64) {
@@ -225,7 +225,7 @@ impl ApprovalGate for AttemptApprovalGate {
 
 impl AttemptApprovalGate {
     async fn wait_for_decision(&self, call: ApprovalRequest) -> ApprovalDecision {
-        let Some(QueueTicket { number, met_condition: reached, outcome: said }) = self.holds.enqueue(&self.unit, &call)
+        let Some(ApprovalTicket { number, met_condition: reached, outcome: said }) = self.holds.enqueue(&self.unit, &call)
         else {
             return ApprovalDecision::Allow;
         };
@@ -239,12 +239,12 @@ impl AttemptApprovalGate {
         // The sender is dropped only after an answer, or with the whole run.
         let Ok(said) = said.await else { return ApprovalDecision::DenyByPolicy("the run is over".into()) };
         let (decision, outcome) = match said {
-            WaitOutcome::Released => (CallDecision::Released, ApprovalDecision::Allow),
-            WaitOutcome::Decided(UserDecision::Allow) => (CallDecision::Allowed, ApprovalDecision::Allow),
-            WaitOutcome::Decided(UserDecision::Edit(input)) => {
+            ApprovalWaitOutcome::Released => (CallDecision::Released, ApprovalDecision::Allow),
+            ApprovalWaitOutcome::Decided(UserDecision::Allow) => (CallDecision::Allowed, ApprovalDecision::Allow),
+            ApprovalWaitOutcome::Decided(UserDecision::Edit(input)) => {
                 (CallDecision::Edited, ApprovalDecision::AllowEdited(Value::Object(input)))
             }
-            WaitOutcome::Decided(UserDecision::Deny(reason)) => (CallDecision::Denied, ApprovalDecision::Deny(reason)),
+            ApprovalWaitOutcome::Decided(UserDecision::Deny(reason)) => (CallDecision::Denied, ApprovalDecision::Deny(reason)),
         };
         match wait.resolve(decision, &outcome) {
             Ok(()) => outcome,
@@ -404,8 +404,8 @@ mod tests {
         assert_eq!(tape.words(), expected);
     }
 
-    fn tool(name: &str) -> Condition {
-        Condition::Tool(NamePattern::new(name).unwrap())
+    fn tool(name: &str) -> BreakCondition {
+        BreakCondition::Tool(NamePattern::new(name).unwrap())
     }
 
     fn called(id: &str, tool: &str, input: Value, failures: usize) -> ApprovalRequest {
@@ -419,7 +419,7 @@ mod tests {
         let gate = holds.gate(&unit(), 1);
         let first = ask(&gate, "a");
         until(&tape, "held wiki_write").await;
-        let path = Condition::Path(NamePattern::new("*.sql").unwrap());
+        let path = BreakCondition::Path(NamePattern::new("*.sql").unwrap());
         holds.run_until(&unit(), Some("a"), vec![tool("sl_*"), path]);
         assert_eq!(first.await.unwrap(), ApprovalDecision::Allow, "the current call passes");
         for passes in [called("b", "wiki_write", json!({}), 0), called("c", "read", json!({"path": "a.yml"}), 3)] {
@@ -455,7 +455,7 @@ mod tests {
         let (holds, tape) = holds();
         let gate = holds.gate(&unit(), 1);
         assert_eq!(gate.decide(called("a", "read", json!({}), 2)).await, ApprovalDecision::Allow);
-        holds.run_until(&unit(), None, vec![Condition::Failure]);
+        holds.run_until(&unit(), None, vec![BreakCondition::Failure]);
         assert_eq!(gate.decide(called("b", "read", json!({}), 2)).await, ApprovalDecision::Allow);
         // The next attempt starts without failed calls.
         let gate = holds.gate(&unit(), 2);
@@ -464,7 +464,7 @@ mod tests {
         until(&tape, "held read at failure").await;
         holds.release(&unit());
         assert_eq!(waits.await.unwrap(), ApprovalDecision::Allow);
-        holds.run_until(&unit(), None, vec![Condition::Failure]);
+        holds.run_until(&unit(), None, vec![BreakCondition::Failure]);
         holds.hold(&unit());
         let gate = holds.gate(&unit(), 3);
         let _waits = ask(&gate, "e");
@@ -477,7 +477,7 @@ mod tests {
     async fn run_until_cost_holds_once_the_cost_is_reached() {
         let (holds, tape) = holds();
         let gate = holds.gate(&unit(), 1);
-        holds.run_until(&unit(), None, vec![Condition::Cost(0.5)]);
+        holds.run_until(&unit(), None, vec![BreakCondition::Cost(0.5)]);
         assert_eq!(gate.decide(call("a")).await, ApprovalDecision::Allow);
         let line = decode::decode_line(br#"{"type":"result","total_cost_usd":0.5}"#);
         let mut reducer = AttemptReducer::new(TurnTracker::for_one_prompt());

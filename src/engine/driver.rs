@@ -22,7 +22,7 @@ use crate::{
     run::{NewEntry, Recorder, entry_source::RecordError},
     tape::{
         EntryBody, Millis, Note, UnitKey,
-        note::{Amendment, AttemptOutcome, Cause, RunEnded, StopMode, StopReason, Verdict},
+        note::{Amendment, AttemptOutcome, VerdictCause, RunEnded, StopMode, StopReason, Verdict},
     },
     units::{
         limits::{LimitObservation, LimitStatus, resets_in_ms},
@@ -205,7 +205,7 @@ impl<E: Executor> ScheduleDriver<E> {
 
     /// The reset time that a verdict contains. Early releases report it only in their last message.
     fn limit_from_verdict(&self, verdict: &Verdict) -> Option<LimitObservation> {
-        let Cause::UsageLimit { resets_at: Some(at) } = verdict.cause else { return None };
+        let VerdictCause::UsageLimit { resets_at: Some(at) } = verdict.cause else { return None };
         Some(LimitObservation {
             at: Millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)),
             name: verdict.cause.label().to_owned(),
@@ -315,7 +315,7 @@ pub(crate) fn preparation_failed(reason: impl Into<String>) -> Verdict {
     Verdict {
         outcome: AttemptOutcome::Failed,
         stop: StopReason::Error,
-        cause: Cause::Internal,
+        cause: VerdictCause::Internal,
         reason: reason.into(),
         remedy: None,
     }
@@ -380,7 +380,7 @@ mod tests {
             } else {
                 AttemptOutcome::Succeeded
             };
-            Verdict { outcome, cause: Cause::ToolFailures, ..preparation_failed("as scripted") }.into()
+            Verdict { outcome, cause: VerdictCause::ToolFailures, ..preparation_failed("as scripted") }.into()
         }
     }
 

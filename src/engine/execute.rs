@@ -50,7 +50,7 @@ use crate::{
     tape::{
         EntryBody, Note, UnitKey,
         note::{
-            Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, Cause, ContentDigests, CountedFailure,
+            Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, VerdictCause, ContentDigests, CountedFailure,
             PatchWritten, SlRefsRepaired, StopMode, Verdict,
         },
     },
@@ -525,7 +525,7 @@ fn finish_attempt(
     if verdict.outcome != AttemptOutcome::Succeeded {
         attempt.discard();
     }
-    if unit.as_str() == RECONCILE && verdict.cause == Cause::Budget {
+    if unit.as_str() == RECONCILE && verdict.cause == VerdictCause::Budget {
         // No setting raises the turns of this step.
         verdict.remedy = Some("run `ingestdeck run` again: decisions about deleted files are kept".into());
     }

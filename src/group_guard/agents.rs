@@ -15,7 +15,7 @@ use nix::{sys::signal::Signal, unistd::Pid};
 use tokio::sync::oneshot;
 
 use super::{
-    members::{self, AgentProcesses, EndProgress, ScanBackoff},
+    members::{self, AgentProcesses, TerminationProgress, ScanBackoff},
     process_table::ProcScanner,
     unwatch, watch_agent,
 };
@@ -42,7 +42,7 @@ impl AgentGuard {
         match signal {
             // Members outside the group must be found before the signal.
             Signal::SIGTERM | Signal::SIGKILL => {
-                if !send_job(GuardJob::Signal(members.mark().to_owned(), signal)) {
+                if !send_job(AgentGuardJob::Signal(members.mark().to_owned(), signal)) {
                     members.signal_group(signal);
                 }
             }
@@ -55,7 +55,7 @@ impl AgentGuard {
     pub(crate) fn begin_end(&mut self) -> Option<oneshot::Receiver<()>> {
         let mark = self.mark.take()?;
         let (ended, end) = oneshot::channel();
-        if !send_job(GuardJob::End(EndingAgent { mark, ended: Some(ended) })) {
+        if !send_job(AgentGuardJob::End(TerminatingAgent { mark, ended: Some(ended) })) {
             tracing::warn!("remaining processes of an agent are ended only together with this program");
         }
         Some(end)
@@ -78,22 +78,22 @@ pub(crate) fn end_all_agents() {
 
 /// Jobs of the thread.
 #[derive(Debug)]
-enum GuardJob {
+enum AgentGuardJob {
     /// Send a signal to the agent with this mark.
     Signal(String, Signal),
-    End(EndingAgent),
+    End(TerminatingAgent),
 }
 
 /// An agent whose end has begun.
 #[derive(Debug)]
-struct EndingAgent {
+struct TerminatingAgent {
     mark: String,
     /// Resolves the caller's wait.
     ended: Option<oneshot::Sender<()>>,
 }
 
 /// Sends a job to the thread. Returns false if there is no thread.
-fn send_job(job: GuardJob) -> bool {
+fn send_job(job: AgentGuardJob) -> bool {
     let sent = job_thread().and_then(|jobs| jobs.send(job).map_err(|_| io::Error::other("its thread is gone")));
     if let Err(error) = &sent {
         tracing::warn!(%error, "cannot end an agent");
@@ -101,8 +101,8 @@ fn send_job(job: GuardJob) -> bool {
     sent.is_ok()
 }
 
-fn job_thread() -> io::Result<mpsc::Sender<GuardJob>> {
-    static JOBS: OnceLock<mpsc::Sender<GuardJob>> = OnceLock::new();
+fn job_thread() -> io::Result<mpsc::Sender<AgentGuardJob>> {
+    static JOBS: OnceLock<mpsc::Sender<AgentGuardJob>> = OnceLock::new();
     if let Some(jobs) = JOBS.get() {
         return Ok(jobs.clone());
     }
@@ -112,9 +112,9 @@ fn job_thread() -> io::Result<mpsc::Sender<GuardJob>> {
     Ok(JOBS.get_or_init(|| sender).clone())
 }
 
-fn process_jobs(jobs: &mpsc::Receiver<GuardJob>) {
+fn process_jobs(jobs: &mpsc::Receiver<AgentGuardJob>) {
     let mut scanner = ProcScanner::new();
-    let mut ending: Vec<EndingAgent> = Vec::new();
+    let mut ending: Vec<TerminatingAgent> = Vec::new();
     let (mut pauses, mut is_any_running) = (ScanBackoff::new(), false);
     loop {
         let first = if ending.is_empty() {
@@ -129,8 +129,8 @@ fn process_jobs(jobs: &mpsc::Receiver<GuardJob>) {
         let mut signals = Vec::new();
         for job in first.into_iter().chain(jobs.try_iter()) {
             match job {
-                GuardJob::Signal(mark, signal) => signals.push((mark, signal)),
-                GuardJob::End(agent) => ending.push(agent),
+                AgentGuardJob::Signal(mark, signal) => signals.push((mark, signal)),
+                AgentGuardJob::End(agent) => ending.push(agent),
             }
         }
 
@@ -148,18 +148,18 @@ fn process_jobs(jobs: &mpsc::Receiver<GuardJob>) {
         is_any_running = false;
         ending.retain_mut(|agent| {
             let progress = update_members(&agent.mark, |members| members.advance_end(table.as_ref(), now));
-            is_any_running |= progress == Some(EndProgress::Running);
-            if progress == Some(EndProgress::Running) {
+            is_any_running |= progress == Some(TerminationProgress::Running);
+            if progress == Some(TerminationProgress::Running) {
                 return true;
             }
             if let Some(ended) = agent.ended.take() {
                 // The receiver is gone if the agent was dropped.
                 let _ = ended.send(());
             }
-            if progress == Some(EndProgress::Over) {
+            if progress == Some(TerminationProgress::Over) {
                 remove_members(&agent.mark);
             }
-            progress == Some(EndProgress::Unconfirmed)
+            progress == Some(TerminationProgress::Unconfirmed)
         });
     }
 }

@@ -32,7 +32,7 @@ const MIN_CONFIRM_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The progress of the end of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EndProgress {
+pub(crate) enum TerminationProgress {
     /// Processes run, or may run.
     Running,
     /// No process was found, which must be confirmed.
@@ -116,7 +116,7 @@ impl AgentProcesses {
     }
 
     /// Performs the next step of the end.
-    pub(super) fn advance_end(&mut self, table: Option<&ProcessTable>, now: Instant) -> EndProgress {
+    pub(super) fn advance_end(&mut self, table: Option<&ProcessTable>, now: Instant) -> TerminationProgress {
         let alive = self.alive(table);
         let deadline = *self.deadline.get_or_insert(now + SIGTERM_GRACE);
         let is_undecided = table.is_some_and(|table| table.is_undecided(self.started));
@@ -136,17 +136,17 @@ impl AgentProcesses {
                 }
             }
         }
-        if now > deadline + SIGKILL_RETRY_TIME { EndProgress::Over } else { EndProgress::Running }
+        if now > deadline + SIGKILL_RETRY_TIME { TerminationProgress::Over } else { TerminationProgress::Running }
     }
 
     /// Counts an empty table. Without a table, the kernel has answered for the whole group.
-    fn confirm(&mut self, table: Option<&ProcessTable>, now: Instant) -> EndProgress {
+    fn confirm(&mut self, table: Option<&ProcessTable>, now: Instant) -> TerminationProgress {
         let (count, last) = &mut self.empty_scans;
         if last.is_none_or(|last| now >= last + MIN_CONFIRM_INTERVAL) {
             *count += 1;
             *last = Some(now);
         }
-        if table.is_none() || *count >= EMPTY_SCANS { EndProgress::Over } else { EndProgress::Unconfirmed }
+        if table.is_none() || *count >= EMPTY_SCANS { TerminationProgress::Over } else { TerminationProgress::Unconfirmed }
     }
 
     fn kill(&self, alive: &BTreeSet<Pid>) {
@@ -199,7 +199,7 @@ impl ScanBackoff {
         Self(Self::SHORTEST)
     }
 
-    /// Returns the next pause. `is_any_running` is true if any agent is [`EndProgress::Running`].
+    /// Returns the next pause. `is_any_running` is true if any agent is [`TerminationProgress::Running`].
     pub(super) fn next(&mut self, is_any_running: bool) -> Duration {
         if !is_any_running {
             return MIN_CONFIRM_INTERVAL;
@@ -228,8 +228,8 @@ fn end_agents_with(
         let mut is_any_running = false;
         all.retain_mut(|members| {
             let progress = members.advance_end(table.as_ref(), now);
-            is_any_running |= progress == EndProgress::Running;
-            progress != EndProgress::Over
+            is_any_running |= progress == TerminationProgress::Running;
+            progress != TerminationProgress::Over
         });
         if !all.is_empty() {
             pause(pauses.next(is_any_running));
@@ -341,7 +341,7 @@ mod tests {
         while !running(&[members.leader]).is_empty() {
             thread::yield_now();
         }
-        assert_eq!(members.advance_end(Some(&table()), Instant::now()), EndProgress::Unconfirmed);
+        assert_eq!(members.advance_end(Some(&table()), Instant::now()), TerminationProgress::Unconfirmed);
         assert!(!members.group_is_gone, "a zombie keeps the id");
         child.wait().unwrap();
     }
@@ -383,12 +383,12 @@ mod tests {
         let begin = Instant::now();
         let mut advance =
             |milliseconds| members.advance_end(scanner.scan(0).as_ref(), begin + Duration::from_millis(milliseconds));
-        assert_eq!([0, 10, 20, 39].map(&mut advance), [EndProgress::Unconfirmed; 4]);
+        assert_eq!([0, 10, 20, 39].map(&mut advance), [TerminationProgress::Unconfirmed; 4]);
         proc.set(UNUSED_PID + 1, 9, 9, &format!("{AGENT_MARK_VAR}=a\0"));
-        assert_eq!(advance(40), EndProgress::Running);
+        assert_eq!(advance(40), TerminationProgress::Running);
         proc.remove(UNUSED_PID + 1);
-        assert_eq!([60, 80, 99].map(&mut advance), [EndProgress::Unconfirmed; 3]);
-        assert_eq!(advance(100), EndProgress::Over);
+        assert_eq!([60, 80, 99].map(&mut advance), [TerminationProgress::Unconfirmed; 3]);
+        assert_eq!(advance(100), TerminationProgress::Over);
     }
 
     #[test]
@@ -398,7 +398,7 @@ mod tests {
         let mut members = fake_agent(UNUSED_PID, "a");
         proc.set(UNUSED_PID + 1, 9, 9, "");
         let now = Instant::now();
-        assert_eq!(members.advance_end(scanner.scan(0).as_ref(), now), EndProgress::Running);
+        assert_eq!(members.advance_end(scanner.scan(0).as_ref(), now), TerminationProgress::Running);
         proc.set(UNUSED_PID + 1, 9, 9, &format!("{AGENT_MARK_VAR}=a\0"));
         let table = scanner.scan(0);
         assert_eq!(members.alive(table.as_ref()), [Pid::from_raw(UNUSED_PID + 1)].into());
@@ -469,9 +469,9 @@ mod tests {
     #[test]
     fn group_is_signalled_without_a_process_table() {
         let (mut child, mut members, _) = agent("read line", 0);
-        assert_eq!(members.advance_end(None, Instant::now()), EndProgress::Running);
+        assert_eq!(members.advance_end(None, Instant::now()), TerminationProgress::Running);
         child.wait().unwrap();
-        assert_eq!(members.advance_end(None, Instant::now()), EndProgress::Over);
+        assert_eq!(members.advance_end(None, Instant::now()), TerminationProgress::Over);
         assert!(members.group_is_gone);
     }
 }

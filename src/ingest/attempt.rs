@@ -8,7 +8,7 @@ use std::{io, path::PathBuf, sync::Arc};
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
-    check::{self, CheckReport},
+    check::{self, WorkspaceCheckReport},
     connection_scope::ConnectionScope,
     content_digest,
     git::GitError,
@@ -227,7 +227,7 @@ impl UnitAttempt {
     }
 
     /// Validates the changes made so far.
-    pub(crate) fn check(&self) -> CheckReport {
+    pub(crate) fn check(&self) -> WorkspaceCheckReport {
         check::check_changes(&self.tool_context.workspace, &self.tool_context.scope.target_ids())
     }
 

@@ -116,9 +116,9 @@ pub(super) fn update_branch(
     let undone = match checkout_commit(repository, &journal) {
         Ok(()) => match move_branch(repository, &journal, subject) {
             Ok(()) => return delete_journal(repository),
-            Err(error) => (error, restore_to_head(repository, changes, &UndoScope::FilesAndIndex(before))),
+            Err(error) => (error, restore_to_head(repository, changes, &UpdateUndoScope::FilesAndIndex(before))),
         },
-        Err(error) => (error, restore_to_head(repository, changes, &UndoScope::FilesOnly(before))),
+        Err(error) => (error, restore_to_head(repository, changes, &UpdateUndoScope::FilesOnly(before))),
     };
     let (error, settled) = undone;
     match settled.and_then(|_| delete_journal(repository)) {
@@ -212,7 +212,7 @@ fn retry_while_index_locked(call: impl Fn() -> Result<GitOutput, GitError>) -> R
 pub(crate) fn recover(repository: &Repository) -> Result<RecoveredUpdate, BranchUpdateError> {
     let Some(changes) = interrupted_changes(repository)? else { return Ok(RecoveredUpdate::default()) };
     let settled = RecoveredUpdate {
-        kept_paths: restore_to_head(repository, changes, &UndoScope::Unknown)?,
+        kept_paths: restore_to_head(repository, changes, &UpdateUndoScope::Unknown)?,
         commit: Some(repository.head()?),
     };
     delete_journal(repository)?;
@@ -271,7 +271,7 @@ struct CommitChange {
 }
 
 /// Which files a failed update may have left changed.
-enum UndoScope {
+enum UpdateUndoScope {
     /// Nothing is known because the process died.
     Unknown,
     /// The index is unchanged, and so is every file that still has this blob; `None` for a missing file.
@@ -280,7 +280,7 @@ enum UndoScope {
     FilesAndIndex(BTreeMap<String, String>),
 }
 
-impl UndoScope {
+impl UpdateUndoScope {
     /// Whether the file at `path`, whose current blob is `held`, was not changed by the update.
     fn is_untouched(&self, path: &str, held: Option<&String>) -> bool {
         match self {
@@ -314,12 +314,12 @@ fn may_be_committed(path: &str) -> bool {
 fn restore_to_head(
     repository: &Repository,
     mut changes: Vec<CommitChange>,
-    undo: &UndoScope,
+    undo: &UpdateUndoScope,
 ) -> Result<Vec<String>, BranchUpdateError> {
     let git = &repository.git;
     let hashes = hashes(repository, &changes)?;
     let is_untouched = |change: &CommitChange| undo.is_untouched(&change.path, hashes.get(change.path.as_str()));
-    if matches!(undo, UndoScope::FilesOnly(_)) {
+    if matches!(undo, UpdateUndoScope::FilesOnly(_)) {
         changes.retain(|change| !is_untouched(change));
     }
     if changes.is_empty() {

@@ -14,7 +14,7 @@ use super::{
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CheckReport {
+pub(crate) struct WorkspaceCheckReport {
     /// Unresolved references between pages, as `page -> missing`.
     pub dangling_links: Vec<String>,
     /// Invalid pages and sources, one sentence each.
@@ -82,8 +82,8 @@ fn findings_before(
 
 /// Checks what the attempt changed, and what refers to anything that it removed or changed. Pages may refer to the
 /// sources of `targets` without naming the connection.
-pub(crate) fn check_changes(workspace: &Workspace, targets: &[String]) -> CheckReport {
-    let mut checked = CheckReport::default();
+pub(crate) fn check_changes(workspace: &Workspace, targets: &[String]) -> WorkspaceCheckReport {
+    let mut checked = WorkspaceCheckReport::default();
     check_changed_sources(workspace, &mut checked);
     for (path, change) in &workspace.changes() {
         if let (Some(key), Some(_)) = (wiki::page_key(path), change.new_hash) {
@@ -102,8 +102,8 @@ pub(crate) fn check_changes(workspace: &Workspace, targets: &[String]) -> CheckR
 
 /// Checks the references of changed pages, and those references of other pages that resolved before the attempt.
 /// Entries of `sl_refs` that broke in other pages are repaired on save.
-pub(crate) fn check_references(workspace: &Workspace, targets: &[String]) -> io::Result<CheckReport> {
-    let mut checked = CheckReport::default();
+pub(crate) fn check_references(workspace: &Workspace, targets: &[String]) -> io::Result<WorkspaceCheckReport> {
+    let mut checked = WorkspaceCheckReport::default();
     let now = ReferenceCatalog::new(workspace, targets, CatalogVersion::Current)?;
     let changes = workspace.changes();
     let is_written = |key: &&String| changes.contains_key(&wiki::page_path(key));
@@ -139,7 +139,7 @@ pub(crate) fn check_references(workspace: &Workspace, targets: &[String]) -> io:
 pub(crate) fn blocking_references(root: &Path, connections: &[String]) -> io::Result<Vec<String>> {
     let workspace = Workspace::read_only(root);
     let catalog = ReferenceCatalog::new(&workspace, connections, CatalogVersion::Current)?;
-    let mut checked = CheckReport::default();
+    let mut checked = WorkspaceCheckReport::default();
     for key in catalog.page_keys() {
         let Some(page) = read_page(&workspace, key) else { continue };
         let mut broken = catalog.broken_references(key, &page);
@@ -159,7 +159,7 @@ fn read_page(workspace: &Workspace, key: &str) -> Option<WikiPage> {
     WikiPage::parse(&workspace.peek(&wiki::page_path(key)).ok()??).ok()
 }
 
-impl CheckReport {
+impl WorkspaceCheckReport {
     /// Adds the broken references of the page `key`.
     fn add_broken_references(&mut self, key: &str, broken: Vec<BrokenReference>) {
         for broken in broken {
@@ -173,7 +173,7 @@ impl CheckReport {
     }
 }
 
-fn check_changed_sources(workspace: &Workspace, checked: &mut CheckReport) {
+fn check_changed_sources(workspace: &Workspace, checked: &mut WorkspaceCheckReport) {
     let changes = workspace.changes();
     let places = changes.keys().filter_map(|path| semantic_layer::split_source_path(path));
     let connections: BTreeSet<&str> = places.map(|(connection, _)| connection).collect();
@@ -186,7 +186,7 @@ fn check_changed_sources(workspace: &Workspace, checked: &mut CheckReport) {
     }
 }
 
-fn check_page(wiki: Wiki<'_>, key: &str, checked: &mut CheckReport) {
+fn check_page(wiki: Wiki<'_>, key: &str, checked: &mut WorkspaceCheckReport) {
     let page = match wiki.read_text(key) {
         Ok(Some(bytes)) => WikiPage::parse(&bytes).map_err(|error| error.to_string()),
         Ok(None) => Err("it is gone".into()),
@@ -265,7 +265,7 @@ mod tests {
             "what was stale before is not this attempt's doing"
         );
         space.write(&wiki::page_path("later"), &page(&["new"])).unwrap();
-        assert_eq!(check_changes(&space, &[]), CheckReport::default());
+        assert_eq!(check_changes(&space, &[]), WorkspaceCheckReport::default());
         space.read(&wiki::page_path("old")).unwrap();
         space.remove(&wiki::page_path("old")).unwrap();
         assert_eq!(check_changes(&space, &[]).dangling_links, ["new -> old", "fan -> old"]);
@@ -293,7 +293,7 @@ mod tests {
         space.write("semantic-layer/wh/s.yaml", (source("m") + "segments: []\n").as_bytes()).unwrap();
         assert_eq!(
             check_changes(&space, &targets),
-            CheckReport::default(),
+            WorkspaceCheckReport::default(),
             "what was stale before is not this attempt's doing"
         );
         space.write("semantic-layer/wh/s.yaml", source("n").as_bytes()).unwrap();

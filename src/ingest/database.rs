@@ -23,11 +23,11 @@ mod read_only_connection;
 mod worker;
 
 pub(crate) use catalog::{ColumnInfo, LookupTarget, TableInfo, TableLookup};
-pub(crate) use cell::Cell;
+pub(crate) use cell::SqlCell;
 pub(crate) use ktx_history::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory};
 pub(crate) use pool::STATEMENT_TIMEOUT;
 pub(crate) use pool::SqlWorkers;
-pub(crate) use read_only_connection::{RowLimits, Rows};
+pub(crate) use read_only_connection::{RowLimits, QueryRows};
 pub(crate) use worker::{SUBCOMMAND as SQL_WORKER, run as run_sql_worker};
 
 /// The driver of connections that are a SQLite file.

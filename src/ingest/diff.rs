@@ -11,7 +11,7 @@ use crate::tape::RunId;
 /// What earlier runs processed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Baseline {
-    sources: HashMap<(String, String), BTreeMap<String, PriorFile>>,
+    sources: HashMap<(String, String), BTreeMap<String, PriorFileRecord>>,
     units: HashMap<(String, String), LastUnitOutcome>,
     /// The run in which a unit last succeeded, and whether this installation recorded it.
     successes: HashMap<(String, String), (RunId, bool)>,
@@ -21,7 +21,7 @@ pub(crate) struct Baseline {
 
 /// What earlier runs recorded about a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PriorFile {
+pub(crate) struct PriorFileRecord {
     /// Content when a unit that contains the file last succeeded; `None` if none did, or if the file was deleted since.
     pub processed: Option<Fingerprint>,
     /// A unit that contains the file failed after that.
@@ -55,7 +55,7 @@ pub(crate) enum LastUnitOutcome {
 }
 
 impl Baseline {
-    pub(crate) fn add_file(&mut self, connection: &str, adapter: &str, path: String, prior: PriorFile) {
+    pub(crate) fn add_file(&mut self, connection: &str, adapter: &str, path: String, prior: PriorFileRecord) {
         self.sources.entry((connection.into(), adapter.into())).or_default().insert(path, prior);
     }
 
@@ -94,7 +94,7 @@ impl Baseline {
     }
 
     /// Files of a source; `None` if no run has read it.
-    pub(super) fn source_files(&self, connection: &str, adapter: &str) -> Option<&BTreeMap<String, PriorFile>> {
+    pub(super) fn source_files(&self, connection: &str, adapter: &str) -> Option<&BTreeMap<String, PriorFileRecord>> {
         self.sources.get(&(connection.to_owned(), adapter.to_owned()))
     }
 
@@ -134,7 +134,7 @@ pub(crate) enum BaselineStatus {
 
 /// Differences between a source and its baseline. Paths are sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DiffSet {
+pub(crate) struct SourceDiff {
     /// Files that no unit has processed successfully yet.
     pub added: Vec<String>,
     /// Files whose content changed since their unit last succeeded, or whose unit failed since.
@@ -145,9 +145,9 @@ pub(crate) struct DiffSet {
     pub unchanged: Vec<String>,
 }
 
-impl DiffSet {
+impl SourceDiff {
     /// Compares `tree`, of which every file has a fingerprint, with the baseline of its source.
-    pub(crate) fn from_tree(tree: &SourceTree, prior: Option<&BTreeMap<String, PriorFile>>) -> Self {
+    pub(crate) fn from_tree(tree: &SourceTree, prior: Option<&BTreeMap<String, PriorFileRecord>>) -> Self {
         let mut diff = Self::default();
         for file in &tree.files {
             let known = prior.and_then(|prior| prior.get(&file.path));
@@ -181,12 +181,12 @@ fn contains_path(list: &[String], path: &str) -> bool {
     list.binary_search_by(|known| known.as_str().cmp(path)).is_ok()
 }
 
-fn compare_file(now: Option<Fingerprint>, known: Option<&PriorFile>) -> BaselineStatus {
+fn compare_file(now: Option<Fingerprint>, known: Option<&PriorFileRecord>) -> BaselineStatus {
     match known {
-        Some(PriorFile { processed: Some(_), failed: true, .. }) => BaselineStatus::Modified,
-        Some(PriorFile { processed: Some(was), failed: false, .. }) if now == Some(*was) => BaselineStatus::Unchanged,
-        Some(PriorFile { processed: Some(_), .. }) => BaselineStatus::Modified,
-        Some(PriorFile { processed: None, .. }) | None => BaselineStatus::Added,
+        Some(PriorFileRecord { processed: Some(_), failed: true, .. }) => BaselineStatus::Modified,
+        Some(PriorFileRecord { processed: Some(was), failed: false, .. }) if now == Some(*was) => BaselineStatus::Unchanged,
+        Some(PriorFileRecord { processed: Some(_), .. }) => BaselineStatus::Modified,
+        Some(PriorFileRecord { processed: None, .. }) | None => BaselineStatus::Added,
     }
 }
 
@@ -204,7 +204,7 @@ pub(super) enum ForceReason {
 /// Ignores files around the unit that it `has_read` with their current content.
 pub(super) fn run_reason(
     unit: &UnitChunk,
-    diff: &DiffSet,
+    diff: &SourceDiff,
     standing: Option<&LastUnitOutcome>,
     forced: Option<ForceReason>,
     has_read: impl Fn(&str) -> bool,
@@ -234,7 +234,7 @@ pub(super) fn run_reason(
 }
 
 /// New or changed files around `unit`, and files around it whose own unit failed.
-fn touched_around<'a>(unit: &'a UnitChunk, diff: &'a DiffSet) -> impl Iterator<Item = &'a str> {
+fn touched_around<'a>(unit: &'a UnitChunk, diff: &'a SourceDiff) -> impl Iterator<Item = &'a str> {
     let dependencies = unit.dependency_paths.iter().map(String::as_str);
     let neighbours = dependencies.chain(unit.peer_file_index.iter().map(|path| &**path));
     neighbours.filter(|path| diff.is_changed(path))
@@ -244,7 +244,7 @@ fn touched_around<'a>(unit: &'a UnitChunk, diff: &'a DiffSet) -> impl Iterator<I
 /// unit again, because it counts the files of a failed unit as changed; the unit would read the same content again.
 pub(super) fn is_up_to_date(
     unit: &UnitChunk,
-    diff: &DiffSet,
+    diff: &SourceDiff,
     standing: Option<&LastUnitOutcome>,
     has_read: impl Fn(&str) -> bool,
 ) -> bool {
@@ -264,8 +264,8 @@ mod tests {
     use super::*;
     use crate::ingest::source::tree_of;
 
-    fn prior(text: &str) -> PriorFile {
-        PriorFile { processed: Some(Fingerprint::from_bytes(text.as_bytes())), ..PriorFile::default() }
+    fn prior(text: &str) -> PriorFileRecord {
+        PriorFileRecord { processed: Some(Fingerprint::from_bytes(text.as_bytes())), ..PriorFileRecord::default() }
     }
 
     #[test]
@@ -275,18 +275,18 @@ mod tests {
         let known = BTreeMap::from([
             ("same".to_owned(), prior("2")),
             ("other".to_owned(), prior("was")),
-            ("failed".to_owned(), PriorFile { failed: true, ..prior("4") }),
-            ("back".to_owned(), PriorFile::default()),
+            ("failed".to_owned(), PriorFileRecord { failed: true, ..prior("4") }),
+            ("back".to_owned(), PriorFileRecord::default()),
             ("gone".to_owned(), prior("6")),
-            ("gone-before".to_owned(), PriorFile::default()),
+            ("gone-before".to_owned(), PriorFileRecord::default()),
             ("locked/inside".to_owned(), prior("7")),
         ]);
-        let diff = DiffSet::from_tree(&tree, Some(&known));
+        let diff = SourceDiff::from_tree(&tree, Some(&known));
         assert_eq!(diff.added, ["back", "new"]);
         assert_eq!(diff.modified, ["failed", "other"]);
         assert_eq!(diff.deleted, ["gone"], "an unreadable file is not deleted");
         assert_eq!(diff.unchanged, ["same"]);
-        assert_eq!(DiffSet::from_tree(&tree, None).added.len(), 5);
+        assert_eq!(SourceDiff::from_tree(&tree, None).added.len(), 5);
     }
 
     #[test]
@@ -297,7 +297,7 @@ mod tests {
             ..UnitChunk::default()
         };
         let list = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
-        let diff = DiffSet { added: list(&["a", "d"]), modified: list(&["m", "n"]), ..DiffSet::default() };
+        let diff = SourceDiff { added: list(&["a", "d"]), modified: list(&["m", "n"]), ..SourceDiff::default() };
         let reason = |files: &[&str], standing, forced| run_reason(&unit(files), &diff, standing, forced, |_| false);
         let done = Some(&LastUnitOutcome::Succeeded);
         let spent = LastUnitOutcome::Incomplete("ran out of turns (20/20) in run a1b2c3".into());
@@ -333,14 +333,14 @@ mod tests {
         ) {
             let files: Vec<(&str, &str)> = now.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
             let (_dir, tree) = tree_of(&files);
-            let known: BTreeMap<String, PriorFile> = was
+            let known: BTreeMap<String, PriorFileRecord> = was
                 .into_iter()
                 .map(|(path, (text, failed))| {
                     let processed = text.map(|text| Fingerprint::from_bytes(text.as_bytes()));
-                    (path, PriorFile { processed, failed, ..PriorFile::default() })
+                    (path, PriorFileRecord { processed, failed, ..PriorFileRecord::default() })
                 })
                 .collect();
-            let diff = DiffSet::from_tree(&tree, Some(&known));
+            let diff = SourceDiff::from_tree(&tree, Some(&known));
             let mut all = [diff.added.clone(), diff.modified.clone(), diff.unchanged.clone()].concat();
             all.sort();
             prop_assert_eq!(all, now.keys().cloned().collect::<Vec<_>>());

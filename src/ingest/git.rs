@@ -32,16 +32,16 @@ const MIN_VERSION: (u32, u32) = (2, 31);
 
 /// Limits of one call.
 #[derive(Clone, Copy, Debug)]
-struct CallLimits {
+struct GitCallLimits {
     time: Duration,
     /// Most bytes on stdout, and on stderr.
     output: u64,
 }
 
-const LIMITS: CallLimits = CallLimits { time: Duration::from_secs(120), output: 256 << 20 };
+const LIMITS: GitCallLimits = GitCallLimits { time: Duration::from_secs(120), output: 256 << 20 };
 
 /// Limits for reading the configuration, which is the first call in every directory.
-const CONFIG_LIMITS: CallLimits = CallLimits { time: Duration::from_secs(10), output: 4 << 20 };
+const CONFIG_LIMITS: GitCallLimits = GitCallLimits { time: Duration::from_secs(10), output: 4 << 20 };
 
 /// Time that git has to remove its lock files after a timeout, before it is killed.
 const TERMINATE_GRACE: Duration = Duration::from_secs(2);
@@ -204,7 +204,7 @@ pub(crate) struct Git {
     configured_programs: Arc<ConfiguredPrograms>,
     /// Settings of this directory in addition to [`FORCED_SETTINGS`].
     extra_settings: &'static [&'static str],
-    limits: CallLimits,
+    limits: GitCallLimits,
 }
 
 /// Path of the installed git, looked up once.
@@ -249,7 +249,7 @@ impl Git {
         Self::open_with(program()?, dir, CONFIG_LIMITS)
     }
 
-    fn open_with(program: &'static Path, dir: &Path, limits: CallLimits) -> Result<Self, GitError> {
+    fn open_with(program: &'static Path, dir: &Path, limits: GitCallLimits) -> Result<Self, GitError> {
         let git = Self {
             program,
             configured_programs: Arc::new(ConfiguredPrograms::probe()),
@@ -267,7 +267,7 @@ impl Git {
         Ok(Self { configured_programs: Arc::new(programs), limits: LIMITS, ..git })
     }
 
-    fn open_unchecked(dir: &Path, limits: CallLimits) -> Result<Self, GitError> {
+    fn open_unchecked(dir: &Path, limits: GitCallLimits) -> Result<Self, GitError> {
         Ok(Self {
             program: program()?,
             dir: dir.to_path_buf(),
@@ -341,12 +341,12 @@ impl Git {
         let mut child = self.command(args, !input.is_empty()).spawn().map_err(failed)?;
         let _guarded = GitProcessGroup::new(&child);
         let (stdout, stderr) = match pump(&mut child, input, self.limits).map_err(failed)? {
-            PumpOutcome::Complete { stdout, stderr } => (stdout, stderr),
+            PipeReadOutcome::Complete { stdout, stderr } => (stdout, stderr),
             unfinished => {
                 end(&mut child);
-                let (what, CallLimits { time, output }) = (what(args), self.limits);
+                let (what, GitCallLimits { time, output }) = (what(args), self.limits);
                 return Err(match unfinished {
-                    PumpOutcome::TooLarge => GitError::OutputTooLarge { subcommand: what, limit: output },
+                    PipeReadOutcome::TooLarge => GitError::OutputTooLarge { subcommand: what, limit: output },
                     _ => GitError::TimedOut { subcommand: what, limit: time },
                 });
             }
@@ -422,7 +422,7 @@ impl Drop for GitProcessGroup {
 }
 
 /// How reading the outputs of a call ended.
-enum PumpOutcome {
+enum PipeReadOutcome {
     Complete {
         stdout: Vec<u8>,
         stderr: Vec<u8>,
@@ -433,7 +433,7 @@ enum PumpOutcome {
 }
 
 /// Writes `input` and reads both outputs to their ends, within `limits`.
-fn pump(child: &mut Child, input: &[u8], limits: CallLimits) -> io::Result<PumpOutcome> {
+fn pump(child: &mut Child, input: &[u8], limits: GitCallLimits) -> io::Result<PipeReadOutcome> {
     let deadline = Instant::now() + limits.time;
     let (stdout, stderr, stdin) = (child.stdout.take(), child.stderr.take(), child.stdin.take());
     let (out, outs) = mpsc::channel();
@@ -447,11 +447,11 @@ fn pump(child: &mut Child, input: &[u8], limits: CallLimits) -> io::Result<PumpO
         thread::Builder::new().spawn(move || drop(stdin.write_all(&input)))?;
     }
     let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
-    let Ok(stdout) = outs.recv_timeout(left(deadline)) else { return Ok(PumpOutcome::TimedOut) };
-    let Some(stdout) = stdout? else { return Ok(PumpOutcome::TooLarge) };
-    let Ok(stderr) = errs.recv_timeout(left(deadline)) else { return Ok(PumpOutcome::TimedOut) };
-    let Some(stderr) = stderr? else { return Ok(PumpOutcome::TooLarge) };
-    Ok(PumpOutcome::Complete { stdout, stderr })
+    let Ok(stdout) = outs.recv_timeout(left(deadline)) else { return Ok(PipeReadOutcome::TimedOut) };
+    let Some(stdout) = stdout? else { return Ok(PipeReadOutcome::TooLarge) };
+    let Ok(stderr) = errs.recv_timeout(left(deadline)) else { return Ok(PipeReadOutcome::TimedOut) };
+    let Some(stderr) = stderr? else { return Ok(PipeReadOutcome::TooLarge) };
+    Ok(PipeReadOutcome::Complete { stdout, stderr })
 }
 
 /// Reads all bytes of `pipe`; `None` if there are more than `limit`.

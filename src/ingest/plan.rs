@@ -21,13 +21,13 @@ use self::{
 };
 use super::{
     database::KTX_DATABASE,
-    diff::{Baseline, DiffSet, ForceReason, RecordOrigin, is_up_to_date, run_reason},
+    diff::{Baseline, SourceDiff, ForceReason, RecordOrigin, is_up_to_date, run_reason},
     project::{PROJECT_FILE, Project},
     reconcile::{EvictionCandidate, StageIndex},
-    source::{Fingerprint, Projection, SourceTree, UnitChunk, tree},
+    source::{Fingerprint, MetricflowProjection, SourceTree, UnitChunk, tree},
     tool,
 };
-pub(crate) use crate::tape::note::Selection;
+pub(crate) use crate::tape::note::UnitSelection;
 use crate::{
     diagnostic::{Diagnostic, Problem},
     scoped_dir::ScopedDir,
@@ -53,7 +53,7 @@ pub(crate) struct IngestPlan {
     /// The connections that were cut into units.
     pub sources: Vec<SourcePlan>,
     /// The selection that the plan was made for.
-    pub selection: Selection,
+    pub selection: UnitSelection,
 }
 
 /// A unit with all inputs of an attempt.
@@ -120,7 +120,7 @@ pub(crate) struct SourcePlan {
     /// Why its files may belong to another branch than `ktx.yaml` names, as a sentence about the connection.
     pub branch_mismatch: Option<String>,
     /// Differences between its files and the baseline.
-    pub diff: DiffSet,
+    pub diff: SourceDiff,
     /// New and changed files and all files of planned units, with their fingerprint and size in bytes.
     pub files: BTreeMap<String, (Fingerprint, u64)>,
     /// Number of requested units that are not planned because they are unchanged.
@@ -140,7 +140,7 @@ pub(crate) struct SourcePlan {
     /// Duration of the copying in milliseconds.
     pub staging_ms: Option<u64>,
     /// Sources that follow from its files without an agent.
-    pub projection: Projection,
+    pub projection: MetricflowProjection,
     /// Artifacts that depend on deleted files, by the path of the file.
     pub eviction_candidates: BTreeMap<String, Vec<EvictionCandidate>>,
 }
@@ -287,14 +287,14 @@ impl PlanError {
 }
 
 /// Plans a run over `project` with an empty baseline.
-pub(crate) fn plan(project: &Project, selection: &Selection) -> Result<IngestPlan, PlanError> {
+pub(crate) fn plan(project: &Project, selection: &UnitSelection) -> Result<IngestPlan, PlanError> {
     plan_against(project, selection, &Baseline::default())
 }
 
 /// Plans a run over `project` for the changes against `baseline`.
 pub(crate) fn plan_against(
     project: &Project,
-    selection: &Selection,
+    selection: &UnitSelection,
     baseline: &Baseline,
 ) -> Result<IngestPlan, PlanError> {
     let connections = &project.settings.connections;
@@ -397,7 +397,7 @@ fn select_units(
     let ChunkedConnection { connection, adapter, tree, chunks, branch_mismatch: other_branch, .. } = cut;
     let (id, name) = (connection.id.as_str(), adapter.name());
     let prior = baseline.source_files(id, name);
-    let mut diff = DiffSet::from_tree(&tree, prior);
+    let mut diff = SourceDiff::from_tree(&tree, prior);
     let origin = |path: &str| baseline.origin(id, name, path);
     retain_deleted(
         &mut diff,
@@ -484,7 +484,7 @@ fn select_units(
     let held = |path: &str| tree.get(path).and_then(|file| Some((file.fingerprint?, file.bytes)));
     let files = files.into_iter().filter_map(|path| Some((path.to_owned(), held(path)?))).collect();
     let is_outside = source.external_dir.is_some();
-    let projection = if units.is_empty() { Projection::default() } else { adapter.project_sources(&tree) };
+    let projection = if units.is_empty() { MetricflowProjection::default() } else { adapter.project_sources(&tree) };
     let (foreign_units, ktx_units) = (foreign.len(), ktx.into_iter().collect());
     planned.sources.push(SourcePlan { files, unchanged_units, foreign_units, ktx_units, diff, projection, ..source });
     planned.units.extend(units.into_iter().map(|chunk| {
@@ -498,7 +498,7 @@ fn select_units(
 /// read, and files that still exist. If none of KTX's files exist, its paths are relative to another directory, and no
 /// file counts as deleted.
 fn retain_deleted(
-    diff: &mut DiffSet,
+    diff: &mut SourceDiff,
     tree: &SourceTree,
     takes: impl Fn(&str) -> bool,
     is_of_ktx: impl Fn(&str) -> bool,
@@ -553,7 +553,7 @@ struct UnitSelector<'a> {
 }
 
 impl<'a> UnitSelector<'a> {
-    fn from_selection(selection: &'a Selection) -> Result<Self, PlanError> {
+    fn from_selection(selection: &'a UnitSelection) -> Result<Self, PlanError> {
         Ok(Self { only: globs(&selection.only)?, patterns: &selection.only, is_full: selection.full })
     }
 

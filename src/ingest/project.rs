@@ -27,7 +27,7 @@ pub(crate) mod settings;
 
 pub(crate) use path_policy::{PathPolicy, PathRefusal};
 pub(crate) use reader::{nearest_name, without_login};
-pub(crate) use settings::{Backend, Connection, ModelRole, ProjectSettings, RateLimitSettings, SourceLocation};
+pub(crate) use settings::{ModelBackend, Connection, ModelRole, ProjectSettings, RateLimitSettings, SourceLocation};
 
 /// Name of the file that makes a directory a project.
 pub(crate) const PROJECT_FILE: &str = "ktx.yaml";
@@ -160,8 +160,8 @@ impl Project {
     /// Fails if `ktx.yaml` selects an unsupported backend. Planning does not need this check, running does.
     pub(crate) fn check_backend(&self) -> Result<(), ProjectError> {
         match &self.settings.backend {
-            Backend::ClaudeCode => Ok(()),
-            Backend::Unsupported { key, name, line } => Err(ProjectError::UnsupportedBackend {
+            ModelBackend::ClaudeCode => Ok(()),
+            ModelBackend::Unsupported { key, name, line } => Err(ProjectError::UnsupportedBackend {
                 path: self.root.join(PROJECT_FILE),
                 line: *line,
                 key,

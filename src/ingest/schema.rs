@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 use super::project::nearest_name;
 
 /// A schema of type object.
-pub(crate) type Schema = Map<String, Value>;
+pub(crate) type ToolInputSchema = Map<String, Value>;
 
 /// The schema of `T`, with all references inlined.
-pub(crate) fn schema_for<T: JsonSchema>() -> Schema {
+pub(crate) fn schema_for<T: JsonSchema>() -> ToolInputSchema {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
@@ -21,7 +21,7 @@ pub(crate) fn schema_for<T: JsonSchema>() -> Schema {
     simplify(&mut schema);
     let mut schema = match schema {
         Value::Object(schema) => schema,
-        _ => Schema::new(),
+        _ => ToolInputSchema::new(),
     };
     // The tool has its own description, which is more specific than that of the type.
     schema.shift_remove("description");
@@ -63,7 +63,7 @@ fn simplify(schema: &mut Value) {
 }
 
 /// Validates `value` and returns it without absent fields. The error lists every violation of `schema` with its field.
-pub(crate) fn validate(schema: &Schema, value: &Value) -> Result<Value, Vec<String>> {
+pub(crate) fn validate(schema: &ToolInputSchema, value: &Value) -> Result<Value, Vec<String>> {
     // Some clients send nothing for a tool without required fields, and null for omitted fields.
     let mut value = if value.is_null() { Value::Object(Map::new()) } else { value.clone() };
     if let Value::Object(fields) = &mut value {
@@ -74,7 +74,7 @@ pub(crate) fn validate(schema: &Schema, value: &Value) -> Result<Value, Vec<Stri
     if problems.is_empty() { Ok(value) } else { Err(problems) }
 }
 
-fn validate_value(schema: &Schema, value: &Value, at: &str, problems: &mut Vec<String>) {
+fn validate_value(schema: &ToolInputSchema, value: &Value, at: &str, problems: &mut Vec<String>) {
     if let Some(expected) = schema.get("type").and_then(Value::as_str)
         && !has_type(value, expected)
     {
@@ -119,7 +119,7 @@ fn validate_value(schema: &Schema, value: &Value, at: &str, problems: &mut Vec<S
     }
 }
 
-fn object(schema: &Schema, fields: &Map<String, Value>, at: &str, problems: &mut Vec<String>) {
+fn object(schema: &ToolInputSchema, fields: &Map<String, Value>, at: &str, problems: &mut Vec<String>) {
     let properties = schema.get("properties").and_then(Value::as_object);
     let known: Vec<&str> = properties.into_iter().flat_map(Map::keys).map(String::as_str).collect();
     let prefix = if at.starts_with("the ") { String::new() } else { format!("{}.", at.trim_matches('`')) };
@@ -144,7 +144,7 @@ fn object(schema: &Schema, fields: &Map<String, Value>, at: &str, problems: &mut
 }
 
 /// True if objects of `schema` have no further fields.
-fn is_closed(schema: &Schema) -> bool {
+fn is_closed(schema: &ToolInputSchema) -> bool {
     schema.get("additionalProperties") == Some(&Value::Bool(false))
 }
 
@@ -154,7 +154,7 @@ fn unknown_field(prefix: &str, name: &str, known: &[&str]) -> String {
 }
 
 /// Removes the fields that `schema` does not permit. Returns a sentence about each.
-pub(crate) fn remove_unknown_fields(schema: &Schema, value: &mut Value) -> Vec<String> {
+pub(crate) fn remove_unknown_fields(schema: &ToolInputSchema, value: &mut Value) -> Vec<String> {
     let mut found = Vec::new();
     visit_objects(schema, value, "", &mut |schema, fields, prefix| {
         let properties = schema.get("properties").and_then(Value::as_object);
@@ -171,7 +171,7 @@ pub(crate) fn remove_unknown_fields(schema: &Schema, value: &mut Value) -> Vec<S
 }
 
 /// The fields of `value` that are null although `schema` gives them a type, a sentence about each.
-pub(crate) fn null_fields(schema: &Schema, value: &Value) -> Vec<String> {
+pub(crate) fn null_fields(schema: &ToolInputSchema, value: &Value) -> Vec<String> {
     let mut found = Vec::new();
     visit_objects(schema, &mut value.clone(), "", &mut |schema, fields, prefix| {
         let properties = schema.get("properties").and_then(Value::as_object);
@@ -185,10 +185,10 @@ pub(crate) fn null_fields(schema: &Schema, value: &Value) -> Vec<String> {
 
 /// Calls `visit` with every object that `schema` describes, and the prefix of the paths of its fields.
 fn visit_objects(
-    schema: &Schema,
+    schema: &ToolInputSchema,
     value: &mut Value,
     at: &str,
-    visit: &mut impl FnMut(&Schema, &mut Map<String, Value>, &str),
+    visit: &mut impl FnMut(&ToolInputSchema, &mut Map<String, Value>, &str),
 ) {
     match value {
         Value::Object(fields) => {
@@ -212,7 +212,7 @@ fn visit_objects(
 }
 
 /// Describes the fields of a schema as text: `key (text, required), limit (whole number)`.
-pub(crate) fn describe_fields(schema: &Schema) -> String {
+pub(crate) fn describe_fields(schema: &ToolInputSchema) -> String {
     let required = required(schema);
     let properties = schema.get("properties").and_then(Value::as_object);
     let words = properties.into_iter().flatten().map(|(name, schema)| {
@@ -224,7 +224,7 @@ pub(crate) fn describe_fields(schema: &Schema) -> String {
     if words.is_empty() { "none".into() } else { words.join(", ") }
 }
 
-fn required(schema: &Schema) -> Vec<&str> {
+fn required(schema: &ToolInputSchema) -> Vec<&str> {
     schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 

@@ -30,7 +30,7 @@ pub(crate) mod slug;
 pub(crate) mod tree;
 
 pub(crate) use fingerprint::Fingerprint;
-pub(crate) use metricflow::{ProjectedSource, Projection};
+pub(crate) use metricflow::{ProjectedSource, MetricflowProjection};
 pub(crate) use tree::{RawFile, SourceTree};
 
 #[cfg(test)]
@@ -99,8 +99,8 @@ pub(crate) trait SourceAdapter: Sync + std::fmt::Debug {
     }
 
     /// The semantic-layer sources that follow from `tree` without an agent. They are written before any unit runs.
-    fn project_sources(&self, _tree: &SourceTree) -> Projection {
-        Projection::default()
+    fn project_sources(&self, _tree: &SourceTree) -> MetricflowProjection {
+        MetricflowProjection::default()
     }
 
     /// Names of the skills that its units get in addition to the common ones.

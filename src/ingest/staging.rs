@@ -202,7 +202,7 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
-    use crate::ingest::{plan::Selection, project::Project};
+    use crate::ingest::{plan::UnitSelection, project::Project};
 
     struct StagingFixture {
         dir: tempfile::TempDir,
@@ -221,7 +221,7 @@ mod tests {
         }
 
         fn planned(&self) -> IngestPlan {
-            crate::ingest::plan::plan(&self.project, &Selection::default()).unwrap()
+            crate::ingest::plan::plan(&self.project, &UnitSelection::default()).unwrap()
         }
 
         fn stage(&self, job: &str, planned: &mut IngestPlan) -> Result<StagedCopies, StagingError> {

@@ -129,7 +129,7 @@ struct ToolEntry {
     is_read_only: bool,
     needs_ledger: bool,
     is_offered: fn(&ToolContext) -> bool,
-    schema: fn() -> schema::Schema,
+    schema: fn() -> schema::ToolInputSchema,
     run: fn(&ToolContext, Value) -> ToolReply,
 }
 
@@ -181,7 +181,7 @@ static TOOLS: [ToolEntry; 25] = [
 pub(crate) struct AttemptTools {
     context: Arc<ToolContext>,
     transcript: Option<Arc<ToolTranscript>>,
-    offered_tools: Vec<(&'static ToolEntry, schema::Schema)>,
+    offered_tools: Vec<(&'static ToolEntry, schema::ToolInputSchema)>,
     /// Held by a call that may change something, because edits read before they write.
     write_lock: Mutex<()>,
 }
@@ -231,7 +231,7 @@ impl AttemptTools {
 
 impl Toolset for AttemptTools {
     fn specs(&self) -> Vec<ToolSpec> {
-        let spec = |(tool, schema): &(&ToolEntry, schema::Schema)| ToolSpec {
+        let spec = |(tool, schema): &(&ToolEntry, schema::ToolInputSchema)| ToolSpec {
             name: tool.name,
             description: tool.description.to_owned(),
             input_schema: schema.clone(),

@@ -115,7 +115,7 @@ impl Diagnostic for UnsupportedInput {
 
 /// The part of the file that is available for detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HeadExtent {
+pub(crate) enum DetectionExtent {
     Whole,
     /// The beginning of a longer file.
     Head,
@@ -124,7 +124,7 @@ pub(crate) enum HeadExtent {
 }
 
 /// Detects the format of a file from its head. Only complete lines of a partial head count.
-pub(crate) fn detect(head: &[u8], extent: HeadExtent) -> Result<DetectedInput, UnsupportedInput> {
+pub(crate) fn detect(head: &[u8], extent: DetectionExtent) -> Result<DetectedInput, UnsupportedInput> {
     if let Some(tool) = compression(head) {
         return Err(UnsupportedInput::Compressed(tool));
     }
@@ -137,14 +137,14 @@ pub(crate) fn detect(head: &[u8], extent: HeadExtent) -> Result<DetectedInput, U
     };
     if text.trim_ascii().is_empty() {
         return match extent {
-            HeadExtent::Whole => found(InputFormat::Empty),
-            HeadExtent::Head | HeadExtent::Growing => found(InputFormat::Capture),
+            DetectionExtent::Whole => found(InputFormat::Empty),
+            DetectionExtent::Head | DetectionExtent::Growing => found(InputFormat::Capture),
         };
     }
     if let Some(tape) = tape(text, mark) {
         return tape;
     }
-    if extent == HeadExtent::Whole && may_be_document(text) && serde_json::from_slice::<&RawValue>(text).is_ok() {
+    if extent == DetectionExtent::Whole && may_be_document(text) && serde_json::from_slice::<&RawValue>(text).is_ok() {
         return match decode::decode_line(text).body.kind() {
             _ if ktx::is_replay(text) => found(InputFormat::MemoryFlow),
             LineKind::Other | LineKind::Malformed => Err(not_a_transcript(text)),
@@ -154,7 +154,7 @@ pub(crate) fn detect(head: &[u8], extent: HeadExtent) -> Result<DetectedInput, U
     let shapes = complete_lines(text, extent).filter_map(|line| classify_line(line, true));
     if let Some((format, _)) = shapes.reduce(|best, next| if next.1 > best.1 { next } else { best }) {
         return match (format, extent) {
-            (InputFormat::JsonLines, HeadExtent::Whole | HeadExtent::Head) => Err(not_a_transcript(text)),
+            (InputFormat::JsonLines, DetectionExtent::Whole | DetectionExtent::Head) => Err(not_a_transcript(text)),
             _ => found(format),
         };
     }
@@ -165,7 +165,7 @@ pub(crate) fn detect(head: &[u8], extent: HeadExtent) -> Result<DetectedInput, U
     let first = first_line(text);
     match classify_line(first, false) {
         Some((format, _)) => found(format),
-        None if extent == HeadExtent::Growing => found(InputFormat::Capture),
+        None if extent == DetectionExtent::Growing => found(InputFormat::Capture),
         None => Err(UnsupportedInput::NotJson(String::from_utf8_lossy(first).chars().take(60).collect())),
     }
 }
@@ -214,10 +214,10 @@ fn first_line(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).find(|line| !line.is_empty()).unwrap_or_default()
 }
 
-fn complete_lines(text: &[u8], extent: HeadExtent) -> impl Iterator<Item = &[u8]> {
+fn complete_lines(text: &[u8], extent: DetectionExtent) -> impl Iterator<Item = &[u8]> {
     let end = match extent {
-        HeadExtent::Whole => text.len(),
-        HeadExtent::Head | HeadExtent::Growing => memchr::memrchr(b'\n', text).map_or(0, |end| end + 1),
+        DetectionExtent::Whole => text.len(),
+        DetectionExtent::Head | DetectionExtent::Growing => memchr::memrchr(b'\n', text).map_or(0, |end| end + 1),
     };
     text[..end].split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
 }
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     fn format(text: &str) -> InputFormat {
-        detect(text.as_bytes(), HeadExtent::Whole).unwrap().format
+        detect(text.as_bytes(), DetectionExtent::Whole).unwrap().format
     }
 
     #[test]
@@ -320,19 +320,19 @@ mod tests {
     #[test]
     fn a_tape_begins_after_its_header() {
         let header = r#"{"tape":1,"program":"p","run":"00000000-0000-0000-0000-000000000007","started_at":"2026-01-01T00:00:00Z"}"#;
-        let detected = detect(format!("{header}\n{{\"seq\":0").as_bytes(), HeadExtent::Head).unwrap();
+        let detected = detect(format!("{header}\n{{\"seq\":0").as_bytes(), DetectionExtent::Head).unwrap();
         assert_eq!((detected.format, detected.first_entry), (InputFormat::Tape, header.len() as u64 + 1));
-        let alone = detect(header.as_bytes(), HeadExtent::Whole).unwrap();
+        let alone = detect(header.as_bytes(), DetectionExtent::Whole).unwrap();
         assert_eq!(alone.first_entry, header.len() as u64);
         for end in 9..header.len() {
-            let torn = detect(&header.as_bytes()[..end], HeadExtent::Whole).unwrap_err();
+            let torn = detect(&header.as_bytes()[..end], DetectionExtent::Whole).unwrap_err();
             assert!(matches!(torn, UnsupportedInput::Tape(_)), "cut at {end}: {torn}");
         }
     }
 
     #[test]
     fn unsupported_input_is_named() {
-        let refused = |bytes: &[u8]| detect(bytes, HeadExtent::Whole).unwrap_err();
+        let refused = |bytes: &[u8]| detect(bytes, DetectionExtent::Whole).unwrap_err();
         assert_eq!(
             refused(b"{\"tape\":2}\n").to_line(),
             "tape format 2 is newer than this program reads (1); use a newer ingestdeck"
@@ -346,21 +346,21 @@ mod tests {
             assert_eq!(refused(json.as_bytes()), UnsupportedInput::NotATranscript, "{json}");
         }
         assert_eq!(refused(b"[{\"type\":\"user\"}]\n"), UnsupportedInput::MessageList);
-        assert_eq!(detect(b"{\"a\":1}\n{\"b", HeadExtent::Head).unwrap_err(), UnsupportedInput::NotATranscript);
+        assert_eq!(detect(b"{\"a\":1}\n{\"b", DetectionExtent::Head).unwrap_err(), UnsupportedInput::NotATranscript);
     }
 
     #[test]
     fn growing_input_is_not_rejected_early() {
-        assert_eq!(detect(b"warming up\n", HeadExtent::Growing).unwrap().format, InputFormat::Capture);
-        assert_eq!(detect(b"{\"a\":1}\n", HeadExtent::Growing).unwrap().format, InputFormat::JsonLines);
-        assert_eq!(detect(b"", HeadExtent::Growing).unwrap().format, InputFormat::Capture);
-        assert_eq!(detect(b"\x00\x01\x02\x03", HeadExtent::Growing).unwrap_err(), UnsupportedInput::Binary);
+        assert_eq!(detect(b"warming up\n", DetectionExtent::Growing).unwrap().format, InputFormat::Capture);
+        assert_eq!(detect(b"{\"a\":1}\n", DetectionExtent::Growing).unwrap().format, InputFormat::JsonLines);
+        assert_eq!(detect(b"", DetectionExtent::Growing).unwrap().format, InputFormat::Capture);
+        assert_eq!(detect(b"\x00\x01\x02\x03", DetectionExtent::Growing).unwrap_err(), UnsupportedInput::Binary);
     }
 
     #[test]
     fn a_first_line_longer_than_the_head_is_guessed() {
         let head = format!("{{\"type\":\"user\",\"sessionId\":\"s\",\"pad\":\"{}", "x".repeat(1000));
-        assert_eq!(detect(head.as_bytes(), HeadExtent::Head).unwrap().format, InputFormat::SessionFile);
+        assert_eq!(detect(head.as_bytes(), DetectionExtent::Head).unwrap().format, InputFormat::SessionFile);
     }
 
     #[test]
@@ -371,7 +371,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn detect_accepts_any_bytes(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)) {
-            for extent in [HeadExtent::Whole, HeadExtent::Head, HeadExtent::Growing] {
+            for extent in [DetectionExtent::Whole, DetectionExtent::Head, DetectionExtent::Growing] {
                 let _ = detect(&bytes, extent);
             }
         }

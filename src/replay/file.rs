@@ -15,7 +15,7 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    detect::{self, DetectedInput, HeadExtent, InputFormat},
+    detect::{self, DetectedInput, DetectionExtent, InputFormat},
     error::OpenError,
     file_lines::{EntrySplit, FileLines, NextLine, read_range},
     index::{FileGrowth, IndexedFile, LineIndex, LineMark, is_blank},
@@ -61,7 +61,7 @@ pub(crate) struct FileSource {
     lines: FileLines,
     /// Reads on other threads while a finished file is read in bulk; then `lines` only contains the position.
     prefetcher: Option<LinePrefetcher>,
-    cursor: Cursor,
+    cursor: FileCursor,
     /// Path of a followed file, to detect that it was replaced.
     followed: Option<PathBuf>,
     /// The error of the thread that reads the stream.
@@ -70,7 +70,7 @@ pub(crate) struct FileSource {
 
 /// The position of polls.
 #[derive(Debug)]
-struct Cursor {
+struct FileCursor {
     /// The entry that the next poll starts with.
     next: Seq,
     /// Time of the entry before it.
@@ -79,14 +79,14 @@ struct Cursor {
 }
 
 /// The first and last bytes of a huge line.
-struct LineEnds {
+struct HugeLineEnds {
     head: Vec<u8>,
     tail: Vec<u8>,
     /// Length of the line in bytes.
     length: u64,
 }
 
-impl Cursor {
+impl FileCursor {
     /// Emits the next entry.
     fn emit_next(&mut self, parsed: &ParsedLine<'_>, sink: &mut dyn FnMut(EntryRef<'_>)) {
         self.at = if self.has_times { parsed.at.unwrap_or(self.at) } else { synthetic_time(self.next) };
@@ -146,7 +146,7 @@ impl FileSource {
         let name = path.display().to_string();
         let failed = |error: std::io::Error| OpenError::from_io(&name, &error);
         let head = read_range(&file, 0, HEAD_BYTES).map_err(failed)?;
-        let detected = detect::detect(&head, HeadExtent::Growing);
+        let detected = detect::detect(&head, DetectionExtent::Growing);
         let detected = detected.map_err(|refusal| OpenError::Unsupported { name: name.clone(), refusal })?;
         let finish = FollowHandle(Arc::default());
         let growth = FileGrowth::Until(Arc::clone(&finish.0));
@@ -170,7 +170,7 @@ impl FileSource {
             header,
         };
         let lines = FileLines::new(Arc::clone(&file), split, first_entry);
-        let cursor = Cursor { next: Seq(0), at: Millis(0), has_times: reading.has_times() };
+        let cursor = FileCursor { next: Seq(0), at: Millis(0), has_times: reading.has_times() };
         let core = Arc::new(IndexedFile::new(file, name, split, format == InputFormat::Tape, first_entry, growth));
         Self {
             core,
@@ -263,7 +263,7 @@ impl FileSource {
         let Some(before) = seq.0.checked_sub(1).and_then(|before| self.core.timed_before(Seq(before))) else {
             return Ok(Millis(0));
         };
-        if let Some(LineEnds { head, tail, length }) = self.line_ends(before, TAIL_BYTES)?
+        if let Some(HugeLineEnds { head, tail, length }) = self.line_ends(before, TAIL_BYTES)?
             && let Some((parsed, _)) = self.parser.parse_head(&head, &tail, length)
             && let Some(at) = parsed.at
         {
@@ -288,7 +288,7 @@ impl FileSource {
     }
 
     /// Reads both ends of an entry's line; `None` if it is hardly longer than `most` bytes.
-    fn line_ends(&self, seq: Seq, most: usize) -> Result<Option<LineEnds>, EntrySourceError> {
+    fn line_ends(&self, seq: Seq, most: usize) -> Result<Option<HugeLineEnds>, EntrySourceError> {
         let Some((start, Some(length))) = self.core.line_span(seq) else { return Ok(None) };
         let most = most.saturating_add(MAX_STAMP_BYTES);
         if length <= (most + TAIL_BYTES) as u64 || self.core.split == EntrySplit::Whole {
@@ -300,7 +300,7 @@ impl FileSource {
             return Err(self.core.shrunk());
         }
         // Most of the length may be blank lines.
-        Ok(memchr::memchr(b'\n', &head).is_none().then_some(LineEnds { head, tail, length }))
+        Ok(memchr::memchr(b'\n', &head).is_none().then_some(HugeLineEnds { head, tail, length }))
     }
 
     /// Detects that the path of a followed file now names another file.
@@ -408,7 +408,7 @@ impl EntrySource for FileSource {
         most: usize,
         sink: &mut dyn FnMut(EntryRef<'_>, u64),
     ) -> Result<bool, EntrySourceError> {
-        if let Some(LineEnds { head, tail, length }) = self.line_ends(seq, most)?
+        if let Some(HugeLineEnds { head, tail, length }) = self.line_ends(seq, most)?
             && let Some((parsed, size)) = self.parser.parse_head(&head, &tail, length)
         {
             let at = match parsed.at {
@@ -465,7 +465,7 @@ fn stem(path: &Path) -> String {
 fn detect_file(file: &File, length: u64) -> std::io::Result<Result<DetectedInput, detect::UnsupportedInput>> {
     let head = read_range(file, 0, HEAD_BYTES)?;
     let is_cut = |head: &[u8]| (head.len() as u64) < length;
-    let extent = |head: &[u8]| if is_cut(head) { HeadExtent::Head } else { HeadExtent::Whole };
+    let extent = |head: &[u8]| if is_cut(head) { DetectionExtent::Head } else { DetectionExtent::Whole };
     let first_line_is_cut = memchr::memchr(b'\n', &head).is_none();
     if is_cut(&head) && (first_line_is_cut || detect::may_be_document(&head)) {
         let longer = read_range(file, 0, MAX_FIRST_LINE)?;

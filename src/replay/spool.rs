@@ -18,7 +18,7 @@ use std::{
 use nix::sys::statvfs::fstatvfs;
 
 use super::{
-    detect::{self, HeadExtent},
+    detect::{self, DetectionExtent},
     error::OpenError,
     file::FileSource,
     index::FileGrowth,
@@ -78,7 +78,7 @@ pub(super) fn open_stream(
         head.extend_from_slice(&chunk[..count]);
     }
     let ended = finished.load(Ordering::Acquire);
-    let extent = if ended { HeadExtent::Whole } else { HeadExtent::Growing };
+    let extent = if ended { DetectionExtent::Whole } else { DetectionExtent::Growing };
     let detected = detect::detect(&head, extent);
     let detected = detected.map_err(|refusal| OpenError::Unsupported { name: name.clone(), refusal })?;
     spooled.write_all(&head).map_err(failed)?;

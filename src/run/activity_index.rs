@@ -4,7 +4,7 @@
 //! It grows only with entries that are folded for the first time; seeking back changes nothing. It must not depend on
 //! how it is displayed.
 
-use super::state::{AttemptId, LastChange};
+use super::state::{AttemptId, LastEntryEffects};
 use crate::tape::{Millis, Seq};
 
 /// Maximum number of buckets. When the time exceeds them, adjacent buckets are merged in pairs.
@@ -59,13 +59,13 @@ impl ActivityMarks {
 
 /// The activity in one time interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bucket {
+pub(crate) struct ActivityBucket {
     /// Number of entries in the interval.
     pub entries: u32,
     pub marks: ActivityMarks,
 }
 
-impl Bucket {
+impl ActivityBucket {
     fn add(&mut self, other: Self) {
         self.entries = self.entries.saturating_add(other.entries);
         self.marks.0 |= other.marks.0;
@@ -75,7 +75,7 @@ impl Bucket {
 /// Buckets from time 0 to the last entry, and the positions of all problems.
 #[derive(Clone, Debug)]
 pub(crate) struct ActivityIndex {
-    buckets: Vec<Bucket>,
+    buckets: Vec<ActivityBucket>,
     /// Length of a bucket in milliseconds.
     bucket_ms: u64,
     entries: u64,
@@ -100,7 +100,7 @@ impl Default for ActivityIndex {
 
 impl ActivityIndex {
     /// Records an entry, unless it was recorded before.
-    pub(crate) fn record(&mut self, seq: Seq, now: Millis, touch: LastChange) {
+    pub(crate) fn record(&mut self, seq: Seq, now: Millis, touch: LastEntryEffects) {
         if seq.0 < self.entries {
             return;
         }
@@ -108,9 +108,9 @@ impl ActivityIndex {
         self.last = self.last.max(now);
         let place = self.bucket_at(self.last);
         if place >= self.buckets.len() {
-            self.buckets.resize(place + 1, Bucket::default());
+            self.buckets.resize(place + 1, ActivityBucket::default());
         }
-        self.buckets[place].add(Bucket { entries: 1, marks: touch.marks });
+        self.buckets[place].add(ActivityBucket { entries: 1, marks: touch.marks });
         if touch.marks != ActivityMarks::default() {
             for mark in ActivityMark::ALL {
                 self.counts[mark as usize] += u64::from(touch.marks.has(mark));
@@ -151,8 +151,8 @@ impl ActivityIndex {
 
     /// Distributes the time from 0 to the last entry over `cells` cells. The cost depends on `cells` and
     /// the maximum number of buckets only.
-    pub(crate) fn resample(&self, cells: usize) -> Vec<Bucket> {
-        let mut out = vec![Bucket::default(); cells];
+    pub(crate) fn resample(&self, cells: usize) -> Vec<ActivityBucket> {
+        let mut out = vec![ActivityBucket::default(); cells];
         for (place, bucket) in self.buckets.iter().enumerate().filter(|(_, bucket)| bucket.entries > 0) {
             // The end of the bucket decides, so that the last entry is in the last cell.
             let end = (place as u64).saturating_mul(self.bucket_ms).saturating_add(self.bucket_ms - 1);
@@ -198,8 +198,8 @@ mod tests {
 
     use super::*;
 
-    fn touch(mark: Option<ActivityMark>) -> LastChange {
-        let mut touch = LastChange { attempt: Some(AttemptId(3)), ..LastChange::default() };
+    fn touch(mark: Option<ActivityMark>) -> LastEntryEffects {
+        let mut touch = LastEntryEffects { attempt: Some(AttemptId(3)), ..LastEntryEffects::default() };
         if let Some(mark) = mark {
             touch.marks.add(mark);
         }

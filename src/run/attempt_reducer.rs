@@ -9,7 +9,7 @@ mod call_ledger;
 mod message_usage;
 mod reported_result;
 
-pub(crate) use self::call_ledger::{CallEnd, CallLedger};
+pub(crate) use self::call_ledger::{CallOutcome, CallLedger};
 use self::{message_usage::MessageUsage, reported_result::ReportedValues};
 use super::{spending::AttemptCost, state::TokenCounts};
 use crate::{
@@ -30,7 +30,7 @@ pub(crate) struct AttemptReducer {
 
 /// What one line changed.
 #[derive(Debug)]
-pub(crate) struct Reduction<'l> {
+pub(crate) struct ReducedLine<'l> {
     pub role: LineRole,
     /// Changes of calls, in the order of the line.
     pub calls: Vec<CallChange<'l>>,
@@ -44,7 +44,7 @@ pub(crate) enum CallChange<'l> {
         result: &'l ToolResult<'l>,
         /// Name of the tool, if the call was seen.
         tool: Option<Box<str>>,
-        end: CallEnd,
+        end: CallOutcome,
         /// The call is counted as a failure for the first time.
         is_new_failure: bool,
         /// The call is counted as denied for the first time.
@@ -63,7 +63,7 @@ pub(crate) enum CallChange<'l> {
         is_known: bool,
     },
     /// The turn ended before the result of the call arrived.
-    Cut { id: Box<str>, end: CallEnd },
+    Cut { id: Box<str>, end: CallOutcome },
 }
 
 impl AttemptReducer {
@@ -73,7 +73,7 @@ impl AttemptReducer {
 
     /// Adds a line. Lines after the last result change nothing but the reset time of a usage limit, also if they repeat
     /// the result.
-    pub(crate) fn push<'l>(&mut self, line: &'l AgentLine<'l>) -> Reduction<'l> {
+    pub(crate) fn push<'l>(&mut self, line: &'l AgentLine<'l>) -> ReducedLine<'l> {
         let role = self.stream.push(line);
         let mut calls = Vec::new();
         self.reported.push(line, role);
@@ -90,7 +90,7 @@ impl AttemptReducer {
             (_, LineBody::Result(result)) => self.result(result, &mut calls),
             _ => {}
         }
-        Reduction { role, calls }
+        ReducedLine { role, calls }
     }
 
     /// The attempt continues a session whose earlier attempts cost `paid` US dollars; `None` if that is unknown.
@@ -152,8 +152,8 @@ impl AttemptReducer {
             let MessageBlock::ToolResult(result) = block else { continue };
             let id = result.tool_use_id.as_ref();
             let end = self.calls.result_end(id, chat.refused.contains(&result.tool_use_id), result.is_error);
-            let is_new_denial = end == CallEnd::Denied && self.calls.mark_denied(id);
-            let is_new_failure = matches!(end, CallEnd::Failed | CallEnd::Denied) && self.calls.mark_failed(id);
+            let is_new_denial = end == CallOutcome::Denied && self.calls.mark_denied(id);
+            let is_new_failure = matches!(end, CallOutcome::Failed | CallOutcome::Denied) && self.calls.mark_failed(id);
             let tool = self.calls.close(id).map(|call| call.tool);
             changes.push(CallChange::Ended { result, tool, end, is_new_failure, is_new_denial });
         }

@@ -20,7 +20,7 @@ use crate::{
 
 /// An occurrence in a run that can stop time.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Condition {
+pub(crate) enum BreakCondition {
     /// A call, a session or a unit fails, or a call is refused.
     Failure,
     /// A tool is called.
@@ -62,7 +62,7 @@ impl NamePattern {
     }
 }
 
-impl fmt::Display for Condition {
+impl fmt::Display for BreakCondition {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failure => to.write_str("failure"),
@@ -75,7 +75,7 @@ impl fmt::Display for Condition {
     }
 }
 
-impl Condition {
+impl BreakCondition {
     /// True if a call of `tool` with these arguments matches. Only tool and path conditions can match.
     pub(crate) fn matches_call_input(&self, tool: &str, input: &Value) -> bool {
         match self {
@@ -136,17 +136,17 @@ fn has_file_argument(input: &Value, is_path: bool, pattern: &NamePattern) -> boo
 /// A persistent stop condition.
 #[derive(Clone, Debug)]
 pub(crate) struct Breakpoint {
-    pub condition: Condition,
+    pub condition: BreakCondition,
     pub is_enabled: bool,
 }
 
 /// Target of a seek through time.
 #[derive(Clone, Debug)]
-pub(crate) enum Goal {
+pub(crate) enum SeekGoal {
     /// No goal; only breakpoints stop.
     Nothing,
     /// A condition that the user requested once.
-    Condition(Condition),
+    BreakCondition(BreakCondition),
     /// The next row of a unit, by its index.
     Row(usize),
     /// More turns of a unit (by its index) than this number.
@@ -181,8 +181,8 @@ pub(crate) struct TimeStop {
 pub(crate) struct StopWatcher {
     /// Last moment to advance to, if there is a limit.
     pub upto: Option<SeekTarget>,
-    goal: Goal,
-    breakpoints: Vec<(usize, Condition)>,
+    goal: SeekGoal,
+    breakpoints: Vec<(usize, BreakCondition)>,
     cost: f64,
     /// Stop requested by the entry that is being folded: breakpoint index and description.
     current_call: Option<(Option<usize>, String)>,
@@ -192,19 +192,19 @@ pub(crate) struct StopWatcher {
 
 impl StopWatcher {
     /// Starts watching at `run_view`.
-    pub(crate) fn new(goal: Goal, breakpoints: &[Breakpoint], run_view: &RunView) -> Self {
-        let upto = if let Goal::Moment(moment) = goal { Some(moment) } else { None };
+    pub(crate) fn new(goal: SeekGoal, breakpoints: &[Breakpoint], run_view: &RunView) -> Self {
+        let upto = if let SeekGoal::Moment(moment) = goal { Some(moment) } else { None };
         let on = breakpoints.iter().enumerate().filter(|(_, breakpoint)| breakpoint.is_enabled && upto.is_none());
         let breakpoints = on.map(|(place, breakpoint)| (place, breakpoint.condition.clone())).collect();
         Self { upto, goal, breakpoints, cost: run_view.state.spent_usd, current_call: None, hit: None }
     }
 
-    pub(crate) fn goal(&self) -> &Goal {
+    pub(crate) fn goal(&self) -> &SeekGoal {
         &self.goal
     }
 
-    fn conditions(&self) -> impl Iterator<Item = (Option<usize>, &Condition)> {
-        let asked = if let Goal::Condition(condition) = &self.goal { Some((None, condition)) } else { None };
+    fn conditions(&self) -> impl Iterator<Item = (Option<usize>, &BreakCondition)> {
+        let asked = if let SeekGoal::BreakCondition(condition) = &self.goal { Some((None, condition)) } else { None };
         self.breakpoints.iter().map(|(place, condition)| (Some(*place), condition)).chain(asked)
     }
 
@@ -212,13 +212,13 @@ impl StopWatcher {
     fn is_goal_reached(&self, run_view: &RunView) -> bool {
         let unit = |unit: usize| run_view.state.units.get(unit);
         match self.goal {
-            Goal::Row(place) => {
+            SeekGoal::Row(place) => {
                 let attempt_id = run_view.last_change.attempt.filter(|_| run_view.last_change.row_began);
                 unit(place).is_some_and(|unit| unit.attempts.iter().any(|attempt| Some(attempt.id) == attempt_id))
             }
-            Goal::Turn(place, before) => unit(place).is_some_and(|unit| turns(unit) > before),
-            Goal::TurnBack { unit: place, turn, .. } => unit(place).is_some_and(|unit| turns(unit) >= turn),
-            Goal::Nothing | Goal::Condition(_) | Goal::Moment(_) => false,
+            SeekGoal::Turn(place, before) => unit(place).is_some_and(|unit| turns(unit) > before),
+            SeekGoal::TurnBack { unit: place, turn, .. } => unit(place).is_some_and(|unit| turns(unit) >= turn),
+            SeekGoal::Nothing | SeekGoal::BreakCondition(_) | SeekGoal::Moment(_) => false,
         }
     }
 }
@@ -279,7 +279,7 @@ mod tests {
     fn tool_pattern_matches_short_and_full_names() {
         let sees = |pattern: &str| {
             let call = ToolDetail { tool_name: Some("mcp__ktx__wiki_write".into()), ..ToolDetail::default() };
-            Condition::Tool(NamePattern::new(pattern).unwrap()).matches_call(&call)
+            BreakCondition::Tool(NamePattern::new(pattern).unwrap()).matches_call(&call)
         };
         assert_eq!(sees("wiki_write").as_deref(), Some("calls wiki_write"));
         assert!(sees("wiki_*").is_some() && sees("mcp__ktx__*").is_some());

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::state::{RunState, UnitState, UnitStatus};
 use crate::{
-    tape::note::Cause,
+    tape::note::VerdictCause,
     units::error_groups::{UnitFailure, group_failures},
 };
 
@@ -64,7 +64,7 @@ pub(crate) fn representative_error<'a>(state: &'a RunState, unit: &'a UnitState)
         (_, Some(attempt)) if unit.status == UnitStatus::BudgetExhausted => {
             Cow::Owned(attempt.budget_exhaustion().to_string())
         }
-        (Some(verdict), _) if verdict.cause == Cause::ToolFailures => first_failure().unwrap_or(&verdict.reason).into(),
+        (Some(verdict), _) if verdict.cause == VerdictCause::ToolFailures => first_failure().unwrap_or(&verdict.reason).into(),
         (Some(verdict), _) => verdict.reason.as_str().into(),
         (None, _) if unit.status == UnitStatus::Interrupted => "interrupted before it had a verdict".into(),
         (None, _) if unit.status == UnitStatus::Stopped => "stopped before the first attempt".into(),
@@ -88,7 +88,7 @@ mod tests {
         tape::note::{AttemptOutcome, PatchResult, StopReason, Verdict},
     };
 
-    fn unit(key: &str, cause: Option<Cause>, reason: &str, failure: Option<&str>) -> UnitState {
+    fn unit(key: &str, cause: Option<VerdictCause>, reason: &str, failure: Option<&str>) -> UnitState {
         let verdict = cause.map(|cause| Verdict {
             outcome: AttemptOutcome::Failed,
             stop: StopReason::Natural,
@@ -112,15 +112,15 @@ mod tests {
     fn failed_calls_group_by_error_and_verdicts_by_cause() {
         let calls = |key, failure| {
             let reason = format!("1 tool call(s) failed during WorkUnit {key}");
-            unit(key, Some(Cause::ToolFailures), &reason, Some(failure))
+            unit(key, Some(VerdictCause::ToolFailures), &reason, Some(failure))
         };
         let units = vec![
             unit("ok", None, "", None),
             calls("page-1", "wiki_write: page \"a\" has no title"),
             calls("page-2", "read_raw_file: no file raw/x.md"),
             calls("page-3", "wiki_write: page \"b\" has no title"),
-            unit("page-4", Some(Cause::UsageLimit { resets_at: Some(4) }), "usage limit until 4", None),
-            unit("page-5", Some(Cause::UsageLimit { resets_at: None }), "usage limit until 77", None),
+            unit("page-4", Some(VerdictCause::UsageLimit { resets_at: Some(4) }), "usage limit until 4", None),
+            unit("page-5", Some(VerdictCause::UsageLimit { resets_at: None }), "usage limit until 77", None),
         ];
         let state = RunState { units, ..RunState::default() };
         let groups: Vec<_> =
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn rejected_patch_of_prior_run_reports_its_reason() {
-        let mut lost = unit("juice", Some(Cause::Conflict), "textual conflict in terms.md", None);
+        let mut lost = unit("juice", Some(VerdictCause::Conflict), "textual conflict in terms.md", None);
         let verdict = lost.attempts.remove(0).verdict.map(std::sync::Arc::new);
         let mut state = RunState { units: vec![lost], ..RunState::default() };
         let taken = PriorPatchIntegration {

@@ -19,7 +19,7 @@ use self::{attempt::AttemptFold, silence::SilenceTracker};
 use super::{
     EntryRef, EntryScope as Address,
     state::{
-        AttemptId, AttemptRows, AttemptState, HoldMode, LastChange, LogMessage, RunView, UnitState, UnitStatus,
+        AttemptId, AttemptRows, AttemptState, HoldMode, LastEntryEffects, LogMessage, RunView, UnitState, UnitStatus,
         push_compact,
     },
 };
@@ -169,7 +169,7 @@ impl Fold {
     /// Folds one entry into `view`.
     pub(crate) fn apply(&mut self, view: &mut RunView, entry: &EntryRef<'_>, emit: &mut dyn FnMut(FoldEvent<'_>)) {
         self.advance_clock(view, entry.at, emit);
-        view.last_change = LastChange::default();
+        view.last_change = LastEntryEffects::default();
         view.state.entries = entry.seq.0 + 1;
         view.state.last_entry_at = view.state.last_entry_at.max(entry.at);
         view.state.clock = view.state.last_entry_at;

@@ -140,7 +140,7 @@ mod tests {
     use crate::{
         run::state::{AttemptState, PriorPatchIntegration},
         tape::note::{
-            AttemptOutcome, AttemptOutput, Cause, ContentDigests, PatchResult, PatchWritten, ReusedSuccess, RunPlanned,
+            AttemptOutcome, AttemptOutput, VerdictCause, ContentDigests, PatchResult, PatchWritten, ReusedSuccess, RunPlanned,
             StopReason, Verdict,
         },
         units::reuse::{ReuseDecision, decide_reuse},
@@ -162,7 +162,7 @@ mod tests {
             verdict: Some(Verdict {
                 outcome: AttemptOutcome::Failed,
                 stop: StopReason::Error,
-                cause: Cause::Transient,
+                cause: VerdictCause::Transient,
                 reason: "busy".into(),
                 remedy: None,
             }),
@@ -236,7 +236,7 @@ mod tests {
         let verdict = Verdict {
             outcome: AttemptOutcome::Failed,
             stop: StopReason::Natural,
-            cause: Cause::Conflict,
+            cause: VerdictCause::Conflict,
             reason: "conflict".into(),
             remedy: None,
         };

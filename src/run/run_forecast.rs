@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     tape::{Millis, UnitKey, note::AttemptOutcome},
-    units::forecast::{Estimate, FinishedUnit, Forecast, MIN_SAMPLES, RemainingUnit, forecast},
+    units::forecast::{QuantileEstimate, FinishedUnit, Forecast, MIN_SAMPLES, RemainingUnit, forecast},
 };
 
 /// The forecast for the remaining units at one moment.
@@ -62,7 +62,7 @@ impl RunForecast {
             (&mut outlook.forecast.time, state.pause.as_ref().and_then(|pause| pause.until))
         {
             let wait = until.since(now).0;
-            *time = Estimate { p50: Millis(time.p50.0 + wait), p90: Millis(time.p90.0 + wait) };
+            *time = QuantileEstimate { p50: Millis(time.p50.0 + wait), p90: Millis(time.p90.0 + wait) };
         }
         outlook
     }
@@ -103,9 +103,9 @@ impl RunForecast {
     }
 
     /// Time from `now` until the last unit ends.
-    pub(crate) fn remaining_time(&self, now: Millis) -> Option<Estimate<Millis>> {
+    pub(crate) fn remaining_time(&self, now: Millis) -> Option<QuantileEstimate<Millis>> {
         let passed = now.since(self.at);
-        self.forecast.time.map(|time| Estimate { p50: time.p50.since(passed), p90: time.p90.since(passed) })
+        self.forecast.time.map(|time| QuantileEstimate { p50: time.p50.since(passed), p90: time.p90.since(passed) })
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
             outlook.adapters[1],
             AdapterForecast { name: "docs".into(), finished: 2, remaining: 0, first: None }
         );
-        assert_eq!(outlook.forecast.cost, Some(Estimate { p50: 1.0, p90: 1.0 }));
+        assert_eq!(outlook.forecast.cost, Some(QuantileEstimate { p50: 1.0, p90: 1.0 }));
         assert_eq!(outlook.remaining_time(Millis(10_000)).map(|time| time.p90), Some(Millis(20_000)));
         assert_eq!(outlook.remaining_time(Millis(14_000)).map(|time| time.p90), Some(Millis(16_000)));
         state.pause = Some(RunPause { until: Some(Millis(40_000)), reason: "5h".into() });
@@ -208,7 +208,7 @@ mod tests {
         assert!(throttled.forecast.time.map(|time| time.p50) > paused.forecast.time.map(|time| time.p50));
         // Too few units of the other adapter have finished.
         assert_eq!(RunForecast::for_retry(&state, &[3, 4]).forecast.cost, None);
-        assert_eq!(RunForecast::for_retry(&state, &[0, 99]).forecast.cost, Some(Estimate { p50: 0.5, p90: 0.5 }));
+        assert_eq!(RunForecast::for_retry(&state, &[0, 99]).forecast.cost, Some(QuantileEstimate { p50: 0.5, p90: 0.5 }));
     }
 
     #[test]

@@ -536,7 +536,7 @@ pub(crate) struct LogMessage {
 
 /// The effects of the last folded entry that the activity index records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LastChange {
+pub(crate) struct LastEntryEffects {
     /// Attempt that it belongs to; `None` for entries of the run itself.
     pub attempt: Option<AttemptId>,
     /// Time for which that attempt had written nothing.
@@ -546,7 +546,7 @@ pub(crate) struct LastChange {
     pub marks: ActivityMarks,
 }
 
-impl LastChange {
+impl LastEntryEffects {
     /// Adds the mark for the end of a row.
     pub(crate) fn add_row_end(&mut self, end: RowOutcome) {
         match end {
@@ -561,7 +561,7 @@ impl LastChange {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunView {
     pub state: RunState,
-    pub last_change: LastChange,
+    pub last_change: LastEntryEffects,
     pub(crate) attempts: Vec<AttemptRows>,
     /// The run's log. It only grows.
     pub(crate) messages: Vec<LogMessage>,

@@ -33,10 +33,10 @@ pub(crate) struct Timeline {
     finished: bool,
     /// The source is a prefix of a longer tape, so open rows at its end are not closed.
     is_open_ended: bool,
-    checkpoints: Vec<Checkpoint>,
+    checkpoints: Vec<FoldCheckpoint>,
     spacing: u64,
     /// The latest moment that was read, where reading continues. Set while the cursor is before it.
-    frontier: Option<Box<Frontier>>,
+    frontier: Option<Box<LatestFold>>,
     source_position: SourcePosition,
 }
 
@@ -44,18 +44,18 @@ pub(crate) struct Timeline {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SourcePosition {
     Cursor,
-    Frontier,
+    LatestFold,
     Elsewhere,
 }
 
-struct Checkpoint {
+struct FoldCheckpoint {
     state: RunState,
     fold: Fold,
     position: u64,
 }
 
 /// The latest moment that was folded, while an earlier one is shown.
-struct Frontier {
+struct LatestFold {
     state: RunState,
     fold: Fold,
 }
@@ -125,7 +125,7 @@ impl Timeline {
     /// Creates a timeline with the cursor at the beginning of `source`.
     pub(crate) fn new(source: Box<dyn EntrySource>) -> Self {
         let fold = Fold::new(source.info().fallback_unit.clone());
-        let start = Checkpoint { state: RunState::default(), fold: fold.clone(), position: 0 };
+        let start = FoldCheckpoint { state: RunState::default(), fold: fold.clone(), position: 0 };
         Self {
             source,
             fold,
@@ -316,12 +316,12 @@ impl Timeline {
             self.seek(here)?;
         }
         if self.frontier.is_none() {
-            let frontier = Frontier { state: self.view.state.clone(), fold: self.fold.clone() };
+            let frontier = LatestFold { state: self.view.state.clone(), fold: self.fold.clone() };
             self.frontier = Some(Box::new(frontier));
         }
-        if self.source_position != SourcePosition::Frontier {
+        if self.source_position != SourcePosition::LatestFold {
             self.source.rewind(Seq(self.known_entries))?;
-            self.source_position = SourcePosition::Frontier;
+            self.source_position = SourcePosition::LatestFold;
         }
         let touch = self.view.last_change;
         self.swap_with_frontier();
@@ -383,7 +383,7 @@ impl Timeline {
             let state = std::mem::replace(&mut self.view.state, checkpoint.state.clone());
             let fold = std::mem::replace(&mut self.fold, checkpoint.fold.clone());
             if state.entries == self.known_entries {
-                self.frontier = Some(Box::new(Frontier { state, fold }));
+                self.frontier = Some(Box::new(LatestFold { state, fold }));
             }
             self.finished = false;
             self.source_position = SourcePosition::Elsewhere;
@@ -424,7 +424,7 @@ impl Timeline {
     /// advances from there in slices.
     pub(crate) fn seek_to_checkpoint(&mut self, is_early: impl Fn(&RunState) -> bool) -> Result<(), EntrySourceError> {
         let here = self.view.state.entries;
-        let early = |kept: &Checkpoint| kept.state.entries <= here && is_early(&kept.state);
+        let early = |kept: &FoldCheckpoint| kept.state.entries <= here && is_early(&kept.state);
         let to = self.checkpoints.iter().rev().find(|kept| early(kept)).map_or(0, |kept| kept.state.entries);
         self.seek(to)
     }
@@ -462,7 +462,7 @@ impl Timeline {
         if position < last.position.saturating_add(spacing) || self.view.state.entries <= last.state.entries {
             return;
         }
-        self.checkpoints.push(Checkpoint { state: self.view.state.clone(), fold: self.fold.clone(), position });
+        self.checkpoints.push(FoldCheckpoint { state: self.view.state.clone(), fold: self.fold.clone(), position });
         if self.checkpoints.len() > MAX_CHECKPOINTS {
             self.spacing *= 2;
             let mut index = 0;

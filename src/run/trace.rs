@@ -20,7 +20,7 @@ use crate::{
     tape::{
         EntryBody, Header, Millis, Note, TapeEntry, UnitKey,
         note::{
-            AttemptEnded, AttemptOutcome, Cause, PatchWritten, PlannedUnit, RunEnded, RunPlanned, SourcesProjected,
+            AttemptEnded, AttemptOutcome, VerdictCause, PatchWritten, PlannedUnit, RunEnded, RunPlanned, SourcesProjected,
         },
     },
 };
@@ -61,7 +61,7 @@ pub(crate) struct TraceWriter {
     plan: Arc<RunPlanned>,
     /// Positions in the plan.
     units: HashMap<UnitKey, usize>,
-    sources: Vec<Source>,
+    sources: Vec<TraceOrigin>,
     open_attempts: HashMap<(UnitKey, u32), OpenAttempt>,
     limits: LimitTracker,
     /// End of the last step between the units and the commit, which is the start of the next step.
@@ -76,7 +76,7 @@ pub(crate) struct TraceWriter {
 
 /// A source that the run read.
 #[derive(Debug)]
-struct Source {
+struct TraceOrigin {
     connection: String,
     adapter: String,
     /// The reconcile step concerns this source.
@@ -305,7 +305,7 @@ impl TraceWriter {
         let open_attempt = self.open_attempts.remove(&(unit.clone(), attempt));
         let verdict = &ended.verdict;
         let good = verdict.outcome == AttemptOutcome::Succeeded;
-        if open_attempt.is_none() && verdict.cause == Cause::Internal {
+        if open_attempt.is_none() && verdict.cause == VerdictCause::Internal {
             let mut event = work_event(
                 TraceLevel::Error,
                 "work_unit_child_failed",

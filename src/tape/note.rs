@@ -16,7 +16,7 @@ use serde_json::Value;
 pub(crate) use self::{
     attempt_output::AttemptOutput,
     prior_run::{ContentDigests, ContinuedRun, PriorUnitSummary, ReusedSuccess},
-    source::{DiffCounts, FileRead, FilesEvicted, Selection, SourceRead, SourcesProjected},
+    source::{DiffCounts, FileRead, FilesEvicted, UnitSelection, SourceRead, SourcesProjected},
 };
 use super::{Millis, UnitKey};
 
@@ -54,7 +54,7 @@ pub(crate) enum Note {
         /// Delay before it, in milliseconds.
         delay_ms: u64,
         /// Why the previous attempt failed.
-        cause: Cause,
+        cause: VerdictCause,
     },
     /// A person requested a new attempt.
     RetryRequested {
@@ -233,7 +233,7 @@ pub(crate) struct RunPlanned {
     pub silence_after_ms: Option<u64>,
     /// The selection of the units. A run that continues this one uses the same. `None` on tapes of older versions.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub selection: Option<Selection>,
+    pub selection: Option<UnitSelection>,
 }
 
 /// One unit of a plan.
@@ -444,7 +444,7 @@ pub(crate) struct Verdict {
     /// KTX's stop reason of the agent loop.
     pub stop: StopReason,
     /// What determined the result.
-    pub cause: Cause,
+    pub cause: VerdictCause,
     /// One sentence; the exact text of KTX if it has one.
     pub reason: String,
     /// The remedy for a person.
@@ -477,7 +477,7 @@ pub(crate) enum StopReason {
 /// What determined a verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cause {
+pub enum VerdictCause {
     /// The model finished by itself.
     Completed,
     /// The turn or cost budget was spent; not a failure.
@@ -538,7 +538,7 @@ pub enum Cause {
     Other(String),
 }
 
-impl Cause {
+impl VerdictCause {
     /// The text on screens.
     pub fn label(&self) -> &str {
         match self {
@@ -657,7 +657,7 @@ mod tests {
             verdict: Verdict {
                 outcome: AttemptOutcome::Failed,
                 stop: StopReason::Error,
-                cause: Cause::UsageLimit { resets_at: Some(1_700_000_000) },
+                cause: VerdictCause::UsageLimit { resets_at: Some(1_700_000_000) },
                 reason: "usage limit reached".into(),
                 remedy: None,
             },
@@ -686,6 +686,6 @@ mod tests {
 
     #[test]
     fn unknown_cause_is_kept_as_other() {
-        assert_eq!(serde_json::from_str::<Cause>(r#""eaten""#).unwrap(), Cause::Other("eaten".into()));
+        assert_eq!(serde_json::from_str::<VerdictCause>(r#""eaten""#).unwrap(), VerdictCause::Other("eaten".into()));
     }
 }

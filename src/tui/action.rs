@@ -4,7 +4,7 @@
 
 /// Where an action is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Scope {
+pub(crate) enum ActionScope {
     View,
     /// On a running unit that can be held.
     Live,
@@ -69,8 +69,8 @@ macro_rules! actions {
                 match self { $(Self::$variant => HelpGroup::$group,)+ }
             }
 
-            pub(crate) fn scope(self) -> Scope {
-                match self { $(Self::$variant => Scope::$scope,)+ }
+            pub(crate) fn scope(self) -> ActionScope {
+                match self { $(Self::$variant => ActionScope::$scope,)+ }
             }
 
             /// Short label for the line of hints.

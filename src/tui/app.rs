@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use self::side_pane::SidePaneFollower;
 use super::{
     ExitReason, Options, TuiExit,
-    cache::Cache,
+    cache::ScreenCache,
     effect::{RunCommand, TimeStep},
     export::Export,
     frame::{FrameLimiter, GrowthLimiter, RedrawPriority},
@@ -71,7 +71,7 @@ pub(crate) enum RunAccess {
 pub(crate) struct App {
     timeline: Timeline,
     model: ScreenModel,
-    cache: Cache,
+    cache: ScreenCache,
     theme: Theme,
     shown: SourceStatus,
     commands: Option<mpsc::Sender<RunCommand>>,
@@ -134,7 +134,7 @@ impl App {
         let mut app = Self {
             timeline,
             model,
-            cache: Cache::default(),
+            cache: ScreenCache::default(),
             theme: options.theme,
             shown,
             commands,

@@ -12,7 +12,7 @@ use super::{
         attempt_summary::AttemptSummary,
         compare::{CompareKey, Comparison},
     },
-    model::{CompareView, EntryPart, InspectView, OverlayView, Panel, ScreenModel, TableLine},
+    model::{CompareView, EntryPart, InspectView, OverlayView, InspectPanel, ScreenModel, TableLine},
     theme::StyleRole,
 };
 use crate::{
@@ -29,7 +29,7 @@ const MAX_SUMMARIES: usize = 8;
 
 /// Cached content that views show.
 #[derive(Debug, Default)]
-pub(crate) struct Cache {
+pub(crate) struct ScreenCache {
     rows: HashMap<RowId, RowLine>,
     entries: HashMap<u64, EntryLine>,
     /// The most recently shown document is last.
@@ -105,7 +105,7 @@ pub(crate) enum DocumentContent {
     /// Parts of entries, one below the other.
     Parts(Vec<EntryPart>),
     /// A panel of the inspector.
-    Panel(PanelPage),
+    InspectPanel(PanelPage),
 }
 
 /// Key of a panel. It changes whenever the text of the panel may change.
@@ -115,7 +115,7 @@ pub(crate) struct PanelPage {
     pub unit: usize,
     /// Index of the attempt.
     pub attempt: usize,
-    pub panel: Panel,
+    pub panel: InspectPanel,
     /// The selected action: its index and its key.
     pub action: Option<(usize, RowId)>,
     /// Folds that the user opened or closed.
@@ -141,7 +141,7 @@ pub(crate) struct CacheRequest {
     pub comparison: Option<CompareKey>,
 }
 
-impl Cache {
+impl ScreenCache {
     pub(crate) fn row(&self, id: RowId) -> Option<&RowLine> {
         self.rows.get(&id)
     }
@@ -228,7 +228,7 @@ impl Cache {
 }
 
 /// Content that the next frame shows.
-pub(crate) fn cache_request(model: &ScreenModel, run_view: &RunView, cache: &Cache) -> CacheRequest {
+pub(crate) fn cache_request(model: &ScreenModel, run_view: &RunView, cache: &ScreenCache) -> CacheRequest {
     let plan = model.layout(run_view);
     let mut wants = CacheRequest::default();
     if plan.is_too_small() {
@@ -283,7 +283,7 @@ pub(crate) fn cache_request(model: &ScreenModel, run_view: &RunView, cache: &Cac
 fn compare(
     view: &CompareView,
     run_view: &RunView,
-    cache: &Cache,
+    cache: &ScreenCache,
     body: ratatui::layout::Rect,
     wants: &mut CacheRequest,
 ) {
@@ -304,7 +304,7 @@ fn compare(
 fn inspect(
     view: &InspectView,
     run_view: &RunView,
-    cache: &Cache,
+    cache: &ScreenCache,
     body: ratatui::layout::Rect,
     wants: &mut CacheRequest,
 ) {
@@ -324,23 +324,23 @@ fn inspect(
         second: None,
     };
     match view.panel {
-        Panel::Actions => {
+        InspectPanel::Actions => {
             let Some(row) = rows.get(view.actions.selected) else { return };
             page.action = Some((view.actions.selected, RowId::new(row, run_view)));
         }
         // The prompts are among the first entries.
-        Panel::Prompt => page.version.0 = run_view.entries(attempt.id).len().min(super::load::MAX_PROLOGUE_ENTRIES),
-        Panel::Isolation | Panel::Stderr | Panel::Verdict => {
+        InspectPanel::Prompt => page.version.0 = run_view.entries(attempt.id).len().min(super::load::MAX_PROLOGUE_ENTRIES),
+        InspectPanel::Isolation | InspectPanel::Stderr | InspectPanel::Verdict => {
             wants.summaries.push(attempt.id);
             let version = cache.summary(attempt.id).map_or(0, |gathered| gathered.version);
             let ends = attempt.open_calls.wrapping_mul(2).wrapping_add(u32::from(attempt.ended_at.is_some()));
             page.version = (rows.len(), ends, version);
-            let runs = view.panel == Panel::Verdict && attempt.ended_at.is_none();
+            let runs = view.panel == InspectPanel::Verdict && attempt.ended_at.is_none();
             page.second = runs.then_some(run_view.state.clock.0 / 1000);
         }
     }
     if let Some(area) = areas.detail {
-        wants.document = Some(DocumentRequest { content: DocumentContent::Panel(page), width: area.width });
+        wants.document = Some(DocumentRequest { content: DocumentContent::InspectPanel(page), width: area.width });
     }
 }
 
@@ -352,7 +352,7 @@ mod tests {
     #[test]
     fn cache_is_bounded_and_ended_row_is_a_new_row() {
         let after = |entries| RunView::new(RunState { entries, ..RunState::default() }, Vec::new(), Vec::new());
-        let mut cache = Cache::default();
+        let mut cache = ScreenCache::default();
         for seq in 0..(2 * MAX_ROWS as u64) {
             let row = StreamRow::new(Seq(seq), 0, RowKind::Text, RowOutcome::Ok, 0);
             cache.put_row(RowId::new(&row, &after(u64::MAX)), RowLine::default());

@@ -7,10 +7,10 @@ use std::str::FromStr as _;
 
 use jiff::SignedDuration;
 
-use super::action::{Scope, UserAction};
+use super::action::{ActionScope, UserAction};
 use crate::{
     diagnostic::Diagnostic,
-    run::breakpoint::{Condition, NamePattern},
+    run::breakpoint::{BreakCondition, NamePattern},
     tape::Millis,
 };
 
@@ -36,8 +36,8 @@ pub(crate) enum CommandRequest {
     /// Play at a multiple of the recorded speed; `None` for as fast as possible.
     Speed(Option<f64>),
     /// Play until a condition is met.
-    Until(Condition),
-    Break(Condition),
+    Until(BreakCondition),
+    Break(BreakCondition),
     /// Show the list of breakpoints.
     Breaks,
     /// Perform the action of a key.
@@ -94,7 +94,7 @@ pub(crate) enum CommandError {
     #[error("invalid cost `{0}`; expected dollars, such as $0.50")]
     Cost(String),
     #[error("unknown condition `{0}`; expected failure, tool NAME, path GLOB, cost $0.50 or silence 30s")]
-    Condition(String),
+    BreakCondition(String),
     #[error("invalid pattern `{pattern}`: {why}")]
     Pattern {
         /// The pattern as typed.
@@ -151,7 +151,7 @@ fn action_named(word: &str) -> Option<UserAction> {
 }
 
 fn actions() -> impl Iterator<Item = UserAction> {
-    let on_view = |action: &UserAction| matches!(action.scope(), Scope::View | Scope::Live | Scope::Held);
+    let on_view = |action: &UserAction| matches!(action.scope(), ActionScope::View | ActionScope::Live | ActionScope::Held);
     UserAction::ALL.iter().copied().filter(on_view)
 }
 
@@ -166,7 +166,7 @@ fn speed(text: &str) -> Result<Option<f64>, CommandError> {
     }
 }
 
-fn condition(word: &'static str, text: &str) -> Result<Condition, CommandError> {
+fn condition(word: &'static str, text: &str) -> Result<BreakCondition, CommandError> {
     let (kind, rest) = text.split_once(char::is_whitespace).map_or((text, ""), |(kind, rest)| (kind, rest.trim()));
     let pattern = |name, what| match rest {
         "" => Err(CommandError::Missing(name, what)),
@@ -174,18 +174,18 @@ fn condition(word: &'static str, text: &str) -> Result<Condition, CommandError> 
     };
     match (kind, rest) {
         ("", _) => Err(CommandError::Missing(word, "failure, tool NAME, path GLOB, cost $0.50 or silence 30s")),
-        ("failure", "") => Ok(Condition::Failure),
+        ("failure", "") => Ok(BreakCondition::Failure),
         ("failure", rest) => Err(CommandError::ExtraArgument("failure", rest.to_owned())),
-        ("tool", _) => pattern("tool", "a name, such as wiki_write or wiki_*").map(Condition::Tool),
-        ("path", _) => pattern("path", "a pattern, such as *.yml or models/*").map(Condition::Path),
+        ("tool", _) => pattern("tool", "a name, such as wiki_write or wiki_*").map(BreakCondition::Tool),
+        ("path", _) => pattern("path", "a pattern, such as *.yml or models/*").map(BreakCondition::Path),
         ("cost", "") => Err(CommandError::Missing("cost", "dollars, such as $0.50")),
         ("cost", rest) => match rest.trim_start_matches('$').parse::<f64>() {
-            Ok(dollars) if dollars.is_finite() && dollars > 0.0 => Ok(Condition::Cost(dollars)),
+            Ok(dollars) if dollars.is_finite() && dollars > 0.0 => Ok(BreakCondition::Cost(dollars)),
             _ => Err(CommandError::Cost(rest.to_owned())),
         },
         ("silence", "") => Err(CommandError::Missing("silence", "a time, such as 30s")),
-        ("silence", rest) => duration(rest).map(Condition::Silence),
-        (other, _) => Err(CommandError::Condition(other.to_owned())),
+        ("silence", rest) => duration(rest).map(BreakCondition::Silence),
+        (other, _) => Err(CommandError::BreakCondition(other.to_owned())),
     }
 }
 
@@ -524,7 +524,7 @@ mod tests {
 
         #[test]
         fn a_condition_is_read_as_it_is_shown(seconds in 1..100_000_u64, cents in 1..100_000_u32) {
-            for condition in [Condition::Silence(Millis(seconds)), Condition::Cost(f64::from(cents) / 100.0), Condition::Failure] {
+            for condition in [BreakCondition::Silence(Millis(seconds)), BreakCondition::Cost(f64::from(cents) / 100.0), BreakCondition::Failure] {
                 let text = format!("until {condition}");
                 prop_assert_eq!(shown(&text), text);
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::{export::ExportRequest, model::Playback};
-use crate::run::breakpoint::Condition;
+use crate::run::breakpoint::BreakCondition;
 use crate::{
     run::{SeekTarget, state::AttemptId},
     tape::{Seq, UnitKey, note::Amendment},
@@ -50,7 +50,7 @@ pub(crate) enum RunCommand {
         /// Id of the call that is currently held, if known.
         call: Option<Arc<str>>,
         /// Conditions, of which any one suffices.
-        conditions: Vec<Condition>,
+        conditions: Vec<BreakCondition>,
     },
     /// Allow one held call.
     AllowCall {
@@ -100,7 +100,7 @@ pub(crate) enum ScreenEffect {
     /// Seek to a moment while the user drags on the timeline bar; only the latest target matters.
     Scrub(SeekTarget),
     /// Play until a condition is met.
-    RunUntil(Condition),
+    RunUntil(BreakCondition),
     /// Copy the original text of a section of the document on screen to the clipboard.
     CopySection {
         /// A line of the section.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{
-    action::{HelpGroup, Scope, UserAction},
+    action::{HelpGroup, ActionScope, UserAction},
     key::{self, KeyError, KeyPress},
 };
 use crate::diagnostic::Diagnostic;
@@ -15,7 +15,7 @@ use crate::diagnostic::Diagnostic;
 const BUILT_IN: &str = include_str!("../../assets/keymap.toml");
 
 /// Chords by action name, as in `[keys]` of the config.
-pub(crate) type Overrides = BTreeMap<String, ChordList>;
+pub(crate) type KeyOverrides = BTreeMap<String, ChordList>;
 
 /// One chord or several.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -71,7 +71,7 @@ impl KeymapError {
 
 /// Result of a key lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lookup {
+pub(crate) enum ChordLookup {
     Action(UserAction),
     /// The keys are the start of a longer chord.
     Pending,
@@ -85,8 +85,8 @@ pub(crate) struct Keymap {
 
 impl Keymap {
     /// Applies `overrides` to the built-in keys. Returns all problems; conflicts are never resolved silently.
-    pub(crate) fn new(overrides: &Overrides) -> Result<Self, Vec<KeymapError>> {
-        let built_in: Overrides =
+    pub(crate) fn new(overrides: &KeyOverrides) -> Result<Self, Vec<KeymapError>> {
+        let built_in: KeyOverrides =
             toml::from_str(BUILT_IN).map_err(|error| vec![KeymapError::Toml(error.to_string())])?;
         let mut errors: Vec<_> = overrides
             .keys()
@@ -141,28 +141,28 @@ impl Keymap {
     }
 
     /// Looks up the typed `keys` in the first of `scopes` that binds them.
-    pub(crate) fn lookup_in(&self, scopes: &[Scope], keys: &[KeyPress]) -> Lookup {
-        let mut found = Lookup::Nothing;
+    pub(crate) fn lookup_in(&self, scopes: &[ActionScope], keys: &[KeyPress]) -> ChordLookup {
+        let mut found = ChordLookup::Nothing;
         for scope in scopes {
             match self.lookup(*scope, keys) {
-                Lookup::Action(action) => return Lookup::Action(action),
-                Lookup::Pending => found = Lookup::Pending,
-                Lookup::Nothing => {}
+                ChordLookup::Action(action) => return ChordLookup::Action(action),
+                ChordLookup::Pending => found = ChordLookup::Pending,
+                ChordLookup::Nothing => {}
             }
         }
         found
     }
 
     /// Looks up the typed `keys` in `scope`.
-    pub(crate) fn lookup(&self, scope: Scope, keys: &[KeyPress]) -> Lookup {
+    pub(crate) fn lookup(&self, scope: ActionScope, keys: &[KeyPress]) -> ChordLookup {
         let mut pending = false;
         for (chord, action) in self.bindings.iter().filter(|(_, action)| action.scope() == scope) {
             if chord == keys {
-                return Lookup::Action(*action);
+                return ChordLookup::Action(*action);
             }
             pending |= chord.starts_with(keys);
         }
-        if pending { Lookup::Pending } else { Lookup::Nothing }
+        if pending { ChordLookup::Pending } else { ChordLookup::Nothing }
     }
 
     pub(crate) fn chords(&self, action: UserAction) -> impl Iterator<Item = &[KeyPress]> {
@@ -205,10 +205,10 @@ impl Keymap {
 /// True if one key press could mean both actions. Some actions share a key by design: hold and play, edit a waiting
 /// call and retry a finished unit, run a held unit and play time to the next failure.
 fn can_conflict(one: UserAction, other: UserAction) -> bool {
-    let on_view = |scope: Scope| matches!(scope, Scope::View | Scope::Live | Scope::Held);
+    let on_view = |scope: ActionScope| matches!(scope, ActionScope::View | ActionScope::Live | ActionScope::Held);
     match (one.scope(), other.scope()) {
         (a, b) if a == b => true,
-        (Scope::Live, Scope::Held) | (Scope::Held, Scope::Live) => false,
+        (ActionScope::Live, ActionScope::Held) | (ActionScope::Held, ActionScope::Live) => false,
         (a, b) if on_view(a) && on_view(b) => {
             let share = |view: UserAction, own: &[UserAction]| {
                 [one, other].contains(&view) && [one, other].iter().any(|action| own.contains(action))
@@ -217,7 +217,7 @@ fn can_conflict(one: UserAction, other: UserAction) -> bool {
                 && !share(UserAction::RetryWith, &[UserAction::EditCall])
                 && !share(UserAction::RunToFailure, &[UserAction::RunOn])
         }
-        (Scope::Form, Scope::Editing) | (Scope::Editing, Scope::Form) => true,
+        (ActionScope::Form, ActionScope::Editing) | (ActionScope::Editing, ActionScope::Form) => true,
         _ => false,
     }
 }
@@ -238,10 +238,10 @@ pub(super) mod tests {
     use super::*;
 
     pub(crate) fn built_in() -> Keymap {
-        Keymap::new(&Overrides::new()).unwrap()
+        Keymap::new(&KeyOverrides::new()).unwrap()
     }
 
-    fn overrides(text: &str) -> Overrides {
+    fn overrides(text: &str) -> KeyOverrides {
         toml::from_str(text).unwrap()
     }
 
@@ -252,7 +252,7 @@ pub(super) mod tests {
         assert_eq!(help.len(), UserAction::ALL.len());
         for action in UserAction::ALL {
             let chord = keymap.chords(*action).next().unwrap_or_else(|| panic!("{action:?} has no key"));
-            assert_eq!(keymap.lookup(action.scope(), chord), Lookup::Action(*action));
+            assert_eq!(keymap.lookup(action.scope(), chord), ChordLookup::Action(*action));
         }
         assert!(help.iter().all(|(keys, about)| keys != "unbound" && !about.is_empty()));
     }
@@ -261,17 +261,17 @@ pub(super) mod tests {
     fn incomplete_chord_is_pending() {
         let keymap = built_in();
         let g = key::parse("g").unwrap();
-        assert_eq!(keymap.lookup(Scope::View, &g), Lookup::Pending);
-        assert_eq!(keymap.lookup(Scope::Question, &g), Lookup::Nothing);
-        assert_eq!(keymap.lookup(Scope::View, &key::parse("gg").unwrap()), Lookup::Action(UserAction::Top));
-        assert_eq!(keymap.lookup(Scope::View, &key::parse("gx").unwrap()), Lookup::Nothing);
+        assert_eq!(keymap.lookup(ActionScope::View, &g), ChordLookup::Pending);
+        assert_eq!(keymap.lookup(ActionScope::Question, &g), ChordLookup::Nothing);
+        assert_eq!(keymap.lookup(ActionScope::View, &key::parse("gg").unwrap()), ChordLookup::Action(UserAction::Top));
+        assert_eq!(keymap.lookup(ActionScope::View, &key::parse("gx").unwrap()), ChordLookup::Nothing);
     }
 
     #[test]
     fn overrides_move_keys_and_report_conflicts() {
         let keymap = Keymap::new(&overrides("retry = 'T'\nquit = ['Q', '<c-q>']")).unwrap();
         assert_eq!(keymap.first(UserAction::Retry).as_deref(), Some("T"));
-        assert_eq!(keymap.lookup(Scope::View, &key::parse("r").unwrap()), Lookup::Nothing);
+        assert_eq!(keymap.lookup(ActionScope::View, &key::parse("r").unwrap()), ChordLookup::Nothing);
         let errors =
             Keymap::new(&overrides("retry = 'j'\nzoom = 'g'\nfly = 'F'\nstop = '<no>'\nquit = []")).unwrap_err();
         let words: Vec<_> = errors.iter().map(Diagnostic::to_line).collect();

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    cache::{Cache, CacheRequest, DocumentContent, DocumentRequest, EntryLine, RowId, RowLine},
+    cache::{ScreenCache, CacheRequest, DocumentContent, DocumentRequest, EntryLine, RowId, RowLine},
     document::{DocumentBlock, DocumentLayout, LaidOutDocument},
     model::EntryPart,
     text,
@@ -42,7 +42,7 @@ const FIRST: usize = 128 * 1024;
 pub(crate) const MAX_PROLOGUE_ENTRIES: usize = 256;
 
 /// Loads the content that `wants` lists and the cache lacks.
-pub(crate) fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheRequest) {
+pub(crate) fn load(timeline: &mut Timeline, cache: &mut ScreenCache, wants: &CacheRequest) {
     for row in &wants.rows {
         let id = RowId::new(row, timeline.view());
         if cache.row(id).is_none() {
@@ -72,7 +72,7 @@ pub(crate) fn load(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheRequ
 }
 
 /// Reads or lays out one slice of the missing content. False when none is missing.
-pub(crate) fn load_more(timeline: &mut Timeline, cache: &mut Cache, wants: &CacheRequest) -> bool {
+pub(crate) fn load_more(timeline: &mut Timeline, cache: &mut ScreenCache, wants: &CacheRequest) -> bool {
     if let Some(layout) = cache.layout().filter(|layout| !layout.is_complete() && wants.document.is_some()) {
         layout.step(FIRST);
         return true;
@@ -88,7 +88,7 @@ pub(crate) fn load_more(timeline: &mut Timeline, cache: &mut Cache, wants: &Cach
 }
 
 /// True when [`load_more`] has work to do.
-pub(crate) fn has_more(timeline: &Timeline, cache: &Cache, wants: &CacheRequest) -> bool {
+pub(crate) fn has_more(timeline: &Timeline, cache: &ScreenCache, wants: &CacheRequest) -> bool {
     let run_view = timeline.view();
     (wants.document.is_some() && !cache.is_complete())
         || wants.summaries.iter().any(|lane| {
@@ -118,10 +118,10 @@ pub(crate) fn call_target(timeline: &mut Timeline, seq: Seq, block: u8) -> Optio
     found.ok().flatten()
 }
 
-fn start_layout(timeline: &mut Timeline, cache: &Cache, wanted: &DocumentRequest) -> DocumentLayout {
+fn start_layout(timeline: &mut Timeline, cache: &ScreenCache, wanted: &DocumentRequest) -> DocumentLayout {
     let (pieces, turned): (Vec<DocumentBlock>, _) = match &wanted.content {
         DocumentContent::Parts(parts) => (entry_blocks::entry_blocks(timeline, parts), BTreeSet::new()),
-        DocumentContent::Panel(page) => (inspect::panel_blocks(timeline, cache, page), page.toggled_folds.clone()),
+        DocumentContent::InspectPanel(page) => (inspect::panel_blocks(timeline, cache, page), page.toggled_folds.clone()),
     };
     DocumentLayout::new(pieces, turned, wanted.width)
 }

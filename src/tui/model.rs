@@ -24,7 +24,7 @@ pub(crate) use failure_groups::{FailureGroupLine, FailureGroupsView};
 use forecast_view::ForecastView;
 pub(crate) use grid::{Grid, GridPane, PaneDirection};
 pub(crate) use hold::{ArgumentsEditor, CallId, InputPurpose, LineInput};
-pub(crate) use inspect::{InspectSide, InspectView, Panel};
+pub(crate) use inspect::{InspectSide, InspectView, InspectPanel};
 pub(super) use overlay_views::row_parts;
 pub(crate) use overlay_views::{EntryPart, EntrySubject, EntryView, OverlayView, PartContent, TranscriptView};
 pub(crate) use scroll_list::{ScrollList, scrolled};
@@ -72,7 +72,7 @@ pub(crate) struct ScreenModel {
     /// Views opened on top of the units view; the last one is shown.
     pub views: Vec<OverlayView>,
     /// The confirmation that is open.
-    pub question: Option<Question>,
+    pub question: Option<ConfirmQuestion>,
     /// The line that is being typed.
     pub line_input: Option<LineInput>,
     /// Editor for the arguments of a held call.
@@ -177,7 +177,7 @@ pub(crate) fn is_failure(status: UnitStatus) -> bool {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Question {
+pub(crate) struct ConfirmQuestion {
     pub text: String,
     /// Consequences of a yes, one per line.
     pub details: Vec<String>,

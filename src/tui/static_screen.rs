@@ -6,7 +6,7 @@ use ratatui::buffer::Buffer;
 
 use super::{
     Options,
-    cache::{self, Cache, RowId, RowLine},
+    cache::{self, ScreenCache, RowId, RowLine},
     key::KeyPress,
     model::ScreenModel,
     msg::ScreenMessage,
@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct StaticScreen {
     model: ScreenModel,
-    cache: Cache,
+    cache: ScreenCache,
     theme: Theme,
     source_status: SourceStatus,
     activity: ActivityIndex,
@@ -47,7 +47,7 @@ impl StaticScreen {
             SourceStatus { origin, known_entries: 0, position: (0, None), at_end: true, ended: true, read_error: None };
         Self {
             model: ScreenModel::new(options.keymap, false),
-            cache: Cache::default(),
+            cache: ScreenCache::default(),
             theme: options.theme,
             source_status: shown,
             activity: ActivityIndex::default(),

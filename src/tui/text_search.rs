@@ -2,7 +2,7 @@
 //! delayed.
 
 use super::{
-    cache::Cache,
+    cache::ScreenCache,
     effect::{SearchRequest, SearchScope},
     load,
     update::find::{matches, nearest},
@@ -29,7 +29,7 @@ impl TextSearch {
     }
 
     /// Searches one slice. Returns `Some` when the search has ended, with the position of the match if there is one.
-    pub(crate) fn slice(&mut self, timeline: &mut Timeline, cache: &Cache) -> Option<Option<usize>> {
+    pub(crate) fn slice(&mut self, timeline: &mut Timeline, cache: &ScreenCache) -> Option<Option<usize>> {
         let len = match self.find.scope {
             SearchScope::Document => {
                 let Some(document) = cache.document() else { return Some(None) };

@@ -31,7 +31,7 @@ use row_writer::key_names;
 pub(crate) use wide_cells::close_wide_cells;
 
 use super::{
-    cache::Cache,
+    cache::ScreenCache,
     layout::{self, ScreenLayout},
     model::{OverlayView, ScreenModel},
     text,
@@ -50,7 +50,7 @@ pub(crate) struct DrawContext<'a> {
     /// Activity of the run over time.
     pub activity: &'a ActivityIndex,
     /// Loaded bodies of the visible entries.
-    pub cache: &'a Cache,
+    pub cache: &'a ScreenCache,
     pub theme: &'a Theme,
     pub source: &'a SourceStatus,
 }

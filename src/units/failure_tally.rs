@@ -72,18 +72,18 @@ pub(crate) struct FailedToolCall {
     /// Tool name without the server prefix.
     pub tool: String,
     /// Which later call recovers this failure.
-    pub recovery_rule: RecoveryRule,
+    pub recovery_rule: FailureRecoveryRule,
     /// Id of the call, if known.
     pub tool_use_id: Option<String>,
     /// Error text, cut to 4 KiB.
     pub message: String,
     /// Effect of later calls on this failure.
-    pub recovery: Recovery,
+    pub recovery: FailureRecovery,
 }
 
 /// Which later call recovers a failed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RecoveryRule {
+pub(crate) enum FailureRecoveryRule {
     /// Any success of the same tool, because a rejected call was not carried out. Contains the subject, if known.
     SameTool(Option<WriteSubject>),
     /// A write of the same subject, by any tool.
@@ -93,7 +93,7 @@ pub(crate) enum RecoveryRule {
 
 /// How later calls recovered a failed call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Recovery {
+pub(crate) enum FailureRecovery {
     #[default]
     None,
     /// A later call of the same tool succeeded.
@@ -111,13 +111,13 @@ impl FailureTally {
         {
             return;
         }
-        self.refused.push(new_failed_call(tool, RecoveryRule::Never, tool_use_id, reason));
+        self.refused.push(new_failed_call(tool, FailureRecoveryRule::Never, tool_use_id, reason));
     }
 
     /// Records a failure, a rejected call or a call denied by a rule. `tool` may have the server prefix. Returns true
     /// if the call was not counted yet; a call without an id is always counted.
     pub(crate) fn record_failure(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) -> bool {
-        self.add_failure(tool, RecoveryRule::SameTool(None), tool_use_id, message)
+        self.add_failure(tool, FailureRecoveryRule::SameTool(None), tool_use_id, message)
     }
 
     /// Records a success from the stream. For our own tools, [`record_tool_reply`](Self::record_tool_reply) has more
@@ -141,11 +141,11 @@ impl FailureTally {
         self.reported_ids.extend(tool_use_id.map(str::to_owned));
         match effect {
             CallEffect::Wrote(subject) => {
-                self.mark_recovered(Recovery::Settled, |call| call.subject() == Some(subject))
+                self.mark_recovered(FailureRecovery::Settled, |call| call.subject() == Some(subject))
             }
             CallEffect::Unmappable { table, is_recorded } => {
                 // KTX accepts a declined call here, too.
-                let recovery = if *is_recorded { Recovery::Settled } else { Recovery::SameTool };
+                let recovery = if *is_recorded { FailureRecovery::Settled } else { FailureRecovery::SameTool };
                 self.recover_unmappable_writes(table.as_deref(), recovery);
             }
             CallEffect::Neutral | CallEffect::Rejected(_) | CallEffect::ToolCrashed | CallEffect::Declined(_) => {}
@@ -157,13 +157,13 @@ impl FailureTally {
             return false;
         };
         let recovery_rule = match effect {
-            CallEffect::Declined(Some(subject)) => RecoveryRule::Subject(subject.clone()),
-            CallEffect::Rejected(subject) => RecoveryRule::SameTool(subject.clone()),
+            CallEffect::Declined(Some(subject)) => FailureRecoveryRule::Subject(subject.clone()),
+            CallEffect::Rejected(subject) => FailureRecoveryRule::SameTool(subject.clone()),
             CallEffect::Neutral
             | CallEffect::ToolCrashed
             | CallEffect::Declined(None)
             | CallEffect::Wrote(_)
-            | CallEffect::Unmappable { .. } => RecoveryRule::Never,
+            | CallEffect::Unmappable { .. } => FailureRecoveryRule::Never,
         };
         self.add_failure(tool, recovery_rule, tool_use_id, message)
     }
@@ -186,8 +186,8 @@ impl FailureTally {
     /// The failed calls that `rule` counts, in order.
     pub(crate) fn counted(&self, rule: FailureRule) -> impl Iterator<Item = &FailedToolCall> {
         self.failed.iter().filter(move |call| match rule {
-            FailureRule::Strict => call.recovery < Recovery::Settled,
-            FailureRule::Recoverable => call.recovery == Recovery::None && !call.is_refused_edit(),
+            FailureRule::Strict => call.recovery < FailureRecovery::Settled,
+            FailureRule::Recoverable => call.recovery == FailureRecovery::None && !call.is_refused_edit(),
         })
     }
 
@@ -199,7 +199,7 @@ impl FailureTally {
     fn add_failure(
         &mut self,
         tool: &str,
-        recovery_rule: RecoveryRule,
+        recovery_rule: FailureRecoveryRule,
         tool_use_id: Option<&str>,
         message: &str,
     ) -> bool {
@@ -219,7 +219,7 @@ impl FailureTally {
         true
     }
 
-    fn mark_recovered(&mut self, recovery: Recovery, is_meant: impl Fn(&FailedToolCall) -> bool) {
+    fn mark_recovered(&mut self, recovery: FailureRecovery, is_meant: impl Fn(&FailedToolCall) -> bool) {
         for call in self.failed.iter_mut().filter(|call| is_meant(call)) {
             call.recovery = call.recovery.max(recovery);
         }
@@ -227,17 +227,17 @@ impl FailureTally {
 
     /// A call does not recover itself: if reporters disagree about a call, it counts as failed.
     fn recover_same_tool(&mut self, tool: &str, tool_use_id: Option<&str>) {
-        self.mark_recovered(Recovery::SameTool, |call| {
+        self.mark_recovered(FailureRecovery::SameTool, |call| {
             let same_call = tool_use_id.is_some() && call.tool_use_id.as_deref() == tool_use_id;
-            matches!(call.recovery_rule, RecoveryRule::SameTool(_)) && call.tool == tool && !same_call
+            matches!(call.recovery_rule, FailureRecoveryRule::SameTool(_)) && call.tool == tool && !same_call
         });
     }
 
     /// Marks failed writes of the table's source as recovered. Without a table, this applies only if exactly one source
     /// failed.
-    fn recover_unmappable_writes(&mut self, table: Option<&str>, recovery: Recovery) {
+    fn recover_unmappable_writes(&mut self, table: Option<&str>, recovery: FailureRecovery) {
         let pending = |call: &FailedToolCall| match &call.recovery_rule {
-            RecoveryRule::Subject(subject @ WriteSubject::Source { .. }) if call.recovery < recovery => {
+            FailureRecoveryRule::Subject(subject @ WriteSubject::Source { .. }) if call.recovery < recovery => {
                 Some(subject.clone())
             }
             _ => None,
@@ -252,7 +252,7 @@ impl FailureTally {
         };
         let given_up: HashSet<WriteSubject> = self.failed.iter().filter_map(pending).filter(meant).collect();
         if table.is_some() || given_up.len() == 1 {
-            let is_given_up = |call: &FailedToolCall| matches!(&call.recovery_rule, RecoveryRule::Subject(subject) if given_up.contains(subject));
+            let is_given_up = |call: &FailedToolCall| matches!(&call.recovery_rule, FailureRecoveryRule::Subject(subject) if given_up.contains(subject));
             self.mark_recovered(recovery, is_given_up);
         }
     }
@@ -262,20 +262,20 @@ impl FailedToolCall {
     /// Subject that the call tried to write.
     fn subject(&self) -> Option<&WriteSubject> {
         match &self.recovery_rule {
-            RecoveryRule::SameTool(subject) => subject.as_ref(),
-            RecoveryRule::Subject(subject) => Some(subject),
-            RecoveryRule::Never => None,
+            FailureRecoveryRule::SameTool(subject) => subject.as_ref(),
+            FailureRecoveryRule::Subject(subject) => Some(subject),
+            FailureRecoveryRule::Never => None,
         }
     }
 
     /// True for an edit of a source that the tool declined.
     fn is_refused_edit(&self) -> bool {
-        self.tool == "sl_edit_source" && matches!(self.recovery_rule, RecoveryRule::Subject(_))
+        self.tool == "sl_edit_source" && matches!(self.recovery_rule, FailureRecoveryRule::Subject(_))
     }
 
     /// Completes an earlier report of the same call with details from this one.
-    fn merge_report(&mut self, recovery_rule: RecoveryRule, message: &str) {
-        if self.recovery_rule == RecoveryRule::SameTool(None) && self.recovery == Recovery::None {
+    fn merge_report(&mut self, recovery_rule: FailureRecoveryRule, message: &str) {
+        if self.recovery_rule == FailureRecoveryRule::SameTool(None) && self.recovery == FailureRecovery::None {
             self.recovery_rule = recovery_rule;
         }
         if self.message.is_empty() {
@@ -286,7 +286,7 @@ impl FailedToolCall {
 
 fn new_failed_call(
     tool: &str,
-    recovery_rule: RecoveryRule,
+    recovery_rule: FailureRecoveryRule,
     tool_use_id: Option<&str>,
     message: &str,
 ) -> FailedToolCall {
@@ -295,7 +295,7 @@ fn new_failed_call(
         recovery_rule,
         tool_use_id: tool_use_id.map(str::to_owned),
         message: truncate_message(message).to_owned(),
-        recovery: Recovery::None,
+        recovery: FailureRecovery::None,
     }
 }
 
@@ -336,7 +336,7 @@ mod tests {
         let [call] = tally.calls() else { unreachable!("one call: {tally:?}") };
         assert_eq!(
             (&call.recovery_rule, call.message.as_str()),
-            (&RecoveryRule::Subject(page("orders")), "no such page")
+            (&FailureRecoveryRule::Subject(page("orders")), "no such page")
         );
     }
 

@@ -38,7 +38,7 @@ pub(crate) struct RemainingUnit {
 
 /// Median (`likely`) and 90th percentile (`high`).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Estimate<T> {
+pub(crate) struct QuantileEstimate<T> {
     pub p50: T,
     pub p90: T,
 }
@@ -50,11 +50,11 @@ pub(crate) struct Forecast {
     /// Remaining units whose cost is forecast.
     pub units_with_cost: usize,
     /// Cost of those units, in US dollars; `None` without a forecast.
-    pub cost: Option<Estimate<f64>>,
+    pub cost: Option<QuantileEstimate<f64>>,
     /// Remaining units whose end is forecast.
     pub units_with_time: usize,
     /// Time until the last of those units ends; `None` without a forecast.
-    pub time: Option<Estimate<Millis>>,
+    pub time: Option<QuantileEstimate<Millis>>,
     /// Units that have run longer than 90 % of the finished units of their kind.
     pub overdue_units: usize,
 }
@@ -100,7 +100,7 @@ pub(crate) fn forecast(finished: &[Vec<FinishedUnit>], left: &[RemainingUnit], s
         units_with_cost: priced.len(),
         cost,
         units_with_time: timed.len(),
-        time: time.map(|time| Estimate { p50: millis(time.p50), p90: millis(time.p90) }),
+        time: time.map(|time| QuantileEstimate { p50: millis(time.p50), p90: millis(time.p90) }),
         overdue_units: overdue.len(),
     }
 }
@@ -131,7 +131,7 @@ fn millis(seconds: f64) -> Millis {
 }
 
 /// Simulates the rest of the run repeatedly and returns the median and the 90th percentile.
-fn estimate(samples: &[Vec<f64>], play: impl Fn(&[Vec<f64>], &mut SampleRng) -> f64) -> Estimate<f64> {
+fn estimate(samples: &[Vec<f64>], play: impl Fn(&[Vec<f64>], &mut SampleRng) -> f64) -> QuantileEstimate<f64> {
     let mut dice = SampleRng(0x1234_5678);
     let mut bags = samples.to_vec();
     let mut results: Vec<f64> = (0..SIMULATION_ROUNDS)
@@ -146,18 +146,18 @@ fn estimate(samples: &[Vec<f64>], play: impl Fn(&[Vec<f64>], &mut SampleRng) -> 
         .collect();
     results.sort_by(f64::total_cmp);
     let at = |place: usize| results.get(place).copied().unwrap_or_default();
-    Estimate { p50: at(SIMULATION_ROUNDS / 2), p90: at(SIMULATION_ROUNDS * 9 / 10) }
+    QuantileEstimate { p50: at(SIMULATION_ROUNDS / 2), p90: at(SIMULATION_ROUNDS * 9 / 10) }
 }
 
 /// Units that are drawn as one.
-struct UnitBatch {
+struct ForecastUnitBatch {
     kind: usize,
     units: f64,
     running_seconds: f64,
     is_running: bool,
 }
 
-impl UnitBatch {
+impl ForecastUnitBatch {
     fn sample_total(&self, bags: &[Vec<f64>], dice: &mut SampleRng) -> f64 {
         bags.get(self.kind).map_or(0.0, |bag| dice.pick(bag)) * self.units
     }
@@ -170,7 +170,7 @@ impl UnitBatch {
     }
 }
 
-fn batch_units(left: &[RemainingUnit]) -> impl Iterator<Item = UnitBatch> {
+fn batch_units(left: &[RemainingUnit]) -> impl Iterator<Item = ForecastUnitBatch> {
     // Running units come first, and are few.
     let running = left.iter().take_while(|unit| unit.running.is_some()).count().min(MAX_SIMULATED_UNITS);
     let (running, rest) = left.split_at(running);
@@ -180,7 +180,7 @@ fn batch_units(left: &[RemainingUnit]) -> impl Iterator<Item = UnitBatch> {
         #[expect(clippy::cast_precision_loss, reason = "units of a run are far fewer than 2^52")]
         let units = chunk.len() as f64;
         let running_seconds = first.running.map(seconds).unwrap_or_default();
-        Some(UnitBatch { kind: first.kind, units, running_seconds, is_running: first.running.is_some() })
+        Some(ForecastUnitBatch { kind: first.kind, units, running_seconds, is_running: first.running.is_some() })
     })
 }
 
@@ -243,15 +243,15 @@ mod tests {
         assert_eq!(two, Forecast { units: 4, ..Forecast::default() });
         like.push(finished(0.5, 60));
         let three = forecast(&[like], &queued(0, 4), 2);
-        assert_eq!(three.cost, Some(Estimate { p50: 2.0, p90: 2.0 }));
-        assert_eq!(three.time, Some(Estimate { p50: Millis(120_000), p90: Millis(120_000) }));
+        assert_eq!(three.cost, Some(QuantileEstimate { p50: 2.0, p90: 2.0 }));
+        assert_eq!(three.time, Some(QuantileEstimate { p50: Millis(120_000), p90: Millis(120_000) }));
     }
 
     #[test]
     fn unknown_kind_is_left_out() {
         let left = [queued(0, 7), queued(1, 1)].concat();
         let forecast = forecast(&[vec![finished(1.0, 1); 5], vec![finished(1.0, 1); 2]], &left, 1);
-        assert_eq!((forecast.cost, forecast.units_with_cost), (Some(Estimate { p50: 7.0, p90: 7.0 }), 7));
+        assert_eq!((forecast.cost, forecast.units_with_cost), (Some(QuantileEstimate { p50: 7.0, p90: 7.0 }), 7));
         assert_eq!((forecast.time.map(|time| time.p90), forecast.units_with_time), (Some(Millis(7000)), 7));
         assert!(!forecast.covers_all_costs() && !forecast.covers_all_times());
     }

@@ -1,7 +1,7 @@
 //! Decides when a failed attempt is retried automatically, and after which wait. The module must not depend on timers
 //! or workspaces.
 
-use crate::tape::note::{AttemptOutcome, Cause, Verdict};
+use crate::tape::note::{AttemptOutcome, VerdictCause, Verdict};
 
 /// Retries with growing waits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,10 +57,10 @@ impl RetryPolicy {
             return RetryDecision::Final;
         }
         match verdict.cause {
-            Cause::UsageLimit { .. } | Cause::RateLimited => RetryDecision::AwaitLimit,
-            Cause::OpenFiles => RetryDecision::AwaitCapacity,
-            Cause::ProgramMissing => RetryDecision::AwaitProgram,
-            Cause::Transient | Cause::Network | Cause::SilenceTimeout | Cause::UnitTimeout
+            VerdictCause::UsageLimit { .. } | VerdictCause::RateLimited => RetryDecision::AwaitLimit,
+            VerdictCause::OpenFiles => RetryDecision::AwaitCapacity,
+            VerdictCause::ProgramMissing => RetryDecision::AwaitProgram,
+            VerdictCause::Transient | VerdictCause::Network | VerdictCause::SilenceTimeout | VerdictCause::UnitTimeout
                 if used < self.max_retries =>
             {
                 RetryDecision::Retry { delay_ms: self.delay_ms(used) }
@@ -83,11 +83,11 @@ impl RetryPolicy {
 
 /// Whether the other units of the run would fail in the same way: because of the account, the common model, or the
 /// network if no attempt got through.
-pub(crate) fn affects_every_unit(cause: &Cause, own_model: bool, got_through: bool) -> bool {
+pub(crate) fn affects_every_unit(cause: &VerdictCause, own_model: bool, got_through: bool) -> bool {
     match cause {
-        Cause::Auth | Cause::Credit | Cause::ProgramMissing => true,
-        Cause::Model => !own_model,
-        Cause::Network => !got_through,
+        VerdictCause::Auth | VerdictCause::Credit | VerdictCause::ProgramMissing => true,
+        VerdictCause::Model => !own_model,
+        VerdictCause::Network => !got_through,
         _ => false,
     }
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::tape::note::StopReason;
 
-    fn failed(cause: Cause) -> Verdict {
+    fn failed(cause: VerdictCause) -> Verdict {
         Verdict { outcome: AttemptOutcome::Failed, stop: StopReason::Error, cause, reason: "x".into(), remedy: None }
     }
 
@@ -112,20 +112,20 @@ mod tests {
     #[test]
     fn only_transient_causes_are_retried() {
         let policy = RetryPolicy::default();
-        for cause in [Cause::Transient, Cause::Network, Cause::SilenceTimeout, Cause::UnitTimeout] {
+        for cause in [VerdictCause::Transient, VerdictCause::Network, VerdictCause::SilenceTimeout, VerdictCause::UnitTimeout] {
             assert_eq!(policy.decide(&failed(cause.clone()), 2), RetryDecision::Retry { delay_ms: 4_000 });
             assert_eq!(policy.decide(&failed(cause), 3), RetryDecision::Final);
         }
-        for cause in [Cause::UsageLimit { resets_at: None }, Cause::RateLimited] {
+        for cause in [VerdictCause::UsageLimit { resets_at: None }, VerdictCause::RateLimited] {
             assert_eq!(policy.decide(&failed(cause), 99), RetryDecision::AwaitLimit);
         }
-        assert_eq!(policy.decide(&failed(Cause::OpenFiles), 99), RetryDecision::AwaitCapacity);
-        assert_eq!(policy.decide(&failed(Cause::ProgramMissing), 99), RetryDecision::AwaitProgram);
-        for cause in [Cause::Auth, Cause::ToolFailures, Cause::Crashed, Cause::Isolation, Cause::LoopError] {
+        assert_eq!(policy.decide(&failed(VerdictCause::OpenFiles), 99), RetryDecision::AwaitCapacity);
+        assert_eq!(policy.decide(&failed(VerdictCause::ProgramMissing), 99), RetryDecision::AwaitProgram);
+        for cause in [VerdictCause::Auth, VerdictCause::ToolFailures, VerdictCause::Crashed, VerdictCause::Isolation, VerdictCause::LoopError] {
             assert_eq!(policy.decide(&failed(cause), 0), RetryDecision::Final);
         }
         for outcome in [AttemptOutcome::Stopped, AttemptOutcome::Succeeded] {
-            assert_eq!(policy.decide(&Verdict { outcome, ..failed(Cause::Transient) }, 0), RetryDecision::Final);
+            assert_eq!(policy.decide(&Verdict { outcome, ..failed(VerdictCause::Transient) }, 0), RetryDecision::Final);
         }
     }
 

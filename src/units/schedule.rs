@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::tape::{
     Note, UnitKey,
-    note::{Amendment, AttemptOutcome, Cause, RunEnded, Severity, StopMode, Verdict},
+    note::{Amendment, AttemptOutcome, VerdictCause, RunEnded, Severity, StopMode, Verdict},
 };
 
 use self::{
@@ -583,7 +583,7 @@ impl Schedule {
         }
     }
 
-    fn push_retry_note(&self, at: usize, delay_ms: u64, cause: &Cause, effects: &mut Vec<ScheduleEffect>) {
+    fn push_retry_note(&self, at: usize, delay_ms: u64, cause: &VerdictCause, effects: &mut Vec<ScheduleEffect>) {
         let unit = &self.table.units()[at];
         let note = Note::RetryScheduled { next: unit.attempts + 1, delay_ms, cause: cause.clone() };
         effects.push(unit.note_effect(note));

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::tape::{
     Millis, UnitKey,
-    note::{AttemptOutcome, Cause, StopMode, StopReason, Verdict},
+    note::{AttemptOutcome, VerdictCause, StopMode, StopReason, Verdict},
 };
 
 pub(crate) use self::remedy::session_remedy;
@@ -33,7 +33,7 @@ pub(crate) struct AttemptFacts {
     /// Why the process could not be started.
     pub start_error: Option<String>,
     /// Kind of the start failure, if known.
-    pub start_fault: StartFault,
+    pub start_fault: AgentStartFault,
     /// Whether the agent has exactly the tools and settings of its unit.
     pub isolation: IsolationStatus,
     /// Message about an agent that resumed another session than the requested one.
@@ -109,7 +109,7 @@ impl AttemptFacts {
 
 /// Why a process could not be started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum StartFault {
+pub(crate) enum AgentStartFault {
     /// The error message has the reason.
     #[default]
     Other,
@@ -166,7 +166,7 @@ pub(crate) fn judge_attempt(unit: &UnitKey, facts: &AttemptFacts, rule: FailureR
 
 /// The verdict of an attempt that could not start because too many files are open.
 pub(crate) fn open_files_verdict(what: &str) -> Verdict {
-    failure_verdict(StopReason::Error, Cause::OpenFiles, format!("too many open files: {}", quote_foreign(what)))
+    failure_verdict(StopReason::Error, VerdictCause::OpenFiles, format!("too many open files: {}", quote_foreign(what)))
 }
 
 /// KTX's three stop reasons for a result. Turn and cost budgets come first, with or without an error flag: releases
@@ -189,47 +189,47 @@ fn start_verdict(unit: &UnitKey, facts: &AttemptFacts) -> Option<Verdict> {
     if facts.prompt_chars > MAX_PROMPT_CHARS {
         let reason =
             format!("prompt too large for WorkUnit {unit}: {} chars exceeds {MAX_PROMPT_CHARS}", facts.prompt_chars);
-        return Some(failure_verdict(StopReason::Error, Cause::PromptTooLarge, reason));
+        return Some(failure_verdict(StopReason::Error, VerdictCause::PromptTooLarge, reason));
     }
     let breach = facts.isolation_breach()?;
-    Some(failure_verdict(StopReason::Error, Cause::Isolation, quote_foreign(breach)))
+    Some(failure_verdict(StopReason::Error, VerdictCause::Isolation, quote_foreign(breach)))
 }
 
 fn loop_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
     // Draining lets an attempt end normally; only the firmer modes end it.
     if matches!(facts.stopped, Some(StopMode::Stop | StopMode::Kill)) {
-        let verdict = failure_verdict(StopReason::Error, Cause::Cancelled, "stopped before it was done".to_owned());
+        let verdict = failure_verdict(StopReason::Error, VerdictCause::Cancelled, "stopped before it was done".to_owned());
         return Some(Verdict { outcome: AttemptOutcome::Stopped, ..verdict });
     }
     if let Some(error) = &facts.record_error {
         let reason = format!("the tape could not be written: {}", quote_foreign(error));
-        return Some(failure_verdict(StopReason::Error, Cause::Internal, reason));
+        return Some(failure_verdict(StopReason::Error, VerdictCause::Internal, reason));
     }
     match facts.timed_out {
         Some(TimeLimit::Silence(limit)) => {
             let reason = format!("Claude Code wrote nothing for {limit} (silence timeout)");
-            return Some(failure_verdict(StopReason::Error, Cause::SilenceTimeout, reason));
+            return Some(failure_verdict(StopReason::Error, VerdictCause::SilenceTimeout, reason));
         }
         Some(TimeLimit::Attempt(limit)) => {
             let reason = format!("the attempt took longer than {limit} (unit timeout)");
-            return Some(failure_verdict(StopReason::Error, Cause::UnitTimeout, reason));
+            return Some(failure_verdict(StopReason::Error, VerdictCause::UnitTimeout, reason));
         }
         None => {}
     }
     if let Some(limit) = facts.oversized_line {
         let reason = format!("Claude Code wrote a line longer than {}", format_byte_limit(limit));
-        return Some(failure_verdict(StopReason::Error, Cause::OversizedLine, reason));
+        return Some(failure_verdict(StopReason::Error, VerdictCause::OversizedLine, reason));
     }
     if let Some(limit) = facts.unread_stdin {
         let reason = format!("Claude Code stopped reading: more than {} of input is unread", format_byte_limit(limit));
-        let verdict = failure_verdict(StopReason::Error, Cause::LoopError, reason);
+        let verdict = failure_verdict(StopReason::Error, VerdictCause::LoopError, reason);
         return Some(Verdict { remedy: Some(remedy::UNREAD_REMEDY.to_owned()), ..verdict });
     }
     if let Some(error) = &facts.start_error {
         return Some(not_started(facts.start_fault, error));
     }
     if let Some(strayed) = &facts.session_mismatch {
-        let verdict = failure_verdict(StopReason::Error, Cause::LoopError, quote_foreign(strayed));
+        let verdict = failure_verdict(StopReason::Error, VerdictCause::LoopError, quote_foreign(strayed));
         return Some(Verdict { remedy: Some(remedy::NEW_SESSION_REMEDY.to_owned()), ..verdict });
     }
     if stop == StopReason::Error
@@ -247,12 +247,12 @@ fn loop_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
     })
 }
 
-fn not_started(fault: StartFault, error: &str) -> Verdict {
+fn not_started(fault: AgentStartFault, error: &str) -> Verdict {
     let (cause, remedy) = match fault {
-        StartFault::OpenFiles => return open_files_verdict(error),
-        StartFault::Other => (Cause::Internal, remedy::SPAWN_REMEDY),
-        StartFault::ProgramMissing => (Cause::ProgramMissing, remedy::MISSING_PROGRAM_REMEDY),
-        StartFault::InterpreterMissing => (Cause::ProgramMissing, remedy::MISSING_INTERPRETER_REMEDY),
+        AgentStartFault::OpenFiles => return open_files_verdict(error),
+        AgentStartFault::Other => (VerdictCause::Internal, remedy::SPAWN_REMEDY),
+        AgentStartFault::ProgramMissing => (VerdictCause::ProgramMissing, remedy::MISSING_PROGRAM_REMEDY),
+        AgentStartFault::InterpreterMissing => (VerdictCause::ProgramMissing, remedy::MISSING_INTERPRETER_REMEDY),
     };
     let verdict = failure_verdict(
         StopReason::Error,
@@ -265,41 +265,41 @@ fn not_started(fault: StartFault, error: &str) -> Verdict {
 fn work_verdict(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule, stop: StopReason) -> Option<Verdict> {
     if facts.isolation == IsolationStatus::Unverified {
         let reason = "Claude Code runtime isolation failed: the agent never announced its tools".to_owned();
-        return Some(failure_verdict(stop, Cause::Isolation, reason));
+        return Some(failure_verdict(stop, VerdictCause::Isolation, reason));
     }
     let failed = facts.tally.count(rule);
     if failed > 0 {
         let verdict =
-            failure_verdict(stop, Cause::ToolFailures, format!("{failed} tool call(s) failed during WorkUnit {unit}"));
+            failure_verdict(stop, VerdictCause::ToolFailures, format!("{failed} tool call(s) failed during WorkUnit {unit}"));
         let recovered = facts.tally.all_recovered().then(|| remedy::RECOVERED_REMEDY.to_owned());
         return Some(Verdict { remedy: recovered.or(verdict.remedy), ..verdict });
     }
     if !facts.dangling_refs.is_empty() {
         let reason =
             format!("wiki references target missing page(s): {}", quote_foreign(&facts.dangling_refs.join(", ")));
-        return Some(failure_verdict(stop, Cause::DanglingReferences, reason));
+        return Some(failure_verdict(stop, VerdictCause::DanglingReferences, reason));
     }
     if !facts.invalid_artifacts.is_empty() {
         let reason = format!("validation failed for: {}", quote_foreign(&facts.invalid_artifacts.join(", ")));
-        return Some(failure_verdict(stop, Cause::Validation, reason));
+        return Some(failure_verdict(stop, VerdictCause::Validation, reason));
     }
     if let Some(conflict) = &facts.conflict {
-        return Some(failure_verdict(stop, Cause::Conflict, quote_foreign(conflict)));
+        return Some(failure_verdict(stop, VerdictCause::Conflict, quote_foreign(conflict)));
     }
     let error = facts.publish_error.as_deref()?;
     let reason = format!("what it wrote could not be moved into the project: {}", quote_foreign(error));
-    Some(failure_verdict(stop, Cause::Internal, reason))
+    Some(failure_verdict(stop, VerdictCause::Internal, reason))
 }
 
 /// The verdict of an attempt that succeeded, but whose patch could not be integrated.
-pub(crate) fn integration_failure(cause: Cause, reason: String) -> Verdict {
+pub(crate) fn integration_failure(cause: VerdictCause, reason: String) -> Verdict {
     failure_verdict(StopReason::Natural, cause, reason)
 }
 
 fn success_verdict(stop: StopReason, refused: usize) -> Verdict {
     let (cause, reason) = match stop {
-        StopReason::Budget => (Cause::Budget, "the turn or cost budget was spent before the model was done"),
-        StopReason::Natural | StopReason::Error => (Cause::Completed, "completed"),
+        StopReason::Budget => (VerdictCause::Budget, "the turn or cost budget was spent before the model was done"),
+        StopReason::Natural | StopReason::Error => (VerdictCause::Completed, "completed"),
     };
     let reason = match refused {
         0 => reason.to_owned(),
@@ -310,7 +310,7 @@ fn success_verdict(stop: StopReason, refused: usize) -> Verdict {
     Verdict { outcome: AttemptOutcome::Succeeded, stop, cause, reason, remedy }
 }
 
-fn failure_verdict(stop: StopReason, cause: Cause, reason: String) -> Verdict {
+fn failure_verdict(stop: StopReason, cause: VerdictCause, reason: String) -> Verdict {
     let remedy = remedy::remedy_for(&cause);
     Verdict { outcome: AttemptOutcome::Failed, stop, cause, reason, remedy }
 }

@@ -4,12 +4,12 @@
 use std::{fs, path::Path};
 
 use crate::{
-    ingest::{Project, Selection, plan},
+    ingest::{Project, UnitSelection, plan},
     run::entry_source::{NewEntry, Recorder as _},
     store::RunStore,
     tape::{
         EntryBody, FORMAT_VERSION, Header, Note, UnitKey,
-        note::{AttemptEnded, AttemptOutcome as Ended, Cause, RunEnded, RunPlanned, StopReason, Verdict},
+        note::{AttemptEnded, AttemptOutcome as Ended, VerdictCause, RunEnded, RunPlanned, StopReason, Verdict},
     },
 };
 
@@ -78,7 +78,7 @@ fn project(root: &Path, files: usize) -> BenchResult<Vec<String>> {
 
 /// Records a run in which every unit succeeded.
 fn succeed(root: &Path) -> BenchResult<()> {
-    let planned = plan(&Project::open(root)?, &Selection::default())?;
+    let planned = plan(&Project::open(root)?, &UnitSelection::default())?;
     let run = RunStore::new(root).create(|run| Header {
         tape: FORMAT_VERSION,
         program: "bench".into(),
@@ -101,7 +101,7 @@ fn succeed(root: &Path) -> BenchResult<()> {
         let verdict = Verdict {
             outcome: Ended::Succeeded,
             stop: StopReason::Natural,
-            cause: Cause::Completed,
+            cause: VerdictCause::Completed,
             reason: "done".into(),
             remedy: None,
         };

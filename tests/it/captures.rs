@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
 
 use crate::{
-    actions::{AgentEvent, StreamEnd, StreamState, Translator, TurnTracker},
+    actions::{AgentEvent, StreamEnd, StreamState, EventTranslator, TurnTracker},
     claude::facts_collector::AttemptFactsCollector,
     decode::{self, LineBody, LineKind},
-    tape::note::{Cause, Verdict},
+    tape::note::{VerdictCause, Verdict},
     units::verdict::{AttemptFacts, FailureRule, judge_attempt},
 };
 use serde_json::Value;
@@ -74,7 +74,7 @@ fn events(lines: &[Vec<u8>]) -> Vec<Value> {
         assert_eq!(direct, serde_json::to_vec(&event).unwrap());
         events.push(serde_json::from_slice(&direct).unwrap());
     };
-    let (mut translator, mut stream) = (Translator::default(), StreamState::new(TurnTracker::default()));
+    let (mut translator, mut stream) = (EventTranslator::default(), StreamState::new(TurnTracker::default()));
     for bytes in lines {
         let line = decode::decode_line(bytes);
         let role = stream.push(&line);
@@ -212,11 +212,11 @@ fn unreachable_api_is_a_network_failure_on_every_release() {
     let (mut unreachable, mut empty) = (0, 0);
     for (name, lines) in captures() {
         if is_about(&name, &["connection_refused", "dns_failure", "connection_dropped"]) {
-            assert_eq!(verdict(&lines).cause, Cause::Network, "{name}");
+            assert_eq!(verdict(&lines).cause, VerdictCause::Network, "{name}");
             unreachable += 1;
         } else if is_about(&name, &["empty_stream", "sse_empty", "sse_garbage", "html_instead_of_api"]) {
             let verdict = verdict(&lines);
-            assert_eq!(verdict.cause, Cause::Transient, "{name}");
+            assert_eq!(verdict.cause, VerdictCause::Transient, "{name}");
             assert!(!verdict.reason.contains("ede_diagnostic"), "{name}: {}", verdict.reason);
             empty += 1;
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::claude::scripted::{
-    PlayOptions,
+    ScriptedAgentOptions,
     args::{ScriptedAgentArgs, ScriptedCommand},
     play_script,
     script::{AgentScript, ScriptStep, ScriptedCall},
@@ -119,7 +119,7 @@ async fn play(unit: &str, attempt: u32) -> (Duration, Vec<Value>) {
     );
     let args = ScriptedAgentArgs::parse(words.split_whitespace().map(str::to_owned)).expect("arguments");
     let ScriptedCommand::Run(run) = args.request else { panic!("not a run") };
-    let casting = PlayOptions { attempt, unit: None, speed: 1.0, run: *run };
+    let casting = ScriptedAgentOptions { attempt, unit: None, speed: 1.0, run: *run };
     let (mut stdin, its_stdin) = tokio::io::duplex(1 << 16);
     let (its_stdout, stdout) = tokio::io::duplex(1 << 16);
     let (_signals, its_signals) = mpsc::channel(1);

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     diagnostic::Diagnostic as _,
     ingest::{
-        Project, Selection, SqlWorkers, WorkUnit,
+        Project, UnitSelection, SqlWorkers, WorkUnit,
         attempt::DeliverError,
         attempt::DeliveredArtifact,
         attempt::KtxJob,
@@ -50,7 +50,7 @@ impl IngestFixture {
 
     fn plan(&self, connections: &[&str], only: &[&str]) -> Result<IngestPlan, PlanError> {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        plan(&self.project, &Selection { connections: owned(connections), only: owned(only), full: false })
+        plan(&self.project, &UnitSelection { connections: owned(connections), only: owned(only), full: false })
     }
 
     fn unit(&self, key: &str) -> WorkUnit {

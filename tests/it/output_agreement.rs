@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use crate::{
     actions::{SessionCheck, SessionIdentity, TurnTracker},
-    cli::{exit::Exit, json::JsonWriter, lines::LinesWriter, summary::Summary},
+    cli::{exit::Exit, json::JsonWriter, lines::LinesWriter, summary::RunSummary},
     decode,
     replay::FileSource,
     run::{
@@ -14,7 +14,7 @@ use crate::{
     },
     tape::{
         Note,
-        note::{AttemptEnded, AttemptOutcome, AttemptStarted, Cause, StopReason, Verdict},
+        note::{AttemptEnded, AttemptOutcome, AttemptStarted, VerdictCause, StopReason, Verdict},
     },
     units::verdict::{AttemptFacts, FailureRule, judge_attempt},
 };
@@ -46,7 +46,7 @@ fn record_outputs(path: &Path) -> RecordOutputs {
         != PollStatus::End
     {}
     let state = timeline.view().state.clone();
-    let summary = Summary::from_state(&state);
+    let summary = RunSummary::from_state(&state);
     to_json.finish(&state, &summary).unwrap();
     to_lines.finish(&summary.to_text(&origin, &state)).unwrap();
     let json = String::from_utf8(json).unwrap();
@@ -138,7 +138,7 @@ fn assert_outputs_agree(name: &str, outputs: &RecordOutputs) {
         }
         if let (Some(verdict), Some(true)) = (&folded.verdict, fold.attempts.last().map(|last| last == folded)) {
             let outcome = match verdict.outcome {
-                AttemptOutcome::Succeeded if verdict.cause == Cause::Budget => "budget",
+                AttemptOutcome::Succeeded if verdict.cause == VerdictCause::Budget => "budget",
                 AttemptOutcome::Succeeded => "succeeded",
                 AttemptOutcome::Failed => "failed",
                 AttemptOutcome::Stopped => "stopped",

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    ingest::{self, Project, Selection, attempt::KtxJob, attempt::UnitAttempt, plan, prompt::PromptAmendment},
+    ingest::{self, Project, UnitSelection, attempt::KtxJob, attempt::UnitAttempt, plan, prompt::PromptAmendment},
     units::verdict::MAX_PROMPT_CHARS,
 };
 use jiff::Timestamp;
@@ -363,7 +363,7 @@ fn index_larger_than_a_prompt_is_warned_about_once() {
     }
     // The unit is small nevertheless.
     let project = Project::open(&place.path("")).unwrap();
-    let unit = plan(&project, &Selection::default()).unwrap().units.remove(0);
+    let unit = plan(&project, &UnitSelection::default()).unwrap().units.remove(0);
     let (job, overlay) = (
         KtxJob::new(Timestamp::UNIX_EPOCH),
         ingest::attempt::WorkspaceSpec::Overlay(place.path(".ktx/ingestdeck/runs/r/work/x")),
@@ -378,7 +378,7 @@ fn every_adapter_cuts_its_source() {
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/vineyard"), dir.path());
     let project = Project::open(dir.path()).unwrap();
     assert_eq!(project.warnings, [] as [&str; 0]);
-    let planned = plan(&project, &Selection::default()).unwrap();
+    let planned = plan(&project, &UnitSelection::default()).unwrap();
     let units: Vec<Value> = planned
         .units
         .iter()

@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::Command, sync::Arc};
 
 use crate::{
     ingest::{
-        Project, Selection, WorkUnit,
+        Project, UnitSelection, WorkUnit,
         attempt::DeliveredArtifact,
         attempt::KtxJob,
         attempt::UnitAttempt,
@@ -201,7 +201,7 @@ impl ReferenceProject {
             write(&format!("semantic-layer/{connection}/{}.yaml", name.to_lowercase()), &text);
         }
         let project = Project::open(dir.path()).unwrap();
-        let units = plan(&project, &Selection::default()).unwrap().units;
+        let units = plan(&project, &UnitSelection::default()).unwrap().units;
         assert_eq!(units.len(), case.units.len());
         Self { dir, project, units }
     }

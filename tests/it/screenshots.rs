@@ -5,7 +5,7 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use crate::tui::{Keymap, Overrides};
+use crate::tui::{Keymap, KeyOverrides};
 
 /// A picture: its name, the tape, the size, and the keys to press first.
 struct Screenshot {
@@ -85,7 +85,7 @@ fn documented_keys_match_the_bindings() {
     let page = fs::read_to_string(place(KEYS_PAGE)).unwrap();
     let (before, rest) = page.split_once(KEYS.0).unwrap();
     let (table, after) = rest.split_once(KEYS.1).unwrap();
-    let keys = Keymap::new(&Overrides::new()).unwrap().markdown();
+    let keys = Keymap::new(&KeyOverrides::new()).unwrap().markdown();
     if std::env::var_os("INGESTDECK_UPDATE_SCREENSHOTS").is_some() {
         fs::write(place(KEYS_PAGE), [before, KEYS.0, "\n", &keys, KEYS.1, after].concat()).unwrap();
     } else {

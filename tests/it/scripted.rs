@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::claude::scripted::{
-    AgentSignal, PlayOptions,
+    AgentSignal, ScriptedAgentOptions,
     args::{ScriptedAgentArgs, ScriptedCommand},
     play_script,
     script::AgentScript,
@@ -37,7 +37,7 @@ impl AgentHarness {
         let words = format!("--script x {argv}");
         let args = ScriptedAgentArgs::parse(words.split_whitespace().map(str::to_owned)).expect("arguments");
         let ScriptedCommand::Run(run) = args.request else { panic!("not a run") };
-        let casting = PlayOptions { attempt: args.attempt, unit: args.unit, speed: args.speed, run: *run };
+        let casting = ScriptedAgentOptions { attempt: args.attempt, unit: args.unit, speed: args.speed, run: *run };
         let script = AgentScript::parse(script).expect("a script");
         let (stdin, its_stdin) = tokio::io::duplex(1 << 16);
         // Much smaller than a line, so that concurrent writers meet.

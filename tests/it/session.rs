@@ -20,7 +20,7 @@ use crate::{
     run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{
         EntryBody, Note, UnitKey,
-        note::{AttemptOutcome, Cause},
+        note::{AttemptOutcome, VerdictCause},
     },
 };
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -171,7 +171,7 @@ fn env_of(env: Vec<(String, String)>) -> Vec<(OsString, OsString)> {
     env.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-fn outcome(end: &SessionEnd) -> (AttemptOutcome, Cause) {
+fn outcome(end: &SessionEnd) -> (AttemptOutcome, VerdictCause) {
     let verdict = end.verdict(&UnitKey::from("session"));
     (verdict.outcome, verdict.cause)
 }
@@ -182,7 +182,7 @@ const HELLO: &str = "[[part]]\nsteps = [{ call = { tool = \"Bash\" } }, { say = 
 async fn session_is_recorded_and_resumable() {
     let desk = SessionFixture::scripted(HELLO, "--print hello");
     let end = desk.run().await;
-    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, Cause::Completed), "{end:?}");
+    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, VerdictCause::Completed), "{end:?}");
     let session = end.session.expect("an id");
     assert_eq!(resume_line(&session), format!("`claude --resume {session}`"));
     assert!(desk.tape.has('o', "\"result\":\"hello\"") && desk.is_free(&session));
@@ -197,7 +197,7 @@ async fn session_is_recorded_and_resumable() {
 async fn session_without_a_program_reports_it_as_missing() {
     let program = AgentProgram { exe: "/no/such/claude".into(), prefix: Vec::new(), scripted: false };
     let end = SessionFixture::new(program, "go").run().await;
-    assert_eq!(outcome(&end), (AttemptOutcome::Failed, Cause::ProgramMissing), "{end:?}");
+    assert_eq!(outcome(&end), (AttemptOutcome::Failed, VerdictCause::ProgramMissing), "{end:?}");
     let verdict = end.verdict(&UnitKey::from("session"));
     assert!(verdict.remedy.is_some_and(|remedy| remedy.starts_with("wait for the end of a Claude Code update")));
 }
@@ -219,7 +219,7 @@ async fn session_with_a_line_beyond_the_limit_is_ended() {
     let mut desk = SessionFixture::new(program, "go");
     desk.launch.limits.line = 256 * 1024;
     let end = desk.run().await;
-    assert_eq!(outcome(&end), (AttemptOutcome::Failed, Cause::OversizedLine), "{end:?}");
+    assert_eq!(outcome(&end), (AttemptOutcome::Failed, VerdictCause::OversizedLine), "{end:?}");
 }
 
 /// A shell instead of Claude Code.
@@ -243,7 +243,7 @@ async fn session_that_has_begun_may_be_silent_for_longer() {
     let mut desk = SessionFixture::new(shell(&format!("echo '{init}'; sleep 2.2; echo '{done}'")), "go");
     desk.patience.startup = Duration::from_secs(2);
     let end = desk.run().await;
-    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, Cause::Completed), "{end:?}");
+    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, VerdictCause::Completed), "{end:?}");
 }
 
 #[tokio::test]
@@ -252,7 +252,7 @@ async fn session_in_a_narrower_permission_mode_is_warned_about() {
     let done = r#"{"type":"result","subtype":"success","is_error":false,"result":"done","session_id":"s1"}"#;
     let desk = SessionFixture::new(shell(&format!("echo '{init}'; echo '{done}'")), "go");
     let end = desk.run().await;
-    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, Cause::Completed), "{end:?}");
+    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, VerdictCause::Completed), "{end:?}");
     assert!(desk.tape.has('n', "permission mode `plan` instead of `default`"));
 }
 
@@ -261,11 +261,11 @@ async fn session_in_a_wider_permission_mode_is_ended() {
     let init = r#"{"type":"system","subtype":"init","session_id":"s1","permissionMode":"bypassPermissions"}"#;
     let mut desk = SessionFixture::new(shell(&format!("echo '{init}'; sleep 600 & wait")), "go");
     let end = desk.run().await;
-    assert_eq!((outcome(&end), end.facts.signal), ((AttemptOutcome::Failed, Cause::Isolation), Some(15)), "{end:?}");
+    assert_eq!((outcome(&end), end.facts.signal), ((AttemptOutcome::Failed, VerdictCause::Isolation), Some(15)), "{end:?}");
     assert!(!end.tools_ran);
     desk = SessionFixture::new(shell(&format!("echo '{init}'; exit 3")), "go");
     desk.launch.args.bypass_permissions = true;
-    assert_eq!(outcome(&desk.run().await).1, Cause::Crashed, "the mode was requested");
+    assert_eq!(outcome(&desk.run().await).1, VerdictCause::Crashed, "the mode was requested");
 }
 
 #[tokio::test]
@@ -380,7 +380,7 @@ async fn new_session_is_locked_once_it_has_an_id() {
     };
     let (end, locked) = tokio::join!(desk.run_with(listens), look);
     assert!(locked && desk.is_free("mine"));
-    assert_eq!(outcome(&end), (AttemptOutcome::Stopped, Cause::Cancelled));
+    assert_eq!(outcome(&end), (AttemptOutcome::Stopped, VerdictCause::Cancelled));
     assert!(desk.tape.has('o', "aborted_streaming"), "it could still report its progress");
 }
 
@@ -429,7 +429,7 @@ async fn interrupt_after_result_does_not_mark_stopped() {
         commands.send(StopCommand::Interrupt).await.unwrap();
     };
     let (end, ()) = tokio::join!(desk.run_with(listens), leave);
-    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, Cause::Completed));
+    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, VerdictCause::Completed));
     assert_eq!(end.facts.stopped, None);
 }
 
@@ -443,7 +443,7 @@ async fn session_that_closes_stdout_and_lingers_is_ended() {
     };
     desk.launch.program = program;
     let end = desk.run().await;
-    assert_eq!((end.facts.signal, outcome(&end)), (Some(15), (AttemptOutcome::Failed, Cause::Crashed)));
+    assert_eq!((end.facts.signal, outcome(&end)), (Some(15), (AttemptOutcome::Failed, VerdictCause::Crashed)));
 }
 
 #[tokio::test]
@@ -451,7 +451,7 @@ async fn lingering_and_stubborn_sessions_are_ended() {
     let lingers =
         "[[part]]\nsteps = [{ result = { text = \"done\" } }, { ignore = [\"sigterm\", \"sigint\"] }, \"hang\"]\n";
     let end = SessionFixture::scripted(lingers, "hi").run().await;
-    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, Cause::Completed), "the result counts");
+    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, VerdictCause::Completed), "the result counts");
     assert_eq!(end.facts.signal, Some(9));
 
     let resists =
@@ -470,7 +470,7 @@ async fn crash_and_full_disk_have_separate_verdicts() {
     let script = "[[part]]\nsteps = [{ stderr = \"out of memory\" }, { line = \"half a li\" }, { exit = 7 }]\n";
     let desk = SessionFixture::scripted(script, "hi");
     let end = desk.run().await;
-    assert_eq!(outcome(&end), (AttemptOutcome::Failed, Cause::Crashed));
+    assert_eq!(outcome(&end), (AttemptOutcome::Failed, VerdictCause::Crashed));
     assert_eq!(
         (end.facts.exit_code, end.facts.stderr_tail.as_slice()),
         (Some(7), ["out of memory".to_owned()].as_slice())
@@ -497,7 +497,7 @@ async fn claude_resumes_its_own_session() {
     ]);
     let Some(mut desk) = SessionFixture::real(&api, "--first question") else { return };
     let end = desk.run().await;
-    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, Cause::Completed), "{:?}", end.facts);
+    assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, VerdictCause::Completed), "{:?}", end.facts);
     let session = end.session.expect("an id");
 
     desk.launch.prompt = format!("second question\n{}", resume_line(&session));
@@ -540,7 +540,7 @@ async fn claude_is_interrupted_while_its_stream_stalls() {
         commands.send(StopCommand::Interrupt).await.unwrap();
     };
     let (end, ()) = tokio::join!(desk.run_with(listens), stop);
-    assert_eq!(outcome(&end), (AttemptOutcome::Stopped, Cause::Cancelled));
+    assert_eq!(outcome(&end), (AttemptOutcome::Stopped, VerdictCause::Cancelled));
     assert_eq!(end.facts.exit_code, Some(0), "{:?}", end.facts);
 }
 
@@ -566,15 +566,15 @@ async fn probe_distinguishes_bad_key_from_limit() {
     let home = TestHome::new();
     for (turn, expected) in [
         (ApiTurn::answer("ok"), None),
-        (ApiTurn::unauthorized(), Some((Cause::Auth, "Claude Code authentication is not usable: "))),
+        (ApiTurn::unauthorized(), Some((VerdictCause::Auth, "Claude Code authentication is not usable: "))),
         (
             ApiTurn::error(400, "invalid_request_error", "Your credit balance is too low to access the API."),
-            Some((Cause::Credit, "Claude Code is logged in, but its account has no credit: ")),
+            Some((VerdictCause::Credit, "Claude Code is logged in, but its account has no credit: ")),
         ),
-        (ApiTurn::rate_limited(300), Some((Cause::RateLimited, "Claude Code is logged in, but the service"))),
+        (ApiTurn::rate_limited(300), Some((VerdictCause::RateLimited, "Claude Code is logged in, but the service"))),
         (
             ApiTurn::error(404, "not_found_error", "model: nosuch"),
-            Some((Cause::Model, "Claude Code is logged in, but may not use this model: ")),
+            Some((VerdictCause::Model, "Claude Code is logged in, but may not use this model: ")),
         ),
     ] {
         let api = FakeApi::start([ApiRoute::any([turn])]);

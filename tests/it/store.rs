@@ -13,7 +13,7 @@ use crate::{
     tape::{
         EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
         note::{
-            AttemptEnded, AttemptOutcome, CallDecision, Cause, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict,
+            AttemptEnded, AttemptOutcome, CallDecision, VerdictCause, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict,
         },
     },
 };
@@ -70,7 +70,7 @@ fn play(run: &NewRun, unit: &str, capture: &str, outcome: AttemptOutcome) {
     lines(run, unit, capture, usize::MAX);
     let unit = UnitKey::from(unit);
     let verdict =
-        Verdict { outcome, stop: StopReason::Natural, cause: Cause::Completed, reason: "done".into(), remedy: None };
+        Verdict { outcome, stop: StopReason::Natural, cause: VerdictCause::Completed, reason: "done".into(), remedy: None };
     note(run, Some((&unit, 1)), &attempt_ended(verdict));
 }
 
@@ -261,7 +261,7 @@ fn index_of_version_one_is_rebuilt() {
     let verdict = Verdict {
         outcome: AttemptOutcome::Succeeded,
         stop: StopReason::Budget,
-        cause: Cause::Completed,
+        cause: VerdictCause::Completed,
         reason: "12 of 12 turns".into(),
         remedy: None,
     };

@@ -23,7 +23,7 @@ use crate::{
     run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{
         EntryBody, Millis, Note, UnitKey,
-        note::{Amendment, AttemptOutcome, AttemptStarted, Cause, IsolationChecked, StopMode, StopReason},
+        note::{Amendment, AttemptOutcome, AttemptStarted, VerdictCause, IsolationChecked, StopMode, StopReason},
     },
     units::{
         ToolCall, ToolReply, ToolSpec, Toolset,
@@ -601,7 +601,7 @@ async fn line_beyond_the_limit_ends_the_attempt() {
     let (facts, _) = scene.run(UnitLaunch { limits, ..shell(&scene, script) }, None).await;
     assert_eq!((facts.oversized_line, facts.signal), (Some(LIMIT), Some(15)));
     let verdict = judge_attempt(&"docs-a".into(), &facts, FailureRule::Strict);
-    assert_eq!((verdict.outcome, &verdict.cause), (AttemptOutcome::Failed, &Cause::OversizedLine));
+    assert_eq!((verdict.outcome, &verdict.cause), (AttemptOutcome::Failed, &VerdictCause::OversizedLine));
     assert_eq!(verdict.reason, "Claude Code wrote a line longer than 262144 bytes");
     let pieces = scene.tape.of('r');
     assert_eq!(pieces[0], b"first");

@@ -19,14 +19,14 @@ pub(super) const MODEL: &str = "scripted";
 pub(super) const VERSION: &str = "0.0.0 (scripted)";
 
 /// Bytes to write, and the sender for the result.
-type WriteJob = (Vec<u8>, oneshot::Sender<io::Result<()>>);
+type OutputWriteJob = (Vec<u8>, oneshot::Sender<io::Result<()>>);
 
 /// Stdout and stderr, each with a writer task. A cancelled call therefore leaves no partial line, and concurrent calls
 /// never wait for a lock that a sleeping call holds.
 #[derive(Debug)]
 pub(super) struct OutputLines {
-    out: mpsc::UnboundedSender<WriteJob>,
-    err: mpsc::UnboundedSender<WriteJob>,
+    out: mpsc::UnboundedSender<OutputWriteJob>,
+    err: mpsc::UnboundedSender<OutputWriteJob>,
     session: OnceLock<String>,
 }
 
@@ -80,8 +80,8 @@ impl OutputLines {
 
 /// Starts the task that writes to `sink`. The channel is unbounded, because every sender waits until its line is
 /// written.
-fn spawn_writer(mut sink: impl AsyncWrite + Send + Unpin + 'static) -> mpsc::UnboundedSender<WriteJob> {
-    let (sender, mut jobs) = mpsc::unbounded_channel::<WriteJob>();
+fn spawn_writer(mut sink: impl AsyncWrite + Send + Unpin + 'static) -> mpsc::UnboundedSender<OutputWriteJob> {
+    let (sender, mut jobs) = mpsc::unbounded_channel::<OutputWriteJob>();
     tokio::spawn(async move {
         while let Some((bytes, done)) = jobs.recv().await {
             let written = match sink.write_all(&bytes).await {
@@ -95,7 +95,7 @@ fn spawn_writer(mut sink: impl AsyncWrite + Send + Unpin + 'static) -> mpsc::Unb
     sender
 }
 
-async fn enqueue(to: &mpsc::UnboundedSender<WriteJob>, bytes: Vec<u8>) -> io::Result<()> {
+async fn enqueue(to: &mpsc::UnboundedSender<OutputWriteJob>, bytes: Vec<u8>) -> io::Result<()> {
     let (done, written) = oneshot::channel();
     let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
     to.send((bytes, done)).map_err(|_| gone())?;

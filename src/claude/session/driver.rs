@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{
     SessionRecorder,
-    monitor::{LineFinding, SessionMonitor},
+    monitor::{SessionLineFinding, SessionMonitor},
 };
 use crate::{
     claude::{
@@ -244,12 +244,12 @@ impl SessionDriver {
         for line in batch.lines() {
             let line = decode::decode_line(line);
             match self.monitor.push_line(&line) {
-                LineFinding::Nothing => {}
-                LineFinding::Message(level, text) => {
+                SessionLineFinding::Nothing => {}
+                SessionLineFinding::Message(level, text) => {
                     let recorded = self.tape.note(&Note::Message { level, text });
                     self.check_recorded(recorded);
                 }
-                LineFinding::Mismatch(text) | LineFinding::Breach(text) => {
+                SessionLineFinding::Mismatch(text) | SessionLineFinding::Breach(text) => {
                     let recorded = self.tape.note(&Note::Message { level: Severity::Error, text });
                     self.check_recorded(recorded);
                     self.escalate_to(EscalationStep::Terminate);

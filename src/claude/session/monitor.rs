@@ -11,7 +11,7 @@ use crate::{
 
 /// Result of evaluating a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum LineFinding {
+pub(super) enum SessionLineFinding {
     Nothing,
     /// A message for people.
     Message(Severity, String),
@@ -82,56 +82,56 @@ impl SessionMonitor {
         self.turns.is_complete()
     }
 
-    pub(super) fn push_line(&mut self, line: &AgentLine<'_>) -> LineFinding {
+    pub(super) fn push_line(&mut self, line: &AgentLine<'_>) -> SessionLineFinding {
         self.tools_ran |= may_run_tools(&line.body);
         self.has_begun |= matches!(line.body, LineBody::Init(_) | LineBody::Result(_));
         if self.turns.push(line) == LineRole::Trailing {
-            return LineFinding::Nothing;
+            return SessionLineFinding::Nothing;
         }
         let mode = match &line.body {
             LineBody::Init(init) => init.permission_mode.as_deref(),
             LineBody::System(SystemLine::Status { permission_mode }) => permission_mode.as_deref(),
             _ => None,
         };
-        let of_mode = mode.map_or(LineFinding::Nothing, |mode| self.check_permission_mode(mode));
+        let of_mode = mode.map_or(SessionLineFinding::Nothing, |mode| self.check_permission_mode(mode));
         let of_id = self.check_session_id(line);
         match (of_mode, of_id) {
-            (breach @ LineFinding::Breach(_), _) => breach,
-            (mode, LineFinding::Nothing) => mode,
+            (breach @ SessionLineFinding::Breach(_), _) => breach,
+            (mode, SessionLineFinding::Nothing) => mode,
             (_, id) => id,
         }
     }
 
-    fn check_permission_mode(&mut self, mode: &str) -> LineFinding {
+    fn check_permission_mode(&mut self, mode: &str) -> SessionLineFinding {
         if self.breach.is_some() || self.reported_mode.replace(mode.to_owned()).as_deref() == Some(mode) {
-            return LineFinding::Nothing;
+            return SessionLineFinding::Nothing;
         }
         let expected = self.expected_mode;
         match mode {
-            _ if mode == expected => LineFinding::Nothing,
+            _ if mode == expected => SessionLineFinding::Nothing,
             // These modes allow less.
             "default" | "plan" | "dontAsk" => {
                 let text = format!("Claude Code runs in permission mode `{mode}` instead of `{expected}`");
-                LineFinding::Message(Severity::Warning, text)
+                SessionLineFinding::Message(Severity::Warning, text)
             }
             // The requested mode already allows everything.
-            _ if expected == launch_args::BYPASS_PERMISSION_MODE => LineFinding::Nothing,
+            _ if expected == launch_args::BYPASS_PERMISSION_MODE => SessionLineFinding::Nothing,
             _ => {
                 let text = format!(
                     "Claude Code runs in permission mode `{mode}` instead of `{expected}`, in which tools run that \
                      are not allowed"
                 );
                 self.breach = Some(text.clone());
-                LineFinding::Breach(text)
+                SessionLineFinding::Breach(text)
             }
         }
     }
 
-    fn check_session_id(&mut self, line: &AgentLine<'_>) -> LineFinding {
+    fn check_session_id(&mut self, line: &AgentLine<'_>) -> SessionLineFinding {
         match self.identity.push(line) {
-            SessionCheck::Unchanged | SessionCheck::UnknownSession => LineFinding::Nothing,
-            SessionCheck::Tolerated(text) => LineFinding::Message(Severity::Warning, text),
-            SessionCheck::Mismatch(text) => LineFinding::Mismatch(text),
+            SessionCheck::Unchanged | SessionCheck::UnknownSession => SessionLineFinding::Nothing,
+            SessionCheck::Tolerated(text) => SessionLineFinding::Message(Severity::Warning, text),
+            SessionCheck::Mismatch(text) => SessionLineFinding::Mismatch(text),
         }
     }
 }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use crate::decode;
 
-    fn watch(resumed: Option<&str>, rule: MismatchPolicy, lines: &[&str]) -> (SessionMonitor, Vec<LineFinding>) {
+    fn watch(resumed: Option<&str>, rule: MismatchPolicy, lines: &[&str]) -> (SessionMonitor, Vec<SessionLineFinding>) {
         let mut watch = SessionMonitor::new(resumed.map(str::to_owned), rule, "default");
         let seen = lines.iter().map(|line| watch.push_line(&decode::decode_line(line.as_bytes()))).collect();
         (watch, seen)
@@ -169,17 +169,17 @@ mod tests {
         let (same, seen) = watch(Some("a"), MismatchPolicy::Error, &[INIT_A, RESULT_A]);
         assert_eq!(
             (same.session(), same.mismatch(), seen),
-            (Some("a"), None, vec![LineFinding::Nothing, LineFinding::Nothing])
+            (Some("a"), None, vec![SessionLineFinding::Nothing, SessionLineFinding::Nothing])
         );
 
         let (other, seen) = watch(Some("a"), MismatchPolicy::Error, &[RESULT_B, RESULT_B]);
         let text = "claude emitted session id b but expected a";
         assert_eq!((other.session(), other.mismatch()), (Some("a"), Some(text)));
-        assert_eq!(seen, [LineFinding::Mismatch(text.into()), LineFinding::Nothing], "reported once");
+        assert_eq!(seen, [SessionLineFinding::Mismatch(text.into()), SessionLineFinding::Nothing], "reported once");
 
         let (warned, seen) = watch(Some("a"), MismatchPolicy::Warn, &[RESULT_B, RESULT_B]);
         assert_eq!((warned.session(), warned.mismatch()), (Some("b"), None));
-        assert_eq!(seen, [LineFinding::Message(Severity::Warning, text.into()), LineFinding::Nothing]);
+        assert_eq!(seen, [SessionLineFinding::Message(Severity::Warning, text.into()), SessionLineFinding::Nothing]);
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
         let (new, seen) =
             watch(None, MismatchPolicy::Error, &["not json", r#"{"type":"x","session_id":""}"#, hook, RESULT_B]);
         assert_eq!((new.session(), new.mismatch()), (Some("a"), None));
-        assert!(seen.iter().all(|seen| *seen == LineFinding::Nothing));
+        assert!(seen.iter().all(|seen| *seen == SessionLineFinding::Nothing));
     }
 
     fn init(mode: &str) -> String {
@@ -201,13 +201,13 @@ mod tests {
             let (watch, seen) = watch(None, MismatchPolicy::Error, &[&init(mode), &init(mode)]);
             let breach = watch.breach().unwrap();
             assert!(breach.contains(&format!("`{mode}` instead of `default`")), "{breach}");
-            assert_eq!(seen, [LineFinding::Breach(breach.to_owned()), LineFinding::Nothing], "reported once");
+            assert_eq!(seen, [SessionLineFinding::Breach(breach.to_owned()), SessionLineFinding::Nothing], "reported once");
         }
         let status = r#"{"type":"system","subtype":"status","status":null,"permissionMode":"auto","session_id":"a"}"#;
         for changed in [&init("auto"), status] {
             let (changed, seen) = watch(None, MismatchPolicy::Error, &[&init("default"), changed]);
             assert!(
-                changed.breach().is_some() && matches!(&seen[..], [LineFinding::Nothing, LineFinding::Breach(_)]),
+                changed.breach().is_some() && matches!(&seen[..], [SessionLineFinding::Nothing, SessionLineFinding::Breach(_)]),
                 "{seen:?}"
             );
         }
@@ -218,16 +218,16 @@ mod tests {
         for mode in ["plan", "dontAsk"] {
             let (watch, seen) = watch(None, MismatchPolicy::Error, &[&init(mode), &init(mode)]);
             assert!(
-                matches!(&seen[..], [LineFinding::Message(Severity::Warning, text), LineFinding::Nothing] if text.contains(mode))
+                matches!(&seen[..], [SessionLineFinding::Message(Severity::Warning, text), SessionLineFinding::Nothing] if text.contains(mode))
             );
             assert_eq!(watch.breach(), None);
         }
         for line in [init("default"), INIT_A.to_owned()] {
-            assert_eq!(watch(None, MismatchPolicy::Error, &[&line]).1, [LineFinding::Nothing]);
+            assert_eq!(watch(None, MismatchPolicy::Error, &[&line]).1, [SessionLineFinding::Nothing]);
         }
         let mut bypassed = SessionMonitor::new(None, MismatchPolicy::Error, launch_args::BYPASS_PERMISSION_MODE);
         for mode in ["bypassPermissions", "auto", "acceptEdits"] {
-            assert_eq!(bypassed.push_line(&decode::decode_line(init(mode).as_bytes())), LineFinding::Nothing, "{mode}");
+            assert_eq!(bypassed.push_line(&decode::decode_line(init(mode).as_bytes())), SessionLineFinding::Nothing, "{mode}");
         }
     }
 
@@ -263,7 +263,7 @@ mod tests {
     fn result_that_knows_no_session_names_none() {
         let unknown = r#"{"type":"result","subtype":"error_during_execution","is_error":true,"session_id":"made-up","errors":["No conversation found with session ID: a"]}"#;
         let (resumed, seen) = watch(Some("a"), MismatchPolicy::Error, &[unknown]);
-        assert_eq!((resumed.mismatch(), seen), (None, vec![LineFinding::Nothing]));
+        assert_eq!((resumed.mismatch(), seen), (None, vec![SessionLineFinding::Nothing]));
         assert!(resumed.is_complete());
     }
 

@@ -10,7 +10,7 @@ use std::{
 use crate::{
     scoped_dir::is_out_of_files,
     tape::note::AttemptStarted,
-    units::verdict::{MAX_PROMPT_CHARS, StartFault},
+    units::verdict::{MAX_PROMPT_CHARS, AgentStartFault},
 };
 
 use super::{
@@ -43,11 +43,11 @@ pub(super) enum AttemptStartError {
 
 impl AttemptStartError {
     fn other(why: impl ToString) -> Self {
-        Self::Start(StartError { fault: StartFault::Other, message: why.to_string() })
+        Self::Start(StartError { fault: AgentStartFault::Other, message: why.to_string() })
     }
 
     fn from_io_error(error: &io::Error, why: String) -> Self {
-        let fault = if is_out_of_files(error) { StartFault::OpenFiles } else { StartFault::Other };
+        let fault = if is_out_of_files(error) { AgentStartFault::OpenFiles } else { AgentStartFault::Other };
         Self::Start(StartError { fault, message: why })
     }
 }

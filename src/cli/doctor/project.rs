@@ -6,12 +6,12 @@ use super::{
         args::GlobalArgs, exit::CliError, model::ModelChoice, plan::outside_project_message, prepare,
         prior_results::ProjectHistory, project, settings,
     },
-    DoctorCheck, Finding,
+    DoctorCheck, DoctorFinding,
 };
 use crate::{
     diagnostic::Diagnostic,
     ingest::{
-        plan::{IngestPlan, PlanError, Selection, plan},
+        plan::{IngestPlan, PlanError, UnitSelection, plan},
         project::{ModelRole, Project, ProjectError},
         repository::RepositoryError,
     },
@@ -19,11 +19,11 @@ use crate::{
 };
 
 /// Checks the project, if there is one. Returns the model of its units, because the login may not include every model.
-pub(super) fn check_project(global: &GlobalArgs, findings: &mut Vec<Finding>) -> Option<String> {
+pub(super) fn check_project(global: &GlobalArgs, findings: &mut Vec<DoctorFinding>) -> Option<String> {
     let opened = match project::resolve_directory(global) {
         Ok(directory) => project::read(&directory),
         Err(failure) => {
-            findings.push(Finding::fail(DoctorCheck::Project, failure.to_line()));
+            findings.push(DoctorFinding::fail(DoctorCheck::Project, failure.to_line()));
             return None;
         }
     };
@@ -32,46 +32,46 @@ pub(super) fn check_project(global: &GlobalArgs, findings: &mut Vec<Finding>) ->
         Ok(project) => {
             let paths = settings::allowed_paths(global).unwrap_or_default();
             findings.extend(
-                paths.warnings.into_iter().map(|warning| Finding::note(DoctorCheck::Project, warning.to_line())),
+                paths.warnings.into_iter().map(|warning| DoctorFinding::note(DoctorCheck::Project, warning.to_line())),
             );
             project.with_allowed_paths(paths.allowed, &paths.file)
         }
         // A missing project is not a failure unless the user named one; an unusable project always is.
         Err(error @ ProjectError::NotFound(_)) if global.project_dir.is_none() => {
-            findings.push(Finding::note(DoctorCheck::Project, error.to_line()));
+            findings.push(DoctorFinding::note(DoctorCheck::Project, error.to_line()));
             return None;
         }
         Err(error) => {
-            findings.push(Finding::fail(DoctorCheck::Project, error.to_line()));
+            findings.push(DoctorFinding::fail(DoctorCheck::Project, error.to_line()));
             return None;
         }
     };
-    let planned = plan(&project, &Selection::default());
+    let planned = plan(&project, &UnitSelection::default());
     examine_settings(&project, &planned, findings);
     findings.extend(
         project::blocking_files_problems(&project)
             .into_iter()
-            .map(|problem| Finding::note(DoctorCheck::Project, problem.to_line())),
+            .map(|problem| DoctorFinding::note(DoctorCheck::Project, problem.to_line())),
     );
     let (kept, disabled) = prepare::inspect_repository(&project, planned.as_ref().ok());
     findings.push(repository(kept));
-    findings.extend(disabled.map(|text| Finding::note(DoctorCheck::Repository, text)));
+    findings.extend(disabled.map(|text| DoctorFinding::note(DoctorCheck::Repository, text)));
     findings.extend(records(global, &project, planned.ok().as_ref()));
     ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None).model
 }
 
-fn examine_settings(project: &Project, planned: &Result<IngestPlan, PlanError>, findings: &mut Vec<Finding>) {
-    findings.extend(project.warnings.iter().map(|warning| Finding::note(DoctorCheck::Project, warning)));
+fn examine_settings(project: &Project, planned: &Result<IngestPlan, PlanError>, findings: &mut Vec<DoctorFinding>) {
+    findings.extend(project.warnings.iter().map(|warning| DoctorFinding::note(DoctorCheck::Project, warning)));
     let connections = pluralize(project.settings.connections.len(), "connection");
     findings.push(match (project.check_backend(), planned) {
-        (Err(error), _) => Finding::fail(DoctorCheck::Project, error.to_line()),
-        (Ok(()), Err(error)) => Finding::fail(DoctorCheck::Project, error.to_line()),
+        (Err(error), _) => DoctorFinding::fail(DoctorCheck::Project, error.to_line()),
+        (Ok(()), Err(error)) => DoctorFinding::fail(DoctorCheck::Project, error.to_line()),
         (Ok(()), Ok(planned)) if planned.sources.is_empty() => {
             let text = format!("project {} with {connections}, none of which has units", project.root.display());
-            Finding::fail(DoctorCheck::Project, text)
+            DoctorFinding::fail(DoctorCheck::Project, text)
         }
         (Ok(()), Ok(_)) => {
-            Finding::ok(DoctorCheck::Project, format!("project {} with {connections}", project.root.display()))
+            DoctorFinding::ok(DoctorCheck::Project, format!("project {} with {connections}", project.root.display()))
         }
     });
     if let Ok(planned) = planned {
@@ -81,13 +81,13 @@ fn examine_settings(project: &Project, planned: &Result<IngestPlan, PlanError>, 
 }
 
 /// Checks whether a connection has units.
-fn check_connection(id: &str, planned: &IngestPlan) -> Finding {
+fn check_connection(id: &str, planned: &IngestPlan) -> DoctorFinding {
     if let Some(skipped) = planned.skipped.iter().find(|skipped| skipped.connection == id) {
-        let finding = if skipped.fault { Finding::fail } else { Finding::note };
+        let finding = if skipped.fault { DoctorFinding::fail } else { DoctorFinding::note };
         return finding(DoctorCheck::Connection, skipped.problem.to_line());
     }
     if let Some(target) = planned.targets.iter().find(|target| target.connection == id) {
-        return Finding::ok(DoctorCheck::Connection, target.problem.to_line());
+        return DoctorFinding::ok(DoctorCheck::Connection, target.problem.to_line());
     }
     let units = planned.units.iter().filter(|unit| unit.planned.connection == id).count();
     let given = format!("connection {id} gives {}", pluralize(units, "unit"));
@@ -97,21 +97,21 @@ fn check_connection(id: &str, planned: &IngestPlan) -> Finding {
         .into_iter()
         .chain(source.and_then(|source| source.branch_mismatch.clone()));
     let text = std::iter::once(given).chain(remarks).collect::<Vec<_>>();
-    let finding = if text.len() > 1 { Finding::note } else { Finding::ok };
+    let finding = if text.len() > 1 { DoctorFinding::note } else { DoctorFinding::ok };
     finding(DoctorCheck::Connection, text.join("; "))
 }
 
 /// Reports how the project stores the results of units.
-fn repository(kept: Result<String, RepositoryError>) -> Finding {
+fn repository(kept: Result<String, RepositoryError>) -> DoctorFinding {
     match kept {
-        Ok(text) if text == prepare::NO_REPOSITORY => Finding::note(DoctorCheck::Repository, text),
-        Ok(text) => Finding::ok(DoctorCheck::Repository, text),
-        Err(error) => Finding::fail(DoctorCheck::Repository, error.to_line()),
+        Ok(text) if text == prepare::NO_REPOSITORY => DoctorFinding::note(DoctorCheck::Repository, text),
+        Ok(text) => DoctorFinding::ok(DoctorCheck::Repository, text),
+        Err(error) => DoctorFinding::fail(DoctorCheck::Repository, error.to_line()),
     }
 }
 
 /// Reports why a run cannot be recorded, or which records cannot be read and which earlier work is not committed.
-fn records(global: &GlobalArgs, project: &Project, planned: Option<&IngestPlan>) -> Vec<Finding> {
+fn records(global: &GlobalArgs, project: &Project, planned: Option<&IngestPlan>) -> Vec<DoctorFinding> {
     let read = || -> Result<_, CliError> {
         let history = ProjectHistory::open(project)?;
         prepare::check_writable(&project.root)?;
@@ -121,8 +121,8 @@ fn records(global: &GlobalArgs, project: &Project, planned: Option<&IngestPlan>)
         Ok((past, warnings)) => {
             let left = past.unsaved_run.and_then(|left| left.still_planned(&planned?.units));
             let sentences = warnings.into_iter().chain(left.map(|left| left.problem(global).to_line()));
-            sentences.map(|sentence| Finding::note(DoctorCheck::Runs, sentence)).collect()
+            sentences.map(|sentence| DoctorFinding::note(DoctorCheck::Runs, sentence)).collect()
         }
-        Err(failure) => vec![Finding::fail(DoctorCheck::Runs, failure.to_line())],
+        Err(failure) => vec![DoctorFinding::fail(DoctorCheck::Runs, failure.to_line())],
     }
 }

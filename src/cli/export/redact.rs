@@ -15,7 +15,7 @@ pub(super) use self::known_values::KnownValues;
 use self::{
     columns::JsonColumns,
     fragments::{DeltaAssembler, DeltaEdits},
-    json::{Edit, JsonFrame, Visitor},
+    json::{TextEdit, JsonPathFrame, JsonVisitor},
     key_block::OpenBlock,
     names::{NameKind, NamedValue},
 };
@@ -112,7 +112,7 @@ impl Redactor {
     }
 
     /// Returns the edits that mask a text at `depth` in JSON. The text continues the block `open`.
-    fn edits(&mut self, text: &str, open: &mut Option<OpenBlock>, depth: usize) -> Vec<Edit> {
+    fn edits(&mut self, text: &str, open: &mut Option<OpenBlock>, depth: usize) -> Vec<TextEdit> {
         if text.len() < SHORTEST && open.is_none() {
             return Vec::new();
         }
@@ -203,8 +203,8 @@ impl Redactor {
     }
 }
 
-fn masks(spans: &[Range<usize>]) -> Vec<Edit> {
-    spans.iter().map(|span| Edit { range: span.clone(), replacement: Cow::Borrowed(MASK) }).collect()
+fn masks(spans: &[Range<usize>]) -> Vec<TextEdit> {
+    spans.iter().map(|span| TextEdit { range: span.clone(), replacement: Cow::Borrowed(MASK) }).collect()
 }
 
 /// Sorts spans and joins those that overlap.
@@ -255,7 +255,7 @@ impl<'a> JsonDocumentVisitor<'a> {
     }
 
     /// The kind and the name of the value at `path`.
-    fn named(&mut self, path: &[JsonFrame<'_>]) -> Option<(NameKind, String)> {
+    fn named(&mut self, path: &[JsonPathFrame<'_>]) -> Option<(NameKind, String)> {
         let frame = path.last()?;
         let named = |name: &str, redactor: &mut Redactor| Some((redactor.kind_of(name)?, name.to_owned()));
         if !frame.is_array {
@@ -275,7 +275,7 @@ impl<'a> JsonDocumentVisitor<'a> {
     }
 
     /// True for a value that the key or the other members of its object make a secret.
-    fn is_secret_member(&mut self, path: &[JsonFrame<'_>], text: &str) -> bool {
+    fn is_secret_member(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> bool {
         let Some(frame) = path.last().filter(|frame| !frame.is_array) else { return false };
         match frame.key.trim_start_matches('_') {
             "auth" => phrases::is_basic(text),
@@ -285,7 +285,7 @@ impl<'a> JsonDocumentVisitor<'a> {
     }
 
     /// The edits of a string of the document.
-    fn edits(&mut self, path: &[JsonFrame<'_>], text: &str) -> Vec<Edit> {
+    fn edits(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> Vec<TextEdit> {
         /// A shorter string of an object is not a line of a key.
         const LINE: usize = 24;
         let is_line = text.len() >= LINE || path.last().is_some_and(|frame| frame.is_array);
@@ -299,7 +299,7 @@ impl<'a> JsonDocumentVisitor<'a> {
     }
 
     /// Returns `text` with `edits`; `None` if there are none.
-    fn changed(text: &str, edits: &[Edit]) -> Option<String> {
+    fn changed(text: &str, edits: &[TextEdit]) -> Option<String> {
         (!edits.is_empty()).then(|| json::apply(text, edits))
     }
 
@@ -338,13 +338,13 @@ impl<'a> JsonDocumentVisitor<'a> {
     }
 }
 
-impl Visitor for JsonDocumentVisitor<'_> {
+impl JsonVisitor for JsonDocumentVisitor<'_> {
     fn key(&mut self, key: &str) -> Option<String> {
         let edits = self.redactor.edits(key, &mut None, DEEPEST);
         Self::changed(key, &edits)
     }
 
-    fn string(&mut self, path: &[JsonFrame<'_>], text: &str) -> Option<String> {
+    fn string(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> Option<String> {
         if let Some(entry) = &self.entry {
             match path {
                 [top] if top.key == "err" => return self.stream("err", text),
@@ -381,7 +381,7 @@ impl Visitor for JsonDocumentVisitor<'_> {
         Self::changed(text, &edits)
     }
 
-    fn number(&mut self, path: &[JsonFrame<'_>], digits: &str) -> Option<String> {
+    fn number(&mut self, path: &[JsonPathFrame<'_>], digits: &str) -> Option<String> {
         let (kind, _) = self.named(path)?;
         if names::is_secret_number(kind, digits) { self.mask() } else { None }
     }

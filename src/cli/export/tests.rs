@@ -8,7 +8,7 @@ use crate::{
     tape::{
         EntryBody, Millis, Note, Seq,
         note::{
-            AttemptOutcome, AttemptOutput, AttemptStarted, Cause, ContentDigests, DiffCounts, PlannedUnit, RunEnded,
+            AttemptOutcome, AttemptOutput, AttemptStarted, VerdictCause, ContentDigests, DiffCounts, PlannedUnit, RunEnded,
             RunPlanned, RunSaved, SourceRead, StopReason, Verdict, attempt_output::UnmappedFile,
         },
     },
@@ -126,7 +126,7 @@ fn started() -> Note {
 
 fn over(outcome: AttemptOutcome, reason: &str, work: AttemptOutput) -> Note {
     let verdict =
-        Verdict { outcome, stop: StopReason::Natural, cause: Cause::Completed, reason: reason.into(), remedy: None };
+        Verdict { outcome, stop: StopReason::Natural, cause: VerdictCause::Completed, reason: reason.into(), remedy: None };
     let json = serde_json::json!({"kind": "attempt_ended", "verdict": verdict, "work": work});
     Note::parse(json.to_string().as_bytes())
 }
@@ -205,7 +205,7 @@ fn provenance_of_the_reconcile_step_is_counted() {
 #[test]
 fn replay_has_each_attempt_once_and_no_invented_commit() {
     let again = |next| Note::RetryRequested { next, amendment: None };
-    let busy = Note::RetryScheduled { next: 2, delay_ms: 1, cause: Cause::Transient };
+    let busy = Note::RetryScheduled { next: 2, delay_ms: 1, cause: VerdictCause::Transient };
     let all = replays_of(&[
         planned(),
         (Some(("a", 1)), started()),

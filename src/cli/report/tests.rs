@@ -22,7 +22,7 @@ use crate::{
     tape::{
         Millis,
         note::{
-            AttemptOutcome, AttemptOutput, Cause, PatchResult, PatchWritten, PlannedUnit, RunPlanned, StopReason,
+            AttemptOutcome, AttemptOutput, VerdictCause, PatchResult, PatchWritten, PlannedUnit, RunPlanned, StopReason,
             Verdict,
             attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnmappedFile},
         },
@@ -389,7 +389,7 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
     let verdict = Verdict {
         outcome: AttemptOutcome::Failed,
         stop: StopReason::Error,
-        cause: Cause::Other(own()),
+        cause: VerdictCause::Other(own()),
         reason: own(),
         remedy: Some(own()),
     };

@@ -1,18 +1,18 @@
 //! Conditions for running a held unit: the call that meets one is the next call that waits. Pure.
 
-use crate::{claude::unit::ApprovalRequest, run::breakpoint::Condition};
+use crate::{claude::unit::ApprovalRequest, run::breakpoint::BreakCondition};
 
 /// Alternative conditions: one of them must be met.
 #[derive(Clone, Debug)]
 pub(super) struct RunUntil {
-    conditions: Vec<Condition>,
+    conditions: Vec<BreakCondition>,
     /// Failed calls of the attempt when the unit was released to run.
     failures: usize,
 }
 
 impl RunUntil {
     /// Starts at a moment at which `failures` calls of the attempt had failed.
-    pub(super) fn new(conditions: Vec<Condition>, failures: usize) -> Self {
+    pub(super) fn new(conditions: Vec<BreakCondition>, failures: usize) -> Self {
         Self { conditions, failures }
     }
 
@@ -22,13 +22,13 @@ impl RunUntil {
     }
 
     /// Returns the condition that `call` meets when the run has cost `spent` US dollars.
-    pub(super) fn met_condition(&self, call: &ApprovalRequest, spent: f64) -> Option<&Condition> {
+    pub(super) fn met_condition(&self, call: &ApprovalRequest, spent: f64) -> Option<&BreakCondition> {
         self.conditions.iter().find(|condition| match condition {
-            Condition::Failure => call.earlier_failures > self.failures,
-            Condition::Cost(dollars) => spent >= *dollars,
-            Condition::Tool(_) | Condition::Path(_) => condition.matches_call_input(&call.tool, &call.input),
+            BreakCondition::Failure => call.earlier_failures > self.failures,
+            BreakCondition::Cost(dollars) => spent >= *dollars,
+            BreakCondition::Tool(_) | BreakCondition::Path(_) => condition.matches_call_input(&call.tool, &call.input),
             // A waiting call does not measure the silence before it, and the screen does not offer this condition.
-            Condition::Silence(_) => false,
+            BreakCondition::Silence(_) => false,
         })
     }
 

@@ -20,7 +20,7 @@ use crate::{
     run::{NewEntry, Recorder},
     tape::{
         EntryBody, Note, UnitKey,
-        note::{self, Cause, IntegrationStarted, PatchIntegrated, SaveFailed, Severity, SlRefsRepaired},
+        note::{self, VerdictCause, IntegrationStarted, PatchIntegrated, SaveFailed, Severity, SlRefsRepaired},
     },
     text::pluralize,
     units::{
@@ -299,16 +299,16 @@ fn integration_note(integrated: &PatchOutcome) -> PatchIntegrated {
             let with =
                 if others.is_empty() { " with the current state of the branch".to_owned() } else { with_units(others) };
             let reason = format!("textual conflict in {}{with}", list_some(paths));
-            (PatchResult::TextualConflict, Cause::Conflict, reason)
+            (PatchResult::TextualConflict, VerdictCause::Conflict, reason)
         }
         PatchOutcome::SemanticConflict { findings, others } => {
             let reason = format!("its changes are no longer valid{}: {}", with_units(others), list_some(findings));
-            (PatchResult::SemanticConflict, Cause::Conflict, reason)
+            (PatchResult::SemanticConflict, VerdictCause::Conflict, reason)
         }
         PatchOutcome::PolicyViolation { reason: why } => {
-            (PatchResult::Policy, Cause::Policy, format!("its patch {why}"))
+            (PatchResult::Policy, VerdictCause::Policy, format!("its patch {why}"))
         }
-        PatchOutcome::Unreadable { reason: why } => (PatchResult::Lost, Cause::Internal, format!("its patch {why}")),
+        PatchOutcome::Unreadable { reason: why } => (PatchResult::Lost, VerdictCause::Internal, format!("its patch {why}")),
     };
     let paths = match integrated {
         PatchOutcome::TextualConflict { paths, .. } => paths.clone(),

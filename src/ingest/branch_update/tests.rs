@@ -196,7 +196,7 @@ fn partially_written_files_are_restored_after_full_disk() {
     let before = hashes(&repository, &changes).unwrap();
     write(root, "wiki/global/a.md", "a new a");
     write(root, "wiki/global/deep/c.md", "");
-    assert_eq!(restore_to_head(&repository, changes, &UndoScope::FilesOnly(before)).unwrap(), [""; 0]);
+    assert_eq!(restore_to_head(&repository, changes, &UpdateUndoScope::FilesOnly(before)).unwrap(), [""; 0]);
     assert_eq!(files(root), [Some("a old\n".into()), Some(String::new()), None]);
     assert_eq!(repository.head().unwrap(), old);
 }

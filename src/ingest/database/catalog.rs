@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, QueryError, RowLimits, read_only_connection};
+use super::{SqlCell, QueryError, RowLimits, read_only_connection};
 use crate::ingest::project::nearest_name;
 
 /// Rows that are read for sample values.
@@ -195,17 +195,17 @@ fn keys(connection: &Connection, table: &str) -> Result<Vec<String>, QueryError>
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn sample(connection: &Connection, table: &str) -> Result<Vec<Vec<Cell>>, QueryError> {
+fn sample(connection: &Connection, table: &str) -> Result<Vec<Vec<SqlCell>>, QueryError> {
     let sql = format!("SELECT * FROM \"{}\" LIMIT {SAMPLE_ROWS}", table.replace('"', "\"\""));
     Ok(read_only_connection::query(connection, &sql, RowLimits { rows: SAMPLE_ROWS, chars: 20_000 })?.rows)
 }
 
-fn distinct_samples<'a>(cells: impl Iterator<Item = &'a Cell>) -> Vec<String> {
+fn distinct_samples<'a>(cells: impl Iterator<Item = &'a SqlCell>) -> Vec<String> {
     const MAX_SAMPLE_CHARS: usize = 60;
     let mut samples = Vec::new();
-    for cell in cells.filter(|cell| **cell != Cell::Null) {
+    for cell in cells.filter(|cell| **cell != SqlCell::Null) {
         let text = match cell {
-            Cell::Text { head, .. } => head.chars().take(MAX_SAMPLE_CHARS).collect(),
+            SqlCell::Text { head, .. } => head.chars().take(MAX_SAMPLE_CHARS).collect(),
             other => other.to_string(),
         };
         if !samples.contains(&text) {

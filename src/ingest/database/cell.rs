@@ -14,7 +14,7 @@ const MIN_CELL_CHARS: usize = 16;
 const BLOB_HEAD_BYTES: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Cell {
+pub(crate) enum SqlCell {
     Null,
     Int(i64),
     Real(#[serde(with = "real_bits")] f64),
@@ -33,7 +33,7 @@ pub(crate) enum Cell {
     },
 }
 
-impl Cell {
+impl SqlCell {
     /// Most characters per cell when a row of `columns` has to fit into `chars`.
     pub(super) fn max_chars(chars: usize, columns: usize) -> usize {
         (chars / 2 / columns.max(1)).clamp(MIN_CELL_CHARS, MAX_CELL_CHARS)
@@ -78,7 +78,7 @@ impl Cell {
 }
 
 /// Formats the value for a Markdown table: on one line, with `|` escaped.
-impl fmt::Display for Cell {
+impl fmt::Display for SqlCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("NULL"),

@@ -13,7 +13,7 @@ use std::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    LookupTarget, QueryError, RowLimits, Rows, TableLookup,
+    LookupTarget, QueryError, RowLimits, QueryRows, TableLookup,
     catalog::NameMatches,
     ktx_history::{self, KtxHistory},
     process::WorkerCommand,
@@ -75,7 +75,7 @@ impl SqlWorkers {
         time_limit: Duration,
         sql: &str,
         limits: RowLimits,
-    ) -> Result<Rows, QueryError> {
+    ) -> Result<QueryRows, QueryError> {
         self.read(database, time_limit, WorkerOperation::Query { sql: sql.to_owned(), limits })
     }
 

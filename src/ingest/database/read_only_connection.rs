@@ -20,7 +20,7 @@ use rusqlite::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, QueryError, worker::SQLITE_MEMORY_MIB};
+use super::{SqlCell, QueryError, worker::SQLITE_MEMORY_MIB};
 use crate::scoped_dir::{FileKind, ScopedDir};
 
 /// Bytes of the header of a database file that are read.
@@ -40,11 +40,11 @@ pub(crate) struct RowLimits {
 
 /// Result of a statement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Rows {
+pub(crate) struct QueryRows {
     /// Names of the columns.
     pub(crate) headers: Vec<String>,
     /// Rows, up to the limits.
-    pub(crate) rows: Vec<Vec<Cell>>,
+    pub(crate) rows: Vec<Vec<SqlCell>>,
     /// More rows exist, or may exist.
     pub(crate) truncated: bool,
 }
@@ -193,7 +193,7 @@ fn authorize(context: AuthContext<'_>) -> Authorization {
 }
 
 /// Runs `sql`, which must be one read-only statement, and returns its rows.
-pub(super) fn query(connection: &Connection, sql: &str, limits: RowLimits) -> Result<Rows, QueryError> {
+pub(super) fn query(connection: &Connection, sql: &str, limits: RowLimits) -> Result<QueryRows, QueryError> {
     let mut batch = Batch::new(connection, sql);
     let mut statement = batch.next()?.ok_or(QueryError::EmptyStatement)?;
     if batch.next()?.is_some() {
@@ -204,8 +204,8 @@ pub(super) fn query(connection: &Connection, sql: &str, limits: RowLimits) -> Re
         return Err(QueryError::NotReadOnly);
     }
     let headers: Vec<String> = statement.column_names().map(str::to_owned).collect();
-    let widest = Cell::max_chars(limits.chars, headers.len());
-    let mut found = Rows { headers, ..Rows::default() };
+    let widest = SqlCell::max_chars(limits.chars, headers.len());
+    let mut found = QueryRows { headers, ..QueryRows::default() };
     let mut used: usize = 0;
     let mut rows = statement.query([])?;
     loop {
@@ -223,9 +223,9 @@ pub(super) fn query(connection: &Connection, sql: &str, limits: RowLimits) -> Re
             found.truncated = true;
             return Ok(found);
         }
-        let cells = (0..found.headers.len()).map(|index| Ok(Cell::from_value(row.get_ref(index)?, widest)));
+        let cells = (0..found.headers.len()).map(|index| Ok(SqlCell::from_value(row.get_ref(index)?, widest)));
         let cells = cells.collect::<Result<Vec<_>, rusqlite::Error>>()?;
-        used += cells.iter().map(Cell::width).sum::<usize>();
+        used += cells.iter().map(SqlCell::width).sum::<usize>();
         if used > limits.chars && !found.rows.is_empty() {
             found.truncated = true;
             return Ok(found);

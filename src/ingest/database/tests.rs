@@ -29,11 +29,11 @@ fn shop() -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-fn run(path: &Path, sql: &str, limits: RowLimits) -> Result<Rows, QueryError> {
+fn run(path: &Path, sql: &str, limits: RowLimits) -> Result<QueryRows, QueryError> {
     SqlWorkers::default().query(path, STATEMENT_TIMEOUT, sql, limits)
 }
 
-fn shown(rows: &Rows) -> Vec<String> {
+fn shown(rows: &QueryRows) -> Vec<String> {
     rows.rows.iter().map(|row| row.iter().map(ToString::to_string).collect::<Vec<_>>().join(";")).collect()
 }
 
@@ -319,7 +319,7 @@ fn special_files_are_refused_without_hanging() {
 fn numbers_cross_the_process_boundary_exactly() {
     let (_dir, path) = shop();
     let rows = run(&path, "SELECT 0.1 + 0.2, -9e999, 9223372036854775807, 5e-324", ALL).unwrap();
-    let expected = [Cell::Real(0.1 + 0.2), Cell::Real(f64::NEG_INFINITY), Cell::Int(i64::MAX), Cell::Real(5e-324)];
+    let expected = [SqlCell::Real(0.1 + 0.2), SqlCell::Real(f64::NEG_INFINITY), SqlCell::Int(i64::MAX), SqlCell::Real(5e-324)];
     assert_eq!(rows.rows, [expected]);
 }
 

@@ -54,7 +54,7 @@ pub(super) struct WorkerRequest {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum WorkerOperation {
-    /// Runs one statement; answers [`read_only_connection::Rows`].
+    /// Runs one statement; answers [`read_only_connection::QueryRows`].
     Query { sql: String, limits: RowLimits },
     /// Looks up tables and columns; answers one [`catalog::TableLookup`] per target.
     LookUp { targets: Vec<LookupTarget> },

@@ -250,7 +250,7 @@ fn a_configuration_that_cannot_be_read_is_an_error() {
     let pipe = dir.path().join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     configure(&root, format!("[include]\npath = {}\n", pipe.display()).as_bytes());
-    let limits = CallLimits { time: Duration::from_millis(50), ..CONFIG_LIMITS };
+    let limits = GitCallLimits { time: Duration::from_millis(50), ..CONFIG_LIMITS };
     let error = Git::open_with(program().unwrap(), &root, limits).unwrap_err();
     assert!(matches!(error, GitError::ConfigTimedOut { .. }), "{error}");
     fs::write(root.join(".git/config"), "[core\n").unwrap();
@@ -269,7 +269,7 @@ fn failed_call_reports_stderr_and_hung_call_is_ended() {
 }
 
 fn within(git: &Git, time: Duration) -> Git {
-    Git { limits: CallLimits { time, ..LIMITS }, ..git.clone() }
+    Git { limits: GitCallLimits { time, ..LIMITS }, ..git.clone() }
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn output_is_read_up_to_a_limit() {
     let git = Git::open(&root).unwrap();
     for (name, script) in [("out", "!cat /dev/zero"), ("err", "!cat /dev/zero >&2")] {
         git.run(&["config", &format!("alias.{name}"), script]).unwrap();
-        let error = Git { limits: CallLimits { output: 1 << 20, ..LIMITS }, ..git.clone() }.run(&[name]).unwrap_err();
+        let error = Git { limits: GitCallLimits { output: 1 << 20, ..LIMITS }, ..git.clone() }.run(&[name]).unwrap_err();
         let words =
             format!("git {name} printed more than 1 MiB; remove very large or very many files from the repository");
         assert_eq!(error.to_line(), words);

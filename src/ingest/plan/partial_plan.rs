@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    DiffCounts, DiffSet, IngestPlan, PlanError, Project, Selection, SourcePlan, UnitSelector, WorkUnit,
+    DiffCounts, SourceDiff, IngestPlan, PlanError, Project, UnitSelection, SourcePlan, UnitSelector, WorkUnit,
     abbreviated_list, check_connections_exist,
 };
 
@@ -38,7 +38,7 @@ impl IngestPlan {
     ///
     /// # Errors
     /// Fails when the selection names something that does not exist, or no unit of this plan.
-    pub(crate) fn narrow(&mut self, project: &Project, selection: &Selection) -> Result<Vec<WorkUnit>, PlanError> {
+    pub(crate) fn narrow(&mut self, project: &Project, selection: &UnitSelection) -> Result<Vec<WorkUnit>, PlanError> {
         check_connections_exist(project, &selection.connections)?;
         let wanted = UnitSelector::from_selection(selection)?;
         let names = &selection.connections;
@@ -78,7 +78,7 @@ impl SourcePlan {
     /// changed, the changed files around the unit remain pending instead.
     pub(super) fn exclude_files(
         &mut self,
-        diff: &DiffSet,
+        diff: &SourceDiff,
         raw_files: &[String],
         dependency_paths: &[String],
         peers: &[Arc<str>],

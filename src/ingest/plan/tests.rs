@@ -68,7 +68,7 @@ proptest! {
         text in "(a|#|# |\n|\r|\u{b}|\u{c}|\u{85}|\u{2028}|\u{202e}|\u{61c}|\u{1b}\\[2J|\"| |### notes\n|- |---\n){0,10}",
     ) {
         let (_dir, project) = project(&text);
-        let planned = plan(&project, &Selection::default()).unwrap();
+        let planned = plan(&project, &UnitSelection::default()).unwrap();
         prop_assert_eq!(&planned.skipped, &[]);
         let around = ProjectContext {
             wiki_pages: vec![("page".into(), text.clone())],

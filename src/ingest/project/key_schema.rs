@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::reader::{self, SettingsFault, excerpt, join_key, nearest_name, wrong_type};
+use super::reader::{self, ProjectSettingsFault, excerpt, join_key, nearest_name, wrong_type};
 use crate::ingest::yaml::{YamlEntry, YamlNode, YamlValue};
 
 /// Type of a value.
@@ -230,15 +230,15 @@ pub(super) struct CheckedKeys {
 }
 
 /// Compares the document with the table.
-pub(super) fn check_keys(tree: &YamlNode) -> Result<CheckedKeys, SettingsFault> {
+pub(super) fn check_keys(tree: &YamlNode) -> Result<CheckedKeys, ProjectSettingsFault> {
     let mut checked = CheckedKeys::default();
-    map("", tree, &[TOP_LEVEL], Strictness::Closed, &mut checked)?;
+    map("", tree, &[TOP_LEVEL], UnknownKeyPolicy::Closed, &mut checked)?;
     Ok(checked)
 }
 
 /// Whether an unknown key is a warning.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Strictness {
+enum UnknownKeyPolicy {
     Closed,
     /// Only a likely misspelling is a warning.
     Open,
@@ -248,9 +248,9 @@ fn map(
     path: &str,
     node: &YamlNode,
     tables: &[&'static [KeySpec]],
-    strictness: Strictness,
+    strictness: UnknownKeyPolicy,
     checked: &mut CheckedKeys,
-) -> Result<(), SettingsFault> {
+) -> Result<(), ProjectSettingsFault> {
     for entry in entries(path, node)? {
         match tables.iter().copied().flatten().find(|(name, _)| *name == entry.key) {
             Some((_, shape)) => value(&join_key(path, &entry.key), &entry.value, *shape, checked)?,
@@ -260,7 +260,7 @@ fn map(
     Ok(())
 }
 
-fn entries<'a>(path: &str, node: &'a YamlNode) -> Result<&'a [YamlEntry], SettingsFault> {
+fn entries<'a>(path: &str, node: &'a YamlNode) -> Result<&'a [YamlEntry], ProjectSettingsFault> {
     match &node.value {
         YamlValue::Map(entries) => Ok(entries),
         YamlValue::Null => Ok(&[]),
@@ -268,12 +268,12 @@ fn entries<'a>(path: &str, node: &'a YamlNode) -> Result<&'a [YamlEntry], Settin
     }
 }
 
-fn unknown(path: &str, entry: &YamlEntry, tables: &[&'static [KeySpec]], strictness: Strictness) -> Option<String> {
+fn unknown(path: &str, entry: &YamlEntry, tables: &[&'static [KeySpec]], strictness: UnknownKeyPolicy) -> Option<String> {
     let names: Vec<_> = tables.iter().copied().flatten().map(|(name, _)| *name).collect();
     let hint = match (nearest_name(&entry.key, &names), strictness) {
         (Some(name), _) => format!("; did you mean `{name}`?"),
-        (None, Strictness::Open) => return None,
-        (None, Strictness::Closed) => {
+        (None, UnknownKeyPolicy::Open) => return None,
+        (None, UnknownKeyPolicy::Closed) => {
             other_location(&entry.key).map(|place| format!("; did you mean `{place}`?")).unwrap_or_default()
         }
     };
@@ -299,7 +299,7 @@ fn other_location(name: &str) -> Option<String> {
     if found.is_empty() { only } else { None }
 }
 
-fn value(path: &str, node: &YamlNode, shape: ValueType, checked: &mut CheckedKeys) -> Result<(), SettingsFault> {
+fn value(path: &str, node: &YamlNode, shape: ValueType, checked: &mut CheckedKeys) -> Result<(), ProjectSettingsFault> {
     // An empty value counts as absent.
     if node.value == YamlValue::Null {
         return Ok(());
@@ -311,8 +311,8 @@ fn value(path: &str, node: &YamlNode, shape: ValueType, checked: &mut CheckedKey
     }
     let expected = match shape {
         Any => return Ok(()),
-        Map(keys) => return map(path, node, &[keys], Strictness::Closed, checked),
-        OpenMap(keys) => return map(path, node, &[keys], Strictness::Open, checked),
+        Map(keys) => return map(path, node, &[keys], UnknownKeyPolicy::Closed, checked),
+        OpenMap(keys) => return map(path, node, &[keys], UnknownKeyPolicy::Open, checked),
         Connections => return connections(node, checked),
         Text if matches!(&node.value, YamlValue::Text(text) if !text.trim().is_empty()) => return Ok(()),
         AnyText if matches!(&node.value, YamlValue::Text(_)) => return Ok(()),
@@ -351,7 +351,7 @@ fn is_fraction(value: &YamlValue) -> bool {
     }
 }
 
-fn texts(path: &str, node: &YamlNode) -> Result<(), SettingsFault> {
+fn texts(path: &str, node: &YamlNode) -> Result<(), ProjectSettingsFault> {
     let YamlValue::List(nodes) = &node.value else { return Err(wrong_type(path, node, "a list of names")) };
     match nodes.iter().find(|node| !matches!(&node.value, YamlValue::Text(_))) {
         Some(node) => Err(wrong_type(path, node, "a list of names")),
@@ -359,11 +359,11 @@ fn texts(path: &str, node: &YamlNode) -> Result<(), SettingsFault> {
     }
 }
 
-fn connections(node: &YamlNode, checked: &mut CheckedKeys) -> Result<(), SettingsFault> {
+fn connections(node: &YamlNode, checked: &mut CheckedKeys) -> Result<(), ProjectSettingsFault> {
     for entry in entries("connections", node)? {
         reader::check_connection_id(entry)?;
         let path = join_key("connections", &entry.key);
-        let fields = entries(&path, &entry.value).map_err(|fault| SettingsFault {
+        let fields = entries(&path, &entry.value).map_err(|fault| ProjectSettingsFault {
             problem: fault.problem.with_help(format!("as in `{}: {{driver: docs, source_dir: PATH}}`", entry.key)),
             ..fault
         })?;
@@ -372,7 +372,7 @@ fn connections(node: &YamlNode, checked: &mut CheckedKeys) -> Result<(), Setting
             Some(YamlValue::Text(driver)) => driver.as_str(),
             _ => "",
         };
-        map(&path, &entry.value, &[CONNECTION, driver_keys(driver)], Strictness::Open, checked)?;
+        map(&path, &entry.value, &[CONNECTION, driver_keys(driver)], UnknownKeyPolicy::Open, checked)?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::{
 
 /// An error in `ktx.yaml` that prevents its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SettingsFault {
+pub(super) struct ProjectSettingsFault {
     pub(super) line: u64,
     pub(super) problem: Problem,
 }
@@ -93,14 +93,14 @@ impl<'a> YamlSection<'a> {
 }
 
 /// Checks that the key of a connection is a valid id.
-pub(super) fn check_connection_id(entry: &YamlEntry) -> Result<(), SettingsFault> {
+pub(super) fn check_connection_id(entry: &YamlEntry) -> Result<(), ProjectSettingsFault> {
     static ID: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-zA-Z0-9][a-zA-Z0-9_-]*$").ok());
     if ID.as_ref().is_some_and(|regex| regex.is_match(&entry.key)) {
         return Ok(());
     }
     let problem = Problem::new(format!("invalid connection id `{}`", excerpt(&entry.key)))
         .with_help("use letters, digits, `-` and `_`, starting with a letter or digit");
-    Err(SettingsFault { line: entry.line, problem })
+    Err(ProjectSettingsFault { line: entry.line, problem })
 }
 
 /// The known name that `name` most likely misspells.
@@ -136,7 +136,7 @@ pub(crate) fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str>
 }
 
 /// The error for a value that is not `expected`.
-pub(super) fn wrong_type(path: &str, node: &YamlNode, expected: &str) -> SettingsFault {
+pub(super) fn wrong_type(path: &str, node: &YamlNode, expected: &str) -> ProjectSettingsFault {
     let named = if path.is_empty() { "the file" } else { path };
     let found = match &node.value {
         YamlValue::Text(text) if text.trim().is_empty() => "empty".to_owned(),
@@ -146,7 +146,7 @@ pub(super) fn wrong_type(path: &str, node: &YamlNode, expected: &str) -> Setting
         YamlValue::Float(number) => number.to_string(),
         other => other.kind().to_owned(),
     };
-    SettingsFault { line: node.line, problem: Problem::new(format!("{named} must be {expected}, not {found}")) }
+    ProjectSettingsFault { line: node.line, problem: Problem::new(format!("{named} must be {expected}, not {found}")) }
 }
 
 /// Connections and credentials may contain passwords under any key, so messages never quote their values.

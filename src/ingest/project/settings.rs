@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::{
     key_schema,
-    reader::{SettingsFault, YamlSection, excerpt, nearest_name},
+    reader::{ProjectSettingsFault, YamlSection, excerpt, nearest_name},
 };
 use crate::ingest::{source, yaml::YamlNode};
 
@@ -16,7 +16,7 @@ pub(crate) struct ProjectSettings {
     /// Connections, in the order of the file.
     pub connections: Vec<Connection>,
     /// Agent backend that runs the units.
-    pub backend: Backend,
+    pub backend: ModelBackend,
     /// Models by role, as aliases or full ids. Claude Code checks whether they exist.
     pub models: BTreeMap<ModelRole, String>,
     /// Adapters that may run; `None` means all.
@@ -58,7 +58,7 @@ pub(crate) enum SourceLocation {
 
 /// Agent backend that runs the units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Backend {
+pub(crate) enum ModelBackend {
     /// Claude Code, which is the default.
     #[default]
     ClaudeCode,
@@ -205,7 +205,7 @@ pub(super) const RUNNER_BACKENDS: &[&str] = &[CLAUDE_CODE, "ai-sdk"];
 const CLAUDE_CODE: &str = "claude-code";
 
 /// Reads the tree of a `ktx.yaml` and returns the settings and the warnings.
-pub(super) fn parse_settings(tree: &YamlNode) -> Result<(ProjectSettings, Vec<String>), SettingsFault> {
+pub(super) fn parse_settings(tree: &YamlNode) -> Result<(ProjectSettings, Vec<String>), ProjectSettingsFault> {
     let key_schema::CheckedKeys { mut warnings, lines } = key_schema::check_keys(tree)?;
     let top = YamlSection::from_node(tree);
     let (llm, ingest) = (top.section("llm"), top.section("ingest"));
@@ -245,16 +245,16 @@ fn connection(id: &str, node: &YamlNode) -> Connection {
 }
 
 /// The seeds set the backend in `llm.agentRunner`, KTX in `llm.provider`. The runner is more specific, so it wins.
-fn backend(llm: YamlSection<'_>) -> Backend {
+fn backend(llm: YamlSection<'_>) -> ModelBackend {
     let of = |section| llm.section(section).text("backend");
     let (key, (name, line)) = match (of("agentRunner"), of("provider")) {
         (Some(found), _) => ("llm.agentRunner.backend", found),
         (None, Some(found)) => ("llm.provider.backend", found),
-        (None, None) => return Backend::ClaudeCode,
+        (None, None) => return ModelBackend::ClaudeCode,
     };
     match name {
-        CLAUDE_CODE => Backend::ClaudeCode,
-        other => Backend::Unsupported { key, name: other.to_owned(), line },
+        CLAUDE_CODE => ModelBackend::ClaudeCode,
+        other => ModelBackend::Unsupported { key, name: other.to_owned(), line },
     }
 }
 

@@ -321,7 +321,7 @@ pub(crate) struct UsageJoin {
     pub(crate) on: Vec<String>,
 }
 
-static DEFINITION_SCHEMA: LazyLock<schema::Schema> = LazyLock::new(schema::schema_for::<SourceDefinition>);
+static DEFINITION_SCHEMA: LazyLock<schema::ToolInputSchema> = LazyLock::new(schema::schema_for::<SourceDefinition>);
 
 /// Sorts the fields of `doc`, and of the objects in its lists, in the order of the definition, so that all sources
 /// have the same order.

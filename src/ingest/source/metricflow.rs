@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 mod projection;
 
-pub(crate) use projection::{ProjectedSource, Projection};
+pub(crate) use projection::{ProjectedSource, MetricflowProjection};
 
 use super::{
     ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, collate, peers, shared_names, slug,
@@ -72,7 +72,7 @@ impl SourceAdapter for MetricflowAdapter {
         Ok(ChunkedSource { units, warnings: project.warnings })
     }
 
-    fn project_sources(&self, tree: &SourceTree) -> Projection {
+    fn project_sources(&self, tree: &SourceTree) -> MetricflowProjection {
         // Unreadable files are reported when the units are cut.
         let read = |path: &str| yaml::from_str(&read_semantic_yaml(tree, path).ok()??).ok();
         let files = tree.files.iter().filter_map(|file| Some((file.path.as_str(), read(&file.path)?)));

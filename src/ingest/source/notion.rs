@@ -160,11 +160,11 @@ impl<'a> NotionPage<'a> {
     /// The path of the page in Notion, from its metadata.
     fn title(&self, tree: &SourceTree) -> Option<String> {
         #[derive(Deserialize)]
-        struct Metadata {
+        struct NotionMetadata {
             path: String,
         }
         let text = tree.read_text(&self.sibling_path(tree, "metadata.json")?).ok()?;
-        let metadata: Metadata = serde_json::from_str(&text).ok()?;
+        let metadata: NotionMetadata = serde_json::from_str(&text).ok()?;
         (is_presentable(&metadata.path) && !metadata.path.is_empty()).then(|| metadata.path.chars().take(200).collect())
     }
 

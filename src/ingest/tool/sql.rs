@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{AgentTool, MAX_ANSWER_CHARS, ToolContext, not_found_reply, sl_common::join_names};
 use crate::{
     ingest::{
-        database::{Cell, ColumnInfo, LookupTarget, RowLimits, Rows, STATEMENT_TIMEOUT, TableInfo, TableLookup},
+        database::{SqlCell, ColumnInfo, LookupTarget, RowLimits, QueryRows, STATEMENT_TIMEOUT, TableInfo, TableLookup},
         project::nearest_name,
         schema::excerpt,
     },
@@ -90,8 +90,8 @@ impl AgentTool for SqlExecution {
     }
 }
 
-fn table(sql: &str, found: &Rows, limits: RowLimits) -> ToolReply {
-    let Rows { headers, rows, truncated } = found;
+fn table(sql: &str, found: &QueryRows, limits: RowLimits) -> ToolReply {
+    let QueryRows { headers, rows, truncated } = found;
     let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
     let count = rows.len();
     let mut lines = vec![
@@ -111,7 +111,7 @@ fn table(sql: &str, found: &Rows, limits: RowLimits) -> ToolReply {
              ORDER BY … LIMIT … OFFSET {count}]"
         ),
     });
-    let values: Vec<Vec<Value>> = rows.iter().map(|row| row.iter().map(Cell::to_json).collect()).collect();
+    let values: Vec<Vec<Value>> = rows.iter().map(|row| row.iter().map(SqlCell::to_json).collect()).collect();
     ToolReply {
         markdown: lines.join("\n"),
         structured: Some(json!({

@@ -12,7 +12,7 @@ use crate::{
     tape::{
         EntryBody, Millis, Note,
         note::{
-            AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, Cause, PlannedUnit, RunEnded, RunPlanned,
+            AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, VerdictCause, PlannedUnit, RunEnded, RunPlanned,
             Severity, StopReason, Verdict,
             attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction},
         },
@@ -251,17 +251,17 @@ impl<'a> MemoryFlowRewriter<'a> {
 
 /// The verdict for KTX's status.
 fn verdict(success: bool, reason: Option<&str>) -> Verdict {
-    const REASONS: [(&str, Cause); 4] = [
-        ("tool call(s) failed during WorkUnit", Cause::ToolFailures),
-        ("wiki references target missing page", Cause::DanglingReferences),
-        ("sl_validate failed for", Cause::Validation),
-        ("prompt too large for WorkUnit", Cause::PromptTooLarge),
+    const REASONS: [(&str, VerdictCause); 4] = [
+        ("tool call(s) failed during WorkUnit", VerdictCause::ToolFailures),
+        ("wiki references target missing page", VerdictCause::DanglingReferences),
+        ("sl_validate failed for", VerdictCause::Validation),
+        ("prompt too large for WorkUnit", VerdictCause::PromptTooLarge),
     ];
     let known = reason.and_then(|reason| REASONS.iter().find(|(words, _)| reason.contains(words)));
     let (outcome, stop, cause) = match (success, known) {
-        (true, _) => (AttemptOutcome::Succeeded, StopReason::Natural, Cause::Completed),
+        (true, _) => (AttemptOutcome::Succeeded, StopReason::Natural, VerdictCause::Completed),
         (false, Some((_, cause))) => (AttemptOutcome::Failed, StopReason::Natural, cause.clone()),
-        (false, None) => (AttemptOutcome::Failed, StopReason::Error, Cause::LoopError),
+        (false, None) => (AttemptOutcome::Failed, StopReason::Error, VerdictCause::LoopError),
     };
     let otherwise = if success { "completed" } else { "KTX gave no reason" };
     Verdict { outcome, stop, cause, reason: reason.unwrap_or(otherwise).to_owned(), remedy: None }

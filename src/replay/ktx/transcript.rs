@@ -21,7 +21,7 @@ const COUNTED_WRITES: [&str; 3] = ["wiki_write", "wiki_remove", "sl_write_source
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct CallStamp {
+struct CallTiming {
     ts: String,
     wu_key: String,
     #[serde(default)]
@@ -55,7 +55,7 @@ struct CallError {
 }
 
 /// The position of a line, and the time of its call's start or end.
-struct CallMoment {
+struct CallBoundary {
     at: i64,
     offset: u64,
     length: usize,
@@ -97,7 +97,7 @@ pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::R
 }
 
 /// Returns the starts and ends of all calls, and whether their times are known.
-fn call_moments(file: &File, length: u64) -> io::Result<(Vec<CallMoment>, bool)> {
+fn call_moments(file: &File, length: u64) -> io::Result<(Vec<CallBoundary>, bool)> {
     let mut lines = FileLines::new(file.try_clone()?.into(), EntrySplit::Lines, 0);
     let mut moments = Vec::new();
     let mut has_times = false;
@@ -107,7 +107,7 @@ fn call_moments(file: &File, length: u64) -> io::Result<(Vec<CallMoment>, bool)>
         if bytes.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let stamp = serde_json::from_slice::<CallStamp>(bytes).ok().filter(|stamp| !stamp.wu_key.is_empty());
+        let stamp = serde_json::from_slice::<CallTiming>(bytes).ok().filter(|stamp| !stamp.wu_key.is_empty());
         let at = stamp.as_ref().and_then(|stamp| line_time::parse_timestamp(&stamp.ts));
         has_times |= at.is_some();
         let at = at.unwrap_or(last);
@@ -115,8 +115,8 @@ fn call_moments(file: &File, length: u64) -> io::Result<(Vec<CallMoment>, bool)>
         // Float to integer casts saturate; the limit is about one year.
         let took = stamp.map_or(0.0, |stamp| stamp.duration_ms).clamp(0.0, 3.2e10) as i64;
         let length = bytes.len();
-        moments.push(CallMoment { at, offset, length, line: number, is_end: false });
-        moments.push(CallMoment { at: at.saturating_add(took), offset, length, line: number, is_end: true });
+        moments.push(CallBoundary { at, offset, length, line: number, is_end: false });
+        moments.push(CallBoundary { at: at.saturating_add(took), offset, length, line: number, is_end: true });
         number += 1;
     }
     Ok((moments, has_times))

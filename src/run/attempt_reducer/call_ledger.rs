@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CallEnd {
+pub(crate) enum CallOutcome {
     Ok,
     Failed,
     /// A rule or a person denied it.
@@ -28,7 +28,7 @@ pub(crate) struct UnansweredCall {
 pub(crate) struct CallLedger {
     open: HashMap<Box<str>, UnansweredCall>,
     /// Bad outcomes by call id.
-    outcomes: HashMap<Box<str>, BadOutcomes>,
+    outcomes: HashMap<Box<str>, ReportedFailures>,
     /// Number of counted denials without a call id.
     unnamed_denials: usize,
     /// The attempt is being ended, so calls without a result are cut short.
@@ -37,7 +37,7 @@ pub(crate) struct CallLedger {
 
 /// What was reported about a call. Several may apply: a denied call is also reported as failed.
 #[derive(Clone, Copy, Debug, Default)]
-struct BadOutcomes {
+struct ReportedFailures {
     failed: bool,
     denied: bool,
     declined: bool,
@@ -53,13 +53,13 @@ impl CallLedger {
     }
 
     /// Closes the open calls that meet the condition, and returns how they end.
-    pub(crate) fn close_where(&mut self, is_over: impl Fn(&UnansweredCall) -> bool) -> Vec<(Box<str>, CallEnd)> {
+    pub(crate) fn close_where(&mut self, is_over: impl Fn(&UnansweredCall) -> bool) -> Vec<(Box<str>, CallOutcome)> {
         if self.open.is_empty() {
             return Vec::new();
         }
         let ended: Vec<Box<str>> = self.open.extract_if(|_, call| is_over(call)).map(|(id, _)| id).collect();
         let end = |id: Box<str>| {
-            let end = if self.is_denied(&id) { CallEnd::Denied } else { self.cut_end() };
+            let end = if self.is_denied(&id) { CallOutcome::Denied } else { self.cut_end() };
             (id, end)
         };
         ended.into_iter().map(end).collect()
@@ -112,7 +112,7 @@ impl CallLedger {
 
     /// True for a bad end that the end of the attempt caused. The agent reports such a call as if it had been denied.
     pub(crate) fn was_aborted(&self, id: &str) -> bool {
-        let BadOutcomes { failed, denied, .. } = self.outcomes(id);
+        let ReportedFailures { failed, denied, .. } = self.outcomes(id);
         self.is_interrupted && !denied && !failed
     }
 
@@ -122,27 +122,27 @@ impl CallLedger {
     }
 
     /// End of a call with this result.
-    pub(super) fn result_end(&self, id: &str, is_refused: bool, is_error: Option<bool>) -> CallEnd {
+    pub(super) fn result_end(&self, id: &str, is_refused: bool, is_error: Option<bool>) -> CallOutcome {
         match (is_refused || self.is_denied(id), is_error) {
-            (true, _) | (false, Some(true)) if self.was_aborted(id) => CallEnd::Aborted,
-            (true, _) => CallEnd::Denied,
-            (false, Some(true)) => CallEnd::Failed,
-            (false, _) if self.is_declined(id) => CallEnd::Declined,
-            (false, _) => CallEnd::Ok,
+            (true, _) | (false, Some(true)) if self.was_aborted(id) => CallOutcome::Aborted,
+            (true, _) => CallOutcome::Denied,
+            (false, Some(true)) => CallOutcome::Failed,
+            (false, _) if self.is_declined(id) => CallOutcome::Declined,
+            (false, _) => CallOutcome::Ok,
         }
     }
 
     /// End of what is still open when the attempt ends.
-    pub(crate) fn cut_end(&self) -> CallEnd {
-        if self.is_interrupted { CallEnd::Aborted } else { CallEnd::Failed }
+    pub(crate) fn cut_end(&self) -> CallOutcome {
+        if self.is_interrupted { CallOutcome::Aborted } else { CallOutcome::Failed }
     }
 
-    fn outcomes(&self, id: &str) -> BadOutcomes {
+    fn outcomes(&self, id: &str) -> ReportedFailures {
         self.outcomes.get(id).copied().unwrap_or_default()
     }
 
     /// Sets a mark and returns true if it was not set. Calls without an id are not distinguished, so each counts.
-    fn mark(&mut self, id: &str, field: impl Fn(&mut BadOutcomes) -> &mut bool) -> bool {
+    fn mark(&mut self, id: &str, field: impl Fn(&mut ReportedFailures) -> &mut bool) -> bool {
         id.is_empty() || !std::mem::replace(field(self.outcomes.entry(id.into()).or_default()), true)
     }
 }

@@ -5,10 +5,10 @@ mod rows;
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
-use super::silence::OpenRequests;
+use super::silence::OpenControlRequests;
 use crate::{
     actions::{
-        ActionPhase, AgentEvent, LineRole, SessionIdentity, StreamEnd, Translator, TurnTracker, event::ActionDetail,
+        ActionPhase, AgentEvent, LineRole, SessionIdentity, StreamEnd, EventTranslator, TurnTracker, event::ActionDetail,
         label,
     },
     decode::{
@@ -18,14 +18,14 @@ use crate::{
     run::{
         EntryRef,
         activity_index::ActivityMark,
-        attempt_reducer::{AttemptReducer, CallChange, CallEnd, CallLedger, Reduction},
+        attempt_reducer::{AttemptReducer, CallChange, CallOutcome, CallLedger, ReducedLine},
         fold::{FoldEvent, OutcomeDetail},
         spending::session_cost,
         state::{AttemptId, AttemptState, RowKind, RowOutcome, RunView, StreamRow, UnitState, UnitStatus, UsageWindow},
     },
     tape::{
         Millis, Seq, UnitKey,
-        note::{AttemptOutcome, AttemptStarted, Cause, StopReason, Verdict},
+        note::{AttemptOutcome, AttemptStarted, VerdictCause, StopReason, Verdict},
     },
     units::{
         failure_tally::FailureRule,
@@ -57,11 +57,11 @@ pub(super) struct AttemptFold {
     id: AttemptId,
     rows: usize,
     reducer: AttemptReducer,
-    translator: Translator,
+    translator: EventTranslator,
     /// Rows of calls without a result, by id.
     call_rows: HashMap<Box<str>, usize>,
     /// Requests of the agent that wait for an answer from `ingestdeck`.
-    pub(super) open_requests: OpenRequests,
+    pub(super) open_requests: OpenControlRequests,
     /// The session has announced its failure, so its failed end is not counted as a second failure.
     failure_announced: bool,
     /// Entry and time of the end of the last turn, in a capture.
@@ -79,7 +79,7 @@ impl AttemptFold {
     ) -> Self {
         Self {
             reducer: AttemptReducer::new(turns),
-            translator: Translator::default(),
+            translator: EventTranslator::default(),
             turn_ended: None,
             key,
             number,
@@ -90,7 +90,7 @@ impl AttemptFold {
             id: attempt_id,
             rows: 0,
             call_rows: HashMap::new(),
-            open_requests: OpenRequests::default(),
+            open_requests: OpenControlRequests::default(),
             failure_announced: false,
         }
     }
@@ -161,8 +161,8 @@ impl AttemptFold {
         let depth = u8::from(line.parent_tool_use_id.is_some());
         let is_mismatch = self.translator.is_mismatch(line);
         let is_over = self.translator.is_complete() || is_mismatch;
-        let none = || Reduction { role: LineRole::Trailing, calls: Vec::new() };
-        let Reduction { role, calls } = if is_over { none() } else { self.reducer.push(line) };
+        let none = || ReducedLine { role: LineRole::Trailing, calls: Vec::new() };
+        let ReducedLine { role, calls } = if is_over { none() } else { self.reducer.push(line) };
         match &line.body {
             LineBody::Init(_)
             | LineBody::Assistant(_)
@@ -425,7 +425,7 @@ impl AttemptFold {
 /// Returns the status of a unit after this verdict.
 pub(super) fn status_for_verdict(verdict: &Verdict) -> UnitStatus {
     match (verdict.outcome, &verdict.stop, &verdict.cause) {
-        (AttemptOutcome::Succeeded, StopReason::Budget, _) | (AttemptOutcome::Succeeded, _, Cause::Budget) => {
+        (AttemptOutcome::Succeeded, StopReason::Budget, _) | (AttemptOutcome::Succeeded, _, VerdictCause::Budget) => {
             UnitStatus::BudgetExhausted
         }
         (AttemptOutcome::Succeeded, ..) => UnitStatus::Succeeded,

@@ -44,9 +44,9 @@ impl Default for SilenceTracker {
     clippy::box_collection,
     reason = "a tape may have a hundred thousand attempts, and a vector takes three times as much memory"
 )]
-pub(super) struct OpenRequests(Option<Box<Vec<Box<str>>>>);
+pub(super) struct OpenControlRequests(Option<Box<Vec<Box<str>>>>);
 
-impl OpenRequests {
+impl OpenControlRequests {
     /// Processes a line from the agent.
     pub(super) fn observe_output(&mut self, line: &AgentLine<'_>) {
         let LineBody::Control { kind, request_id, .. } = &line.body else { return };

@@ -16,7 +16,7 @@ use crate::{
     tape::{
         EntryBody, Millis, Note, UnitKey, entry,
         note::{
-            Amendment, AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision, Cause, IntegrationStarted,
+            Amendment, AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision, VerdictCause, IntegrationStarted,
             PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, RunEnded, RunPlanned, RunSaved, SaveFailed,
             StopReason, Verdict,
         },
@@ -112,7 +112,7 @@ fn out(unit: &str, number: u32, line: &str) -> RecordedEntry {
 }
 
 fn ended(outcome: AttemptOutcome) -> Note {
-    let (stop, cause) = (StopReason::Natural, Cause::Completed);
+    let (stop, cause) = (StopReason::Natural, VerdictCause::Completed);
     Note::AttemptEnded(Box::new(AttemptEnded {
         verdict: Verdict { outcome, stop, cause, reason: "a reason".into(), remedy: None },
         tool_failures: 0,
@@ -302,7 +302,7 @@ fn untrusted_numbers_saturate() {
     let tokens = format!(
         r#"{{"type":"assistant","message":{{"content":[],"usage":{{"input_tokens":{most},"output_tokens":{most}}}}}}}"#
     );
-    let scheduled = Note::RetryScheduled { next: u32::MAX, delay_ms: most, cause: Cause::Transient };
+    let scheduled = Note::RetryScheduled { next: u32::MAX, delay_ms: most, cause: VerdictCause::Transient };
     let scheduled = note(Some(("u", u32::MAX)), &scheduled);
     let entries = vec![out("u", 1, &tokens), out("u", 1, &tokens), scheduled, note(None, &Note::LimitLifted)];
     let mut timeline = timeline(entries, 1, false);

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Source, TraceEvent, TraceLevel, TraceWriter, is_reconcile_step, started};
+use super::{TraceOrigin, TraceEvent, TraceLevel, TraceWriter, is_reconcile_step, started};
 use crate::tape::{
     Millis, UnitKey,
     note::{AttemptEnded, AttemptOutcome, DiffCounts, PatchIntegrated, PatchResult, RunSaved, SourceRead},
@@ -21,7 +21,7 @@ impl TraceWriter {
         let count = added.saturating_add(modified).saturating_add(unchanged);
         let units = self.plan.units.iter().filter(|unit| unit.connection == *connection && unit.adapter == *adapter);
         let units = units.count();
-        let is_known = |source: &Source| source.connection == *connection && source.adapter == *adapter;
+        let is_known = |source: &TraceOrigin| source.connection == *connection && source.adapter == *adapter;
         if !self.sources.iter().any(is_known) {
             if units == 0 {
                 self.write(at, connection, adapter, &started(), out);
@@ -29,7 +29,7 @@ impl TraceWriter {
             // A plan without units contains only the reconcile step.
             let is_in_reconcile_step = !read.deleted.is_empty() || self.plan.units.is_empty();
             let (connection, adapter) = (connection.clone(), adapter.clone());
-            self.sources.push(Source { connection, adapter, is_in_reconcile_step });
+            self.sources.push(TraceOrigin { connection, adapter, is_in_reconcile_step });
         }
         let of_source = json!({"connectionId": connection, "sourceKey": adapter});
         let with = |more: Value| {
@@ -186,7 +186,7 @@ mod tests {
         let verdict = Verdict {
             outcome,
             stop: StopReason::Natural,
-            cause: crate::tape::note::Cause::Completed,
+            cause: crate::tape::note::VerdictCause::Completed,
             reason: "its reason".into(),
             remedy: None,
         };
@@ -346,7 +346,7 @@ mod tests {
         let refused = Verdict {
             outcome: AttemptOutcome::Failed,
             stop: StopReason::Natural,
-            cause: crate::tape::note::Cause::Completed,
+            cause: crate::tape::note::VerdictCause::Completed,
             reason: "unknown source".into(),
             remedy: None,
         };

@@ -91,7 +91,7 @@ impl fmt::Display for SourcesProjected {
 /// The selection of a plan. Empty lists mean everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Selection {
+pub(crate) struct UnitSelection {
     /// Ids of the selected connections.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub connections: Vec<String>,

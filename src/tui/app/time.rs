@@ -3,7 +3,7 @@
 
 use super::{App, Millis, Playback, Player, PollStatus, RedrawPriority, ScreenMessage, TimeStep};
 use crate::{
-    run::breakpoint::{Condition, Goal, StopWatcher, TimeStop, turns},
+    run::breakpoint::{BreakCondition, SeekGoal, StopWatcher, TimeStop, turns},
     run::{ActivityMark, SeekTarget, state::RunState, timeline::AdvanceStatus},
     tape::Seq,
     tui::view::clock,
@@ -42,14 +42,14 @@ impl App {
         let entries = self.timeline.view().state.entries;
         match *step {
             TimeStep::Entry { forward: true } => {
-                let mut watch = self.watch(Goal::Nothing);
+                let mut watch = self.watch(SeekGoal::Nothing);
                 watch.upto = Some(SeekTarget::Entries(entries + 1));
                 self.start_goal_seek(watch);
             }
             TimeStep::Entry { forward: false } => self.seek_when_read(SeekTarget::Entries(entries.saturating_sub(1))),
             TimeStep::Turn { unit, forward: true } => {
                 let before = self.timeline.view().state.units.get(unit).map_or(0, turns);
-                let watch = self.watch(Goal::Turn(unit, before));
+                let watch = self.watch(SeekGoal::Turn(unit, before));
                 self.start_goal_seek(watch);
             }
             TimeStep::Turn { unit, forward: false } => {
@@ -57,7 +57,7 @@ impl App {
                 self.seek_back_to_turn(unit, turns, entries);
             }
             TimeStep::Action { unit, forward: true } => {
-                let watch = self.watch(Goal::Row(unit));
+                let watch = self.watch(SeekGoal::Row(unit));
                 self.start_goal_seek(watch);
             }
             TimeStep::Action { unit, forward: false } => self.seek_back_to_action(unit),
@@ -87,7 +87,7 @@ impl App {
             return self.seek_finished(Err(error.to_string()));
         }
         // Breakpoints apply only to forward movement.
-        let watch = StopWatcher::new(Goal::TurnBack { unit, turn, here }, &[], self.timeline.view());
+        let watch = StopWatcher::new(SeekGoal::TurnBack { unit, turn, here }, &[], self.timeline.view());
         self.start_goal_seek(watch);
     }
 
@@ -120,7 +120,7 @@ impl App {
         match self.timeline.activity().first_problem_from(here) {
             // A known failure needs no search, unless breakpoints must be checked on the way.
             Some(found) if !watched => self.go_to_failure(found),
-            _ => self.run_until(Condition::Failure),
+            _ => self.run_until(BreakCondition::Failure),
         }
     }
 
@@ -136,12 +136,12 @@ impl App {
     }
 
     /// Advances time until the condition is met.
-    pub(super) fn run_until(&mut self, condition: Condition) {
-        let watch = self.watch(Goal::Condition(condition));
+    pub(super) fn run_until(&mut self, condition: BreakCondition) {
+        let watch = self.watch(SeekGoal::BreakCondition(condition));
         self.start_goal_seek(watch);
     }
 
-    fn watch(&self, goal: Goal) -> StopWatcher {
+    fn watch(&self, goal: SeekGoal) -> StopWatcher {
         StopWatcher::new(goal, &self.model.breakpoints, self.timeline.view())
     }
 
@@ -150,11 +150,11 @@ impl App {
         if self.timeline.has_read(moment) {
             self.seek(moment);
             if self.is_beyond(moment) {
-                let watch = self.watch(Goal::Moment(moment));
+                let watch = self.watch(SeekGoal::Moment(moment));
                 self.goal_not_reached(&watch);
             }
         } else {
-            let watch = self.watch(Goal::Moment(moment));
+            let watch = self.watch(SeekGoal::Moment(moment));
             self.start_goal_seek(watch);
         }
     }
@@ -193,11 +193,11 @@ impl App {
         self.goal_seek_slice(FINE_SLICE_BYTES);
         if let Some(watch) = &self.goal_watch {
             self.model.bounds.seeking_to = Some(match watch.goal() {
-                Goal::Condition(condition) => format!("until {condition}"),
-                Goal::Moment(SeekTarget::Time(at)) => format!("to {}", clock(*at)),
-                Goal::Moment(SeekTarget::Entries(entries)) => format!("to entry {entries}"),
-                Goal::Nothing | Goal::Row(_) | Goal::Turn(..) => "on".to_owned(),
-                Goal::TurnBack { .. } => "back".to_owned(),
+                SeekGoal::BreakCondition(condition) => format!("until {condition}"),
+                SeekGoal::Moment(SeekTarget::Time(at)) => format!("to {}", clock(*at)),
+                SeekGoal::Moment(SeekTarget::Entries(entries)) => format!("to entry {entries}"),
+                SeekGoal::Nothing | SeekGoal::Row(_) | SeekGoal::Turn(..) => "on".to_owned(),
+                SeekGoal::TurnBack { .. } => "back".to_owned(),
             });
         }
     }
@@ -218,7 +218,7 @@ impl App {
                 self.limiter.mark(RedrawPriority::Soon);
             }
             (Ok(_), Some(hit)) => match *watch.goal() {
-                Goal::TurnBack { unit, turn, here } if self.timeline.view().state.entries >= here => {
+                SeekGoal::TurnBack { unit, turn, here } if self.timeline.view().state.entries >= here => {
                     self.end_goal_seek();
                     self.seek_back_to_turn(unit, turn - 1, here);
                 }
@@ -244,12 +244,12 @@ impl App {
     fn goal_not_reached(&mut self, watch: &StopWatcher) {
         let end = if self.model.is_live { "until now" } else { "until the end" };
         let text = match watch.goal() {
-            Goal::Condition(condition) => format!("no {condition} {end}"),
-            Goal::Row(_) => format!("no further action {end}"),
-            Goal::Moment(moment) if !self.is_beyond(*moment) => return,
-            Goal::Moment(_) if self.model.is_live => "that moment is in the future".to_owned(),
-            Goal::Moment(_) => format!("this is the end: {}", clock(self.model.bounds.last_at)),
-            Goal::Nothing | Goal::Turn(..) | Goal::TurnBack { .. } => return,
+            SeekGoal::BreakCondition(condition) => format!("no {condition} {end}"),
+            SeekGoal::Row(_) => format!("no further action {end}"),
+            SeekGoal::Moment(moment) if !self.is_beyond(*moment) => return,
+            SeekGoal::Moment(_) if self.model.is_live => "that moment is in the future".to_owned(),
+            SeekGoal::Moment(_) => format!("this is the end: {}", clock(self.model.bounds.last_at)),
+            SeekGoal::Nothing | SeekGoal::Turn(..) | SeekGoal::TurnBack { .. } => return,
         };
         self.model.show_message(text);
     }
@@ -267,7 +267,7 @@ impl App {
 
     /// Plays one slice: up to the current run time, or as far as the tape goes.
     pub(super) fn play(&mut self) {
-        let mut watch = self.watch(Goal::Nothing);
+        let mut watch = self.watch(SeekGoal::Nothing);
         let bytes = match self.player {
             Some(player) => {
                 watch.upto = Some(SeekTarget::Time(player.time(self.clock.now)));

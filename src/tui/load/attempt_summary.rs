@@ -33,7 +33,7 @@ pub(crate) struct AttemptSummary {
     /// Calls, in the order of their rows.
     pub calls: Vec<SummarizedCall>,
     /// Rows of stderr, and of stdout that is not JSON.
-    pub stray_output: Vec<StrayOutput>,
+    pub stray_output: Vec<NonProtocolOutput>,
     /// Entries with the proof of isolation.
     pub isolation_entries: Vec<Seq>,
     /// Names of tools, by [`SummarizedCall::tool`].
@@ -56,12 +56,12 @@ pub(crate) struct SummarizedCall {
     /// Hash of the result, once there is one.
     pub result: Option<u64>,
     /// Kind of access and the accessed object.
-    pub access: Option<(AccessKind, String)>,
+    pub access: Option<(CallAccessKind, String)>,
 }
 
 /// The kind of access of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum AccessKind {
+pub(crate) enum CallAccessKind {
     Read,
     Write,
     /// Depends on the command.
@@ -70,7 +70,7 @@ pub(crate) enum AccessKind {
 
 /// A line of output outside of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StrayOutput {
+pub(crate) struct NonProtocolOutput {
     pub seq: Seq,
     /// True for stdout that is not JSON.
     pub stdout: bool,
@@ -151,7 +151,7 @@ impl AttemptSummary {
                     EntryBody::Stdout(_) | EntryBody::Stdin(_) | EntryBody::Note(_) => None,
                 });
                 if let Ok(Some(stdout)) = stdout {
-                    self.stray_output.push(StrayOutput { seq: row.first(), stdout });
+                    self.stray_output.push(NonProtocolOutput { seq: row.first(), stdout });
                 }
             }
             RowKind::Note => {
@@ -225,17 +225,17 @@ fn result(timeline: &mut Timeline, seq: Seq, spent: &mut usize) -> Option<u64> {
 }
 
 /// The object that a call accesses, and the kind of access.
-pub(crate) fn access_of(name: &str, input: Option<RawJson<'_>>) -> Option<(AccessKind, String)> {
+pub(crate) fn access_of(name: &str, input: Option<RawJson<'_>>) -> Option<(CallAccessKind, String)> {
     let short = label::short_name(name).to_ascii_lowercase();
     let found = input?.pick(PATHS);
     let (key, value) =
         PATHS.into_iter().zip(found).find_map(|(key, value)| Some((key, value.and_then(RawJson::as_str)?)))?;
     let touch = match short.as_str() {
-        "bash" | "shell" => AccessKind::Run,
+        "bash" | "shell" => CallAccessKind::Run,
         name if ["write", "edit", "remove", "delete", "create"].iter().any(|word| name.contains(word)) => {
-            AccessKind::Write
+            CallAccessKind::Write
         }
-        _ => AccessKind::Read,
+        _ => CallAccessKind::Read,
     };
     let value = match key {
         "key" if short.starts_with("wiki") => format!("wiki page {value}"),
@@ -249,18 +249,18 @@ pub(crate) fn access_of(name: &str, input: Option<RawJson<'_>>) -> Option<(Acces
 mod tests {
     use super::*;
 
-    fn touched(name: &str, input: &str) -> Option<(AccessKind, String)> {
+    fn touched(name: &str, input: &str) -> Option<(CallAccessKind, String)> {
         access_of(name, Some(RawJson(input)))
     }
 
     #[test]
     fn call_access_is_derived_from_tool_and_arguments() {
-        assert_eq!(touched("Read", r#"{"file_path":"/p/a"}"#), Some((AccessKind::Read, "/p/a".into())));
+        assert_eq!(touched("Read", r#"{"file_path":"/p/a"}"#), Some((CallAccessKind::Read, "/p/a".into())));
         assert_eq!(
             touched("mcp__ktx__wiki_write", r#"{"key":"arr"}"#),
-            Some((AccessKind::Write, "wiki page arr".into()))
+            Some((CallAccessKind::Write, "wiki page arr".into()))
         );
-        assert_eq!(touched("Bash", r#"{"command":"ls"}"#), Some((AccessKind::Run, "ls".into())));
+        assert_eq!(touched("Bash", r#"{"command":"ls"}"#), Some((CallAccessKind::Run, "ls".into())));
         assert_eq!(touched("mcp__ktx__wiki_search", r#"{"query":"arr"}"#), None);
         assert_eq!(touched("Edit", "[1]"), None);
         assert_eq!(access_of("Edit", None), None);

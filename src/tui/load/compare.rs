@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::{
     align::{self, CallDifference, CallPair, align},
-    attempt_summary::{AccessKind, AttemptSummary},
+    attempt_summary::{CallAccessKind, AttemptSummary},
     inspect::started,
 };
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
         Timeline,
         state::{AttemptId, AttemptState, RowOutcome},
     },
-    tui::{cache::Cache, document::text_diff},
+    tui::{cache::ScreenCache, document::text_diff},
 };
 
 /// Key of a comparison: for both attempts the id, the number of rows and the version of the summary.
@@ -36,7 +36,7 @@ impl Comparison {
 }
 
 /// Compares two attempts. `None` until both are read completely.
-pub(super) fn compare(timeline: &mut Timeline, cache: &Cache, sides: &CompareKey) -> Option<Comparison> {
+pub(super) fn compare(timeline: &mut Timeline, cache: &ScreenCache, sides: &CompareKey) -> Option<Comparison> {
     let units = &timeline.view().state.units;
     let attempt =
         |lane: AttemptId| units.iter().flat_map(|unit| &unit.attempts).find(|attempt| attempt.id == lane).cloned();
@@ -94,7 +94,7 @@ fn written(timeline: &Timeline, attempt: &AttemptState, gathered: &AttemptSummar
         .calls
         .iter()
         .filter(|call| rows.get(call.row).is_some_and(|row| row.end(entries) == RowOutcome::Ok))
-        .filter_map(|call| call.access.as_ref().filter(|(touch, _)| *touch == AccessKind::Write))
+        .filter_map(|call| call.access.as_ref().filter(|(touch, _)| *touch == CallAccessKind::Write))
         .map(|(_, path)| path.clone())
         .collect();
     paths.sort_unstable();

@@ -15,9 +15,9 @@ use crate::{
     },
     tape::{EntryBody, Millis, Note, Seq, note::AttemptStarted},
     tui::{
-        cache::{Cache, PanelPage},
+        cache::{ScreenCache, PanelPage},
         document::{DocumentBlock, JsonFormatter},
-        model::Panel,
+        model::InspectPanel,
         theme::StyleRole,
         view::{clock, latency},
     },
@@ -32,7 +32,7 @@ const ABSENT: &str = "not on this record";
 const RAW_FOLD: (usize, usize) = (1, 400);
 
 /// The document of a panel.
-pub(super) fn panel_blocks(timeline: &mut Timeline, cache: &Cache, page: &PanelPage) -> Vec<DocumentBlock> {
+pub(super) fn panel_blocks(timeline: &mut Timeline, cache: &ScreenCache, page: &PanelPage) -> Vec<DocumentBlock> {
     let unit = timeline.view().state.units.get(page.unit).cloned();
     let Some((unit, attempt)) = unit.and_then(|unit| {
         let attempt = unit.attempts.get(page.attempt).cloned()?;
@@ -41,14 +41,14 @@ pub(super) fn panel_blocks(timeline: &mut Timeline, cache: &Cache, page: &PanelP
         return vec![DocumentBlock::line(StyleRole::Dim, "this unit has not run yet")];
     };
     match page.panel {
-        Panel::Actions => match page.action {
+        InspectPanel::Actions => match page.action {
             Some((index, _)) => action(timeline, &attempt, index),
             None => Vec::new(),
         },
-        Panel::Prompt => prompt(timeline, &attempt),
-        Panel::Isolation => evidence::isolation_blocks(timeline, cache, &attempt),
-        Panel::Stderr => outcome::stderr(timeline, cache, &attempt),
-        Panel::Verdict => outcome::verdict(timeline, cache, &unit, &attempt),
+        InspectPanel::Prompt => prompt(timeline, &attempt),
+        InspectPanel::Isolation => evidence::isolation_blocks(timeline, cache, &attempt),
+        InspectPanel::Stderr => outcome::stderr(timeline, cache, &attempt),
+        InspectPanel::Verdict => outcome::verdict(timeline, cache, &unit, &attempt),
     }
 }
 
@@ -466,7 +466,7 @@ fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// The progress of reading the attempt.
-fn read_progress(pieces: &mut Vec<DocumentBlock>, cache: &Cache, attempt: &AttemptState, rows: usize) {
+fn read_progress(pieces: &mut Vec<DocumentBlock>, cache: &ScreenCache, attempt: &AttemptState, rows: usize) {
     let read = cache.summary(attempt.id).map_or(0, |gathered| gathered.rows);
     let cut = cache.summary(attempt.id).is_some_and(|gathered| gathered.is_truncated(rows));
     if cut && read < rows {

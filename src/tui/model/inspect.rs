@@ -26,7 +26,7 @@ pub(crate) struct InspectView {
     /// Index of the attempt.
     pub attempt: usize,
     /// The panel that is shown.
-    pub panel: Panel,
+    pub panel: InspectPanel,
     /// The side that has the focus while the actions are shown.
     pub side: InspectSide,
     /// True when only the focused side is shown.
@@ -44,12 +44,12 @@ pub(crate) struct InspectView {
     /// True to scroll to the end of the document once it is laid out.
     pub scroll_to_end: bool,
     /// Scroll positions on other panels and attempts.
-    positions: Vec<(usize, Panel, PanelPosition)>,
+    positions: Vec<(usize, InspectPanel, PanelPosition)>,
 }
 
 /// A panel of the inspector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Panel {
+pub(crate) enum InspectPanel {
     /// Messages, calls and results, one at a time.
     Actions,
     /// The prompts of the agent.
@@ -62,7 +62,7 @@ pub(crate) enum Panel {
     Verdict,
 }
 
-impl Panel {
+impl InspectPanel {
     /// All panels, in the order of their keys.
     pub(crate) const ALL: [Self; 5] = [Self::Actions, Self::Prompt, Self::Isolation, Self::Stderr, Self::Verdict];
 
@@ -132,7 +132,7 @@ impl InspectView {
         Self {
             unit,
             attempt,
-            panel: Panel::Actions,
+            panel: InspectPanel::Actions,
             side: InspectSide::Actions,
             zoom: false,
             actions,
@@ -162,11 +162,11 @@ impl InspectView {
 
     /// True when keys move the selection in the list of actions.
     pub(crate) fn is_list(&self) -> bool {
-        self.panel == Panel::Actions && self.side == InspectSide::Actions
+        self.panel == InspectPanel::Actions && self.side == InspectSide::Actions
     }
 
     /// Shows another panel or attempt, at its last scroll position.
-    pub(crate) fn show_panel(&mut self, attempt: usize, panel: Panel) {
+    pub(crate) fn show_panel(&mut self, attempt: usize, panel: InspectPanel) {
         if (attempt, panel) == (self.attempt, self.panel) {
             return;
         }
@@ -247,7 +247,7 @@ impl InspectView {
         let height = |area: Option<Rect>| area.map_or(1, |area| usize::from(area.height));
         let before = self.actions.selected;
         self.actions.clamp(len, height(areas.actions));
-        if self.actions.selected != before && self.panel == Panel::Actions {
+        if self.actions.selected != before && self.panel == InspectPanel::Actions {
             self.restart();
         }
         if self.scroll_to_end {
@@ -272,7 +272,7 @@ impl InspectView {
             InspectSide::Actions => InspectAreas { actions: Some(rest), ..areas },
             InspectSide::Detail => InspectAreas { detail: Some(rest), ..areas },
         };
-        if self.panel != Panel::Actions {
+        if self.panel != InspectPanel::Actions {
             return one(InspectSide::Detail);
         }
         if self.zoom {
@@ -311,14 +311,14 @@ mod tests {
         let mut inspect = InspectView::new("u".into(), 1, Some(7));
         inspect.document = DocumentState { lines: 50, complete: true, ..DocumentState::default() };
         inspect.select_line(20);
-        inspect.show_panel(1, Panel::Prompt);
+        inspect.show_panel(1, InspectPanel::Prompt);
         assert_eq!((inspect.lines.selected, inspect.actions.selected), (0, 7));
         inspect.select_line(9);
-        inspect.show_panel(0, Panel::Actions);
+        inspect.show_panel(0, InspectPanel::Actions);
         assert!(inspect.actions.follow, "another attempt has other actions");
-        inspect.show_panel(1, Panel::Actions);
+        inspect.show_panel(1, InspectPanel::Actions);
         assert_eq!((inspect.actions.selected, inspect.lines.selected), (7, 20));
-        inspect.show_panel(1, Panel::Prompt);
+        inspect.show_panel(1, InspectPanel::Prompt);
         assert_eq!(inspect.lines.selected, 9);
     }
 
@@ -339,7 +339,7 @@ mod tests {
             let mut inspect = InspectView::new("u".into(), 0, None);
             inspect.zoom = zoom;
             inspect.side = if detail { InspectSide::Detail } else { InspectSide::Actions };
-            inspect.panel = Panel::ALL[panel];
+            inspect.panel = InspectPanel::ALL[panel];
             let body = Rect::new(0, 2, width, height);
             let areas = inspect.areas(body);
             let all = [Some(areas.attempts), Some(areas.panels), areas.actions, areas.rule, areas.detail];

@@ -9,11 +9,11 @@ use super::{
 };
 use crate::{
     diagnostic::{Diagnostic, Problem},
-    run::breakpoint::{Breakpoint, Condition},
+    run::breakpoint::{Breakpoint, BreakCondition},
     run::{SeekTarget, state::RunView},
     tape::Millis,
     tui::{
-        action::{Scope, UserAction},
+        action::{ActionScope, UserAction},
         command::{self, CommandRequest, TimeTarget},
         effect::ScreenEffect,
         model::{InputPurpose, LineInput, OverlayView, Playback, ScreenModel, ScrollList},
@@ -70,8 +70,8 @@ fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest)
         }
         CommandRequest::Action(action) => {
             let what = match action.scope() {
-                Scope::Held => "a unit that you hold",
-                Scope::Live => "a unit that runs and can be held",
+                ActionScope::Held => "a unit that you hold",
+                ActionScope::Live => "a unit that runs and can be held",
                 _ => "something that is not on the screen",
             };
             return Err(Problem::new(format!("`{}` is for {what}", action.name())).with_help("select one first"));
@@ -80,11 +80,11 @@ fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest)
 }
 
 /// Advances a recorded run until `condition` is met. In a live run, lets the selected unit run until then.
-fn until(model: &mut ScreenModel, run_view: &RunView, condition: Condition) -> Result<Vec<ScreenEffect>, Problem> {
+fn until(model: &mut ScreenModel, run_view: &RunView, condition: BreakCondition) -> Result<Vec<ScreenEffect>, Problem> {
     if !model.is_live || model.playback != Playback::Follow {
         return Ok(time::pause_and_seek(model, ScreenEffect::RunUntil(condition)));
     }
-    let silent = matches!(condition, Condition::Silence(_));
+    let silent = matches!(condition, BreakCondition::Silence(_));
     match hold::subject(model, run_view) {
         Some(unit) if silent => Err(Problem::new(format!("{} can only be held at a call, not at a silence", unit.key))
             .with_help("write failure, tool NAME, path GLOB or cost $0.50")),
@@ -94,7 +94,7 @@ fn until(model: &mut ScreenModel, run_view: &RunView, condition: Condition) -> R
     }
 }
 
-fn add(model: &mut ScreenModel, condition: Condition) -> Result<(), Problem> {
+fn add(model: &mut ScreenModel, condition: BreakCondition) -> Result<(), Problem> {
     if let Some(known) = model.breakpoints.iter_mut().find(|known| known.condition == condition) {
         known.is_enabled = true;
         model.show_message(format!("a breakpoint for {condition} already exists; it is on"));

@@ -7,7 +7,7 @@ use crate::{
     tui::{
         effect::ScreenEffect,
         export::{ExportRequest, ExportTool, PagerContent},
-        model::{EntryPart, EntrySubject, EntryView, OverlayView, Pane, Panel, PartContent, ScreenModel, row_parts},
+        model::{EntryPart, EntrySubject, EntryView, OverlayView, Pane, InspectPanel, PartContent, ScreenModel, row_parts},
     },
 };
 
@@ -47,7 +47,7 @@ pub(super) fn export(model: &mut ScreenModel, run_view: &RunView, tool: ExportTo
             let attempt_id = view.attempts(run_view)?[side].id;
             row(run_view, attempt_id, index, tool)
         }),
-        Some(OverlayView::Inspect(view)) if view.panel == Panel::Actions => {
+        Some(OverlayView::Inspect(view)) if view.panel == InspectPanel::Actions => {
             view.lane(run_view).and_then(|attempt_id| row(run_view, attempt_id, view.actions.selected, tool))
         }
         Some(OverlayView::Inspect(view)) => Some(ExportRequest {

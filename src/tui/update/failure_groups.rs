@@ -6,7 +6,7 @@ use crate::{
     tape::UnitKey,
     tui::{
         effect::{RunCommand, ScreenEffect},
-        model::{FailureGroupLine, OverlayView, Pane, Question, ScreenModel},
+        model::{FailureGroupLine, OverlayView, Pane, ConfirmQuestion, ScreenModel},
         update::find::nearest,
         view::failure_groups::forecast_words,
     },
@@ -59,5 +59,5 @@ pub(super) fn retry(model: &mut ScreenModel, run_view: &RunView) {
         failures.cause
     );
     model.question =
-        Some(Question { text, details, then: vec![ScreenEffect::Command(RunCommand::RetryUnits { units })] });
+        Some(ConfirmQuestion { text, details, then: vec![ScreenEffect::Command(RunCommand::RetryUnits { units })] });
 }

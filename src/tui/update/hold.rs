@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::run_commands;
 use crate::{
-    run::breakpoint::Condition,
+    run::breakpoint::BreakCondition,
     run::state::{HeldCallState, RunView, UnitState},
     tui::{
         effect::{RunCommand, ScreenEffect},
@@ -64,16 +64,16 @@ pub(super) fn release(model: &mut ScreenModel, run_view: &RunView) -> Vec<Screen
 
 /// Lets a held unit run to the next failure or breakpoint.
 pub(super) fn run_to_breakpoint(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    run_until(model, run_view, Condition::Failure)
+    run_until(model, run_view, BreakCondition::Failure)
 }
 
 /// Lets a unit run until one of its calls meets `condition` or a breakpoint; that call then waits.
-pub(super) fn run_until(model: &mut ScreenModel, run_view: &RunView, condition: Condition) -> Vec<ScreenEffect> {
+pub(super) fn run_until(model: &mut ScreenModel, run_view: &RunView, condition: BreakCondition) -> Vec<ScreenEffect> {
     let Some(unit) = subject(model, run_view) else { return Vec::new() };
     let (unit, call) = (unit.key.clone(), unit.oldest_held_call().and_then(|call| call.tool_use_id.clone()));
     model.units_view.follows_work = false;
     // A silence can end with any event, not only a call, so it cannot stop a call.
-    let stops = |condition: &Condition| !matches!(condition, Condition::Silence(_));
+    let stops = |condition: &BreakCondition| !matches!(condition, BreakCondition::Silence(_));
     let on =
         model.breakpoints.iter().filter(|breakpoint| breakpoint.is_enabled).map(|breakpoint| &breakpoint.condition);
     let mut conditions = vec![condition];

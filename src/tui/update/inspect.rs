@@ -6,7 +6,7 @@ use crate::{
     tape::Seq,
     tui::{
         effect::ScreenEffect,
-        model::{EntrySubject, EntryView, InspectSide, InspectView, OverlayView, Pane, Panel, ScreenModel},
+        model::{EntrySubject, EntryView, InspectSide, InspectView, OverlayView, Pane, InspectPanel, ScreenModel},
     },
 };
 
@@ -121,13 +121,13 @@ pub(super) fn show_adjacent(view: &mut InspectView, run_view: &RunView, by: isiz
 
 /// Selects a panel by its number, from 0.
 pub(super) fn select_panel(model: &mut ScreenModel, number: usize) {
-    if let (Some(OverlayView::Inspect(view)), Some(panel)) = (model.views.last_mut(), Panel::ALL.get(number)) {
+    if let (Some(OverlayView::Inspect(view)), Some(panel)) = (model.views.last_mut(), InspectPanel::ALL.get(number)) {
         view.show_panel(view.attempt, *panel);
     }
 }
 
 pub(super) fn toggle_side(view: &mut InspectView) {
-    if view.panel == Panel::Actions {
+    if view.panel == InspectPanel::Actions {
         view.side = match view.side {
             InspectSide::Actions => InspectSide::Detail,
             InspectSide::Detail => InspectSide::Actions,
@@ -148,7 +148,7 @@ pub(super) fn enter(view: &mut InspectView) {
 
 /// Goes back one level. Returns false if that leaves the inspector.
 pub(super) fn back(view: &mut InspectView) -> bool {
-    let inside = view.panel == Panel::Actions && view.side == InspectSide::Detail;
+    let inside = view.panel == InspectPanel::Actions && view.side == InspectSide::Detail;
     if inside {
         view.side = InspectSide::Actions;
     }
@@ -161,7 +161,7 @@ pub(super) fn select_next_failure(view: &mut InspectView, run_view: &RunView, fo
     let hit = find::nearest(rows.len(), view.actions.selected, forward, |row| is_problem_end(rows[row].end(entries)));
     let Some(hit) = hit else { return false };
     let side = view.side;
-    view.show_panel(view.attempt, Panel::Actions);
+    view.show_panel(view.attempt, InspectPanel::Actions);
     view.side = side;
     view.select(hit, rows.len());
     true
@@ -174,7 +174,7 @@ pub(super) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
             let sections = &view.document.sections;
             let next = sections.iter().find(|line| **line > view.lines.selected).or(sections.first()).copied();
             if let Some(line) = next {
-                if view.panel == Panel::Actions {
+                if view.panel == InspectPanel::Actions {
                     view.side = InspectSide::Detail;
                 }
                 view.select_line(line);
@@ -245,7 +245,7 @@ pub(super) fn copy(view: &InspectView, run_view: &RunView) -> Vec<ScreenEffect> 
 /// Copies the name in the selected call, or the command that resumes the session.
 pub(super) fn copy_name(view: &InspectView, run_view: &RunView) -> Vec<ScreenEffect> {
     let rows = rows(view, run_view);
-    let row = (view.panel == Panel::Actions).then(|| rows.get(view.actions.selected)).flatten();
+    let row = (view.panel == InspectPanel::Actions).then(|| rows.get(view.actions.selected)).flatten();
     let session = view.attempt(run_view).and_then(|(_, attempt)| attempt.session.as_deref());
     let resume = session.map(|session| format!("claude --resume {session}"));
     vec![ScreenEffect::CopyName {

@@ -7,28 +7,28 @@ use super::{
 use crate::{
     run::{SeekTarget, state::RunView},
     tui::{
-        action::{Scope, UserAction},
+        action::{ActionScope, UserAction},
         effect::{ScreenEffect, TimeStep},
         export::ExportTool,
         key::KeyPress,
-        keymap::Lookup,
+        keymap::ChordLookup,
         model::{FailureGroupsView, InputPurpose, LineInput, OverlayView, ScreenModel, ScrollList},
     },
 };
 
 /// Scopes in which keys are looked up, innermost first.
-pub(super) fn scopes(model: &ScreenModel, run_view: &RunView) -> Vec<Scope> {
+pub(super) fn scopes(model: &ScreenModel, run_view: &RunView) -> Vec<ActionScope> {
     if model.question.is_some() {
-        vec![Scope::Question]
+        vec![ActionScope::Question]
     } else if model.amend_form.is_some() {
-        vec![Scope::Form, Scope::Editing]
+        vec![ActionScope::Form, ActionScope::Editing]
     } else if model.editor.is_some() {
-        vec![Scope::Editing]
+        vec![ActionScope::Editing]
     } else if model.line_input.is_some() {
-        vec![Scope::Typing]
+        vec![ActionScope::Typing]
     } else {
-        let own = hold::subject(model, run_view).map(|unit| if unit.is_held() { Scope::Held } else { Scope::Live });
-        own.into_iter().chain([Scope::View]).collect()
+        let own = hold::subject(model, run_view).map(|unit| if unit.is_held() { ActionScope::Held } else { ActionScope::Live });
+        own.into_iter().chain([ActionScope::View]).collect()
     }
 }
 
@@ -37,14 +37,14 @@ pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) 
     model.pending.push(key);
     let found = match model.keymap.lookup_in(&scopes, &model.pending) {
         // After an unknown sequence, the last key may still start another chord.
-        Lookup::Nothing if model.pending.len() > 1 => {
+        ChordLookup::Nothing if model.pending.len() > 1 => {
             model.pending = vec![key];
             model.keymap.lookup_in(&scopes, &model.pending)
         }
         found => found,
     };
     match found {
-        Lookup::Action(UserAction::Tab) => {
+        ChordLookup::Action(UserAction::Tab) => {
             let chord = std::mem::take(&mut model.pending);
             let number = model.keymap.chords(UserAction::Tab).position(|keys| keys == chord);
             let number = number.unwrap_or_default();
@@ -55,23 +55,23 @@ pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) 
             }
             Vec::new()
         }
-        Lookup::Action(action) => {
+        ChordLookup::Action(action) => {
             let chord = std::mem::take(&mut model.pending);
             // If no unit is listed, a key for units must not fall through to another meaning.
             if hold::has_no_listed_unit(model, run_view)
-                && let Lookup::Action(_) = model.keymap.lookup_in(&[Scope::Held, Scope::Live], &chord)
+                && let ChordLookup::Action(_) = model.keymap.lookup_in(&[ActionScope::Held, ActionScope::Live], &chord)
             {
                 return run_commands::no_unit_selected(model);
             }
             act(model, run_view, action)
         }
-        Lookup::Pending => Vec::new(),
-        Lookup::Nothing => {
+        ChordLookup::Pending => Vec::new(),
+        ChordLookup::Nothing => {
             model.pending.clear();
             // Global keys such as Ctrl-C always work.
-            if !scopes.contains(&Scope::View)
-                && let Lookup::Action(action @ (UserAction::Interrupt | UserAction::Suspend | UserAction::Redraw)) =
-                    model.keymap.lookup(Scope::View, &[key])
+            if !scopes.contains(&ActionScope::View)
+                && let ChordLookup::Action(action @ (UserAction::Interrupt | UserAction::Suspend | UserAction::Redraw)) =
+                    model.keymap.lookup(ActionScope::View, &[key])
             {
                 return act(model, run_view, action);
             }

@@ -10,7 +10,7 @@ use crate::{
         action::UserAction,
         effect::{RunCommand, ScreenEffect},
         model::{
-            EntryView, OverlayView, Pane, PartContent, Question, ScreenModel, ToastTopic, TranscriptView, is_failure,
+            EntryView, OverlayView, Pane, PartContent, ConfirmQuestion, ScreenModel, ToastTopic, TranscriptView, is_failure,
         },
         text::one_row,
         view::{clock, failure_groups::forecast_words},
@@ -128,7 +128,7 @@ pub(super) fn retry_failed(model: &mut ScreenModel, run_view: &RunView) -> Vec<S
         _ => format!("Retry {}, and run {}?", plural(failed, what), plural(untried, "untried unit")),
     };
     let forecast = forecast_words(&RunForecast::for_retry(state, &places));
-    model.question = Some(Question {
+    model.question = Some(ConfirmQuestion {
         text,
         details: [forecast].into_iter().chain(listed(&units)).collect(),
         then: vec![ScreenEffect::Command(RunCommand::RetryUnsuccessful)],
@@ -144,7 +144,7 @@ fn save_again(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> 
         model.show_message("no unit has failed");
     } else {
         let why = state.save_error.as_deref().unwrap_or("it was kept back");
-        model.question = Some(Question {
+        model.question = Some(ConfirmQuestion {
             text: format!("Save the results of {}?", plural(unsaved.len(), "unit")),
             details: [one_row(why, 200)].into_iter().chain(listed(&unsaved)).collect(),
             then: vec![ScreenEffect::Command(RunCommand::RetryUnsuccessful)],
@@ -202,7 +202,7 @@ pub(super) fn stop(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
     } else if unit.status == UnitStatus::Queued && run_view.state.is_stopping {
         model.show_message(format!("{key} cannot start: the run is ending"));
     } else {
-        model.question = Some(Question {
+        model.question = Some(ConfirmQuestion {
             text: format!("Stop {key}?"),
             details: vec![if model.is_session() { STOPS_SESSION } else { STOPS_ATTEMPT }.to_owned()],
             then: vec![ScreenEffect::Command(RunCommand::Stop { unit: key })],
@@ -229,7 +229,7 @@ pub(super) fn quit(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     if !model.accepts_commands() || active == 0 {
         return vec![ScreenEffect::Quit];
     }
-    model.question = Some(Question {
+    model.question = Some(ConfirmQuestion {
         text: format!("{} still running. Stop all and quit?", plural(active, "unit")),
         details: vec!["Running units are stopped; the tape keeps their entries.".to_owned()],
         then: vec![ScreenEffect::Command(RunCommand::StopAll), ScreenEffect::Quit],

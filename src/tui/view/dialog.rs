@@ -10,7 +10,7 @@ use super::{DrawContext, RowWriter, pane};
 use crate::tui::{
     action::UserAction,
     layout,
-    model::{ArgumentsEditor, Question},
+    model::{ArgumentsEditor, ConfirmQuestion},
     text,
     theme::StyleRole,
 };
@@ -18,7 +18,7 @@ use crate::tui::{
 /// Maximum lines of a message.
 const MAX_MESSAGE_LINES: u16 = 4;
 
-pub(crate) fn question(scene: &DrawContext<'_>, question: &Question, body: Rect, buf: &mut Buffer) {
+pub(crate) fn question(scene: &DrawContext<'_>, question: &ConfirmQuestion, body: Rect, buf: &mut Buffer) {
     let keymap = &scene.model.keymap;
     let key = |action| keymap.first(action).unwrap_or_default();
     let (yes, no) = (key(UserAction::Confirm), key(UserAction::Cancel));

@@ -16,7 +16,7 @@ use crate::{
         text,
         theme::{StyleRole, status_role},
     },
-    units::forecast::{Estimate, Forecast},
+    units::forecast::{QuantileEstimate, Forecast},
 };
 
 /// Rows above the failures, in a body of this height.
@@ -212,10 +212,10 @@ fn time_words(run_forecast: &RunForecast, now: Millis) -> String {
 }
 
 /// The forecast remaining time; at least one second while work remains.
-fn time_left(run_forecast: &RunForecast, now: Millis) -> Option<Estimate<Millis>> {
+fn time_left(run_forecast: &RunForecast, now: Millis) -> Option<QuantileEstimate<Millis>> {
     const SECOND: Millis = Millis(1000);
     let time = run_forecast.remaining_time(now)?;
-    Some(Estimate { p50: time.p50.max(SECOND), p90: time.p90.max(SECOND) })
+    Some(QuantileEstimate { p50: time.p50.max(SECOND), p90: time.p90.max(SECOND) })
 }
 
 /// The forecast in the question before a retry: `Forecast: $0.14–$0.17 for 7; reconcile unknown.`

@@ -4,7 +4,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, document_view, pane, stream, transcript};
 use crate::tui::{
-    model::{InspectSide, InspectView, Panel},
+    model::{InspectSide, InspectView, InspectPanel},
     text,
     theme::{StyleRole, status_role},
 };
@@ -60,21 +60,21 @@ fn place(view: &InspectView, rows: usize) -> String {
     let more = if view.document.complete { "" } else { "+" };
     let lines = format!("line {}/{}{more}", (view.lines.selected + 1).min(view.document.lines), view.document.lines);
     match (view.panel, view.side) {
-        (Panel::Actions, _) if rows == 0 => String::new(),
-        (Panel::Actions, InspectSide::Detail) => format!(" {}/{rows} · {lines} ", view.actions.selected + 1),
-        (Panel::Actions, InspectSide::Actions) => match view.actions.new_rows(rows) {
+        (InspectPanel::Actions, _) if rows == 0 => String::new(),
+        (InspectPanel::Actions, InspectSide::Detail) => format!(" {}/{rows} · {lines} ", view.actions.selected + 1),
+        (InspectPanel::Actions, InspectSide::Actions) => match view.actions.new_rows(rows) {
             0 => format!(" {}/{rows} ", view.actions.selected + 1),
             new_rows => format!(" {}/{rows} · {new_rows} new ", view.actions.selected + 1),
         },
-        (Panel::Prompt | Panel::Isolation | Panel::Stderr | Panel::Verdict, _) => format!(" {lines} "),
+        (InspectPanel::Prompt | InspectPanel::Isolation | InspectPanel::Stderr | InspectPanel::Verdict, _) => format!(" {lines} "),
     }
 }
 
 fn panels(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
     let mut pen = RowWriter::row(scene, buf, area);
     // With little room, only the keys and the name of the current panel are shown.
-    let short = Panel::ALL.iter().map(|panel| panel.label().len() + 5).sum::<usize>() > usize::from(area.width);
-    for (number, panel) in (1..).zip(Panel::ALL) {
+    let short = InspectPanel::ALL.iter().map(|panel| panel.label().len() + 5).sum::<usize>() > usize::from(area.width);
+    for (number, panel) in (1..).zip(InspectPanel::ALL) {
         let here = panel == view.panel;
         let text = if short && !here { format!(" {number} ") } else { format!(" {number} {} ", panel.label()) };
         pen.put(if here { StyleRole::Badge } else { StyleRole::Dim }, &text);

@@ -6,7 +6,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, clock};
 use crate::{
-    run::{ActivityMark, activity_index::Bucket, state::UnitStatus},
+    run::{ActivityMark, activity_index::ActivityBucket, state::UnitStatus},
     tape::Millis,
     tui::{
         model::Playback,
@@ -47,7 +47,7 @@ fn strip(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
 }
 
 /// Glyph of the activity level, on a logarithmic scale, so that a peak does not flatten the rest.
-fn level(levels: [&'static str; 8], cell: Bucket, most: u32) -> &'static str {
+fn level(levels: [&'static str; 8], cell: ActivityBucket, most: u32) -> &'static str {
     let bits = |number: u32| (u32::BITS - number.leading_zeros()) as usize;
     let place = (bits(cell.entries) * 8).div_ceil(bits(most).max(1)).clamp(1, 8);
     levels[place - 1]
@@ -186,7 +186,7 @@ mod tests {
     fn activity_level_is_monotonic() {
         let levels = ["1", "2", "3", "4", "5", "6", "7", "8"];
         for most in [1, 2, 7, 100, 65_000, u32::MAX] {
-            let at = |entries| level(levels, Bucket { entries, ..Bucket::default() }, most);
+            let at = |entries| level(levels, ActivityBucket { entries, ..ActivityBucket::default() }, most);
             assert_eq!(at(most), "8", "{most}");
             let shown: Vec<_> = (0..64).map(|step| at((u64::from(most) * step / 63) as u32)).collect();
             assert!(shown.is_sorted(), "{most}: {shown:?}");

@@ -3,7 +3,7 @@
 //! is the limit.
 
 use super::{Schedule, ScheduleEffect, UnitPhase, push_throttle_note};
-use crate::tape::note::Cause;
+use crate::tape::note::VerdictCause;
 
 /// Display name of the system's limit on running units.
 const OPEN_FILE_LIMIT: &str = "the limit of open files";
@@ -20,7 +20,7 @@ impl Schedule {
     }
 
     /// A unit found no free descriptors. Limits the concurrency to the number of units that run now.
-    pub(super) fn wait_for_descriptors(&mut self, at: usize, cause: &Cause, effects: &mut Vec<ScheduleEffect>) {
+    pub(super) fn wait_for_descriptors(&mut self, at: usize, cause: &VerdictCause, effects: &mut Vec<ScheduleEffect>) {
         self.table.set_phase(at, UnitPhase::Queued);
         self.push_retry_note(at, 0, cause, effects);
         let room = self.table.in_flight_count().max(1);

@@ -22,32 +22,32 @@ fn key(n: usize) -> UnitKey {
     UnitKey::new(format!("u{n}"))
 }
 
-pub(super) fn verdict(outcome: AttemptOutcome, cause: Cause) -> Verdict {
+pub(super) fn verdict(outcome: AttemptOutcome, cause: VerdictCause) -> Verdict {
     Verdict { outcome, stop: StopReason::Error, cause, reason: "x".into(), remedy: None }
 }
 
 fn succeeded_verdict() -> Verdict {
-    verdict(AttemptOutcome::Succeeded, Cause::Completed)
+    verdict(AttemptOutcome::Succeeded, VerdictCause::Completed)
 }
 
 fn failed_verdict() -> Verdict {
-    verdict(AttemptOutcome::Failed, Cause::ToolFailures)
+    verdict(AttemptOutcome::Failed, VerdictCause::ToolFailures)
 }
 
 fn transient_verdict() -> Verdict {
-    verdict(AttemptOutcome::Failed, Cause::Transient)
+    verdict(AttemptOutcome::Failed, VerdictCause::Transient)
 }
 
 fn open_files_verdict() -> Verdict {
-    verdict(AttemptOutcome::Failed, Cause::OpenFiles)
+    verdict(AttemptOutcome::Failed, VerdictCause::OpenFiles)
 }
 
 fn missing_program_verdict() -> Verdict {
-    verdict(AttemptOutcome::Failed, Cause::ProgramMissing)
+    verdict(AttemptOutcome::Failed, VerdictCause::ProgramMissing)
 }
 
 fn usage_limit_verdict() -> Verdict {
-    verdict(AttemptOutcome::Failed, Cause::UsageLimit { resets_at: None })
+    verdict(AttemptOutcome::Failed, VerdictCause::UsageLimit { resets_at: None })
 }
 
 fn attempt_ended(n: usize, attempt: u32, verdict: Verdict) -> ScheduleEvent {
@@ -311,7 +311,7 @@ fn transient_failures_are_retried_up_to_the_policy() {
 #[test]
 fn abort_mode_stops_remaining_units() {
     let mut schedule = Schedule::new(keys(4), ScheduleSettings { failure_mode: FailureMode::Abort, ..settings(3) });
-    let stopped = || verdict(AttemptOutcome::Stopped, Cause::Cancelled);
+    let stopped = || verdict(AttemptOutcome::Stopped, VerdictCause::Cancelled);
     let trace = feed(
         &mut schedule,
         [
@@ -343,7 +343,7 @@ fn abort_mode_stops_remaining_units() {
 fn repeated_stop_requests_escalate() {
     let mut schedule = Schedule::new(keys(5), settings(3));
     let stop = |n| ScheduleEvent::StopRequested { unit: key(n) };
-    let stopped = || verdict(AttemptOutcome::Stopped, Cause::Cancelled);
+    let stopped = || verdict(AttemptOutcome::Stopped, VerdictCause::Cancelled);
     let trace = feed(
         &mut schedule,
         [
@@ -382,13 +382,13 @@ fn repeated_stop_requests_escalate() {
 
 #[test]
 fn retry_failed_includes_stopped_and_out_of_turns() {
-    let spent = Verdict { stop: StopReason::Budget, ..verdict(AttemptOutcome::Succeeded, Cause::Budget) };
+    let spent = Verdict { stop: StopReason::Budget, ..verdict(AttemptOutcome::Succeeded, VerdictCause::Budget) };
     let mut schedule = Schedule::new(keys(3), settings(3));
     let inputs = [
         ScheduleEvent::RunStarted,
         attempt_ended(0, 1, succeeded_verdict()),
         attempt_ended(1, 1, spent),
-        attempt_ended(2, 1, verdict(AttemptOutcome::Stopped, Cause::Cancelled)),
+        attempt_ended(2, 1, verdict(AttemptOutcome::Stopped, VerdictCause::Cancelled)),
         ScheduleEvent::RetryUnsuccessfulRequested,
     ];
     let trace = feed(&mut schedule, inputs);

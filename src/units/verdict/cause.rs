@@ -2,12 +2,12 @@
 //!
 //! Texts are only used if they are error messages: a model that writes about rate limits has not hit a rate limit.
 
-use crate::tape::note::Cause;
+use crate::tape::note::VerdictCause;
 
 use super::AttemptFacts;
 
 /// The cause of a loop that did not succeed.
-pub(super) fn loop_failure_cause(facts: &AttemptFacts) -> Cause {
+pub(super) fn loop_failure_cause(facts: &AttemptFacts) -> VerdictCause {
     let result = facts.result.as_ref();
     let terminal = result.and_then(|result| result.terminal_reason.as_deref());
     by_terminal_reason(terminal)
@@ -17,58 +17,58 @@ pub(super) fn loop_failure_cause(facts: &AttemptFacts) -> Cause {
         .or_else(|| by_status(facts))
         .or_else(|| error_texts(facts).find_map(|text| by_phrase(facts, text).or_else(|| by_status_code(text))))
         .or_else(|| last_stderr(facts).find_map(|line| by_phrase(facts, line)))
-        .unwrap_or(if result.is_some() { Cause::LoopError } else { Cause::Crashed })
+        .unwrap_or(if result.is_some() { VerdictCause::LoopError } else { VerdictCause::Crashed })
 }
 
-fn by_terminal_reason(terminal: Option<&str>) -> Option<Cause> {
+fn by_terminal_reason(terminal: Option<&str>) -> Option<VerdictCause> {
     match terminal? {
-        "aborted_streaming" | "aborted_tools" => Some(Cause::Cancelled),
-        "prompt_too_long" | "blocking_limit" | "rapid_refill_breaker" => Some(Cause::ContextOverflow),
+        "aborted_streaming" | "aborted_tools" => Some(VerdictCause::Cancelled),
+        "prompt_too_long" | "blocking_limit" | "rapid_refill_breaker" => Some(VerdictCause::ContextOverflow),
         _ => None,
     }
 }
 
-fn by_api_error(facts: &AttemptFacts) -> Option<Cause> {
+fn by_api_error(facts: &AttemptFacts) -> Option<VerdictCause> {
     match facts.api_error.as_deref()? {
         "usage_limit_reached" => Some(usage_limit(facts)),
-        "connection_failed" => Some(Cause::Network),
-        "max_output_tokens" => Some(Cause::LoopError),
+        "connection_failed" => Some(VerdictCause::Network),
+        "max_output_tokens" => Some(VerdictCause::LoopError),
         _ => None,
     }
 }
 
-fn by_class(facts: &AttemptFacts) -> Option<Cause> {
+fn by_class(facts: &AttemptFacts) -> Option<VerdictCause> {
     match facts.error_class.as_deref()? {
         "authentication_failed"
         | "oauth_org_not_allowed"
         | "account_on_hold"
         | "verification_required"
-        | "cloud_credential_error" => Some(Cause::Auth),
-        "billing_error" => Some(Cause::Credit),
-        "model_not_found" => Some(Cause::Model),
+        | "cloud_credential_error" => Some(VerdictCause::Auth),
+        "billing_error" => Some(VerdictCause::Credit),
+        "model_not_found" => Some(VerdictCause::Model),
         "rate_limit" => Some(rate_limit(facts)),
-        "overloaded" | "server_error" => Some(Cause::Transient),
-        "max_output_tokens" => Some(Cause::LoopError),
+        "overloaded" | "server_error" => Some(VerdictCause::Transient),
+        "max_output_tokens" => Some(VerdictCause::LoopError),
         // `invalid_request` and `unknown` are ambiguous: they also cover an overlong prompt and a bad model.
         _ => None,
     }
 }
 
-fn by_status(facts: &AttemptFacts) -> Option<Cause> {
+fn by_status(facts: &AttemptFacts) -> Option<VerdictCause> {
     let status = facts.api_status.or_else(|| facts.result.as_ref()?.api_status)?;
     match status {
-        401 | 403 => Some(Cause::Auth),
-        402 => Some(Cause::Credit),
-        404 => Some(Cause::Model),
+        401 | 403 => Some(VerdictCause::Auth),
+        402 => Some(VerdictCause::Credit),
+        404 => Some(VerdictCause::Model),
         429 => Some(rate_limit(facts)),
-        408 | 500..=599 => Some(Cause::Transient),
+        408 | 500..=599 => Some(VerdictCause::Transient),
         _ => None,
     }
 }
 
 /// Cause of a request without a response, from the agent's own message. Releases before 2.1.330 have no field for it:
 /// up to 2.1.199 the class is `unknown`, later it is `server_error`, as for a busy service.
-fn by_agent_message(text: &str) -> Option<Cause> {
+fn by_agent_message(text: &str) -> Option<VerdictCause> {
     const UNREACHABLE: [&str; 6] = [
         "Unable to connect to API",
         "Connection refused",
@@ -79,10 +79,10 @@ fn by_agent_message(text: &str) -> Option<Cause> {
     ];
     let text = text.strip_prefix("API Error: ").unwrap_or(text);
     if UNREACHABLE.iter().any(|head| text.starts_with(head)) {
-        return Some(Cause::Network);
+        return Some(VerdictCause::Network);
     }
     let is_empty = text.starts_with(EMPTY_RESPONSE_MESSAGE) || is_empty_message_diagnostic(text);
-    is_empty.then_some(Cause::Transient)
+    is_empty.then_some(VerdictCause::Transient)
 }
 
 /// Message for an invalid API response: an empty one, a proxy's page, a truncated stream.
@@ -117,11 +117,11 @@ fn last_stderr(facts: &AttemptFacts) -> impl Iterator<Item = &str> {
 }
 
 /// Phrases by cause. The first matching row decides, so specific rows come first.
-const PHRASES: &[(&[&str], Cause)] = &[
-    (&["credit balance"], Cause::Credit),
+const PHRASES: &[(&[&str], VerdictCause)] = &[
+    (&["credit balance"], VerdictCause::Credit),
     (
         &["prompt is too long", "context length", "context window", "token limit", "context limit"],
-        Cause::ContextOverflow,
+        VerdictCause::ContextOverflow,
     ),
     (
         &[
@@ -132,11 +132,11 @@ const PHRASES: &[(&[&str], Cause)] = &[
             "oauth token",
             "authentication_error",
         ],
-        Cause::Auth,
+        VerdictCause::Auth,
     ),
-    (&["issue with the selected model", "model_not_found", "not_found_error: model"], Cause::Model),
-    (&["rate limit", "rate_limit", "too many requests", "quota exceeded"], Cause::RateLimited),
-    (&["overloaded", "internal server error", "api_error"], Cause::Transient),
+    (&["issue with the selected model", "model_not_found", "not_found_error: model"], VerdictCause::Model),
+    (&["rate limit", "rate_limit", "too many requests", "quota exceeded"], VerdictCause::RateLimited),
+    (&["overloaded", "internal server error", "api_error"], VerdictCause::Transient),
     (
         &[
             "econnrefused",
@@ -154,7 +154,7 @@ const PHRASES: &[(&[&str], Cause)] = &[
             "timed out",
             "timeout",
         ],
-        Cause::Network,
+        VerdictCause::Network,
     ),
 ];
 
@@ -164,19 +164,19 @@ const USAGE_LIMIT_PHRASES: &[&str] = &["usage limit", "session limit", "5-hour l
 /// Status codes of a busy service, matched as whole words.
 const BUSY_STATUS_CODES: &[&str] = &["500", "502", "503", "504", "529"];
 
-fn by_status_code(text: &str) -> Option<Cause> {
+fn by_status_code(text: &str) -> Option<VerdictCause> {
     let mut words = text.split(|c: char| !c.is_alphanumeric());
     words.find_map(|word| match word {
-        "429" => Some(Cause::RateLimited),
-        word => BUSY_STATUS_CODES.contains(&word).then_some(Cause::Transient),
+        "429" => Some(VerdictCause::RateLimited),
+        word => BUSY_STATUS_CODES.contains(&word).then_some(VerdictCause::Transient),
     })
 }
 
-fn by_phrase(facts: &AttemptFacts, text: &str) -> Option<Cause> {
+fn by_phrase(facts: &AttemptFacts, text: &str) -> Option<VerdictCause> {
     let text = text.to_lowercase();
     let has = |phrase: &&str| text.contains(*phrase);
     if USAGE_LIMIT_PHRASES.iter().any(has) || (has(&"hit your") && has(&"limit")) {
-        return Some(Cause::UsageLimit { resets_at: facts.limit_resets_at.or_else(|| trailing_epoch(&text)) });
+        return Some(VerdictCause::UsageLimit { resets_at: facts.limit_resets_at.or_else(|| trailing_epoch(&text)) });
     }
     PHRASES.iter().find(|(phrases, _)| phrases.iter().any(has)).map(|(_, cause)| cause.clone())
 }
@@ -186,11 +186,11 @@ fn trailing_epoch(text: &str) -> Option<i64> {
     text.rsplit_once('|')?.1.trim().parse().ok()
 }
 
-fn usage_limit(facts: &AttemptFacts) -> Cause {
-    Cause::UsageLimit { resets_at: facts.limit_resets_at }
+fn usage_limit(facts: &AttemptFacts) -> VerdictCause {
+    VerdictCause::UsageLimit { resets_at: facts.limit_resets_at }
 }
 
 /// A rate limit is a usage limit if a window was rejected before.
-fn rate_limit(facts: &AttemptFacts) -> Cause {
-    if facts.limit_resets_at.is_some() { usage_limit(facts) } else { Cause::RateLimited }
+fn rate_limit(facts: &AttemptFacts) -> VerdictCause {
+    if facts.limit_resets_at.is_some() { usage_limit(facts) } else { VerdictCause::RateLimited }
 }

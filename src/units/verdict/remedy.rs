@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::tape::note::Cause;
+use crate::tape::note::VerdictCause;
 
 /// For a unit whose failed calls all recovered.
 pub(super) const RECOVERED_REMEDY: &str =
@@ -24,57 +24,57 @@ pub(super) const NEW_SESSION_REMEDY: &str = "retry it with a fresh attempt, in a
 /// For an agent that stopped reading.
 pub(super) const UNREAD_REMEDY: &str = "retry it; if it happens again, update `claude`";
 
-pub(super) fn remedy_for(cause: &Cause) -> Option<String> {
+pub(super) fn remedy_for(cause: &VerdictCause) -> Option<String> {
     let text = match cause {
-        Cause::Completed | Cause::Other(_) => return None,
-        Cause::UsageLimit { resets_at } => return Some(usage_limit_remedy(*resets_at)),
-        Cause::Budget => "if work is missing, raise ingest.workUnits.stepBudget in ktx.yaml and retry",
-        Cause::PromptTooLarge => "split its raw files into smaller ones, or give it fewer dependencies",
-        Cause::Isolation => {
+        VerdictCause::Completed | VerdictCause::Other(_) => return None,
+        VerdictCause::UsageLimit { resets_at } => return Some(usage_limit_remedy(*resets_at)),
+        VerdictCause::Budget => "if work is missing, raise ingest.workUnits.stepBudget in ktx.yaml and retry",
+        VerdictCause::PromptTooLarge => "split its raw files into smaller ones, or give it fewer dependencies",
+        VerdictCause::Isolation => {
             "remove the additional tools or settings of the agent; `ingestdeck doctor` shows their source"
         }
-        Cause::Cancelled => "retry it when you are ready",
-        Cause::ContextOverflow => "split its raw files, or choose a model with a larger context",
-        Cause::RateLimited => "retry it later, with fewer concurrent units",
-        Cause::Transient => "the service is busy: retry it later",
-        Cause::SilenceTimeout => {
+        VerdictCause::Cancelled => "retry it when you are ready",
+        VerdictCause::ContextOverflow => "split its raw files, or choose a model with a larger context",
+        VerdictCause::RateLimited => "retry it later, with fewer concurrent units",
+        VerdictCause::Transient => "the service is busy: retry it later",
+        VerdictCause::SilenceTimeout => {
             "check the connection and the service, then retry; `silence_timeout` in [ingest] sets the limit"
         }
-        Cause::UnitTimeout => "give the unit fewer files or raise `unit_timeout` in [ingest], then retry",
-        Cause::Network => "check the connection and proxy settings, then retry",
-        Cause::Auth => "run `claude` and sign in with /login, then retry; `ingestdeck doctor` checks the login",
-        Cause::Credit => "add credit to the account or sign in with a subscription, then retry",
-        Cause::Model => "choose a model that your account may use in llm.models of ktx.yaml",
-        Cause::Crashed => "read its stderr in the transcript; `ingestdeck doctor` checks the installation",
-        Cause::ToolFailures => "read the failed calls in the transcript, then retry",
-        Cause::DanglingReferences => "retry it, or write the missing pages first",
-        Cause::Validation => "read the validation errors in the transcript, then retry",
-        Cause::Conflict => "retry it: it will see what the others wrote",
-        Cause::Policy => "read its patch, then retry; units may only change text files in wiki/ and semantic-layer/",
-        Cause::OversizedLine => "read the pieces of the line in the transcript; update `claude`, then retry",
-        Cause::LoopError => "read the end of the transcript, then retry",
-        Cause::ProgramMissing => MISSING_PROGRAM_REMEDY,
-        Cause::OpenFiles => "raise `ulimit -n`, or lower ingest.workUnits.maxConcurrency in ktx.yaml",
-        Cause::Internal => "check free disk space and the permissions of the project directory, then retry",
+        VerdictCause::UnitTimeout => "give the unit fewer files or raise `unit_timeout` in [ingest], then retry",
+        VerdictCause::Network => "check the connection and proxy settings, then retry",
+        VerdictCause::Auth => "run `claude` and sign in with /login, then retry; `ingestdeck doctor` checks the login",
+        VerdictCause::Credit => "add credit to the account or sign in with a subscription, then retry",
+        VerdictCause::Model => "choose a model that your account may use in llm.models of ktx.yaml",
+        VerdictCause::Crashed => "read its stderr in the transcript; `ingestdeck doctor` checks the installation",
+        VerdictCause::ToolFailures => "read the failed calls in the transcript, then retry",
+        VerdictCause::DanglingReferences => "retry it, or write the missing pages first",
+        VerdictCause::Validation => "read the validation errors in the transcript, then retry",
+        VerdictCause::Conflict => "retry it: it will see what the others wrote",
+        VerdictCause::Policy => "read its patch, then retry; units may only change text files in wiki/ and semantic-layer/",
+        VerdictCause::OversizedLine => "read the pieces of the line in the transcript; update `claude`, then retry",
+        VerdictCause::LoopError => "read the end of the transcript, then retry",
+        VerdictCause::ProgramMissing => MISSING_PROGRAM_REMEDY,
+        VerdictCause::OpenFiles => "raise `ulimit -n`, or lower ingest.workUnits.maxConcurrency in ktx.yaml",
+        VerdictCause::Internal => "check free disk space and the permissions of the project directory, then retry",
     };
     Some(text.to_owned())
 }
 
 /// The remedy for a plain session, which has no plan, raw files or project. `own` is the remedy for a unit.
-pub(crate) fn session_remedy(cause: &Cause, own: Option<String>) -> Option<String> {
+pub(crate) fn session_remedy(cause: &VerdictCause, own: Option<String>) -> Option<String> {
     let text = match cause {
-        Cause::Budget => "raise max_turns in [agent] and continue the session with --resume",
-        Cause::Isolation => {
+        VerdictCause::Budget => "raise max_turns in [agent] and continue the session with --resume",
+        VerdictCause::Isolation => {
             "update `claude`, or find out what sets its permission mode: a wrapper, or settings that an organization manages"
         }
-        Cause::ContextOverflow => "begin a new session with a shorter prompt, or choose a model with a larger context",
-        Cause::RateLimited => "try again later",
-        Cause::Model => "choose a model that your account may use, with --model or in config.toml",
-        Cause::OpenFiles => "raise `ulimit -n`",
-        Cause::Internal if own.as_deref() != Some(SPAWN_REMEDY) => {
+        VerdictCause::ContextOverflow => "begin a new session with a shorter prompt, or choose a model with a larger context",
+        VerdictCause::RateLimited => "try again later",
+        VerdictCause::Model => "choose a model that your account may use, with --model or in config.toml",
+        VerdictCause::OpenFiles => "raise `ulimit -n`",
+        VerdictCause::Internal if own.as_deref() != Some(SPAWN_REMEDY) => {
             "check free disk space and the permissions of the state directory"
         }
-        Cause::LoopError if own.as_deref() == Some(NEW_SESSION_REMEDY) => "check the session id, or leave out --resume",
+        VerdictCause::LoopError if own.as_deref() == Some(NEW_SESSION_REMEDY) => "check the session id, or leave out --resume",
         _ => return own,
     };
     Some(text.to_owned())

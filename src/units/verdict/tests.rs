@@ -41,7 +41,7 @@ fn a_natural_end_succeeds() {
     let verdict = strict(&good());
     assert_eq!(
         (verdict.outcome, verdict.stop, verdict.cause),
-        (AttemptOutcome::Succeeded, StopReason::Natural, Cause::Completed)
+        (AttemptOutcome::Succeeded, StopReason::Natural, VerdictCause::Completed)
     );
     assert_eq!(verdict.remedy, None);
 }
@@ -91,7 +91,7 @@ fn spent_budget_is_a_success_with_a_reason() {
     let verdict = strict(&facts);
     assert_eq!(
         (verdict.outcome, verdict.stop, verdict.cause),
-        (AttemptOutcome::Succeeded, StopReason::Budget, Cause::Budget)
+        (AttemptOutcome::Succeeded, StopReason::Budget, VerdictCause::Budget)
     );
     assert!(verdict.remedy.unwrap().contains("stepBudget"));
 }
@@ -141,7 +141,7 @@ fn checks_apply_in_order() {
     let verdict = strict(&facts);
     assert_eq!(
         (verdict.cause, verdict.remedy.as_deref()),
-        (Cause::Conflict, remedy::remedy_for(&Cause::Conflict).as_deref())
+        (VerdictCause::Conflict, remedy::remedy_for(&VerdictCause::Conflict).as_deref())
     );
     facts.conflict = None;
     facts.publish_error = None;
@@ -166,7 +166,7 @@ fn checks_apply_in_order() {
 fn a_stop_by_a_person_is_neither_success_nor_failure() {
     for how in [StopMode::Stop, StopMode::Kill] {
         let verdict = strict(&AttemptFacts { stopped: Some(how), ..good() });
-        assert_eq!((verdict.outcome, verdict.cause), (AttemptOutcome::Stopped, Cause::Cancelled));
+        assert_eq!((verdict.outcome, verdict.cause), (AttemptOutcome::Stopped, VerdictCause::Cancelled));
     }
 }
 
@@ -175,32 +175,32 @@ fn success_without_isolation_proof_fails() {
     let unproved = |facts| strict(&AttemptFacts { isolation: IsolationStatus::Unverified, ..facts }).cause;
     let budget =
         AttemptFacts { result: Some(result("error_max_turns", true, Some("max_turns"))), ..AttemptFacts::default() };
-    assert_eq!([unproved(good()), unproved(budget)], [Cause::Isolation, Cause::Isolation]);
-    assert_eq!(unproved(AttemptFacts::default()), Cause::Crashed, "a failed attempt keeps its own cause");
+    assert_eq!([unproved(good()), unproved(budget)], [VerdictCause::Isolation, VerdictCause::Isolation]);
+    assert_eq!(unproved(AttemptFacts::default()), VerdictCause::Crashed, "a failed attempt keeps its own cause");
 }
 
 #[test]
 fn service_failures_have_distinct_causes() {
     let until = |facts: AttemptFacts| AttemptFacts { limit_resets_at: Some(1_700_000_000), ..facts };
-    let limit = Cause::UsageLimit { resets_at: Some(1_700_000_000) };
+    let limit = VerdictCause::UsageLimit { resets_at: Some(1_700_000_000) };
     let table = [
         (
             until(api_failure("rate_limit", Some("usage_limit_reached"), Some(429), "You've hit your 5-hour limit")),
             limit.clone(),
         ),
         (until(api_failure("rate_limit", None, Some(429), "slow down")), limit),
-        (api_failure("rate_limit", None, Some(429), "slow down"), Cause::RateLimited),
-        (api_failure("overloaded", None, Some(529), "Overloaded"), Cause::Transient),
-        (api_failure("server_error", None, Some(500), "Internal server error"), Cause::Transient),
-        (api_failure("unknown", None, Some(529), "?"), Cause::Transient),
-        (api_failure("server_error", Some("connection_failed"), None, "Connection error."), Cause::Network),
-        (api_failure("authentication_failed", None, Some(401), "Invalid API key"), Cause::Auth),
-        (api_failure("authentication_failed", None, None, "Not logged in · Please run /login"), Cause::Auth),
-        (api_failure("billing_error", None, Some(400), "Credit balance is too low"), Cause::Credit),
-        (api_failure("model_not_found", None, Some(404), "There's an issue with the selected model"), Cause::Model),
-        (api_failure("invalid_request", None, Some(400), "prompt is too long: 250000 tokens"), Cause::ContextOverflow),
-        (api_failure("unknown", None, Some(400), "unknown error"), Cause::LoopError),
-        (api_failure("max_output_tokens", Some("max_output_tokens"), None, "cut"), Cause::LoopError),
+        (api_failure("rate_limit", None, Some(429), "slow down"), VerdictCause::RateLimited),
+        (api_failure("overloaded", None, Some(529), "Overloaded"), VerdictCause::Transient),
+        (api_failure("server_error", None, Some(500), "Internal server error"), VerdictCause::Transient),
+        (api_failure("unknown", None, Some(529), "?"), VerdictCause::Transient),
+        (api_failure("server_error", Some("connection_failed"), None, "Connection error."), VerdictCause::Network),
+        (api_failure("authentication_failed", None, Some(401), "Invalid API key"), VerdictCause::Auth),
+        (api_failure("authentication_failed", None, None, "Not logged in · Please run /login"), VerdictCause::Auth),
+        (api_failure("billing_error", None, Some(400), "Credit balance is too low"), VerdictCause::Credit),
+        (api_failure("model_not_found", None, Some(404), "There's an issue with the selected model"), VerdictCause::Model),
+        (api_failure("invalid_request", None, Some(400), "prompt is too long: 250000 tokens"), VerdictCause::ContextOverflow),
+        (api_failure("unknown", None, Some(400), "unknown error"), VerdictCause::LoopError),
+        (api_failure("max_output_tokens", Some("max_output_tokens"), None, "cut"), VerdictCause::LoopError),
     ];
     for (facts, expected) in table {
         let verdict = strict(&facts);
@@ -216,17 +216,17 @@ fn old_releases_are_classified_by_message() {
         ..AttemptFacts::default()
     };
     let table = [
-        ("Invalid API key · Please run /login", Cause::Auth),
-        ("Claude AI usage limit reached|1700000000", Cause::UsageLimit { resets_at: Some(1_700_000_000) }),
-        ("You've hit your session limit · resets 10:50pm", Cause::UsageLimit { resets_at: None }),
-        ("API Error: 529 {\"type\":\"error\"}", Cause::Transient),
-        ("API Error: 503", Cause::Transient),
-        ("Rate limit exceeded", Cause::RateLimited),
-        ("connect ECONNREFUSED 127.0.0.1:9", Cause::Network),
-        ("Request timed out", Cause::Network),
-        ("Credit balance is too low", Cause::Credit),
-        ("context length exceeded", Cause::ContextOverflow),
-        ("page 14290 of 4291", Cause::LoopError),
+        ("Invalid API key · Please run /login", VerdictCause::Auth),
+        ("Claude AI usage limit reached|1700000000", VerdictCause::UsageLimit { resets_at: Some(1_700_000_000) }),
+        ("You've hit your session limit · resets 10:50pm", VerdictCause::UsageLimit { resets_at: None }),
+        ("API Error: 529 {\"type\":\"error\"}", VerdictCause::Transient),
+        ("API Error: 503", VerdictCause::Transient),
+        ("Rate limit exceeded", VerdictCause::RateLimited),
+        ("connect ECONNREFUSED 127.0.0.1:9", VerdictCause::Network),
+        ("Request timed out", VerdictCause::Network),
+        ("Credit balance is too low", VerdictCause::Credit),
+        ("context length exceeded", VerdictCause::ContextOverflow),
+        ("page 14290 of 4291", VerdictCause::LoopError),
     ];
     for (text, expected) in table {
         assert_eq!(strict(&old(text)).cause, expected, "{text}");
@@ -244,7 +244,7 @@ fn model_text_is_not_an_error() {
         ..AttemptFacts::default()
     };
     let verdict = strict(&facts);
-    assert_eq!(verdict.cause, Cause::LoopError);
+    assert_eq!(verdict.cause, VerdictCause::LoopError);
     assert_eq!(verdict.reason, "Claude Code query failed (error_during_execution): the agent's loop was cut short");
 }
 
@@ -259,7 +259,7 @@ fn answer_without_content_is_transient() {
         ..AttemptFacts::default()
     };
     let verdict = strict(&facts);
-    assert_eq!(verdict.cause, Cause::Transient);
+    assert_eq!(verdict.cause, VerdictCause::Transient);
     assert_eq!(verdict.reason, "Claude Code query failed (error_during_execution): the API answered without content");
 }
 
@@ -277,22 +277,22 @@ fn start_faults_have_their_own_remedies() {
         let verdict = strict(&AttemptFacts { start_error: Some("why".into()), start_fault, ..AttemptFacts::default() });
         (verdict.cause, verdict.remedy.unwrap())
     };
-    let (cause, remedy) = judge(StartFault::ProgramMissing);
-    assert!(cause == Cause::ProgramMissing && remedy.contains("update"), "{remedy}");
-    let (cause, remedy) = judge(StartFault::InterpreterMissing);
-    assert!(cause == Cause::ProgramMissing && remedy.starts_with("install the interpreter"), "{remedy}");
-    assert_eq!(judge(StartFault::OpenFiles).0, Cause::OpenFiles);
-    assert_eq!(judge(StartFault::Other).0, Cause::Internal);
+    let (cause, remedy) = judge(AgentStartFault::ProgramMissing);
+    assert!(cause == VerdictCause::ProgramMissing && remedy.contains("update"), "{remedy}");
+    let (cause, remedy) = judge(AgentStartFault::InterpreterMissing);
+    assert!(cause == VerdictCause::ProgramMissing && remedy.starts_with("install the interpreter"), "{remedy}");
+    assert_eq!(judge(AgentStartFault::OpenFiles).0, VerdictCause::OpenFiles);
+    assert_eq!(judge(AgentStartFault::Other).0, VerdictCause::Internal);
 }
 
 #[test]
 fn terminal_reasons_name_cancelling_and_a_full_context() {
     for (terminal, expected, reason) in [
-        ("aborted_streaming", Cause::Cancelled, "Claude Code was interrupted (aborted_streaming)"),
-        ("aborted_tools", Cause::Cancelled, "Claude Code was interrupted (aborted_tools)"),
-        ("prompt_too_long", Cause::ContextOverflow, "Claude Code query failed (prompt_too_long)"),
-        ("malformed_tool_use_exhausted", Cause::LoopError, "Claude Code query failed (malformed_tool_use_exhausted)"),
-        ("completed", Cause::LoopError, "Claude Code query failed"),
+        ("aborted_streaming", VerdictCause::Cancelled, "Claude Code was interrupted (aborted_streaming)"),
+        ("aborted_tools", VerdictCause::Cancelled, "Claude Code was interrupted (aborted_tools)"),
+        ("prompt_too_long", VerdictCause::ContextOverflow, "Claude Code query failed (prompt_too_long)"),
+        ("malformed_tool_use_exhausted", VerdictCause::LoopError, "Claude Code query failed (malformed_tool_use_exhausted)"),
+        ("completed", VerdictCause::LoopError, "Claude Code query failed"),
     ] {
         let facts = AttemptFacts { result: Some(result("success", true, Some(terminal))), ..AttemptFacts::default() };
         let verdict = strict(&facts);
@@ -408,7 +408,7 @@ fn session_that_cannot_resume_suggests_a_new_one() {
         },
     ] {
         let verdict = judge_attempt(&"u".into(), &facts, FailureRule::Strict);
-        assert_eq!((verdict.outcome, verdict.cause), (AttemptOutcome::Failed, Cause::LoopError));
+        assert_eq!((verdict.outcome, verdict.cause), (AttemptOutcome::Failed, VerdictCause::LoopError));
         assert_eq!(verdict.remedy.as_deref(), Some("retry it with a fresh attempt, in a new session"));
     }
 }
@@ -422,9 +422,9 @@ fn time_limit_takes_precedence_over_the_final_message() {
         judge_attempt(&"u".into(), &facts, FailureRule::Strict)
     };
     let silent = judged(TimeLimit::Silence(Millis(90_000)));
-    assert_eq!((silent.outcome, silent.cause), (AttemptOutcome::Failed, Cause::SilenceTimeout));
+    assert_eq!((silent.outcome, silent.cause), (AttemptOutcome::Failed, VerdictCause::SilenceTimeout));
     assert_eq!(silent.reason, "Claude Code wrote nothing for 1m 30s (silence timeout)");
     let slow = judged(TimeLimit::Attempt(Millis(600_000)));
-    assert_eq!(slow.cause, Cause::UnitTimeout);
+    assert_eq!(slow.cause, VerdictCause::UnitTimeout);
     assert!(slow.remedy.is_some_and(|remedy| remedy.contains("unit_timeout")), "the key that sets it");
 }

@@ -6,10 +6,10 @@ use std::{borrow::Cow, collections::BTreeMap};
 use crate::tape::{
     EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry, UnitKey,
     note::{
-        Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, CallDecision, Cause, ContentDigests,
+        Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, CallDecision, VerdictCause, ContentDigests,
         ContinuedRun, CountedFailure, DiffCounts, FileRead, FilesEvicted, IntegrationStarted, IsolationChecked,
         PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, PriorUnitSummary, ReusedSuccess, RunEnded, RunPlanned,
-        RunSaved, SaveFailed, Selection, Severity, SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired,
+        RunSaved, SaveFailed, UnitSelection, Severity, SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired,
         SourceRead, SourcesProjected, StopMode, StopReason, Verdict,
         attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnmappedFile},
     },
@@ -73,44 +73,44 @@ macro_rules! every {
     }};
 }
 
-pub(super) fn every_cause() -> Vec<Cause> {
-    let _exhaustive = |cause: &Cause| match cause {
-        Cause::Completed | Cause::Budget | Cause::PromptTooLarge | Cause::Isolation | Cause::Cancelled => (),
-        Cause::ContextOverflow | Cause::UsageLimit { .. } | Cause::RateLimited | Cause::Transient => (),
-        Cause::Network | Cause::SilenceTimeout | Cause::UnitTimeout | Cause::Auth | Cause::Credit => (),
-        Cause::Model | Cause::Crashed | Cause::ToolFailures | Cause::DanglingReferences | Cause::Validation => (),
-        Cause::Conflict | Cause::Policy | Cause::OversizedLine | Cause::LoopError | Cause::OpenFiles => (),
-        Cause::ProgramMissing | Cause::Internal | Cause::Other(_) => (),
+pub(super) fn every_cause() -> Vec<VerdictCause> {
+    let _exhaustive = |cause: &VerdictCause| match cause {
+        VerdictCause::Completed | VerdictCause::Budget | VerdictCause::PromptTooLarge | VerdictCause::Isolation | VerdictCause::Cancelled => (),
+        VerdictCause::ContextOverflow | VerdictCause::UsageLimit { .. } | VerdictCause::RateLimited | VerdictCause::Transient => (),
+        VerdictCause::Network | VerdictCause::SilenceTimeout | VerdictCause::UnitTimeout | VerdictCause::Auth | VerdictCause::Credit => (),
+        VerdictCause::Model | VerdictCause::Crashed | VerdictCause::ToolFailures | VerdictCause::DanglingReferences | VerdictCause::Validation => (),
+        VerdictCause::Conflict | VerdictCause::Policy | VerdictCause::OversizedLine | VerdictCause::LoopError | VerdictCause::OpenFiles => (),
+        VerdictCause::ProgramMissing | VerdictCause::Internal | VerdictCause::Other(_) => (),
     };
     vec![
-        Cause::Completed,
-        Cause::Budget,
-        Cause::PromptTooLarge,
-        Cause::Isolation,
-        Cause::Cancelled,
-        Cause::ContextOverflow,
-        Cause::UsageLimit { resets_at: Some(1_700_000_000) },
-        Cause::UsageLimit { resets_at: None },
-        Cause::RateLimited,
-        Cause::Transient,
-        Cause::Network,
-        Cause::SilenceTimeout,
-        Cause::UnitTimeout,
-        Cause::Auth,
-        Cause::Credit,
-        Cause::Model,
-        Cause::Crashed,
-        Cause::ToolFailures,
-        Cause::DanglingReferences,
-        Cause::Validation,
-        Cause::Conflict,
-        Cause::Policy,
-        Cause::OversizedLine,
-        Cause::LoopError,
-        Cause::OpenFiles,
-        Cause::ProgramMissing,
-        Cause::Internal,
-        Cause::Other("from_a_later_program".into()),
+        VerdictCause::Completed,
+        VerdictCause::Budget,
+        VerdictCause::PromptTooLarge,
+        VerdictCause::Isolation,
+        VerdictCause::Cancelled,
+        VerdictCause::ContextOverflow,
+        VerdictCause::UsageLimit { resets_at: Some(1_700_000_000) },
+        VerdictCause::UsageLimit { resets_at: None },
+        VerdictCause::RateLimited,
+        VerdictCause::Transient,
+        VerdictCause::Network,
+        VerdictCause::SilenceTimeout,
+        VerdictCause::UnitTimeout,
+        VerdictCause::Auth,
+        VerdictCause::Credit,
+        VerdictCause::Model,
+        VerdictCause::Crashed,
+        VerdictCause::ToolFailures,
+        VerdictCause::DanglingReferences,
+        VerdictCause::Validation,
+        VerdictCause::Conflict,
+        VerdictCause::Policy,
+        VerdictCause::OversizedLine,
+        VerdictCause::LoopError,
+        VerdictCause::OpenFiles,
+        VerdictCause::ProgramMissing,
+        VerdictCause::Internal,
+        VerdictCause::Other("from_a_later_program".into()),
     ]
 }
 
@@ -130,7 +130,7 @@ fn unit(key: &str) -> UnitKey {
     UnitKey::from(key)
 }
 
-fn verdict(outcome: AttemptOutcome, stop: StopReason, cause: Cause, remedy: Option<&str>) -> Verdict {
+fn verdict(outcome: AttemptOutcome, stop: StopReason, cause: VerdictCause, remedy: Option<&str>) -> Verdict {
     Verdict { outcome, stop, cause, reason: "the reason".into(), remedy: remedy.map(str::to_owned) }
 }
 
@@ -260,7 +260,7 @@ fn planned() -> RunPlanned {
             unreconciled: BTreeMap::from([(unit("docs-d"), text("d.patch"))]),
         }),
         silence_after_ms: Some(60_000),
-        selection: Some(Selection { connections: texts(&["notes"]), only: texts(&["docs-*"]), full: true }),
+        selection: Some(UnitSelection { connections: texts(&["notes"]), only: texts(&["docs-*"]), full: true }),
     }
 }
 
@@ -295,7 +295,7 @@ fn notes_of_the_plan() -> Vec<Note> {
     vec![
         Note::RunPlanned(Box::new(planned())),
         Note::RunPlanned(Box::new(RunPlanned { continues: Some(continues), ..RunPlanned::default() })),
-        Note::RunPlanned(Box::new(RunPlanned { selection: Some(Selection::default()), ..RunPlanned::default() })),
+        Note::RunPlanned(Box::new(RunPlanned { selection: Some(UnitSelection::default()), ..RunPlanned::default() })),
         Note::RunPlanned(Box::default()),
         Note::SourceRead(Box::new(read)),
         Note::SourceRead(Box::default()),
@@ -326,7 +326,7 @@ fn notes_of_an_attempt() -> Vec<Note> {
         content: Some(content()),
     };
     let ended = AttemptEnded {
-        verdict: verdict(AttemptOutcome::Failed, StopReason::Error, Cause::ToolFailures, Some("retry it")),
+        verdict: verdict(AttemptOutcome::Failed, StopReason::Error, VerdictCause::ToolFailures, Some("retry it")),
         tool_failures: 2,
         failed_call: Some(CountedFailure { tool: text("wiki_write"), message: text("no ledger") }),
         exit_code: Some(1),
@@ -351,9 +351,9 @@ fn notes_of_an_attempt() -> Vec<Note> {
         Note::AttemptEnded(Box::new(ended)),
     ];
     let outcomes = every!(AttemptOutcome { Succeeded, Failed, Stopped }).into_iter();
-    let outcomes = outcomes.map(|outcome| (outcome, StopReason::Natural, Cause::Completed));
+    let outcomes = outcomes.map(|outcome| (outcome, StopReason::Natural, VerdictCause::Completed));
     let stops = every!(StopReason { Budget, Natural, Error }).into_iter();
-    let stops = stops.map(|stop| (AttemptOutcome::Succeeded, stop, Cause::Completed));
+    let stops = stops.map(|stop| (AttemptOutcome::Succeeded, stop, VerdictCause::Completed));
     let causes = every_cause().into_iter().map(|cause| (AttemptOutcome::Failed, StopReason::Error, cause));
     notes.extend(outcomes.chain(stops).chain(causes).map(|(outcome, stop, cause)| {
         Note::AttemptEnded(Box::new(AttemptEnded {
@@ -369,8 +369,8 @@ fn notes_of_an_attempt() -> Vec<Note> {
         }))
     }));
     notes.extend([
-        Note::RetryScheduled { next: 2, delay_ms: 1_000, cause: Cause::Network },
-        Note::RetryScheduled { next: 2, delay_ms: 0, cause: Cause::UsageLimit { resets_at: None } },
+        Note::RetryScheduled { next: 2, delay_ms: 1_000, cause: VerdictCause::Network },
+        Note::RetryScheduled { next: 2, delay_ms: 0, cause: VerdictCause::UsageLimit { resets_at: None } },
         Note::Published { paths: texts(&["wiki/global/orders.md"]) },
         Note::ToolFailed { tool: text("wiki_write"), tool_use_id: Some(text("t1")), message: text("no ledger") },
         Note::ToolFailed { tool: text("wiki_write"), tool_use_id: None, message: text("no ledger") },
@@ -437,7 +437,7 @@ fn notes_of_the_run() -> Vec<Note> {
         commit: Some("c0".repeat(20)),
         paths: texts(&["wiki/global/orders.md"]),
         shared: vec![shared(true), shared(false)],
-        verdict: Some(verdict(AttemptOutcome::Failed, StopReason::Natural, Cause::Conflict, None)),
+        verdict: Some(verdict(AttemptOutcome::Failed, StopReason::Natural, VerdictCause::Conflict, None)),
     };
     let ended = RunEnded {
         outcome: text("partial"),

@@ -9,7 +9,7 @@ use crate::{
     config::{schema::KEYS, value::SettingKind},
     ingest::Project,
     tui::{
-        ColorLevel, Keymap, Overrides, Theme,
+        ColorLevel, Keymap, KeyOverrides, Theme,
         action::UserAction,
         command::{self, CommandRequest},
         key,
@@ -212,7 +212,7 @@ fn every_key_of_a_project_is_known() {
 
 #[test]
 fn names_of_keys_are_as_published() {
-    let keymap = Keymap::new(&Overrides::new()).unwrap();
+    let keymap = Keymap::new(&KeyOverrides::new()).unwrap();
     let row = |action: &UserAction| {
         let chords: Vec<String> = keymap.chords(*action).map(key::display_chord).collect();
         format!("{:<18}{}\n", action.name(), chords.join("  "))

@@ -10,7 +10,7 @@ use crate::{
     },
     store::RunStatus,
     tape::note::{
-        Cause, PatchResult,
+        VerdictCause, PatchResult,
         attempt_output::{ArtifactChange, ArtifactTarget},
     },
 };
@@ -112,14 +112,14 @@ fn exit_codes_are_as_published() {
     let mut out: String = exits.iter().map(|exit| format!("{:>3}  {}\n", exit.code(), meaning(*exit))).collect();
     out.push_str("\nwhen nothing but this kept every unit from running:\n");
     let in_the_way = [
-        ("login", Cause::Auth),
-        ("credit", Cause::Credit),
-        ("model", Cause::Model),
-        ("network", Cause::Network),
-        ("program", Cause::ProgramMissing),
-        ("usage limit", Cause::UsageLimit { resets_at: None }),
-        ("rate limit", Cause::RateLimited),
-        ("service busy", Cause::Transient),
+        ("login", VerdictCause::Auth),
+        ("credit", VerdictCause::Credit),
+        ("model", VerdictCause::Model),
+        ("network", VerdictCause::Network),
+        ("program", VerdictCause::ProgramMissing),
+        ("usage limit", VerdictCause::UsageLimit { resets_at: None }),
+        ("rate limit", VerdictCause::RateLimited),
+        ("service busy", VerdictCause::Transient),
     ];
     for (what, cause) in in_the_way {
         out.push_str(&format!("{:>3}  {what}\n", Exit::from_cause(&cause).code()));

@@ -10,7 +10,7 @@ use crate::{
         note::{PatchWritten, RunEnded, SaveFailed, Severity, StopMode},
     },
     tui::{
-        ExitCondition, ExitReason, Keymap, LiveHandle, Overrides, RunCommand, TuiExit,
+        ExitCondition, ExitReason, Keymap, LiveHandle, KeyOverrides, RunCommand, TuiExit,
         action::UserAction,
         host::HostInput,
         key::{self, KeyPress},
@@ -434,7 +434,7 @@ fn shrinking_or_broken_tape_is_reported_without_panic() {
 
 /// Each key of the table with the same probability, and some without a binding or for typed text.
 fn any_keys() -> impl Strategy<Value = Vec<KeyPress>> {
-    let keymap = Keymap::new(&Overrides::new()).unwrap();
+    let keymap = Keymap::new(&KeyOverrides::new()).unwrap();
     let chords = UserAction::ALL.iter().flat_map(|action| keymap.chords(*action).map(<[KeyPress]>::to_vec));
     let chords: Vec<Vec<KeyPress>> = chords.collect();
     let other = prop_oneof![

@@ -3,7 +3,7 @@
 use crate::tape::{
     Note,
     note::{
-        AttemptOutcome, Cause, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved, SaveFailed,
+        AttemptOutcome, VerdictCause, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved, SaveFailed,
         StopReason, Verdict,
     },
 };
@@ -56,7 +56,7 @@ fn saved() -> TapeFixture {
         verdict: Some(Verdict {
             outcome: AttemptOutcome::Failed,
             stop: StopReason::Natural,
-            cause: Cause::Conflict,
+            cause: VerdictCause::Conflict,
             reason: "textual conflict in wiki/global/revenue.md with dbt-all".into(),
             remedy: Some("retry it: it will see what the others wrote".into()),
         }),

@@ -10,7 +10,7 @@ use crate::{
     diagnostic::Problem,
     run::Timeline,
     tui::{
-        self, ColorLevel, Keymap, LiveHandle, NotifyMethod, Options, Overrides, Theme, ToolPrograms, TtyOptions,
+        self, ColorLevel, Keymap, LiveHandle, NotifyMethod, Options, KeyOverrides, Theme, ToolPrograms, TtyOptions,
         export::Export,
         host::{ClockReading, HostInput, ScreenHost},
         key::{self},
@@ -213,7 +213,7 @@ impl ScreenHost for ScriptedHost {
 pub(crate) fn options() -> Options {
     Options {
         theme: Theme::new("dark", ColorLevel::Full, false).unwrap(),
-        keymap: Keymap::new(&Overrides::new()).unwrap(),
+        keymap: Keymap::new(&KeyOverrides::new()).unwrap(),
         terminal: TtyOptions {
             mouse: true,
             notify: NotifyMethod::Bell,

@@ -6,7 +6,7 @@ use crate::{
     tape::{
         Note,
         note::{
-            AttemptEnded, AttemptOutcome, AttemptStarted, Cause, PlannedUnit, RunPlanned, StopMode, StopReason, Verdict,
+            AttemptEnded, AttemptOutcome, AttemptStarted, VerdictCause, PlannedUnit, RunPlanned, StopMode, StopReason, Verdict,
         },
     },
     tui::{ColorLevel, LiveHandle, RunCommand, Theme},
@@ -146,7 +146,7 @@ fn overdue_work_is_not_forecast_to_end_now() {
 }
 
 /// An outcome that is neither a failure nor a success.
-fn ended(tape: &mut TapeFixture, unit: &str, outcome: AttemptOutcome, stop: StopReason, cause: Cause) {
+fn ended(tape: &mut TapeFixture, unit: &str, outcome: AttemptOutcome, stop: StopReason, cause: VerdictCause) {
     let verdict = Verdict { outcome, stop, cause, reason: "the reason".into(), remedy: Some("do it again".into()) };
     let ended = AttemptEnded {
         verdict,
@@ -170,9 +170,9 @@ fn unfinished() -> TapeFixture {
     for _ in 0..40 {
         tape.say("b", 1, "And one more.");
     }
-    ended(&mut tape, "b", AttemptOutcome::Succeeded, StopReason::Budget, Cause::Budget);
+    ended(&mut tape, "b", AttemptOutcome::Succeeded, StopReason::Budget, VerdictCause::Budget);
     tape.note(Some(("c", 1)), &Note::StopRequested { how: StopMode::Stop });
-    ended(&mut tape, "c", AttemptOutcome::Stopped, StopReason::Error, Cause::Cancelled);
+    ended(&mut tape, "c", AttemptOutcome::Stopped, StopReason::Error, VerdictCause::Cancelled);
     tape.run_ended(1, 0);
     tape
 }

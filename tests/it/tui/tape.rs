@@ -8,7 +8,7 @@ use crate::{
     tape::{
         EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry,
         note::{
-            AttemptEnded, AttemptOutcome, AttemptStarted, Cause, PlannedUnit, RunEnded, RunPlanned, Severity,
+            AttemptEnded, AttemptOutcome, AttemptStarted, VerdictCause, PlannedUnit, RunEnded, RunPlanned, Severity,
             StopReason, Verdict,
         },
     },
@@ -161,7 +161,7 @@ impl TapeFixture {
         let verdict = Verdict {
             outcome: if failed { AttemptOutcome::Failed } else { AttemptOutcome::Succeeded },
             stop: StopReason::Natural,
-            cause: if failed { Cause::ToolFailures } else { Cause::Completed },
+            cause: if failed { VerdictCause::ToolFailures } else { VerdictCause::Completed },
             reason: if failed {
                 format!("{failures} tool call(s) failed during WorkUnit {unit}")
             } else {

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::json::{self, JsonFrame, Visitor};
+use super::json::{self, JsonPathFrame, JsonVisitor};
 
 /// Members that hold the names of columns.
 const HEADS: &[&str] = &["headers", "header", "columns", "column_names", "columnNames", "cols", "fields"];
@@ -35,7 +35,7 @@ impl JsonColumns {
     }
 
     /// The name of the column that the value at `path` belongs to.
-    pub(super) fn name(&self, path: &[JsonFrame<'_>]) -> Option<&str> {
+    pub(super) fn name(&self, path: &[JsonPathFrame<'_>]) -> Option<&str> {
         let [.., table, rows, row] = path else { return None };
         if table.is_array || !rows.is_array || !row.is_array {
             return None;
@@ -44,33 +44,33 @@ impl JsonColumns {
     }
 
     /// True if the value at `path` is a private member of a JSON Web Key.
-    pub(super) fn is_web_key(&self, path: &[JsonFrame<'_>]) -> bool {
+    pub(super) fn is_web_key(&self, path: &[JsonPathFrame<'_>]) -> bool {
         path.last().is_some_and(|frame| self.web_keys.contains(&frame.start))
     }
 }
 
 /// True if the value at `path` may belong to a column.
-pub(super) fn is_cell(path: &[JsonFrame<'_>]) -> bool {
+pub(super) fn is_cell(path: &[JsonPathFrame<'_>]) -> bool {
     matches!(path, [.., table, rows, row] if !table.is_array && rows.is_array && row.is_array)
 }
 
 /// True if `text` may be a private member of a JSON Web Key.
-pub(super) fn may_be_web_key(path: &[JsonFrame<'_>], text: &str) -> bool {
+pub(super) fn may_be_web_key(path: &[JsonPathFrame<'_>], text: &str) -> bool {
     text.len() >= SHORTEST_MEMBER
         && path.last().is_some_and(|frame| !frame.is_array && WEB_KEY.contains(&&*frame.key))
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=_-".contains(&byte))
 }
 
-impl Visitor for JsonColumns {
+impl JsonVisitor for JsonColumns {
     fn key(&mut self, _: &str) -> Option<String> {
         None
     }
 
-    fn string(&mut self, path: &[JsonFrame<'_>], text: &str) -> Option<String> {
+    fn string(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> Option<String> {
         if path.last().is_some_and(|frame| frame.key == "kty") {
             self.web_keys.extend(path.last().map(|frame| frame.start));
         }
-        let is_head = |frame: &JsonFrame<'_>| !frame.is_array && HEADS.contains(&&*frame.key);
+        let is_head = |frame: &JsonPathFrame<'_>| !frame.is_array && HEADS.contains(&&*frame.key);
         let (table, index) = match path {
             [.., table, list, column]
                 if is_head(table) && list.is_array && !column.is_array && COLUMN.contains(&&*column.key) =>
@@ -88,7 +88,7 @@ impl Visitor for JsonColumns {
         None
     }
 
-    fn number(&mut self, _: &[JsonFrame<'_>], _: &str) -> Option<String> {
+    fn number(&mut self, _: &[JsonPathFrame<'_>], _: &str) -> Option<String> {
         None
     }
 }
@@ -100,17 +100,17 @@ mod tests {
     /// Collects the [`JsonColumns`] of a document.
     struct Named(JsonColumns, Vec<String>);
 
-    impl Visitor for Named {
+    impl JsonVisitor for Named {
         fn key(&mut self, _: &str) -> Option<String> {
             None
         }
 
-        fn string(&mut self, path: &[JsonFrame<'_>], text: &str) -> Option<String> {
+        fn string(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> Option<String> {
             self.1.extend(self.0.name(path).map(|name| format!("{name}={text}")));
             None
         }
 
-        fn number(&mut self, path: &[JsonFrame<'_>], digits: &str) -> Option<String> {
+        fn number(&mut self, path: &[JsonPathFrame<'_>], digits: &str) -> Option<String> {
             self.string(path, digits)
         }
     }

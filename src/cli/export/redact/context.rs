@@ -64,7 +64,7 @@ static VERBS: LazyLock<Option<Regex>> = LazyLock::new(|| regex(VERB));
 
 /// How a value follows its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Link {
+enum ValueSeparator {
     /// After an `=` without blanks.
     Tight,
     Loose,
@@ -100,13 +100,13 @@ fn named(text: &str, spans: &mut Vec<Range<usize>>) {
         let longest = if budget == 0 { LONGEST_CROWDED } else { LONGEST_BARE };
         let near = window(text, from, longest);
         budget = budget.saturating_sub(near.find(char::is_whitespace).unwrap_or(near.len()));
-        let items = if link == Link::Sentence { Vec::new() } else { list(text, from, is_plural(name)) };
+        let items = if link == ValueSeparator::Sentence { Vec::new() } else { list(text, from, is_plural(name)) };
         if !items.is_empty() {
             let is_meant = |item: &(Range<usize>, bool)| {
                 is_secret(kind, name, NamedValue { text: &text[item.0.clone()], quoted: item.1, alone: true })
             };
             spans.extend(items.into_iter().filter(is_meant).map(|(range, _)| range));
-        } else if let Some(span) = value(Window { text, from, longest }, kind, name, opener, link) {
+        } else if let Some(span) = value(ValueSearchWindow { text, from, longest }, kind, name, opener, link) {
             spans.push(span);
         }
     }
@@ -176,44 +176,44 @@ fn whole_name(text: &str, word: Range<usize>) -> Range<usize> {
 }
 
 /// Where the value of a name begins, and what links them.
-fn after_name(text: &str, name: &Range<usize>) -> Option<(usize, Link)> {
+fn after_name(text: &str, name: &Range<usize>) -> Option<(usize, ValueSeparator)> {
     let rest = text.as_bytes().get(name.end..)?;
     if let Some(found) = SEPARATORS.as_ref()?.find(rest) {
         let is_tight = found.as_bytes().ends_with(b"=") || found.as_bytes().to_ascii_lowercase().ends_with(b"%3d");
-        return Some((name.end + found.end(), if is_tight { Link::Tight } else { Link::Loose }));
+        return Some((name.end + found.end(), if is_tight { ValueSeparator::Tight } else { ValueSeparator::Loose }));
     }
     if text[name.clone()].starts_with('-')
         && let Some(found) = AFTER_OPTIONS.as_ref()?.find(rest)
     {
-        return Some((name.end + found.end(), Link::Loose)).filter(|(from, _)| !text[*from..].starts_with('-'));
+        return Some((name.end + found.end(), ValueSeparator::Loose)).filter(|(from, _)| !text[*from..].starts_with('-'));
     }
     let is_tag = rest.starts_with(b">") && text[..name.start].ends_with('<');
     let is_call = rest.starts_with(b"(\"") || rest.starts_with(b"('") || rest.starts_with(b"(\\\"");
     if is_tag || is_call {
-        return Some((name.end + 1, if is_tag { Link::Tight } else { Link::Loose }));
+        return Some((name.end + 1, if is_tag { ValueSeparator::Tight } else { ValueSeparator::Loose }));
     }
     // A list of variables with tabs.
     if rest.starts_with(b"\t") {
         let from = name.end + rest.iter().take_while(|byte| **byte == b'\t').count();
-        return Some((from, if is_variable(&text[name.clone()]) { Link::Loose } else { Link::Sentence }))
+        return Some((from, if is_variable(&text[name.clone()]) { ValueSeparator::Loose } else { ValueSeparator::Sentence }))
             .filter(|_| text[name.clone()].contains('_') || is_variable(&text[name.clone()]));
     }
-    VERBS.as_ref()?.find(rest).map(|found| (name.end + found.end(), Link::Sentence))
+    VERBS.as_ref()?.find(rest).map(|found| (name.end + found.end(), ValueSeparator::Sentence))
 }
 
 /// Where a value begins, and how many bytes of it are searched if it has no quotes.
 #[derive(Clone, Copy)]
-struct Window<'a> {
+struct ValueSearchWindow<'a> {
     text: &'a str,
     from: usize,
     longest: usize,
 }
 
 /// The range of the secret in the value that begins in `near` and belongs to `name`.
-fn value(near: Window<'_>, kind: NameKind, name: &str, opener: Option<char>, link: Link) -> Option<Range<usize>> {
-    let Window { text, from, longest } = near;
+fn value(near: ValueSearchWindow<'_>, kind: NameKind, name: &str, opener: Option<char>, link: ValueSeparator) -> Option<Range<usize>> {
+    let ValueSearchWindow { text, from, longest } = near;
     let quoted = in_quotes(text, from);
-    if kind == NameKind::Header && link == Link::Sentence {
+    if kind == NameKind::Header && link == ValueSeparator::Sentence {
         return None;
     }
     if kind == NameKind::Header {
@@ -230,7 +230,7 @@ fn value(near: Window<'_>, kind: NameKind, name: &str, opener: Option<char>, lin
         Some(range) => (range, true),
         None => (bare_value(text, block_scalar(text, from), longest), false),
     };
-    if link == Link::Sentence {
+    if link == ValueSeparator::Sentence {
         let word = text[range.clone()].trim_end_matches(['.', ',', ';', ':', ')']);
         let is_meant = has_opaque_shape(word) && (kind == NameKind::Password || !is_words(word));
         return is_meant.then(|| range.start..range.start + word.len());
@@ -238,7 +238,7 @@ fn value(near: Window<'_>, kind: NameKind, name: &str, opener: Option<char>, lin
     let rest = window(text, range.end, NEAR).split('\n').next().unwrap_or_default();
     let rest = rest.trim_start_matches([' ', '\t', '\r', ',', ';', '"', '\'', '`', ')', '}', ']', '*']);
     let alone =
-        link == Link::Tight || rest.is_empty() || rest.starts_with(['#', '<', '\\', '&']) || rest.starts_with("//");
+        link == ValueSeparator::Tight || rest.is_empty() || rest.starts_with(['#', '<', '\\', '&']) || rest.starts_with("//");
     if !is_secret(kind, name, NamedValue { text: &text[range.clone()], quoted: is_quoted, alone }) {
         return None;
     }

@@ -9,7 +9,7 @@ use std::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::json::Edit;
+use super::json::TextEdit;
 use crate::tape::{EntryBody, TapeEntry};
 
 /// Bytes of a block after which its deltas begin a new text, which bounds the memory.
@@ -20,11 +20,11 @@ const MARKER: &[u8] = b"\"content_block_";
 
 /// Edits by line of the tape and field of the delta.
 #[derive(Debug, Default)]
-pub(super) struct DeltaEdits(HashMap<u64, Vec<(String, Vec<Edit>)>>);
+pub(super) struct DeltaEdits(HashMap<u64, Vec<(String, Vec<TextEdit>)>>);
 
 impl DeltaEdits {
     /// The edits of the delta in `field` of a line; `None` if it has no such delta.
-    pub(super) fn edits_of(&self, line: u64, field: &str) -> Option<&[Edit]> {
+    pub(super) fn edits_of(&self, line: u64, field: &str) -> Option<&[TextEdit]> {
         let fields = self.0.get(&line)?;
         fields.iter().find(|(name, _)| name == field).map(|(_, edits)| edits.as_slice())
     }
@@ -70,7 +70,7 @@ pub(super) fn may_hold_delta(line: &[u8]) -> bool {
 
 impl DeltaAssembler {
     /// Reads a line of the tape. `find` returns the edits of a text.
-    pub(super) fn push_line(&mut self, number: u64, line: &[u8], find: &mut dyn FnMut(&str) -> Vec<Edit>) {
+    pub(super) fn push_line(&mut self, number: u64, line: &[u8], find: &mut dyn FnMut(&str) -> Vec<TextEdit>) {
         if !may_hold_delta(line) {
             return;
         }
@@ -99,20 +99,20 @@ impl DeltaAssembler {
     }
 
     /// Ends the tape and returns all edits.
-    pub(super) fn finish(mut self, find: &mut dyn FnMut(&str) -> Vec<Edit>) -> DeltaEdits {
+    pub(super) fn finish(mut self, find: &mut dyn FnMut(&str) -> Vec<TextEdit>) -> DeltaEdits {
         for block in std::mem::take(&mut self.open).into_values() {
             self.finish_block(block, find);
         }
         self.done
     }
 
-    fn finish_block(&mut self, block: BTreeMap<String, JoinedDeltas>, find: &mut dyn FnMut(&str) -> Vec<Edit>) {
+    fn finish_block(&mut self, block: BTreeMap<String, JoinedDeltas>, find: &mut dyn FnMut(&str) -> Vec<TextEdit>) {
         for (field, joined) in block {
             self.finish_field(&field, &joined, find);
         }
     }
 
-    fn finish_field(&mut self, field: &str, joined: &JoinedDeltas, find: &mut dyn FnMut(&str) -> Vec<Edit>) {
+    fn finish_field(&mut self, field: &str, joined: &JoinedDeltas, find: &mut dyn FnMut(&str) -> Vec<TextEdit>) {
         let edits = find(&joined.text);
         for (at, (line, start)) in joined.deltas.iter().enumerate() {
             let end = joined.deltas.get(at + 1).map_or(joined.text.len(), |(_, next)| *next);
@@ -122,7 +122,7 @@ impl DeltaAssembler {
                 let range = edit.range.start.max(*start) - start..edit.range.end.min(end) - start;
                 // The first delta gets the mask, the others lose their part.
                 let with = if edit.range.start >= *start { edit.replacement.clone() } else { Cow::Borrowed("") };
-                Edit { range, replacement: with }
+                TextEdit { range, replacement: with }
             });
             self.done.0.entry(*line).or_default().push((field.to_owned(), own.collect()));
         }

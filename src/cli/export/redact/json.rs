@@ -6,15 +6,15 @@ use serde::de::IgnoredAny;
 
 /// A replacement of a range of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Edit {
+pub(super) struct TextEdit {
     pub(super) range: Range<usize>,
     pub(super) replacement: Cow<'static, str>,
 }
 
 /// Returns `text` with `edits`, which must be sorted and must not overlap.
-pub(super) fn apply(text: &str, edits: &[Edit]) -> String {
+pub(super) fn apply(text: &str, edits: &[TextEdit]) -> String {
     let (mut out, mut done) = (String::with_capacity(text.len()), 0);
-    for Edit { range, replacement: with } in edits {
+    for TextEdit { range, replacement: with } in edits {
         out.push_str(&text[done..range.start]);
         out.push_str(with);
         done = range.end;
@@ -25,7 +25,7 @@ pub(super) fn apply(text: &str, edits: &[Edit]) -> String {
 
 /// An array or object around the current position.
 #[derive(Debug)]
-pub(super) struct JsonFrame<'a> {
+pub(super) struct JsonPathFrame<'a> {
     pub(super) is_array: bool,
     /// Offset of its opening bracket in the text, which identifies it.
     pub(super) start: usize,
@@ -38,13 +38,13 @@ pub(super) struct JsonFrame<'a> {
 }
 
 /// Decides the replacements of the parts of a JSON text.
-pub(super) trait Visitor {
+pub(super) trait JsonVisitor {
     /// Returns the replacement of a key.
     fn key(&mut self, key: &str) -> Option<String>;
     /// Returns the replacement of a string value. The innermost frame is the last one of `path`.
-    fn string(&mut self, path: &[JsonFrame<'_>], text: &str) -> Option<String>;
+    fn string(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> Option<String>;
     /// Returns the string that replaces a number.
-    fn number(&mut self, path: &[JsonFrame<'_>], digits: &str) -> Option<String>;
+    fn number(&mut self, path: &[JsonPathFrame<'_>], digits: &str) -> Option<String>;
 }
 
 /// True if `text` is JSON. Unpaired surrogates are allowed.
@@ -58,9 +58,9 @@ pub(super) fn is_document(text: &str) -> bool {
 }
 
 /// Returns the edits of `visitor` in `json`, which must be [valid](is_json).
-pub(super) fn edits(json: &str, visitor: &mut dyn Visitor) -> Vec<Edit> {
+pub(super) fn edits(json: &str, visitor: &mut dyn JsonVisitor) -> Vec<TextEdit> {
     let bytes = json.as_bytes();
-    let (mut edits, mut stack, mut is_key, mut at) = (Vec::new(), Vec::<JsonFrame<'_>>::new(), false, 0);
+    let (mut edits, mut stack, mut is_key, mut at) = (Vec::new(), Vec::<JsonPathFrame<'_>>::new(), false, 0);
     while let Some(byte) = bytes.get(at) {
         let start = at;
         at += 1;
@@ -83,11 +83,11 @@ pub(super) fn edits(json: &str, visitor: &mut dyn Visitor) -> Vec<Edit> {
                         new
                     }
                 };
-                edits.extend(new.map(|new| Edit { range: start..at, replacement: Cow::Owned(quoted(&new)) }));
+                edits.extend(new.map(|new| TextEdit { range: start..at, replacement: Cow::Owned(quoted(&new)) }));
             }
             b'{' | b'[' => {
                 is_key = *byte == b'{';
-                stack.push(JsonFrame {
+                stack.push(JsonPathFrame {
                     is_array: !is_key,
                     start,
                     index: 0,
@@ -109,7 +109,7 @@ pub(super) fn edits(json: &str, visitor: &mut dyn Visitor) -> Vec<Edit> {
                 let is_part = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
                 at += bytes[at..].iter().take_while(|byte| is_part(byte)).count();
                 let new = visitor.number(&stack, &json[start..at]);
-                edits.extend(new.map(|new| Edit { range: start..at, replacement: Cow::Owned(quoted(&new)) }));
+                edits.extend(new.map(|new| TextEdit { range: start..at, replacement: Cow::Owned(quoted(&new)) }));
             }
             _ => {}
         }
@@ -117,7 +117,7 @@ pub(super) fn edits(json: &str, visitor: &mut dyn Visitor) -> Vec<Edit> {
     edits
 }
 
-fn is_labelling(frame: &JsonFrame<'_>) -> bool {
+fn is_labelling(frame: &JsonPathFrame<'_>) -> bool {
     frame.is_array || ["name", "key", "Name", "Key", "variable"].contains(&&*frame.key)
 }
 
@@ -188,17 +188,17 @@ mod tests {
     #[derive(Debug, Default)]
     struct Crosses(Vec<String>);
 
-    impl Visitor for Crosses {
+    impl JsonVisitor for Crosses {
         fn key(&mut self, key: &str) -> Option<String> {
             key.contains('x').then(|| "X".to_owned())
         }
 
-        fn string(&mut self, path: &[JsonFrame<'_>], text: &str) -> Option<String> {
+        fn string(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> Option<String> {
             self.0.extend(path.last().map(|frame| format!("{}={}:{text}", frame.key, frame.label)));
             text.contains('x').then(|| "X".to_owned())
         }
 
-        fn number(&mut self, _: &[JsonFrame<'_>], digits: &str) -> Option<String> {
+        fn number(&mut self, _: &[JsonPathFrame<'_>], digits: &str) -> Option<String> {
             (digits == "7").then(|| "N".to_owned())
         }
     }

@@ -5,30 +5,30 @@ use std::ops::Range;
 
 /// A text that was assembled from parts of another text, with the source of each part.
 #[derive(Debug, Default)]
-pub(super) struct DerivedText {
+pub(super) struct AssembledText {
     pub(super) text: String,
-    parts: Vec<DerivedPart>,
+    parts: Vec<AssembledPart>,
 }
 
 #[derive(Debug)]
-struct DerivedPart {
+struct AssembledPart {
     /// Where the part begins in the derived text.
     at: usize,
     source: Range<usize>,
 }
 
-impl DerivedText {
+impl AssembledText {
     /// Appends `range` of `source` as it is.
     pub(super) fn copy(&mut self, source: &str, range: Range<usize>) {
         if !range.is_empty() {
-            self.parts.push(DerivedPart { at: self.text.len(), source: range.clone() });
+            self.parts.push(AssembledPart { at: self.text.len(), source: range.clone() });
             self.text.push_str(&source[range]);
         }
     }
 
     /// Appends the ASCII character that `range` of the source encodes.
     fn decode(&mut self, char: char, range: Range<usize>) {
-        self.parts.push(DerivedPart { at: self.text.len(), source: range });
+        self.parts.push(AssembledPart { at: self.text.len(), source: range });
         self.text.push(char);
     }
 
@@ -78,13 +78,13 @@ const ENTITIES: &[(&str, Option<char>)] = &[
 const WRITTEN_ESC: &[&str] = &["\\u001b", "\\u001B", "\\x1b", "\\x1B", "\\033", "\\e"];
 
 /// `text` without what hides tokens; `None` if nothing does.
-pub(super) fn normalized(text: &str) -> Option<DerivedText> {
+pub(super) fn normalized(text: &str) -> Option<AssembledText> {
     let bytes = text.as_bytes();
     let find = |[a, b, c]: [u8; 3], from: usize| {
         memchr::memchr3(a, b, c, &bytes[from..]).map_or(bytes.len(), |found| from + found)
     };
     let mut next = STARTS.map(|start| find(start, 0));
-    let (mut derived, mut done) = (DerivedText::default(), 0);
+    let (mut derived, mut done) = (AssembledText::default(), 0);
     loop {
         let at = next.into_iter().min().filter(|at| *at < bytes.len());
         let Some(at) = at else { break };

@@ -11,7 +11,7 @@ use super::names::{NameKind, NamedValue, has_opaque_shape, is_placeholder, is_se
 
 /// What the value of a phrase must also fulfil.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ValueCheck {
+enum SecretValueCheck {
     /// It is not a placeholder.
     Any,
     /// It has a digit, or is long.
@@ -30,49 +30,49 @@ enum ValueCheck {
     WebKey,
 }
 
-struct Phrase {
+struct SecretPhrase {
     /// A pattern that is cheap to search and occurs wherever the phrase does.
     keyword: &'static str,
     /// Its first group is the secret.
     pattern: &'static str,
-    check: ValueCheck,
+    check: SecretValueCheck,
 }
 
-const fn phrase(keyword: &'static str, check: ValueCheck, pattern: &'static str) -> Phrase {
-    Phrase { keyword, pattern, check }
+const fn phrase(keyword: &'static str, check: SecretValueCheck, pattern: &'static str) -> SecretPhrase {
+    SecretPhrase { keyword, pattern, check }
 }
 
 #[rustfmt::skip]
-const PHRASES: &[Phrase] = &[
+const PHRASES: &[SecretPhrase] = &[
     // Headers without their name.
-    phrase("bearer", ValueCheck::Digit, r"(?:^|[^a-z0-9])bearer[ \t]+([a-z0-9._~+/=-]{8,})"),
-    phrase("basic", ValueCheck::Basic, r"basic[ \t]+([a-z0-9+/]{8,}={0,2})"),
+    phrase("bearer", SecretValueCheck::Digit, r"(?:^|[^a-z0-9])bearer[ \t]+([a-z0-9._~+/=-]{8,})"),
+    phrase("basic", SecretValueCheck::Basic, r"basic[ \t]+([a-z0-9+/]{8,}={0,2})"),
     // Options of commands.
-    phrase("mysql|mariadb|mycli", ValueCheck::Any, r#"(?:mysql[a-z]*|mariadb[a-z-]*|mycli)[ \t][^\n|;&]{0,300}?[ \t]?-p["']?([^\s"']{3,})"#),
-    phrase("sshpass|mongo|login|snowsql", ValueCheck::Any, r#"(?:sshpass|mongo[a-z]*|docker[ \t]+login|podman[ \t]+login|snowsql)[ \t][^\n|;&]{0,300}?[ \t]?-p[ \t=]*["']?([^\s"']{4,})"#),
-    phrase("redis-cli", ValueCheck::Any, r#"redis-cli[ \t][^\n|;&]{0,300}?[ \t]?(?:-a|--pass)[ \t=]+["']?([^\s"']{4,})"#),
-    phrase("curl|wget", ValueCheck::Any, r#"(?:curl|wget)[ \t][^\n|;]{0,300}?[ \t]?(?:-u|--user)[ \t=]*["']?[^\s:"']+:([^\s"']{3,})"#),
-    phrase("ldap", ValueCheck::Any, r#"ldap(?:search|modify|add|delete|passwd|whoami|compare|modrdn)[ \t][^\n|;&]{0,300}?[ \t]?-w[ \t=]*["']?([^\s"'-][^\s"']{2,})"#),
-    phrase("sqlplus|sqlldr|expdp|impdp|rman", ValueCheck::Any, r#"(?:sqlplus|sqlldr|expdp|impdp|rman)[ \t]+(?:-[a-z]+[ \t]+){0,4}(?:target[ \t]+|userid=)?["']?[a-z][a-z0-9_$#]{0,64}["']?/["']?([^\s@"'/]{3,})"?@"#),
-    phrase("sqlplus|sqlcl", ValueCheck::Any, r#"(?:sqlplus|sqlcl)[ \t]+(?:-[a-z]+[ \t]+){0,4}'?[a-z][a-z0-9_$#]{0,64}/"([^"\n]{3,128})"@"#),
+    phrase("mysql|mariadb|mycli", SecretValueCheck::Any, r#"(?:mysql[a-z]*|mariadb[a-z-]*|mycli)[ \t][^\n|;&]{0,300}?[ \t]?-p["']?([^\s"']{3,})"#),
+    phrase("sshpass|mongo|login|snowsql", SecretValueCheck::Any, r#"(?:sshpass|mongo[a-z]*|docker[ \t]+login|podman[ \t]+login|snowsql)[ \t][^\n|;&]{0,300}?[ \t]?-p[ \t=]*["']?([^\s"']{4,})"#),
+    phrase("redis-cli", SecretValueCheck::Any, r#"redis-cli[ \t][^\n|;&]{0,300}?[ \t]?(?:-a|--pass)[ \t=]+["']?([^\s"']{4,})"#),
+    phrase("curl|wget", SecretValueCheck::Any, r#"(?:curl|wget)[ \t][^\n|;]{0,300}?[ \t]?(?:-u|--user)[ \t=]*["']?[^\s:"']+:([^\s"']{3,})"#),
+    phrase("ldap", SecretValueCheck::Any, r#"ldap(?:search|modify|add|delete|passwd|whoami|compare|modrdn)[ \t][^\n|;&]{0,300}?[ \t]?-w[ \t=]*["']?([^\s"'-][^\s"']{2,})"#),
+    phrase("sqlplus|sqlldr|expdp|impdp|rman", SecretValueCheck::Any, r#"(?:sqlplus|sqlldr|expdp|impdp|rman)[ \t]+(?:-[a-z]+[ \t]+){0,4}(?:target[ \t]+|userid=)?["']?[a-z][a-z0-9_$#]{0,64}["']?/["']?([^\s@"'/]{3,})"?@"#),
+    phrase("sqlplus|sqlcl", SecretValueCheck::Any, r#"(?:sqlplus|sqlcl)[ \t]+(?:-[a-z]+[ \t]+){0,4}'?[a-z][a-z0-9_$#]{0,64}/"([^"\n]{3,128})"@"#),
     // SQL.
-    phrase("identified", ValueCheck::Any, r"identified[ \t]+by[ \t]+'([^'\n]{4,})'"),
-    phrase("identified", ValueCheck::Opaque, r#"identified[ \t]+by[ \t]+"?([^\s'";]{4,})"#),
-    phrase("password|secret", ValueCheck::Any, r"(?:password|secret)[ \t]+'([^'\n]{4,})'"),
+    phrase("identified", SecretValueCheck::Any, r"identified[ \t]+by[ \t]+'([^'\n]{4,})'"),
+    phrase("identified", SecretValueCheck::Opaque, r#"identified[ \t]+by[ \t]+"?([^\s'";]{4,})"#),
+    phrase("password|secret", SecretValueCheck::Any, r"(?:password|secret)[ \t]+'([^'\n]{4,})'"),
     // Files of passwords: `.netrc` and `.pgpass`.
-    phrase("login", ValueCheck::Any, r"machine[ \t]+[^\s]{1,256}\s{1,80}login[ \t]+[^\s]{1,128}\s{1,80}password[ \t]+([^\s]+)"),
-    phrase("login", ValueCheck::Opaque, r"login[ \t]+[^\s]{1,128}\s{1,80}password[ \t]+([^\s]+)"),
-    phrase(r":(?:\*|[0-9]{4,5}):", ValueCheck::Password, r"(?m)^[ \t>|+]{0,8}(?:[0-9]{1,6}(?:\t|\xe2\x86\x92))?(?:[a-z][a-z0-9.*_-]{0,200}|\*|[0-9.]{7,15}):(?:\*|[0-9]{4,5}):(?:[a-z][^:\s\\/]{0,60}|\*):[a-z][^:\s\\/]{0,60}:((?:\\[\\:]|[^:\s\\]){3,128})\r?$"),
+    phrase("login", SecretValueCheck::Any, r"machine[ \t]+[^\s]{1,256}\s{1,80}login[ \t]+[^\s]{1,128}\s{1,80}password[ \t]+([^\s]+)"),
+    phrase("login", SecretValueCheck::Opaque, r"login[ \t]+[^\s]{1,128}\s{1,80}password[ \t]+([^\s]+)"),
+    phrase(r":(?:\*|[0-9]{4,5}):", SecretValueCheck::Password, r"(?m)^[ \t>|+]{0,8}(?:[0-9]{1,6}(?:\t|\xe2\x86\x92))?(?:[a-z][a-z0-9.*_-]{0,200}|\*|[0-9.]{7,15}):(?:\*|[0-9]{4,5}):(?:[a-z][^:\s\\/]{0,60}|\*):[a-z][^:\s\\/]{0,60}:((?:\\[\\:]|[^:\s\\]){3,128})\r?$"),
     // Addresses without a scheme, and keys in the query of one.
-    phrase(r"@(?:tcp|unix|udp)\(", ValueCheck::Any, r#"[a-z0-9_.-]{1,64}:([^\s:@/"']{3,128})@(?:tcp|unix|udp)\("#),
-    phrase("jdbc:oracle", ValueCheck::Any, r"jdbc:oracle:thin:[^/\s@]+/([^@\s]+)@"),
-    phrase("[?&;]key=", ValueCheck::Random, r#"[?&;]key=(aiza[a-z0-9_-]{6,}|[a-z0-9_~.%+/=-]{16,})"#),
+    phrase(r"@(?:tcp|unix|udp)\(", SecretValueCheck::Any, r#"[a-z0-9_.-]{1,64}:([^\s:@/"']{3,128})@(?:tcp|unix|udp)\("#),
+    phrase("jdbc:oracle", SecretValueCheck::Any, r"jdbc:oracle:thin:[^/\s@]+/([^@\s]+)@"),
+    phrase("[?&;]key=", SecretValueCheck::Random, r#"[?&;]key=(aiza[a-z0-9_-]{6,}|[a-z0-9_~.%+/=-]{16,})"#),
     // The login of a registry in a file of Docker or npm.
-    phrase("auth", ValueCheck::Basic, r#"(?:^|[^a-z])auth["'\\]{0,4}[ \t]*[:=][ \t]*["'\\]{0,4}([a-z0-9+/]{8,}={0,2})"#),
+    phrase("auth", SecretValueCheck::Basic, r#"(?:^|[^a-z])auth["'\\]{0,4}[ \t]*[:=][ \t]*["'\\]{0,4}([a-z0-9+/]{8,}={0,2})"#),
     // Keys.
-    phrase("private", ValueCheck::Any, r#"private[ _-]?key["'`:= \t\\]{0,12}(?:is[ \t:]{1,4})?["'`]?(0x[0-9a-f]{64})"#),
-    phrase("kty", ValueCheck::WebKey, r#"["'](?:d|p|q|dp|dq|qi|k)\\{0,3}["'][ \t]*:[ \t]*\\{0,3}["']([a-z0-9_+/-]{16,})"#),
-    phrase("mnemonic|seed|recovery|phrase", ValueCheck::Mnemonic, r#"(?:mnemonic|(?:seed|recovery|backup|secret)[ _-]?(?:phrase|words))(?:[ _-]?(?:phrase|words))?["'`*\\]{0,4}[ \t]*(?:is)?[ \t]*[:=]?[ \t\r\n]*["'`*\\]{0,4}((?:[a-z]{3,8}[ \t\r\n,]{1,4}){11,23}[a-z]{3,8})"#),
+    phrase("private", SecretValueCheck::Any, r#"private[ _-]?key["'`:= \t\\]{0,12}(?:is[ \t:]{1,4})?["'`]?(0x[0-9a-f]{64})"#),
+    phrase("kty", SecretValueCheck::WebKey, r#"["'](?:d|p|q|dp|dq|qi|k)\\{0,3}["'][ \t]*:[ \t]*\\{0,3}["']([a-z0-9_+/-]{16,})"#),
+    phrase("mnemonic|seed|recovery|phrase", SecretValueCheck::Mnemonic, r#"(?:mnemonic|(?:seed|recovery|backup|secret)[ _-]?(?:phrase|words))(?:[ _-]?(?:phrase|words))?["'`*\\]{0,4}[ \t]*(?:is)?[ \t]*[:=]?[ \t\r\n]*["'`*\\]{0,4}((?:[a-z]{3,8}[ \t\r\n,]{1,4}){11,23}[a-z]{3,8})"#),
 ];
 
 fn regex(pattern: &str) -> Option<Regex> {
@@ -96,22 +96,22 @@ pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
     }
 }
 
-fn passes_check(check: ValueCheck, text: &str, range: &Range<usize>) -> bool {
+fn passes_check(check: SecretValueCheck, text: &str, range: &Range<usize>) -> bool {
     let Some(value) = text.get(range.clone()) else { return false };
     let has_digit = value.bytes().any(|byte| byte.is_ascii_digit());
     let passes_check = match check {
-        ValueCheck::Any => true,
-        ValueCheck::Digit => has_digit || value.len() >= 24,
-        ValueCheck::Opaque => has_opaque_shape(value),
-        ValueCheck::Basic => is_basic(value),
-        ValueCheck::Random => {
+        SecretValueCheck::Any => true,
+        SecretValueCheck::Digit => has_digit || value.len() >= 24,
+        SecretValueCheck::Opaque => has_opaque_shape(value),
+        SecretValueCheck::Basic => is_basic(value),
+        SecretValueCheck::Random => {
             has_digit && value.bytes().any(|byte| byte.is_ascii_alphabetic()) && !is_words(value) && !is_uuid(value)
         }
-        ValueCheck::Password => {
+        SecretValueCheck::Password => {
             is_secret(NameKind::Password, "password", NamedValue { text: value, quoted: false, alone: true })
         }
-        ValueCheck::Mnemonic => is_mnemonic(value),
-        ValueCheck::WebKey => is_near_key_type(text, range),
+        SecretValueCheck::Mnemonic => is_mnemonic(value),
+        SecretValueCheck::WebKey => is_near_key_type(text, range),
     };
     passes_check && !is_placeholder(value)
 }

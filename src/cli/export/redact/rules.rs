@@ -11,7 +11,7 @@ use super::names::is_words;
 
 /// A further condition on a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Guard {
+pub(super) enum TokenBoundary {
     /// None: the shape is unique.
     Free,
     /// It does not follow a letter or digit.
@@ -22,29 +22,29 @@ pub(super) enum Guard {
 
 /// A kind of token.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rule {
+pub(super) struct SecretTokenRule {
     #[cfg_attr(not(test), expect(dead_code, reason = "tests report the kind that they miss"))]
     pub(super) kind: &'static str,
-    pub(super) guard: Guard,
+    pub(super) guard: TokenBoundary,
     /// A regular expression that matches ASCII only.
     pub(super) pattern: &'static str,
 }
 
-const fn free(kind: &'static str, pattern: &'static str) -> Rule {
-    Rule { kind, guard: Guard::Free, pattern }
+const fn free(kind: &'static str, pattern: &'static str) -> SecretTokenRule {
+    SecretTokenRule { kind, guard: TokenBoundary::Free, pattern }
 }
 
-const fn start(kind: &'static str, pattern: &'static str) -> Rule {
-    Rule { kind, guard: Guard::Start, pattern }
+const fn start(kind: &'static str, pattern: &'static str) -> SecretTokenRule {
+    SecretTokenRule { kind, guard: TokenBoundary::Start, pattern }
 }
 
-const fn digit(kind: &'static str, pattern: &'static str) -> Rule {
-    Rule { kind, guard: Guard::Digit, pattern }
+const fn digit(kind: &'static str, pattern: &'static str) -> SecretTokenRule {
+    SecretTokenRule { kind, guard: TokenBoundary::Digit, pattern }
 }
 
 /// All kinds. If two have the same prefix, the longer pattern comes first.
 #[rustfmt::skip]
-pub(super) const RULES: &[Rule] = &[
+pub(super) const RULES: &[SecretTokenRule] = &[
     // Models and their tools.
     free("anthropic", "sk-ant-[A-Za-z0-9_-]{10,}"),
     free("openai-project", "sk-(?:proj|svcacct|admin|None)-[A-Za-z0-9_-]{16,}"),
@@ -204,14 +204,14 @@ pub(super) const RULES: &[Rule] = &[
 const BEFORE: &str =
     r"(?:^|[^A-Za-z0-9]|\\[abfnrtv0]|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|%[0-9A-Fa-f]{2}|\x1b\[[0-9;]*[A-Za-z])";
 
-static ALL: LazyLock<[(Guard, Option<Regex>); 3]> =
-    LazyLock::new(|| [Guard::Free, Guard::Start, Guard::Digit].map(|guard| (guard, alternation(guard))));
+static ALL: LazyLock<[(TokenBoundary, Option<Regex>); 3]> =
+    LazyLock::new(|| [TokenBoundary::Free, TokenBoundary::Start, TokenBoundary::Digit].map(|guard| (guard, alternation(guard))));
 
 /// Joins all rules of a guard into one pattern, whose first group is the token.
-fn alternation(guard: Guard) -> Option<Regex> {
+fn alternation(guard: TokenBoundary) -> Option<Regex> {
     let of_guard = RULES.iter().filter(|rule| rule.guard == guard);
     let patterns: Vec<&str> = of_guard.map(|rule| rule.pattern).collect();
-    let before = if guard == Guard::Free { "" } else { BEFORE };
+    let before = if guard == TokenBoundary::Free { "" } else { BEFORE };
     let mut builder = RegexBuilder::new(&format!("{before}((?:{}))", patterns.join(")|(?:")));
     builder.unicode(false).size_limit(64 << 20).dfa_size_limit(8 << 20).build().ok()
 }
@@ -225,11 +225,11 @@ pub(super) fn is_generated(token: &str) -> bool {
 pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
     for (guard, regex) in ALL.iter() {
         let Some(regex) = regex else { continue };
-        if *guard == Guard::Free {
+        if *guard == TokenBoundary::Free {
             spans.extend(regex.find_iter(text.as_bytes()).map(|found| found.range()));
             continue;
         }
         let tokens = regex.captures_iter(text.as_bytes()).filter_map(|found| Some(found.get(1)?.range()));
-        spans.extend(tokens.filter(|token| *guard == Guard::Start || is_generated(&text[token.clone()])));
+        spans.extend(tokens.filter(|token| *guard == TokenBoundary::Start || is_generated(&text[token.clone()])));
     }
 }

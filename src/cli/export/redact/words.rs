@@ -7,7 +7,7 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-use super::normalize::DerivedText;
+use super::normalize::AssembledText;
 
 /// Fewer characters of base64 hold no secret that has a shape.
 const SHORTEST_CODE: usize = 24;
@@ -124,7 +124,7 @@ pub(super) fn candidates(text: &str, word: Range<usize>) -> impl Iterator<Item =
 }
 
 /// Words that continue at the beginning of the next line, without the line ends.
-pub(super) fn broken(text: &str) -> impl Iterator<Item = DerivedText> {
+pub(super) fn broken(text: &str) -> impl Iterator<Item = AssembledText> {
     let bytes = text.as_bytes();
     let mut from = 0;
     std::iter::from_fn(move || {
@@ -135,7 +135,7 @@ pub(super) fn broken(text: &str) -> impl Iterator<Item = DerivedText> {
             let end = newline - usize::from(bytes[..newline].ends_with(b"\r"));
             let length = bytes[..end].iter().rev().take(LONGEST_PART).take_while(|byte| is_token(**byte)).count();
             let before = text[..end - length].chars().next_back().map_or(0, char::len_utf8);
-            let mut word = DerivedText::default();
+            let mut word = AssembledText::default();
             word.copy(text, end - length - before..end);
             loop {
                 word.copy(text, next.clone());

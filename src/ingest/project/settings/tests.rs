@@ -3,7 +3,7 @@
 use super::*;
 use crate::ingest::yaml;
 
-fn read(text: &str) -> Result<(ProjectSettings, Vec<String>), SettingsFault> {
+fn read(text: &str) -> Result<(ProjectSettings, Vec<String>), ProjectSettingsFault> {
     super::parse_settings(&yaml::parse_tree(text).unwrap())
 }
 

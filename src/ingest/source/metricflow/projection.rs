@@ -40,7 +40,7 @@ pub(crate) struct ProjectedSource {
 
 /// Result of projecting the semantic models of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Projection {
+pub(crate) struct MetricflowProjection {
     /// The sources, in the order of their files.
     pub sources: Vec<ProjectedSource>,
     /// Raw files with a definition that a source cannot express, and a sentence about it.
@@ -48,7 +48,7 @@ pub(crate) struct Projection {
 }
 
 /// Converts the semantic models in `files`, which are raw files with their content.
-pub(super) fn project_models(files: &[(&str, YamlValue)]) -> Projection {
+pub(super) fn project_models(files: &[(&str, YamlValue)]) -> MetricflowProjection {
     let mut models = SemanticModels::default();
     for (path, value) in files {
         for node in list(value, "semantic_models") {
@@ -360,7 +360,7 @@ impl SemanticModels {
         found
     }
 
-    fn into_projection(mut self) -> Projection {
+    fn into_projection(mut self) -> MetricflowProjection {
         let mut joins: HashMap<&str, Vec<Json>> = HashMap::new();
         for EntityJoin { from, to } in self.relationships() {
             let (source, target) = (identifier(from.0), identifier(to.0));
@@ -388,7 +388,7 @@ impl SemanticModels {
         let source = |model: &SemanticModel| model.source(joins.remove(&*model.table).unwrap_or_default());
         let sources = models.into_iter().map(source).collect();
         self.skipped.append(&mut replaced);
-        Projection { sources, skipped: self.skipped }
+        MetricflowProjection { sources, skipped: self.skipped }
     }
 }
 
@@ -554,7 +554,7 @@ mod tests {
     use super::{expr::MAX_EXPR_BYTES, *};
     use crate::ingest::yaml;
 
-    fn projected(files: &[(&str, &str)]) -> Projection {
+    fn projected(files: &[(&str, &str)]) -> MetricflowProjection {
         let files: Vec<(&str, YamlValue)> =
             files.iter().map(|(path, text)| (*path, yaml::from_str::<YamlValue>(text).unwrap())).collect();
         project_models(&files)

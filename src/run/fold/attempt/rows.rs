@@ -3,7 +3,7 @@
 //!
 //! One event has one row and one mark, however many lines report it.
 
-use super::{AttemptFold, CallChange, CallEnd, unwrapped_error};
+use super::{AttemptFold, CallChange, CallOutcome, unwrapped_error};
 use crate::{
     decode::ResultLine,
     run::state::{RowKind, RowOutcome, RunView, StreamRow, push_compact},
@@ -80,7 +80,7 @@ impl AttemptFold {
             match change {
                 CallChange::Ended { result, tool, end, is_new_failure, is_new_denial } => {
                     self.count(view, *is_new_failure, *is_new_denial);
-                    if matches!(end, CallEnd::Failed | CallEnd::Denied) {
+                    if matches!(end, CallOutcome::Failed | CallOutcome::Denied) {
                         self.record_first_failure(view, tool.as_deref(), || unwrapped_error(result.text()));
                     }
                     match self.call_rows.remove(result.tool_use_id.as_ref()) {
@@ -105,7 +105,7 @@ impl AttemptFold {
     }
 
     /// Closes the row of a call that gets no result.
-    fn cut_call(&mut self, view: &mut RunView, seq: Seq, id: &str, end: CallEnd) {
+    fn cut_call(&mut self, view: &mut RunView, seq: Seq, id: &str, end: CallOutcome) {
         if let Some(row) = self.call_rows.remove(id) {
             self.close_row(view, row, seq, end.into());
         }
@@ -178,14 +178,14 @@ impl AttemptFold {
     }
 }
 
-impl From<CallEnd> for RowOutcome {
-    fn from(end: CallEnd) -> Self {
+impl From<CallOutcome> for RowOutcome {
+    fn from(end: CallOutcome) -> Self {
         match end {
-            CallEnd::Ok => Self::Ok,
-            CallEnd::Failed => Self::Failed,
-            CallEnd::Denied => Self::Denied,
-            CallEnd::Declined => Self::Declined,
-            CallEnd::Aborted => Self::Aborted,
+            CallOutcome::Ok => Self::Ok,
+            CallOutcome::Failed => Self::Failed,
+            CallOutcome::Denied => Self::Denied,
+            CallOutcome::Declined => Self::Declined,
+            CallOutcome::Aborted => Self::Aborted,
         }
     }
 }

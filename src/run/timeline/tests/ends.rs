@@ -40,7 +40,7 @@ fn over(unit: &str, number: u32, outcome: AttemptOutcome) -> RecordedEntry {
 }
 
 fn waits(unit: &str, next: u32) -> RecordedEntry {
-    let cause = Cause::UsageLimit { resets_at: None };
+    let cause = VerdictCause::UsageLimit { resets_at: None };
     note(Some((unit, next - 1)), &Note::RetryScheduled { next, delay_ms: 5_000, cause })
 }
 

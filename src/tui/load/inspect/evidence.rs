@@ -16,9 +16,9 @@ use crate::{
     },
     tape::{EntryBody, Note, Seq, note::AttemptStarted},
     tui::{
-        cache::Cache,
+        cache::ScreenCache,
         document::DocumentBlock,
-        load::attempt_summary::{AccessKind, AttemptSummary},
+        load::attempt_summary::{CallAccessKind, AttemptSummary},
         theme::StyleRole,
         view::clock,
     },
@@ -40,7 +40,7 @@ struct InitFacts {
     lists: Vec<(&'static str, Vec<String>)>,
 }
 
-pub(super) fn isolation_blocks(timeline: &mut Timeline, cache: &Cache, attempt: &AttemptState) -> Vec<DocumentBlock> {
+pub(super) fn isolation_blocks(timeline: &mut Timeline, cache: &ScreenCache, attempt: &AttemptState) -> Vec<DocumentBlock> {
     let started = started(timeline, attempt);
     let announced = init_facts(timeline, attempt);
     let nothing = AttemptSummary::default();
@@ -240,7 +240,7 @@ fn paths(
 ) -> Vec<DocumentBlock> {
     let rows = timeline.view().rows(attempt.id);
     let entries = timeline.view().state.entries;
-    let mut touched: BTreeMap<(AccessKind, bool), BTreeMap<&str, usize>> = BTreeMap::new();
+    let mut touched: BTreeMap<(CallAccessKind, bool), BTreeMap<&str, usize>> = BTreeMap::new();
     for call in &gathered.calls {
         let (Some(row), Some((touch, what))) = (rows.get(call.row), &call.access) else { continue };
         let went = matches!(row.end(entries), RowOutcome::Ok | RowOutcome::Open);
@@ -255,16 +255,16 @@ fn paths(
     let facts = vec![(StyleRole::Dim, format!("{count}, as the calls name them"))];
     let mut pieces = vec![DocumentBlock::titled("paths", "touched".to_owned(), facts, Some(all.join("\n").into()))];
     let kinds = [
-        ((AccessKind::Write, true), "writes"),
-        ((AccessKind::Read, true), "reads"),
-        ((AccessKind::Run, true), "runs"),
-        ((AccessKind::Write, false), "failed to write"),
-        ((AccessKind::Read, false), "failed to read"),
-        ((AccessKind::Run, false), "failed to run"),
+        ((CallAccessKind::Write, true), "writes"),
+        ((CallAccessKind::Read, true), "reads"),
+        ((CallAccessKind::Run, true), "runs"),
+        ((CallAccessKind::Write, false), "failed to write"),
+        ((CallAccessKind::Read, false), "failed to read"),
+        ((CallAccessKind::Run, false), "failed to run"),
     ];
     for (kind, word) in kinds {
         for (path, times) in touched.get(&kind).into_iter().flatten().take(PATHS) {
-            let outside = kind.0 != AccessKind::Run && is_outside(path, home);
+            let outside = kind.0 != CallAccessKind::Run && is_outside(path, home);
             let role = if outside { StyleRole::Failed } else { StyleRole::Text };
             let times = if *times > 1 { format!(" ×{times}") } else { String::new() };
             let note = if outside { " outside of the directory" } else { "" };
@@ -275,7 +275,7 @@ fn paths(
             pieces.push(DocumentBlock::line(StyleRole::Dim, format!("  and {more} more")));
         }
     }
-    let limit = match touched.contains_key(&(AccessKind::Run, true)) {
+    let limit = match touched.contains_key(&(CallAccessKind::Run, true)) {
         true => "other paths that a shell command accesses are not observable",
         false => "other paths that a server accesses are not observable",
     };

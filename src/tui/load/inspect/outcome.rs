@@ -9,12 +9,12 @@ use crate::{
     },
     tape::{
         EntryBody, Millis, Note, Seq,
-        note::{AttemptEnded, AttemptOutcome, Cause, StopReason},
+        note::{AttemptEnded, AttemptOutcome, VerdictCause, StopReason},
     },
     tui::{
-        cache::{Cache, RowId},
+        cache::{ScreenCache, RowId},
         document::DocumentBlock,
-        load::{self, attempt_summary::AccessKind},
+        load::{self, attempt_summary::CallAccessKind},
         text,
         theme::{StyleRole, status_role},
         view::{clock, count, dollars, units::state_text},
@@ -31,7 +31,7 @@ const DECISION: usize = 2500;
 const END: usize = 64;
 
 /// Output of the process on stderr, and on stdout outside of the protocol.
-pub(super) fn stderr(timeline: &mut Timeline, cache: &Cache, attempt: &AttemptState) -> Vec<DocumentBlock> {
+pub(super) fn stderr(timeline: &mut Timeline, cache: &ScreenCache, attempt: &AttemptState) -> Vec<DocumentBlock> {
     let (entries, rows) = (timeline.view().state.entries, timeline.view().rows(attempt.id).len());
     let noise: Vec<_> = cache.summary(attempt.id).map_or_else(Vec::new, |gathered| {
         gathered.stray_output.iter().filter(|noise| noise.seq.0 < entries).copied().collect()
@@ -93,7 +93,7 @@ pub(super) fn stderr(timeline: &mut Timeline, cache: &Cache, attempt: &AttemptSt
 /// The outcome, cause, cost, written files and failures of an attempt.
 pub(super) fn verdict(
     timeline: &mut Timeline,
-    cache: &Cache,
+    cache: &ScreenCache,
     unit: &UnitState,
     attempt: &AttemptState,
 ) -> Vec<DocumentBlock> {
@@ -125,7 +125,7 @@ fn verdict_blocks(unit: &UnitState, attempt: &AttemptState, now: Millis) -> Vec<
         }
         (AttemptOutcome::Succeeded, _) => (StyleRole::Succeeded, "succeeded"),
         (AttemptOutcome::Failed, _) => (StyleRole::Failed, "failed"),
-        (AttemptOutcome::Stopped, _) if verdict.cause == Cause::Cancelled => {
+        (AttemptOutcome::Stopped, _) if verdict.cause == VerdictCause::Cancelled => {
             (StyleRole::Stopped, "stopped by a person")
         }
         (AttemptOutcome::Stopped, _) => (StyleRole::Stopped, "stopped before it was done"),
@@ -148,39 +148,39 @@ fn verdict_blocks(unit: &UnitState, attempt: &AttemptState, now: Millis) -> Vec<
     pieces
 }
 
-fn cause(cause: &Cause) -> String {
+fn cause(cause: &VerdictCause) -> String {
     match cause {
-        Cause::Completed => "the model was done".to_owned(),
-        Cause::Budget => "its turn or cost budget ran out".to_owned(),
-        Cause::PromptTooLarge => "the prompt is too large; nothing was started".to_owned(),
-        Cause::Isolation => "its tools or settings differ from the allowed ones".to_owned(),
-        Cause::Cancelled => "the attempt was stopped".to_owned(),
-        Cause::ContextOverflow => "the context of the model was full".to_owned(),
-        Cause::UsageLimit { resets_at: None } => "a usage limit; its reset time is unknown".to_owned(),
-        Cause::UsageLimit { resets_at: Some(at) } => match jiff::Timestamp::from_second(*at) {
+        VerdictCause::Completed => "the model was done".to_owned(),
+        VerdictCause::Budget => "its turn or cost budget ran out".to_owned(),
+        VerdictCause::PromptTooLarge => "the prompt is too large; nothing was started".to_owned(),
+        VerdictCause::Isolation => "its tools or settings differ from the allowed ones".to_owned(),
+        VerdictCause::Cancelled => "the attempt was stopped".to_owned(),
+        VerdictCause::ContextOverflow => "the context of the model was full".to_owned(),
+        VerdictCause::UsageLimit { resets_at: None } => "a usage limit; its reset time is unknown".to_owned(),
+        VerdictCause::UsageLimit { resets_at: Some(at) } => match jiff::Timestamp::from_second(*at) {
             Ok(at) => format!("a usage limit until {}", at.strftime("%Y-%m-%d %H:%M UTC")),
             Err(_) => "a usage limit".to_owned(),
         },
-        Cause::RateLimited => "too many requests in a short time".to_owned(),
-        Cause::Transient => "overload or an error of the service".to_owned(),
-        Cause::Network => "the network".to_owned(),
-        Cause::SilenceTimeout => "it wrote nothing for longer than the silence timeout".to_owned(),
-        Cause::UnitTimeout => "it took longer than the unit timeout".to_owned(),
-        Cause::Auth => "not logged in, or the API key is invalid".to_owned(),
-        Cause::Credit => "no credit".to_owned(),
-        Cause::Model => "the model does not exist or may not be used".to_owned(),
-        Cause::OpenFiles => "there were too many open files to start it".to_owned(),
-        Cause::ProgramMissing => "the agent's program is missing or cannot be executed".to_owned(),
-        Cause::Crashed => "the agent died without a result".to_owned(),
-        Cause::ToolFailures => "tool calls failed".to_owned(),
-        Cause::DanglingReferences => "a page refers to one that does not exist".to_owned(),
-        Cause::Validation => "its output is invalid".to_owned(),
-        Cause::Conflict => "its output conflicts with that of other units".to_owned(),
-        Cause::Policy => "it wrote files that a unit may not write".to_owned(),
-        Cause::OversizedLine => "it wrote a line that exceeds the limit".to_owned(),
-        Cause::LoopError => "the loop of the agent failed".to_owned(),
-        Cause::Internal => "ingestdeck itself failed".to_owned(),
-        Cause::Other(other) => other.replace('_', " "),
+        VerdictCause::RateLimited => "too many requests in a short time".to_owned(),
+        VerdictCause::Transient => "overload or an error of the service".to_owned(),
+        VerdictCause::Network => "the network".to_owned(),
+        VerdictCause::SilenceTimeout => "it wrote nothing for longer than the silence timeout".to_owned(),
+        VerdictCause::UnitTimeout => "it took longer than the unit timeout".to_owned(),
+        VerdictCause::Auth => "not logged in, or the API key is invalid".to_owned(),
+        VerdictCause::Credit => "no credit".to_owned(),
+        VerdictCause::Model => "the model does not exist or may not be used".to_owned(),
+        VerdictCause::OpenFiles => "there were too many open files to start it".to_owned(),
+        VerdictCause::ProgramMissing => "the agent's program is missing or cannot be executed".to_owned(),
+        VerdictCause::Crashed => "the agent died without a result".to_owned(),
+        VerdictCause::ToolFailures => "tool calls failed".to_owned(),
+        VerdictCause::DanglingReferences => "a page refers to one that does not exist".to_owned(),
+        VerdictCause::Validation => "its output is invalid".to_owned(),
+        VerdictCause::Conflict => "its output conflicts with that of other units".to_owned(),
+        VerdictCause::Policy => "it wrote files that a unit may not write".to_owned(),
+        VerdictCause::OversizedLine => "it wrote a line that exceeds the limit".to_owned(),
+        VerdictCause::LoopError => "the loop of the agent failed".to_owned(),
+        VerdictCause::Internal => "ingestdeck itself failed".to_owned(),
+        VerdictCause::Other(other) => other.replace('_', " "),
     }
 }
 
@@ -264,7 +264,7 @@ fn figures(timeline: &Timeline, attempt: &AttemptState) -> Vec<DocumentBlock> {
 
 fn written_blocks(
     timeline: &Timeline,
-    cache: &Cache,
+    cache: &ScreenCache,
     attempt: &AttemptState,
     ended: Option<&AttemptEnded>,
 ) -> Vec<DocumentBlock> {
@@ -274,7 +274,7 @@ fn written_blocks(
         .into_iter()
         .flat_map(|gathered| &gathered.calls)
         .filter(|call| rows.get(call.row).is_some_and(|row| row.end(entries) == RowOutcome::Ok))
-        .filter_map(|call| call.access.as_ref().filter(|(touch, _)| *touch == AccessKind::Write))
+        .filter_map(|call| call.access.as_ref().filter(|(touch, _)| *touch == CallAccessKind::Write))
         .map(|(_, path)| path.as_str())
         .collect();
     let ended = ended.map(|ended| ended.wrote.as_slice()).unwrap_or_default();

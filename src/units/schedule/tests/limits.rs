@@ -88,7 +88,7 @@ fn pressure_reduces_concurrency_to_one() {
 fn endless_limit_ends_the_run_without_spending_retries() {
     let pacing = ThrottlePolicy { max_limit_attempts: 3, ..ThrottlePolicy::default() };
     let mut schedule = Schedule::new(keys(3), ScheduleSettings { throttle_policy: pacing, ..settings(1) });
-    let crowded = || verdict(AttemptOutcome::Failed, Cause::RateLimited);
+    let crowded = || verdict(AttemptOutcome::Failed, VerdictCause::RateLimited);
     let trace = feed(
         &mut schedule,
         [
@@ -143,11 +143,11 @@ fn run_wide_failure_is_reported_once() {
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
-            attempt_ended(0, 1, out(Cause::Auth)),
+            attempt_ended(0, 1, out(VerdictCause::Auth)),
             attempt_ended(1, 1, succeeded_verdict()),
             ScheduleEvent::RetryUnsuccessfulRequested,
             attempt_ended(0, 2, succeeded_verdict()),
-            attempt_ended(2, 1, out(Cause::Model)),
+            attempt_ended(2, 1, out(VerdictCause::Model)),
             attempt_ended(3, 1, succeeded_verdict()),
         ],
     );
@@ -172,9 +172,9 @@ fn unit_specific_model_or_network_failure_stops_no_other_unit() {
         [
             ScheduleEvent::RetryRequested { unit: key(0), amendment: Some(amendment) },
             ScheduleEvent::RunStarted,
-            attempt_ended(0, 1, verdict(AttemptOutcome::Failed, Cause::Model)),
+            attempt_ended(0, 1, verdict(AttemptOutcome::Failed, VerdictCause::Model)),
             attempt_ended(1, 1, succeeded_verdict()),
-            attempt_ended(2, 1, verdict(AttemptOutcome::Failed, Cause::Network)),
+            attempt_ended(2, 1, verdict(AttemptOutcome::Failed, VerdictCause::Network)),
         ],
     );
     insta::assert_snapshot!(trace, @r"
@@ -187,7 +187,7 @@ fn unit_specific_model_or_network_failure_stops_no_other_unit() {
     let mut schedule = Schedule::new(keys(2), ScheduleSettings { retry, ..settings(1) });
     let trace = feed(
         &mut schedule,
-        [ScheduleEvent::RunStarted, attempt_ended(0, 1, verdict(AttemptOutcome::Failed, Cause::Network))],
+        [ScheduleEvent::RunStarted, attempt_ended(0, 1, verdict(AttemptOutcome::Failed, VerdictCause::Network))],
     );
     insta::assert_snapshot!(trace, @r#"
     start u0/1
@@ -280,7 +280,7 @@ fn stopped_program_trial_moves_to_the_next_unit() {
 #[test]
 fn program_is_back_only_once_a_process_started() {
     let mut schedule = Schedule::new(keys(3), settings(2));
-    let unprepared = || verdict(AttemptOutcome::Failed, Cause::Internal);
+    let unprepared = || verdict(AttemptOutcome::Failed, VerdictCause::Internal);
     let trace = feed(
         &mut schedule,
         [

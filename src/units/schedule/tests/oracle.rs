@@ -128,7 +128,7 @@ impl ScheduleOracle {
                 let halted = self.halted;
                 let (max, max_limited) = (self.max_retries, self.max_limited);
                 let others = self.in_flight().saturating_sub(1);
-                let awaited = self.tries_after(n).filter(|_| verdict.cause == Cause::ProgramMissing);
+                let awaited = self.tries_after(n).filter(|_| verdict.cause == VerdictCause::ProgramMissing);
                 let unit = &mut self.units[n];
                 if !matches!(unit.state, OracleUnitState::Starting | OracleUnitState::Running)
                     || unit.attempts != *attempt
@@ -138,19 +138,19 @@ impl ScheduleOracle {
                 unit.last = Some(verdict.outcome);
                 let free = !halted && unit.stop.is_none() && verdict.outcome == AttemptOutcome::Failed;
                 unit.state = match verdict.cause {
-                    Cause::Transient if free && unit.retries < max => {
+                    VerdictCause::Transient if free && unit.retries < max => {
                         unit.retries += 1;
                         OracleUnitState::Waiting
                     }
-                    Cause::UsageLimit { .. } | Cause::RateLimited if free => {
+                    VerdictCause::UsageLimit { .. } | VerdictCause::RateLimited if free => {
                         unit.limited += 1;
                         if unit.limited < max_limited { OracleUnitState::Queued } else { OracleUnitState::Over }
                     }
-                    Cause::OpenFiles if free && (others > 0 || !unit.started_alone) => {
+                    VerdictCause::OpenFiles if free && (others > 0 || !unit.started_alone) => {
                         self.max_open = self.max_open.min(others.max(1));
                         OracleUnitState::Queued
                     }
-                    Cause::ProgramMissing if free && awaited.is_some() => {
+                    VerdictCause::ProgramMissing if free && awaited.is_some() => {
                         self.program = awaited.unwrap_or(self.program);
                         OracleUnitState::Queued
                     }
@@ -159,7 +159,7 @@ impl ScheduleOracle {
                 unit.stop = None;
                 let over = free && unit.state == OracleUnitState::Over;
                 match verdict.cause {
-                    Cause::UsageLimit { .. } | Cause::RateLimited | Cause::Auth | Cause::ProgramMissing if over => {
+                    VerdictCause::UsageLimit { .. } | VerdictCause::RateLimited | VerdictCause::Auth | VerdictCause::ProgramMissing if over => {
                         self.halt(true);
                     }
                     _ if over && self.abort => self.halt(false),
@@ -350,11 +350,11 @@ fn verdict_for(how: u8) -> Verdict {
         3 => failed_verdict(),
         4 | 5 => transient_verdict(),
         6 => usage_limit_verdict(),
-        8 => verdict(AttemptOutcome::Failed, Cause::RateLimited),
-        9 => verdict(AttemptOutcome::Failed, Cause::Auth),
+        8 => verdict(AttemptOutcome::Failed, VerdictCause::RateLimited),
+        9 => verdict(AttemptOutcome::Failed, VerdictCause::Auth),
         10 => open_files_verdict(),
         11 | 12 => missing_program_verdict(),
-        _ => verdict(AttemptOutcome::Stopped, Cause::Cancelled),
+        _ => verdict(AttemptOutcome::Stopped, VerdictCause::Cancelled),
     }
 }
 
@@ -492,7 +492,7 @@ proptest! {
                     pending.extend(timer);
                     let verdict = verdict_for(fates.next().unwrap());
                     let spent = attempt > max_retries;
-                    final_failure |= verdict.outcome == AttemptOutcome::Failed && (verdict.cause != Cause::Transient || spent);
+                    final_failure |= verdict.outcome == AttemptOutcome::Failed && (verdict.cause != VerdictCause::Transient || spent);
                     schedule.handle(ScheduleEvent::AttemptEnded { unit, attempt, verdict, repeat: RetryMode::FromStart })
                 }
                 (None, Some(timer)) => schedule.handle(ScheduleEvent::TimerFired(timer)),

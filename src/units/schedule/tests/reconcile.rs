@@ -163,7 +163,7 @@ fn due_reconcile_step_runs_without_units() {
 
 #[test]
 fn stop_during_reconcile_saves_and_kill_keeps_patches() {
-    let stopped = verdict(AttemptOutcome::Stopped, Cause::Cancelled);
+    let stopped = verdict(AttemptOutcome::Stopped, VerdictCause::Cancelled);
     let trace = last(
         &mut schedule_with_reconcile(false),
         units_succeeded().into_iter().chain([ScheduleEvent::StopAllRequested, attempt_ended(9, 1, stopped.clone())]),
@@ -314,16 +314,16 @@ fn stale_reconcile_patch_is_not_applied_to_new_patches() {
 fn failed_reconcile_step_does_not_fail_the_run() {
     let abort = ScheduleSettings { failure_mode: FailureMode::Abort, ..settings(2) };
     let fails =
-        |cause: Cause| [attempt_ended(9, 1, verdict(AttemptOutcome::Failed, cause)), ScheduleEvent::Saved { ok: true }];
+        |cause: VerdictCause| [attempt_ended(9, 1, verdict(AttemptOutcome::Failed, cause)), ScheduleEvent::Saved { ok: true }];
     let trace = feed(
         &mut schedule_with_settings(false, abort),
-        units_succeeded().into_iter().chain(fails(Cause::ToolFailures)),
+        units_succeeded().into_iter().chain(fails(VerdictCause::ToolFailures)),
     );
     assert!(trace.ends_with("SAVE without []\nEND partial succeeded=2 failed=1 stopped=0 not_run=0"), "{trace}");
     // The reconcile step may use another model.
-    let trace = last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(fails(Cause::Model)));
+    let trace = last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(fails(VerdictCause::Model)));
     assert_eq!(trace, "END partial succeeded=2 failed=1 stopped=0 not_run=0");
-    let trace = last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(fails(Cause::Auth)));
+    let trace = last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(fails(VerdictCause::Auth)));
     assert!(trace.starts_with("END unusable"), "the login affects every unit: {trace}");
 }
 

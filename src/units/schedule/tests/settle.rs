@@ -15,7 +15,7 @@ pub(super) fn integrated(results: &[(usize, u32, bool)]) -> ScheduleEvent {
     let one = |(n, attempt, ok): &(usize, u32, bool)| IntegratedUnit {
         unit: key(*n),
         attempt: *attempt,
-        verdict: (!ok).then(|| verdict(AttemptOutcome::Failed, Cause::Conflict)),
+        verdict: (!ok).then(|| verdict(AttemptOutcome::Failed, VerdictCause::Conflict)),
         has_changes: true,
     };
     integration_report(results.iter().map(one).collect())
@@ -173,7 +173,7 @@ fn failed_save_is_retried_on_request() {
 
 #[test]
 fn stop_saves_results_and_kill_does_not() {
-    let stopped = || verdict(AttemptOutcome::Stopped, Cause::Cancelled);
+    let stopped = || verdict(AttemptOutcome::Stopped, VerdictCause::Cancelled);
     let mut stop = schedule(3, settings(2));
     let trace = feed(
         &mut stop,
