@@ -4,10 +4,10 @@
 //! source of its tools or the use of the result: tools, recorder and approval gate are passed in as traits.
 
 pub(crate) mod agent_env;
-pub(crate) mod argv;
 mod attempt_machine;
 pub(crate) mod availability;
 pub(crate) mod caught_panics;
+pub(crate) mod command_line;
 pub(crate) mod control;
 pub(crate) mod facts_collector;
 pub(crate) mod isolation;

@@ -10,17 +10,17 @@ pub(crate) mod message_block;
 pub(crate) mod raw_json;
 
 pub(crate) mod byte_masks;
-mod chat;
+mod chat_line;
 mod json_scanner;
-mod read;
-mod system;
+mod line_decoder;
+mod system_line;
 mod text;
 
 pub(crate) use lazy_text::LazyText;
 pub(crate) use line::{AgentLine, ChatLine, LineBody, LineKind, ResultLine, Usage};
+pub(crate) use line_decoder::{decode_line, guess_kind, is_json};
 pub(crate) use message_block::{MessageBlock, ToolResult, ToolUse, content_text};
 pub(crate) use raw_json::RawJson;
-pub(crate) use read::{decode_line, guess_kind, is_json};
 
 #[cfg(test)]
 mod tests;

@@ -23,9 +23,7 @@ mod yaml;
 
 pub(crate) mod attempt;
 pub(crate) mod branch_update;
-pub(crate) mod check;
 pub(crate) mod content_digest;
-pub(crate) mod diff;
 pub(crate) mod git;
 pub(crate) mod init;
 pub(crate) mod instructions;
@@ -38,11 +36,13 @@ pub(crate) mod prompt;
 pub(crate) mod reconcile;
 pub(crate) mod repository;
 pub(crate) mod source;
-pub(crate) mod staging;
+pub(crate) mod source_diff;
+pub(crate) mod staged_copies;
 pub(crate) mod standalone_tools;
 pub(crate) mod tool;
 pub(crate) mod transcript;
 pub(crate) mod workspace;
+pub(crate) mod workspace_check;
 pub(crate) mod worktree;
 
 pub(crate) use database::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory, ktx_history};

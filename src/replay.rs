@@ -18,7 +18,7 @@ mod line_shortener;
 mod line_time;
 mod prefetch;
 mod spool;
-mod unpack;
+mod zstd_reader;
 
 pub(crate) use error::OpenError;
 pub(crate) use file::FileSource;

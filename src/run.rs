@@ -6,7 +6,6 @@
 pub(crate) mod activity_index;
 pub(crate) mod attempt_reducer;
 pub(crate) mod breakpoint;
-pub(crate) mod decisions;
 pub(crate) mod diff;
 mod effective_result;
 pub(crate) mod entry_source;
@@ -14,6 +13,7 @@ pub(crate) mod failure_groups;
 pub(crate) mod fold;
 pub(crate) mod outcome;
 pub(crate) mod prior_run;
+pub(crate) mod recorded_decisions;
 pub(crate) mod report;
 pub(crate) mod run_forecast;
 pub(crate) mod shared_files;

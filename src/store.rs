@@ -4,13 +4,13 @@
 //! how a tape is read back (callers pass [`crate::run::EntrySource`]) or what is drawn from it.
 
 pub(crate) mod db;
-pub(crate) mod refresh;
+pub(crate) mod index_refresh;
 pub(crate) mod retention;
 pub(crate) mod rows;
 pub(crate) mod runs;
 pub(crate) mod tape_file;
 
 pub(crate) use db::Db;
-pub(crate) use refresh::RefreshReport;
+pub(crate) use index_refresh::RefreshReport;
 pub(crate) use runs::{RecordedRun, RunStatus, RunStore};
 pub(crate) use tape_file::TapeWriter;

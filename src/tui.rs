@@ -16,16 +16,16 @@ pub(crate) mod command;
 pub(crate) mod document;
 pub(crate) mod effect;
 pub(crate) mod export;
-pub(crate) mod frame;
+pub(crate) mod frame_limiter;
 pub(crate) mod host;
 pub(crate) mod key;
 pub(crate) mod keymap;
 pub(crate) mod layout;
 pub(crate) mod load;
 pub(crate) mod model;
-pub(crate) mod msg;
 pub(crate) mod notification;
 pub(crate) mod playback;
+pub(crate) mod screen_message;
 pub(crate) mod static_screen;
 pub(crate) mod terminal;
 pub(crate) mod text;
@@ -41,14 +41,14 @@ use jiff::tz::TimeZone;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use effect::RunCommand;
-pub(crate) use keymap::{Keymap, KeymapError, KeyOverrides};
+pub(crate) use keymap::{KeyOverrides, Keymap, KeymapError};
 pub(crate) use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
 pub(crate) use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
 
 use app::{App, HostRequest, RunAccess};
 use host::{HostInput, ScreenHost};
 use key::KeyPress;
-use msg::ScreenMessage;
+use screen_message::ScreenMessage;
 
 use crate::{diagnostic::Diagnostic, run::Timeline};
 

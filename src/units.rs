@@ -12,7 +12,7 @@ pub(crate) mod limits;
 pub(crate) mod retry;
 pub(crate) mod reuse;
 pub(crate) mod schedule;
-pub(crate) mod tool;
+pub(crate) mod toolset;
 pub(crate) mod verdict;
 
-pub(crate) use tool::{ToolCall, ToolReply, ToolSpec, Toolset};
+pub(crate) use toolset::{ToolCall, ToolReply, ToolSpec, Toolset};

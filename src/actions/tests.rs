@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{AgentEvent, SessionIdentity, StreamEnd, StreamState, EventTranslator, TurnTracker, event::ENGINE, label};
+use super::{AgentEvent, EventTranslator, SessionIdentity, StreamEnd, StreamState, TurnTracker, event::ENGINE, label};
 use crate::decode::{self, AgentLine, RawJson};
 
 mod calls;

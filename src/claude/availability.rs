@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    argv::DENIED_BUILT_INS,
+    command_line::DENIED_BUILT_INS,
     facts_collector::AttemptFactsCollector,
     line_reader::LineReader,
     process::{self, EscalationStep, ProcessExit, ProcessTimeouts, SpawnRequest},
@@ -28,7 +28,7 @@ use crate::{
     },
     units::{
         failure_tally::FailureRule,
-        verdict::{AttemptFacts, AgentStartFault, judge_attempt},
+        verdict::{AgentStartFault, AttemptFacts, judge_attempt},
     },
 };
 
@@ -302,7 +302,9 @@ fn probe_result_from_facts(mut facts: AttemptFacts) -> ProbeResult {
     let problem = match &verdict.cause {
         VerdictCause::Auth => "Claude Code authentication is not usable",
         VerdictCause::UsageLimit { .. } => "Claude Code is logged in, but its usage limit is reached",
-        VerdictCause::RateLimited | VerdictCause::Transient => "Claude Code is logged in, but the service is rejecting requests",
+        VerdictCause::RateLimited | VerdictCause::Transient => {
+            "Claude Code is logged in, but the service is rejecting requests"
+        }
         VerdictCause::Credit => "Claude Code is logged in, but its account has no credit",
         VerdictCause::Model => "Claude Code is logged in, but may not use this model",
         VerdictCause::Network => "Claude Code cannot reach its service",

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{
-    argv::argv_to_strings,
+    command_line::argv_to_strings,
     facts_collector::AttemptFactsCollector,
     process::{self, Child, ProcessTimeouts, SpawnRequest, StreamLimits},
     session_lock::{SessionLock, SessionLockError, SessionLocks},
@@ -24,12 +24,12 @@ use crate::{
     run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{
         EntryBody, Note, UnitKey,
-        note::{Amendment, AttemptOutcome, AttemptStarted, VerdictCause, Severity, StopMode, StopReason, Verdict},
+        note::{Amendment, AttemptOutcome, AttemptStarted, Severity, StopMode, StopReason, Verdict, VerdictCause},
     },
     units::{
         failure_tally::{FailureRule, FailureTally},
         retry::RetryMode,
-        verdict::{AttemptFacts, IsolationStatus, AgentStartFault, judge_attempt, session_remedy},
+        verdict::{AgentStartFault, AttemptFacts, IsolationStatus, judge_attempt, session_remedy},
     },
 };
 

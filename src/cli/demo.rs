@@ -18,7 +18,7 @@ use crate::{
         unit::AttemptTimeouts,
     },
     engine::execute::{AgentBackend, AttemptOptions},
-    ingest::{diff::Baseline, plan::UnitSelection},
+    ingest::{plan::UnitSelection, source_diff::Baseline},
     units::failure_tally::FailureRule,
 };
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{
     args::{DiffArgs, GlobalArgs, Ui},
     exit::{CliError, Exit},
-    output, report, runs, show,
+    output, playback_output, report, runs,
 };
 use crate::{
     run::{
@@ -40,7 +40,9 @@ pub(crate) fn diff(global: &GlobalArgs, args: &DiffArgs) -> Result<Exit, CliErro
         Ui::Auto | Ui::Tui | Ui::Lines => render_text(&before, &after, &diff, args.all),
     };
     let mut out = output::stdout_for(global.ui);
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| show::stdout_failed(&error))?;
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 

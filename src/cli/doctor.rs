@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{
     args::{DoctorArgs, GlobalArgs, Ui},
     exit::{self, CliError, Exit},
-    launch, output, screen, settings, show,
+    launch, output, playback_output, screen, settings,
 };
 use crate::{
     claude::{
@@ -114,11 +114,11 @@ pub(crate) fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, Cli
             runtime.block_on(check_claude(&asked, args.probe, model.as_deref(), &mut findings));
         }
     }
-    let ui = show::resolve_ui(global.ui);
+    let ui = playback_output::resolve_ui(global.ui);
     let mut out = output::stdout_for(ui);
     if ui != Ui::None {
         let written = findings.iter().try_for_each(|finding| finding.write(ui == Ui::Json, &mut out));
-        written.map_err(|error| show::stdout_failed(&error))?;
+        written.map_err(|error| playback_output::stdout_failed(&error))?;
     }
     let failed = findings.iter().any(|finding| finding.result == CheckResult::Fail);
     Ok(if failed { Exit::Setup } else { Exit::Ok })
@@ -224,8 +224,12 @@ async fn check_claude(asked: &ClaudeInvocation, probe: bool, model: Option<&str>
             let managed = managed_settings::managed_settings_problem(Path::new(managed_settings::MANAGED_SETTINGS_DIR));
             findings.extend(managed.map(|problem| DoctorFinding::fail(DoctorCheck::Environment, problem.to_line())));
         }
-        Installation::Scripted => findings.push(DoctorFinding::note(DoctorCheck::Release, "claude is played by a script")),
-        Installation::NotStarted(problem) => findings.push(DoctorFinding::fail(DoctorCheck::Release, problem.to_line())),
+        Installation::Scripted => {
+            findings.push(DoctorFinding::note(DoctorCheck::Release, "claude is played by a script"))
+        }
+        Installation::NotStarted(problem) => {
+            findings.push(DoctorFinding::fail(DoctorCheck::Release, problem.to_line()))
+        }
         Installation::UnknownVersion(said) => {
             findings.push(DoctorFinding::fail(DoctorCheck::Release, unrecognized_version(asked, said).to_line()))
         }
@@ -236,7 +240,9 @@ async fn check_claude(asked: &ClaudeInvocation, probe: bool, model: Option<&str>
             let text = format!("logged in by {method}{detail}; only --probe checks whether it still works");
             findings.push(DoctorFinding::ok(DoctorCheck::Login, text));
         }
-        login => findings.extend(login.problem().map(|problem| DoctorFinding::fail(DoctorCheck::Login, problem.to_line()))),
+        login => {
+            findings.extend(login.problem().map(|problem| DoctorFinding::fail(DoctorCheck::Login, problem.to_line())))
+        }
     }
     if probe {
         findings.push(match availability::probe(asked, model).await {
@@ -256,9 +262,10 @@ fn unrecognized_version(asked: &ClaudeInvocation, output: &str) -> Problem {
 fn check_git() -> DoctorFinding {
     match git::version() {
         Ok(version) => DoctorFinding::ok(DoctorCheck::Git, version),
-        Err(GitError::Missing) => {
-            DoctorFinding::note(DoctorCheck::Git, "git is not on the PATH; only projects that are git repositories need it")
-        }
+        Err(GitError::Missing) => DoctorFinding::note(
+            DoctorCheck::Git,
+            "git is not on the PATH; only projects that are git repositories need it",
+        ),
         Err(error) => DoctorFinding::fail(DoctorCheck::Git, error.to_line()),
     }
 }

@@ -13,7 +13,7 @@ use self::redact::{KnownValues, Redactor};
 use super::{
     args::{ExportArgs, ExportFormat, GlobalArgs},
     exit::{CliError, Exit},
-    output, project, report, runs, show,
+    output, playback_output, project, report, runs,
 };
 use crate::{
     run::{
@@ -52,14 +52,14 @@ pub(crate) fn export(global: &GlobalArgs, args: &ExportArgs) -> Result<Exit, Cli
             out.flush().map_err(failed)?;
         }
         None => {
-            let failed = |error: io::Error| show::stdout_failed(&error);
+            let failed = |error: io::Error| playback_output::stdout_failed(&error);
             let mut out = BufWriter::new(output::raw_stdout().lock());
             write(global, args, &mut redactor, &mut out, &failed)?;
             out.flush().map_err(failed)?;
         }
     }
     let (values, were) = (pluralize(redactor.masked, "value"), if redactor.masked == 1 { "was" } else { "were" });
-    show::print_stderr(&format!(
+    playback_output::print_stderr(&format!(
         "ingestdeck: {values} of known kinds {were} masked; other secrets may remain, so review it before you share it"
     ));
     Ok(Exit::Ok)

@@ -9,7 +9,7 @@ use std::{
 use super::{
     args::{GlobalArgs, InitArgs},
     exit::{CliError, Exit},
-    output, project, show,
+    output, playback_output, project,
 };
 use crate::{
     ingest::{
@@ -54,7 +54,7 @@ pub(crate) fn init(global: &GlobalArgs, args: &InitArgs) -> Result<Exit, CliErro
         ));
     }
     write(&file, &init::render_ktx_yaml(&proposals))?;
-    print_proposals(&root, &file, &proposals).map_err(|error| show::stdout_failed(&error))?;
+    print_proposals(&root, &file, &proposals).map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 

@@ -14,10 +14,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{
     args::{GlobalArgs, Ui},
     exit::{CliError, Exit},
-    output,
+    output, playback_output,
+    playback_output::EventSink,
     prepare::PreparedProject,
-    replay, resume, runs, screen, show,
-    show::EventSink,
+    replay, resume, runs, screen,
     signals::{self, ShutdownState, SignalListener},
     summary::{self, NextSteps, RunSummary},
 };
@@ -40,7 +40,7 @@ use crate::{
         plan::{IngestPlan, UnplannedConnection},
         project::{Project, RateLimitSettings},
         reconcile::RECONCILE,
-        staging,
+        staged_copies,
         worktree::Worktrees,
     },
     program_path,
@@ -183,7 +183,7 @@ pub(crate) fn launch(global: &GlobalArgs, mut launch: Launch) -> Result<RunResul
     let now = Timestamp::now();
     let job = KtxJob::new(now);
     let _staged =
-        staging::stage_raw_files(&launch.project.root, &job, &mut launch.planned).map_err(CliError::internal)?;
+        staged_copies::stage_raw_files(&launch.project.root, &job, &mut launch.planned).map_err(CliError::internal)?;
     let reused: HashSet<&UnitKey> = resume::reused_units(launch.continues.as_ref()).collect();
     let projections = launch.planned.pending_projections(|unit| reused.contains(unit));
     let schedule = launch.schedule(launch.prepared.branch.is_some()).projecting(!projections.is_empty());
@@ -304,7 +304,7 @@ impl RunSetup<'_> {
         plan: &[Note],
         make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>, &Path) -> E,
     ) -> Result<RunResult, CliError> {
-        let ui = show::resolve_ui(self.global.ui);
+        let ui = playback_output::resolve_ui(self.global.ui);
         let options = if ui == Ui::Tui {
             let options = super::settings::screen_options(self.global, self.config)?;
             Some(tui::Options {
@@ -367,7 +367,7 @@ impl RunSetup<'_> {
         {
             // These formats do not show the text, so print it to stderr.
             let flag = self.global.project_dir.as_deref();
-            show::print_stderr(&format!(
+            playback_output::print_stderr(&format!(
                 "ingestdeck: stopped by a limit; `{}` resumes the run",
                 summary::resume_command(flag, &id.short())
             ));
@@ -396,7 +396,7 @@ impl RunSetup<'_> {
     /// Adds to an error of the output that the run continued and where it is recorded.
     fn with_record_hint(&self, failure: CliError, tape: &Path) -> CliError {
         match (failure.exit, &self.record_location) {
-            (Exit::Signal(show::SIGPIPE), TapeLocation::InProject { .. } | TapeLocation::PathOnly) => {
+            (Exit::Signal(playback_output::SIGPIPE), TapeLocation::InProject { .. } | TapeLocation::PathOnly) => {
                 failure.with_help(format!("open the record of the run, which continued: {}", tape.display()))
             }
             _ => failure,
@@ -481,7 +481,7 @@ fn report_stopping(left: &Result<tui::TuiExit, CliError>) {
     let units = left.timeline.latest_state().units.iter();
     let running = units.filter(|unit| unit.status.is_in_flight()).count();
     if running > 0 && left.reason == tui::ExitReason::Quit {
-        show::print_stderr(&format!("stopping {}; Ctrl-C kills running units", pluralize(running, "unit")));
+        playback_output::print_stderr(&format!("stopping {}; Ctrl-C kills running units", pluralize(running, "unit")));
     }
 }
 
@@ -507,7 +507,7 @@ async fn run_plain(
     let mut sink = EventSink::new(ui, global, &origin);
     // In a separate task: waking the waiting thread for each line costs more.
     let showing = tokio::spawn(async move {
-        let shown = show::follow(&mut timeline, &mut sink, changed, is_complete).await;
+        let shown = playback_output::follow(&mut timeline, &mut sink, changed, is_complete).await;
         (timeline, sink, shown)
     });
     // The run continues without a reader, because its record matters.

@@ -5,11 +5,11 @@ use std::io::{self, IsTerminal as _};
 use super::{
     args::{GlobalArgs, McpArgs, SelectArgs},
     exit::{CliError, Exit},
-    project, show,
+    playback_output, project,
 };
 use crate::{
     claude::mcp,
-    ingest::{WorkUnit, diff::Baseline, project::Project, standalone_tools},
+    ingest::{WorkUnit, project::Project, source_diff::Baseline, standalone_tools},
 };
 
 /// Serves until stdin ends.
@@ -23,7 +23,9 @@ pub(crate) fn mcp(global: &GlobalArgs, args: &McpArgs) -> Result<Exit, CliError>
         .map_err(|error| CliError::usage(error.to_string()).with_help("see --workspace"))?;
     mcp::validate_tools(&tools.specs()).map_err(|error| CliError::new(Exit::Internal, error.to_string()))?;
     if io::stdin().is_terminal() {
-        show::print_stderr("ingestdeck: speaking MCP on stdin and stdout, one JSON message a line; Ctrl-D ends it");
+        playback_output::print_stderr(
+            "ingestdeck: speaking MCP on stdin and stdout, one JSON message a line; Ctrl-D ends it",
+        );
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use super::{
     args::{GlobalArgs, SelectArgs, Ui},
     exit::{self, CliError, Exit},
-    model::ModelChoice,
-    output, prepare, project,
+    model_choice::ModelChoice,
+    output, playback_output, prepare, project,
     reconcile_policy::ReconcilePolicy,
     resume::{self, RunPlan},
-    settings, show,
+    settings,
 };
 use crate::{
     actions::label,
@@ -30,7 +30,7 @@ use crate::{
     tape::{Millis, UnitKey},
     text::pluralize,
     tui::{text, view::dollars},
-    units::forecast::{QuantileEstimate, FinishedUnit, Forecast, RemainingUnit, forecast},
+    units::forecast::{FinishedUnit, Forecast, QuantileEstimate, RemainingUnit, forecast},
 };
 
 /// Maximum number of paths per connection in a table.
@@ -71,7 +71,7 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
     let is_empty = taken.planned.units.is_empty() && !is_all;
     let nothing = (is_empty && unusable.is_none()).then(|| empty_plan_message(&taken));
     if let Some(nothing) = nothing.as_ref().filter(|_| is_json) {
-        show::print_stderr(&format!("ingestdeck: {nothing}"));
+        playback_output::print_stderr(&format!("ingestdeck: {nothing}"));
     }
     // The error contains these sentences already.
     let all_told = unusable.is_some() && has_no_sources(&taken.planned);
@@ -88,7 +88,7 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
         Ui::None => Ok(()),
         Ui::Auto | Ui::Tui | Ui::Lines => write_table(&taken, &choice, &outlook, &after, ground.ok().as_deref()),
     };
-    printed.map_err(|error| show::stdout_failed(&error))?;
+    printed.map_err(|error| playback_output::stdout_failed(&error))?;
     match unusable {
         Some(failure) => Err(failure),
         None => {

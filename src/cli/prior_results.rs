@@ -10,11 +10,11 @@ use super::{exit::CliError, resume::UnsavedRun, runs};
 use crate::{
     ingest::{
         self, DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory,
-        diff::{self, Baseline, LastUnitOutcome, RecordOrigin},
         plan::{IngestPlan, PriorProvenance, SourcePlan},
         project::Project,
         reconcile::{EvictionCandidate, staged_path},
         source::Fingerprint,
+        source_diff::{self, Baseline, LastUnitOutcome, RecordOrigin},
     },
     run::state::UnitStatus,
     store::{
@@ -305,9 +305,9 @@ fn ktx_gaps(ktx: &KtxHistory) -> impl Iterator<Item = String> {
     damaged.into_iter().chain(incomplete)
 }
 
-fn file_prior(file: &FileHistory, marked: &HashSet<RunId>) -> diff::PriorFileRecord {
+fn file_prior(file: &FileHistory, marked: &HashSet<RunId>) -> source_diff::PriorFileRecord {
     let is_own = file.processed_run.is_some_and(|run| marked.contains(&run));
-    diff::PriorFileRecord {
+    source_diff::PriorFileRecord {
         processed: file.processed_sha256.as_deref().and_then(Fingerprint::parse),
         failed: file.failed_run.is_some(),
         origin: if is_own { RecordOrigin::Own } else { RecordOrigin::Foreign },
@@ -315,7 +315,7 @@ fn file_prior(file: &FileHistory, marked: &HashSet<RunId>) -> diff::PriorFileRec
 }
 
 /// KTX's record about a file, unless a run of this program recorded the same or a newer state.
-fn ktx_prior(file: &KtxFile, own: Option<&FileHistory>) -> Option<diff::PriorFileRecord> {
+fn ktx_prior(file: &KtxFile, own: Option<&FileHistory>) -> Option<source_diff::PriorFileRecord> {
     let processed = file.sha256.as_deref().and_then(Fingerprint::parse);
     let is_newer = |run: Option<RunId>| run.is_some_and(|run| run.started_at_ms() > file.completed_ms);
     let knows_as_much = |own: &FileHistory| own.failed_run.is_none() && own.processed_sha256 == file.sha256;
@@ -323,7 +323,11 @@ fn ktx_prior(file: &KtxFile, own: Option<&FileHistory>) -> Option<diff::PriorFil
         return None;
     }
     let failed = own.is_some_and(|own| is_newer(own.failed_run));
-    Some(diff::PriorFileRecord { processed, failed, origin: RecordOrigin::Ktx { completed_ms: file.completed_ms } })
+    Some(source_diff::PriorFileRecord {
+        processed,
+        failed,
+        origin: RecordOrigin::Ktx { completed_ms: file.completed_ms },
+    })
 }
 
 fn unit_outcome(past: &UnitHistory) -> LastUnitOutcome {
@@ -348,7 +352,7 @@ fn unit_outcome(past: &UnitHistory) -> LastUnitOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::diff::SourceDiff;
+    use crate::ingest::source_diff::SourceDiff;
 
     const HASH: &str = "99b249fbeab03e4b814d96c32f14560cee4f011d38306c5c9497536f6b7be9e2";
 
@@ -367,7 +371,10 @@ mod tests {
     fn past(paths: &[&str], artifacts: impl IntoIterator<Item = WrittenArtifact>) -> PriorResults {
         let mut past = PriorResults::default();
         for path in paths {
-            let prior = diff::PriorFileRecord { processed: Fingerprint::parse(HASH), ..diff::PriorFileRecord::default() };
+            let prior = source_diff::PriorFileRecord {
+                processed: Fingerprint::parse(HASH),
+                ..source_diff::PriorFileRecord::default()
+            };
             past.baseline.add_file("kb", "docs", (*path).to_owned(), prior);
         }
         artifacts.into_iter().for_each(|artifact| past.add_artifact(artifact));
@@ -375,7 +382,8 @@ mod tests {
     }
 
     fn gone(past: &PriorResults, paths: &[&str]) -> Vec<String> {
-        let diff = SourceDiff { deleted: paths.iter().map(|path| (*path).to_owned()).collect(), ..SourceDiff::default() };
+        let diff =
+            SourceDiff { deleted: paths.iter().map(|path| (*path).to_owned()).collect(), ..SourceDiff::default() };
         let source = SourcePlan { connection: "kb".into(), adapter: "docs".into(), diff, ..SourcePlan::default() };
         let mut planned = IngestPlan { sources: vec![source], ..IngestPlan::default() };
         past.annotate(&mut planned);

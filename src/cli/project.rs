@@ -10,10 +10,11 @@ use super::{
     settings,
 };
 use crate::ingest::{
-    SqlWorkers, check,
-    diff::Baseline,
+    SqlWorkers,
     plan::{self, IngestPlan, PlanError, UnitSelection},
     project::{self, ModelRole, Project, ProjectError, ProjectLookup},
+    source_diff::Baseline,
+    workspace_check,
 };
 
 /// The directory of the project, whether or not it exists.
@@ -136,8 +137,8 @@ pub(crate) fn effective_settings(project: &Project) -> Vec<String> {
 pub(crate) fn blocking_files_problems(project: &Project) -> Vec<Problem> {
     // A wiki or semantic layer that cannot be listed is an error when it is read.
     let connections = project.target_ids(None);
-    let stale = check::blocking_references(&project.root, &connections).unwrap_or_default();
-    let unloadable = check::unloadable_sources(&project.root, &connections).unwrap_or_default();
+    let stale = workspace_check::blocking_references(&project.root, &connections).unwrap_or_default();
+    let unloadable = workspace_check::unloadable_sources(&project.root, &connections).unwrap_or_default();
     let stale = list_first(&stale).map(|named| {
         Problem::new(format!(
             "wiki pages have broken references ({named}): runs here do not change them, but KTX refuses its \

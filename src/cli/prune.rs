@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{
     args::{GlobalArgs, PruneArgs, Ui},
     exit::{self, CliError, Exit},
-    output, runs, show,
+    output, playback_output, runs,
 };
 use crate::{
     diagnostic::Problem,
@@ -55,7 +55,7 @@ pub(super) fn prune(global: &GlobalArgs, runs: &RunStore, args: &PruneArgs) -> R
             let began = text::printable(began.and_then(|began| began.split('.').next()).unwrap_or("?"), 20);
             writeln!(out, "{}  {began:<20}  {:>9}", run.id.short(), text::size(size))
         };
-        printed.map_err(|error| show::stdout_failed(&error))?;
+        printed.map_err(|error| playback_output::stdout_failed(&error))?;
     }
     if !args.dry_run && gone > 0 {
         runs::try_update_index(runs);
@@ -65,7 +65,7 @@ pub(super) fn prune(global: &GlobalArgs, runs: &RunStore, args: &PruneArgs) -> R
         let kept = fates.len() - gone;
         let said = writeln!(out, "{verb} {}, {}; {kept} kept", pluralize(gone, "run"), text::size(bytes));
         said.and_then(|()| out.write_all(kept_reasons(&fates).as_bytes()))
-            .map_err(|error| show::stdout_failed(&error))?;
+            .map_err(|error| playback_output::stdout_failed(&error))?;
     }
     Ok(Exit::Ok)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{
     args::{GlobalArgs, ReplayArgs, Ui},
     exit::{CliError, Exit},
-    show::{self, EventSink},
+    playback_output::{self, EventSink},
 };
 use crate::{
     replay::{self, FileSource, OpenError},
@@ -18,7 +18,7 @@ use crate::{
 /// If the record cannot be found or cannot be replayed.
 pub(crate) fn replay(global: &GlobalArgs, args: &ReplayArgs) -> Result<Exit, CliError> {
     let speed = args.speed.as_deref().map(parse_speed).transpose()?;
-    let ui = show::resolve_ui(global.ui);
+    let ui = playback_output::resolve_ui(global.ui);
     let source = for_ui(open(global, &args.what)?, ui);
     let is_active = super::runs::find_running(global, &args.what, &source)?.is_some();
     if ui != Ui::Tui && args.paused {
@@ -53,7 +53,7 @@ fn parse_speed(text: &str) -> Result<f64, CliError> {
 fn replay_plain(global: &GlobalArgs, ui: Ui, mut timeline: Timeline, speed: Option<f64>) -> Result<Exit, CliError> {
     let origin = timeline.source().info().clone();
     let mut sink = EventSink::new(ui, global, &origin);
-    show::play(&mut timeline, &mut sink, speed)?;
+    playback_output::play(&mut timeline, &mut sink, speed)?;
     sink.finish(&origin, &timeline.view().state, timeline.is_open_ended())?;
     Ok(Exit::Ok)
 }

@@ -9,7 +9,7 @@ use super::{
     args::{GlobalArgs, ReportArgs, ReportFormat, Ui},
     exit::{CliError, Exit},
     export::{self, out_file},
-    output, project, replay, runs, show,
+    output, playback_output, project, replay, runs,
 };
 use crate::{
     engine::trace,
@@ -49,7 +49,7 @@ pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, Cli
     let project = project::resolve_directory(global).ok();
     let (text, masked) = export::mask_secrets(&render(&report, format, traced), project.as_deref());
     if masked > 0 {
-        show::print_stderr(&format!(
+        playback_output::print_stderr(&format!(
             "ingestdeck: {} of known kinds masked; other secrets may remain, so review it before you share it",
             pluralize(masked, "value")
         ));
@@ -63,7 +63,7 @@ pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, Cli
             let kind = if format == ReportFormat::Json { Ui::Json } else { Ui::Lines };
             let mut out = output::stdout_for(kind);
             let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-            written.map_err(|error| show::stdout_failed(&error))?;
+            written.map_err(|error| playback_output::stdout_failed(&error))?;
         }
     }
     Ok(Exit::Ok)
@@ -101,7 +101,7 @@ pub(crate) fn fold_report(source: FileSource, live: bool) -> Result<RunReport, C
     loop {
         match timeline.advance(SLICE, &mut |emitted| gathering.observe(&emitted)).map_err(CliError::internal)? {
             PollStatus::More => {}
-            PollStatus::Waiting if !live => std::thread::sleep(show::POLL_INTERVAL),
+            PollStatus::Waiting if !live => std::thread::sleep(playback_output::POLL_INTERVAL),
             PollStatus::Waiting | PollStatus::End => break,
         }
     }

@@ -5,13 +5,13 @@ use super::{
     doctor,
     exit::{self, CliError, Exit},
     launch::{self, Launch, TapeLocation},
-    model::ModelChoice,
-    plan,
+    model_choice::ModelChoice,
+    plan, playback_output,
     prepare::{self, PreparedProject},
     project,
     reconcile_policy::ReconcilePolicy,
     resume::{self, RunPlan},
-    settings, show,
+    settings,
 };
 use crate::{
     claude::unit::AttemptTimeouts,
@@ -71,7 +71,7 @@ pub(crate) fn start_run(
         )));
     }
     // In line output, these sentences appear as messages of the run.
-    let in_lines = show::resolve_ui(global.ui) == Ui::Lines;
+    let in_lines = playback_output::resolve_ui(global.ui) == Ui::Lines;
     let left_out = match global.ui {
         Ui::Json => taken.planned.warnings.clone(),
         _ => taken.planned.folded_warnings(),
@@ -98,7 +98,7 @@ pub(crate) fn start_run(
     };
     let slots = positive("--concurrency", concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
     let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile, prepare::is_repository(&project.root));
-    pass.messages(&taken).iter().for_each(|sentence| show::print_stderr(&format!("ingestdeck: {sentence}")));
+    pass.messages(&taken).iter().for_each(|sentence| playback_output::print_stderr(&format!("ingestdeck: {sentence}")));
     let is_done = taken.is_done() && !pass.justifies_a_run(&taken, select);
     let pass = pass.options(&taken);
     let pass = pass.map(|pass| ReconcileOptions {
@@ -116,7 +116,7 @@ pub(crate) fn start_run(
             project::print_warnings(&left_out);
         }
         taken.planned.skipped.iter().for_each(|skipped| exit::print_warning(&skipped.problem));
-        show::print_stderr(&format!("ingestdeck: {}", plan::empty_plan_message(&taken)));
+        playback_output::print_stderr(&format!("ingestdeck: {}", plan::empty_plan_message(&taken)));
         return Ok(Exit::Ok);
     }
     let RunPlan { planned, continues, .. } = taken;
@@ -124,14 +124,14 @@ pub(crate) fn start_run(
     let held = planned.units.iter().map(|unit| &unit.planned).filter(is_held).map(|unit| unit.unit.clone()).collect();
     for source in &planned.sources {
         if let Some(place) = plan::outside_project_message(source) {
-            show::print_stderr(&format!("ingestdeck: connection {}: {place}", source.connection));
+            playback_output::print_stderr(&format!("ingestdeck: connection {}: {place}", source.connection));
         }
     }
     let ground = PreparedProject::new(&project, &planned)?;
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
     if ground.branch.is_none() {
-        show::print_stderr(&format!("ingestdeck: {}", prepare::NO_REPOSITORY));
+        playback_output::print_stderr(&format!("ingestdeck: {}", prepare::NO_REPOSITORY));
     }
     let agent = AgentBackend::Claude(claude);
     let fate = TapeLocation::InProject { flag: global.project_dir.clone() };

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{
     args::{GlobalArgs, RunsCommand, Ui},
     exit::{CliError, Exit},
-    output, project, replay, show,
+    output, playback_output, project, replay,
     summary::{NextSteps, RunSummary},
 };
 use crate::{
@@ -19,8 +19,8 @@ use crate::{
     config::paths::UserDirs,
     diagnostic::Diagnostic,
     replay::{FileSource, file::FollowHandle},
-    run::{EntrySource, PollStatus, Timeline, decisions},
-    store::{Db, RecordedRun, RefreshReport, RunStatus, RunStore, refresh::RefreshError, runs::RunStoreError},
+    run::{EntrySource, PollStatus, Timeline, recorded_decisions},
+    store::{Db, RecordedRun, RefreshReport, RunStatus, RunStore, index_refresh::RefreshError, runs::RunStoreError},
     text::pluralize,
     tui::{text, view::dollars},
 };
@@ -179,13 +179,14 @@ fn list(global: &GlobalArgs, runs: &RunStore) -> Result<Exit, CliError> {
         } else {
             writeln!(out, "{}", format_run(run, standing, known))
         };
-        printed.map_err(|error| show::stdout_failed(&error))?;
+        printed.map_err(|error| playback_output::stdout_failed(&error))?;
     }
     Ok(Exit::Ok)
 }
 
 pub(super) fn print_no_runs() -> Result<(), CliError> {
-    writeln!(output::stdout(), "no runs yet; `ingestdeck run` records one").map_err(|error| show::stdout_failed(&error))
+    writeln!(output::stdout(), "no runs yet; `ingestdeck run` records one")
+        .map_err(|error| playback_output::stdout_failed(&error))
 }
 
 fn format_run(run: &RecordedRun, standing: RunStatus, known: Option<&crate::store::db::IndexedRun>) -> String {
@@ -248,7 +249,7 @@ fn show_one(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<Exit, Cl
                 let is_unsaved = standing != RunStatus::Running && state.is_unsaved(unit);
                 let saved = if is_unsaved { ", not saved" } else { "" };
                 writeln!(out, "  {:<11} {key}{:pad$}  {attempts}{saved}", unit.status.as_str(), "")?;
-                for decision in state.work(unit).map(decisions::recorded_decisions).unwrap_or_default() {
+                for decision in state.work(unit).map(recorded_decisions::recorded_decisions).unwrap_or_default() {
                     let line = format!("{}: {decision}", decision.kind.label());
                     writeln!(out, "    {}", text::printable(&line, MAX_DECISION_WIDTH))?;
                 }
@@ -263,7 +264,7 @@ fn show_one(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<Exit, Cl
             out.write_linked(&summary.next_steps(next), &found.tape)
         })()
     };
-    printed.map_err(|error| show::stdout_failed(&error))?;
+    printed.map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 
@@ -276,7 +277,7 @@ fn reindex(runs: &RunStore) -> Result<Exit, CliError> {
     let done = runs.refresh(&mut db, &open_tape).map_err(CliError::internal)?;
     project::print_warnings(&unreadable_messages(&done));
     writeln!(output::stdout(), "indexed {}", pluralize(done.indexed, "run"))
-        .map_err(|error| show::stdout_failed(&error))?;
+        .map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 

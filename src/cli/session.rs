@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    args::{GlobalArgs, SessionProfile, SessionArgs, Ui},
+    args::{GlobalArgs, SessionArgs, SessionProfile, Ui},
     doctor,
     exit::{CliError, Exit},
     launch::{self, RunSetup, TapeLocation},
-    output, runs, settings, show,
+    output, playback_output, runs, settings,
 };
 use crate::{
     claude::{
@@ -90,14 +90,14 @@ pub(crate) fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, C
         })?;
     let resumable = resumable.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(session) = &resumable
-        && show::resolve_ui(global.ui) != Ui::Json
-        && show::resolve_ui(global.ui) != Ui::None
+        && playback_output::resolve_ui(global.ui) != Ui::Json
+        && playback_output::resolve_ui(global.ui) != Ui::None
     {
         use std::io::Write as _;
         let written = writeln!(output::stdout(), "{}", resume_line(session));
         // A closed terminal cannot show the resume line; the exit code names the signal.
         if !matches!(outcome.exit, Exit::Signal(_)) {
-            written.map_err(|error| show::stdout_failed(&error))?;
+            written.map_err(|error| playback_output::stdout_failed(&error))?;
         }
     }
     Ok(outcome.exit)

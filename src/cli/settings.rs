@@ -16,7 +16,7 @@ use crate::{
 use super::{
     args::{Color, GlobalArgs},
     exit::{CliError, Exit},
-    output, project, show,
+    output, playback_output, project,
 };
 
 /// Reads every layer and prints warnings about ignored settings.
@@ -239,7 +239,7 @@ pub(crate) fn show(global: &GlobalArgs) -> Result<Exit, CliError> {
     let mut out = output::stdout();
     let project = project::find(global)?;
     for line in config.lines().into_iter().chain(project.iter().flat_map(project::effective_settings)) {
-        writeln!(out, "{line}").map_err(|error| show::stdout_failed(&error))?;
+        writeln!(out, "{line}").map_err(|error| playback_output::stdout_failed(&error))?;
     }
     Ok(Exit::Ok)
 }

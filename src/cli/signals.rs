@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{
     exit::{CliError, Exit},
-    show,
+    playback_output,
 };
 use crate::{tui::terminal::TerminationSignals, units::schedule::ScheduleEvent};
 
@@ -77,7 +77,7 @@ impl SignalListener {
             };
             match will.on_signal(heard) {
                 SignalAction::Send(input, words) => {
-                    show::print_stderr(words);
+                    playback_output::print_stderr(words);
                     order(input).await;
                 }
                 SignalAction::ExitNow => {

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _};
 use super::{
     args::{GlobalArgs, SelectArgs, StepArgs, Ui},
     exit::{CliError, Exit},
-    output, run, show,
+    output, playback_output, run,
 };
 
 /// Runs the unit on the screen.
@@ -13,7 +13,7 @@ use super::{
 /// # Errors
 /// Without a terminal, if there is no such unit, or as [`run::run`].
 pub(crate) fn step(global: &GlobalArgs, args: &StepArgs) -> Result<Exit, CliError> {
-    if show::resolve_ui(global.ui) != Ui::Tui || !io::stdin().is_terminal() || !output::is_terminal() {
+    if playback_output::resolve_ui(global.ui) != Ui::Tui || !io::stdin().is_terminal() || !output::is_terminal() {
         return Err(CliError::usage("stepping needs the screen, so that you can decide")
             .with_help("use a terminal, without --ui or with `--ui tui`"));
     }

@@ -9,7 +9,7 @@ use crate::{
     ingest::reconcile::RECONCILE,
     run::{
         RunOutcome, RunState, SourceInfo,
-        decisions::{self, RecordedDecision},
+        recorded_decisions::{self, RecordedDecision},
         shared_files::{self, SharedFile},
         state::{UnitState, UnitStatus},
     },
@@ -129,7 +129,7 @@ impl RunSummary {
                 .and_then(|saved| Some((saved.short_commit()?.to_owned(), saved.branch.clone(), saved.paths.len()))),
             save_error: state.save_error.as_deref().map(str::to_owned),
             shared: shared_files::find_shared_files(state).into_iter().filter(|file| file.was_merged).collect(),
-            flagged: decisions::flagged_conflicts(state),
+            flagged: recorded_decisions::flagged_conflicts(state),
             blocking_cause: blocking_cause(state),
         }
     }
@@ -240,7 +240,7 @@ impl RunSummary {
         if self.shared.len() > MAX_SHARED_FILES {
             let _ = writeln!(text, "  ▲ and {} more that several units wrote", self.shared.len() - MAX_SHARED_FILES);
         }
-        if let Some(sentence) = decisions::conflicts_summary(&self.flagged) {
+        if let Some(sentence) = recorded_decisions::conflicts_summary(&self.flagged) {
             let _ = writeln!(text, "  ▲ {}", text::printable(&sentence, MAX_SENTENCE_WIDTH));
         }
         if self.lost.iter().any(|lost| *lost > 0) {
@@ -311,7 +311,14 @@ fn blocking_cause(state: &RunState) -> Option<VerdictCause> {
     state.ended.as_ref().filter(|ended| ended.outcome == "unusable")?;
     let causes = state.units.iter().filter_map(|unit| Some(&unit.latest()?.verdict.as_ref()?.cause));
     let is_in_the_way = |cause: &&VerdictCause| {
-        matches!(cause, VerdictCause::Auth | VerdictCause::Credit | VerdictCause::Model | VerdictCause::Network | VerdictCause::ProgramMissing)
+        matches!(
+            cause,
+            VerdictCause::Auth
+                | VerdictCause::Credit
+                | VerdictCause::Model
+                | VerdictCause::Network
+                | VerdictCause::ProgramMissing
+        )
     };
     let mut causes = causes.filter(is_in_the_way);
     causes.next().cloned()

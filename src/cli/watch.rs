@@ -10,8 +10,9 @@ use tokio::sync::{oneshot, watch};
 use super::{
     args::{GlobalArgs, Ui, WatchArgs},
     exit::{CliError, Exit},
-    output, replay, runs, screen, settings, show,
-    show::EventSink,
+    output, playback_output,
+    playback_output::EventSink,
+    replay, runs, screen, settings,
     summary::{NextSteps, RunSummary},
 };
 use crate::{
@@ -42,7 +43,7 @@ pub(crate) fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliEr
     let found = runs.resolve(&args.run).map_err(|error| runs::lookup_error(&error))?;
     let (source, finish) = runs::follow(&runs, &found)?;
     let writer = WatchedRun { runs, found };
-    let ui = show::resolve_ui(global.ui);
+    let ui = playback_output::resolve_ui(global.ui);
     let source = replay::for_ui(source, ui);
     match ui {
         Ui::Tui => watch_on_screen(global, &writer, Timeline::new(Box::new(source)), finish),
@@ -130,7 +131,7 @@ fn watch_plain(
             PollStatus::More => {}
             PollStatus::End => break,
             PollStatus::Waiting => {
-                show::emit_silence(&mut timeline, &mut sink);
+                playback_output::emit_silence(&mut timeline, &mut sink);
                 sink.flush();
                 // An ended run may be continued on its screen, but a watcher does not wait for that.
                 if timeline.view().state.ended.is_some() || !writer.is_alive() {
@@ -145,7 +146,7 @@ fn watch_plain(
     let summary = RunSummary::from_state(state);
     sink.finish(&origin, state, false)?;
     if state.ended.is_none() {
-        show::print_stderr(&format!("ingestdeck: run {}: {WRITER_GONE}", writer.found.id.short()));
+        playback_output::print_stderr(&format!("ingestdeck: run {}: {WRITER_GONE}", writer.found.id.short()));
     }
     if ui == Ui::Lines {
         print_next_steps(global, writer, state, &summary);

@@ -225,7 +225,8 @@ impl ApprovalGate for AttemptApprovalGate {
 
 impl AttemptApprovalGate {
     async fn wait_for_decision(&self, call: ApprovalRequest) -> ApprovalDecision {
-        let Some(ApprovalTicket { number, met_condition: reached, outcome: said }) = self.holds.enqueue(&self.unit, &call)
+        let Some(ApprovalTicket { number, met_condition: reached, outcome: said }) =
+            self.holds.enqueue(&self.unit, &call)
         else {
             return ApprovalDecision::Allow;
         };
@@ -244,7 +245,9 @@ impl AttemptApprovalGate {
             ApprovalWaitOutcome::Decided(UserDecision::Edit(input)) => {
                 (CallDecision::Edited, ApprovalDecision::AllowEdited(Value::Object(input)))
             }
-            ApprovalWaitOutcome::Decided(UserDecision::Deny(reason)) => (CallDecision::Denied, ApprovalDecision::Deny(reason)),
+            ApprovalWaitOutcome::Decided(UserDecision::Deny(reason)) => {
+                (CallDecision::Denied, ApprovalDecision::Deny(reason))
+            }
         };
         match wait.resolve(decision, &outcome) {
             Ok(()) => outcome,

@@ -22,7 +22,7 @@ use crate::{
     run::{NewEntry, Recorder, entry_source::RecordError},
     tape::{
         EntryBody, Millis, Note, UnitKey,
-        note::{Amendment, AttemptOutcome, VerdictCause, RunEnded, StopMode, StopReason, Verdict},
+        note::{Amendment, AttemptOutcome, RunEnded, StopMode, StopReason, Verdict, VerdictCause},
     },
     units::{
         limits::{LimitObservation, LimitStatus, resets_in_ms},

@@ -50,8 +50,8 @@ use crate::{
     tape::{
         EntryBody, Note, UnitKey,
         note::{
-            Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, VerdictCause, ContentDigests, CountedFailure,
-            PatchWritten, SlRefsRepaired, StopMode, Verdict,
+            Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, ContentDigests, CountedFailure, PatchWritten,
+            SlRefsRepaired, StopMode, Verdict, VerdictCause,
         },
     },
     units::{

@@ -15,7 +15,7 @@ use nix::{sys::signal::Signal, unistd::Pid};
 use tokio::sync::oneshot;
 
 use super::{
-    members::{self, AgentProcesses, TerminationProgress, ScanBackoff},
+    members::{self, AgentProcesses, ScanBackoff, TerminationProgress},
     process_table::ProcScanner,
     unwatch, watch_agent,
 };

@@ -146,7 +146,11 @@ impl AgentProcesses {
             *count += 1;
             *last = Some(now);
         }
-        if table.is_none() || *count >= EMPTY_SCANS { TerminationProgress::Over } else { TerminationProgress::Unconfirmed }
+        if table.is_none() || *count >= EMPTY_SCANS {
+            TerminationProgress::Over
+        } else {
+            TerminationProgress::Unconfirmed
+        }
     }
 
     fn kill(&self, alive: &BTreeSet<Pid>) {

@@ -8,7 +8,6 @@ use std::{io, path::PathBuf, sync::Arc};
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
-    check::{self, WorkspaceCheckReport},
     connection_scope::ConnectionScope,
     content_digest,
     git::GitError,
@@ -23,6 +22,7 @@ use super::{
     tool::{AttemptRecords, AttemptTools, ReconcileDecision, ToolContext},
     transcript::ToolTranscript,
     workspace::{PublishError, Workspace, WorktreePatch},
+    workspace_check::{self, WorkspaceCheckReport},
     worktree::{WorktreeError, Worktrees, safe_name},
 };
 use crate::{
@@ -228,7 +228,7 @@ impl UnitAttempt {
 
     /// Validates the changes made so far.
     pub(crate) fn check(&self) -> WorkspaceCheckReport {
-        check::check_changes(&self.tool_context.workspace, &self.tool_context.scope.target_ids())
+        workspace_check::check_changes(&self.tool_context.workspace, &self.tool_context.scope.target_ids())
     }
 
     /// Project-relative paths changed so far, sorted.

@@ -27,7 +27,7 @@ pub(crate) use cell::SqlCell;
 pub(crate) use ktx_history::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory};
 pub(crate) use pool::STATEMENT_TIMEOUT;
 pub(crate) use pool::SqlWorkers;
-pub(crate) use read_only_connection::{RowLimits, QueryRows};
+pub(crate) use read_only_connection::{QueryRows, RowLimits};
 pub(crate) use worker::{SUBCOMMAND as SQL_WORKER, run as run_sql_worker};
 
 /// The driver of connections that are a SQLite file.

@@ -16,11 +16,11 @@ use std::{
 
 use super::{
     branch_update::{self, BranchUpdateError},
-    check,
     git::{CommitId, GitError},
     repository::{self, FilteredFile, PATCHES_DIR},
     sl_ref_repair,
     workspace::{MAX_FILE_BYTES, Originals, Workspace},
+    workspace_check,
     worktree::{Worktree, WorktreeError, Worktrees},
 };
 use crate::tape::{
@@ -368,7 +368,7 @@ impl PatchIntegrator {
     /// Problems of the result after the files of `originals` changed.
     fn findings(&self, originals: Originals, targets: &[String]) -> Result<Vec<String>, IntegrationError> {
         let result = Workspace::with_originals(self.worktree.dir(), originals).map_err(|cause| self.io_error(cause))?;
-        let checked = check::check_changes(&result, targets);
+        let checked = workspace_check::check_changes(&result, targets);
         let dangling =
             checked.dangling_links.into_iter().map(|link| format!("wiki references target missing page(s): {link}"));
         Ok(dangling.chain(checked.invalid).collect())

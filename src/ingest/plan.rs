@@ -21,10 +21,10 @@ use self::{
 };
 use super::{
     database::KTX_DATABASE,
-    diff::{Baseline, SourceDiff, ForceReason, RecordOrigin, is_up_to_date, run_reason},
     project::{PROJECT_FILE, Project},
     reconcile::{EvictionCandidate, StageIndex},
     source::{Fingerprint, MetricflowProjection, SourceTree, UnitChunk, tree},
+    source_diff::{Baseline, ForceReason, RecordOrigin, SourceDiff, is_up_to_date, run_reason},
     tool,
 };
 pub(crate) use crate::tape::note::UnitSelection;

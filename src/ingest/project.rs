@@ -27,7 +27,7 @@ pub(crate) mod settings;
 
 pub(crate) use path_policy::{PathPolicy, PathRefusal};
 pub(crate) use reader::{nearest_name, without_login};
-pub(crate) use settings::{ModelBackend, Connection, ModelRole, ProjectSettings, RateLimitSettings, SourceLocation};
+pub(crate) use settings::{Connection, ModelBackend, ModelRole, ProjectSettings, RateLimitSettings, SourceLocation};
 
 /// Name of the file that makes a directory a project.
 pub(crate) const PROJECT_FILE: &str = "ktx.yaml";

@@ -13,7 +13,6 @@ use std::{
 
 use super::{
     attempt::{KtxJob, WorkspaceSpec},
-    check,
     git::GitError,
     integrate::{IntegrationError, PatchIntegrator, PatchOutcome, UnitPatch},
     plan::IngestPlan,
@@ -21,6 +20,7 @@ use super::{
     semantic_layer::{self, FindSourceError, SemanticLayer, SemanticSources, SourceDoc, SourceFile},
     source::ProjectedSource,
     workspace::{PublishError, Workspace, WriteError},
+    workspace_check,
     worktree::{WorktreeError, Worktrees, safe_name},
 };
 use crate::{
@@ -181,7 +181,7 @@ fn write(
         }
     }
     workspace.commit_staged(&format!("Write the sources of {}", due.connection))?;
-    let checked = check::check_changes(workspace, targets);
+    let checked = workspace_check::check_changes(workspace, targets);
     match checked.dangling_links.into_iter().chain(checked.invalid).next() {
         Some(finding) => Err(ProjectionError::Rejected(finding)),
         None => Ok(written),

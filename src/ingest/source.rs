@@ -30,7 +30,7 @@ pub(crate) mod slug;
 pub(crate) mod tree;
 
 pub(crate) use fingerprint::Fingerprint;
-pub(crate) use metricflow::{ProjectedSource, MetricflowProjection};
+pub(crate) use metricflow::{MetricflowProjection, ProjectedSource};
 pub(crate) use tree::{RawFile, SourceTree};
 
 #[cfg(test)]

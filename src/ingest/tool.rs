@@ -27,23 +27,23 @@ use crate::{
 };
 
 mod broken_references;
-mod discover;
-mod emit;
-mod fallback;
+mod discover_data;
 mod memory_actions;
 mod pagination;
 mod raw_files;
+mod reconcile_decisions;
 mod skills;
 mod sl_common;
 mod sl_edit;
 mod sl_read;
 mod sql;
-mod stage;
+mod stage_index_tools;
+mod unmapped_fallback;
 mod verification_ledger;
 mod wiki_edit;
 mod wiki_read;
 
-pub(crate) use emit::ReconcileDecision;
+pub(crate) use reconcile_decisions::ReconcileDecision;
 pub(crate) use verification_ledger::LedgerEntry;
 
 /// Longest answer in characters. The agent program truncates answers above 50,000.
@@ -158,7 +158,7 @@ static TOOLS: [ToolEntry; 25] = [
     entry::<sl_read::SlDiscover>(),
     entry::<sl_read::SlReadSource>(),
     entry::<sl_read::SlValidate>(),
-    entry::<discover::DiscoverData>(),
+    entry::<discover_data::DiscoverData>(),
     entry::<sql::EntityDetails>(),
     entry::<sql::SqlExecution>(),
     entry::<verification_ledger::RecordVerificationLedger>(),
@@ -167,13 +167,13 @@ static TOOLS: [ToolEntry; 25] = [
     entry::<sl_edit::SlWriteSource>(),
     entry::<sl_edit::SlEditSource>(),
     entry::<sl_edit::SlRollback>(),
-    entry::<fallback::EmitUnmappedFallback>(),
-    entry::<stage::StageList>(),
-    entry::<stage::StageDiff>(),
-    entry::<stage::EvictionList>(),
-    entry::<emit::EmitConflictResolution>(),
-    entry::<emit::EmitEvictionDecision>(),
-    entry::<emit::EmitArtifactResolution>(),
+    entry::<unmapped_fallback::EmitUnmappedFallback>(),
+    entry::<stage_index_tools::StageList>(),
+    entry::<stage_index_tools::StageDiff>(),
+    entry::<stage_index_tools::EvictionList>(),
+    entry::<reconcile_decisions::EmitConflictResolution>(),
+    entry::<reconcile_decisions::EmitEvictionDecision>(),
+    entry::<reconcile_decisions::EmitArtifactResolution>(),
 ];
 
 /// The tools of one attempt.

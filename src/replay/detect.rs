@@ -187,8 +187,12 @@ pub(super) fn may_be_document(head: &[u8]) -> bool {
 }
 
 fn compression(head: &[u8]) -> Option<&'static str> {
-    const MAGICS: [(&[u8], &str); 4] =
-        [(super::unpack::ZSTD_MAGIC, "zstdcat"), (b"\x1f\x8b", "zcat"), (b"BZh", "bzcat"), (b"\xfd7zXZ\x00", "xzcat")];
+    const MAGICS: [(&[u8], &str); 4] = [
+        (super::zstd_reader::ZSTD_MAGIC, "zstdcat"),
+        (b"\x1f\x8b", "zcat"),
+        (b"BZh", "bzcat"),
+        (b"\xfd7zXZ\x00", "xzcat"),
+    ];
     MAGICS.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, tool)| *tool)
 }
 

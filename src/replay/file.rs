@@ -22,7 +22,7 @@ use super::{
     ktx::{self, RecordStart},
     line_parser::{LineParser, ParsedLine},
     prefetch::LinePrefetcher,
-    spool, unpack,
+    spool, zstd_reader,
 };
 use crate::{
     run::entry_source::{EntryRef, EntrySource, EntrySourceError, PollStatus, SourceInfo},
@@ -122,7 +122,7 @@ impl FileSource {
         if kind.is_fifo() || kind.is_char_device() || kind.is_socket() {
             return spool::open_stream(name, stem(path), file);
         }
-        if read_range(&file, 0, unpack::ZSTD_MAGIC.len()).map_err(failed)? == unpack::ZSTD_MAGIC {
+        if read_range(&file, 0, zstd_reader::ZSTD_MAGIC.len()).map_err(failed)? == zstd_reader::ZSTD_MAGIC {
             return spool::open_stream(name, stem(Path::new(&stem(path))), file);
         }
         let length = metadata.len();

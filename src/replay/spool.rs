@@ -23,7 +23,7 @@ use super::{
     file::FileSource,
     index::FileGrowth,
     ktx,
-    unpack::{self, ZstdReader},
+    zstd_reader::{self, ZstdReader},
 };
 
 /// Size of a read: the capacity of a pipe is 64 KiB, so larger reads are not faster.
@@ -109,9 +109,9 @@ pub(super) fn open_stream(
 
 /// Returns the unpacked content of the stream.
 fn decompress_if_packed(mut input: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
-    let mut head = Vec::with_capacity(unpack::ZSTD_MAGIC.len());
-    input.by_ref().take(unpack::ZSTD_MAGIC.len() as u64).read_to_end(&mut head)?;
-    let is_packed = head == unpack::ZSTD_MAGIC;
+    let mut head = Vec::with_capacity(zstd_reader::ZSTD_MAGIC.len());
+    input.by_ref().take(zstd_reader::ZSTD_MAGIC.len() as u64).read_to_end(&mut head)?;
+    let is_packed = head == zstd_reader::ZSTD_MAGIC;
     let all = io::Cursor::new(head).chain(input);
     Ok(if is_packed { Box::new(ZstdReader::new(all)?) } else { Box::new(all) })
 }

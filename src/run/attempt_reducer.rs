@@ -9,7 +9,7 @@ mod call_ledger;
 mod message_usage;
 mod reported_result;
 
-pub(crate) use self::call_ledger::{CallOutcome, CallLedger};
+pub(crate) use self::call_ledger::{CallLedger, CallOutcome};
 use self::{message_usage::MessageUsage, reported_result::ReportedValues};
 use super::{spending::AttemptCost, state::TokenCounts};
 use crate::{

@@ -64,7 +64,9 @@ pub(crate) fn representative_error<'a>(state: &'a RunState, unit: &'a UnitState)
         (_, Some(attempt)) if unit.status == UnitStatus::BudgetExhausted => {
             Cow::Owned(attempt.budget_exhaustion().to_string())
         }
-        (Some(verdict), _) if verdict.cause == VerdictCause::ToolFailures => first_failure().unwrap_or(&verdict.reason).into(),
+        (Some(verdict), _) if verdict.cause == VerdictCause::ToolFailures => {
+            first_failure().unwrap_or(&verdict.reason).into()
+        }
         (Some(verdict), _) => verdict.reason.as_str().into(),
         (None, _) if unit.status == UnitStatus::Interrupted => "interrupted before it had a verdict".into(),
         (None, _) if unit.status == UnitStatus::Stopped => "stopped before the first attempt".into(),

@@ -140,8 +140,8 @@ mod tests {
     use crate::{
         run::state::{AttemptState, PriorPatchIntegration},
         tape::note::{
-            AttemptOutcome, AttemptOutput, VerdictCause, ContentDigests, PatchResult, PatchWritten, ReusedSuccess, RunPlanned,
-            StopReason, Verdict,
+            AttemptOutcome, AttemptOutput, ContentDigests, PatchResult, PatchWritten, ReusedSuccess, RunPlanned,
+            StopReason, Verdict, VerdictCause,
         },
         units::reuse::{ReuseDecision, decide_reuse},
     };

@@ -14,10 +14,10 @@ use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
     FoldEvent, OutcomeDetail, SourceInfo,
-    decisions::{RecordedDecision, recorded_decisions},
     event::{ActionDetail, ActionPhase, AgentEvent},
     failure_groups::{self, FailureGroup},
     outcome::RunOutcome,
+    recorded_decisions::{RecordedDecision, recorded_decisions},
     shared_files::{self, SharedFile},
     spending::{UnitSpending, attempt_duration},
     state::{self, LossCounts, RunView, TokenCounts, UnitStatus},

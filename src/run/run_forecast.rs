@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     tape::{Millis, UnitKey, note::AttemptOutcome},
-    units::forecast::{QuantileEstimate, FinishedUnit, Forecast, MIN_SAMPLES, RemainingUnit, forecast},
+    units::forecast::{FinishedUnit, Forecast, MIN_SAMPLES, QuantileEstimate, RemainingUnit, forecast},
 };
 
 /// The forecast for the remaining units at one moment.
@@ -208,7 +208,10 @@ mod tests {
         assert!(throttled.forecast.time.map(|time| time.p50) > paused.forecast.time.map(|time| time.p50));
         // Too few units of the other adapter have finished.
         assert_eq!(RunForecast::for_retry(&state, &[3, 4]).forecast.cost, None);
-        assert_eq!(RunForecast::for_retry(&state, &[0, 99]).forecast.cost, Some(QuantileEstimate { p50: 0.5, p90: 0.5 }));
+        assert_eq!(
+            RunForecast::for_retry(&state, &[0, 99]).forecast.cost,
+            Some(QuantileEstimate { p50: 0.5, p90: 0.5 })
+        );
     }
 
     #[test]

@@ -20,7 +20,8 @@ use crate::{
     tape::{
         EntryBody, Header, Millis, Note, TapeEntry, UnitKey,
         note::{
-            AttemptEnded, AttemptOutcome, VerdictCause, PatchWritten, PlannedUnit, RunEnded, RunPlanned, SourcesProjected,
+            AttemptEnded, AttemptOutcome, PatchWritten, PlannedUnit, RunEnded, RunPlanned, SourcesProjected,
+            VerdictCause,
         },
     },
 };

@@ -16,7 +16,7 @@ use serde_json::Value;
 pub(crate) use self::{
     attempt_output::AttemptOutput,
     prior_run::{ContentDigests, ContinuedRun, PriorUnitSummary, ReusedSuccess},
-    source::{DiffCounts, FileRead, FilesEvicted, UnitSelection, SourceRead, SourcesProjected},
+    source::{DiffCounts, FileRead, FilesEvicted, SourceRead, SourcesProjected, UnitSelection},
 };
 use super::{Millis, UnitKey};
 

@@ -12,7 +12,7 @@ use super::{
         attempt_summary::AttemptSummary,
         compare::{CompareKey, Comparison},
     },
-    model::{CompareView, EntryPart, InspectView, OverlayView, InspectPanel, ScreenModel, TableLine},
+    model::{CompareView, EntryPart, InspectPanel, InspectView, OverlayView, ScreenModel, TableLine},
     theme::StyleRole,
 };
 use crate::{
@@ -329,7 +329,9 @@ fn inspect(
             page.action = Some((view.actions.selected, RowId::new(row, run_view)));
         }
         // The prompts are among the first entries.
-        InspectPanel::Prompt => page.version.0 = run_view.entries(attempt.id).len().min(super::load::MAX_PROLOGUE_ENTRIES),
+        InspectPanel::Prompt => {
+            page.version.0 = run_view.entries(attempt.id).len().min(super::load::MAX_PROLOGUE_ENTRIES)
+        }
         InspectPanel::Isolation | InspectPanel::Stderr | InspectPanel::Verdict => {
             wants.summaries.push(attempt.id);
             let version = cache.summary(attempt.id).map_or(0, |gathered| gathered.version);

@@ -151,7 +151,8 @@ fn action_named(word: &str) -> Option<UserAction> {
 }
 
 fn actions() -> impl Iterator<Item = UserAction> {
-    let on_view = |action: &UserAction| matches!(action.scope(), ActionScope::View | ActionScope::Live | ActionScope::Held);
+    let on_view =
+        |action: &UserAction| matches!(action.scope(), ActionScope::View | ActionScope::Live | ActionScope::Held);
     UserAction::ALL.iter().copied().filter(on_view)
 }
 

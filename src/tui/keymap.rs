@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{
-    action::{HelpGroup, ActionScope, UserAction},
+    action::{ActionScope, HelpGroup, UserAction},
     key::{self, KeyError, KeyPress},
 };
 use crate::diagnostic::Diagnostic;

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    cache::{ScreenCache, CacheRequest, DocumentContent, DocumentRequest, EntryLine, RowId, RowLine},
+    cache::{CacheRequest, DocumentContent, DocumentRequest, EntryLine, RowId, RowLine, ScreenCache},
     document::{DocumentBlock, DocumentLayout, LaidOutDocument},
     model::EntryPart,
     text,
@@ -121,7 +121,9 @@ pub(crate) fn call_target(timeline: &mut Timeline, seq: Seq, block: u8) -> Optio
 fn start_layout(timeline: &mut Timeline, cache: &ScreenCache, wanted: &DocumentRequest) -> DocumentLayout {
     let (pieces, turned): (Vec<DocumentBlock>, _) = match &wanted.content {
         DocumentContent::Parts(parts) => (entry_blocks::entry_blocks(timeline, parts), BTreeSet::new()),
-        DocumentContent::InspectPanel(page) => (inspect::panel_blocks(timeline, cache, page), page.toggled_folds.clone()),
+        DocumentContent::InspectPanel(page) => {
+            (inspect::panel_blocks(timeline, cache, page), page.toggled_folds.clone())
+        }
     };
     DocumentLayout::new(pieces, turned, wanted.width)
 }

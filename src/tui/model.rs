@@ -24,7 +24,7 @@ pub(crate) use failure_groups::{FailureGroupLine, FailureGroupsView};
 use forecast_view::ForecastView;
 pub(crate) use grid::{Grid, GridPane, PaneDirection};
 pub(crate) use hold::{ArgumentsEditor, CallId, InputPurpose, LineInput};
-pub(crate) use inspect::{InspectSide, InspectView, InspectPanel};
+pub(crate) use inspect::{InspectPanel, InspectSide, InspectView};
 pub(super) use overlay_views::row_parts;
 pub(crate) use overlay_views::{EntryPart, EntrySubject, EntryView, OverlayView, PartContent, TranscriptView};
 pub(crate) use scroll_list::{ScrollList, scrolled};

@@ -6,10 +6,10 @@ use ratatui::buffer::Buffer;
 
 use super::{
     Options,
-    cache::{self, ScreenCache, RowId, RowLine},
+    cache::{self, RowId, RowLine, ScreenCache},
     key::KeyPress,
     model::ScreenModel,
-    msg::ScreenMessage,
+    screen_message::ScreenMessage,
     theme::Theme,
     update,
     view::{self, DrawContext, SourceStatus},

@@ -3,7 +3,7 @@
 //!
 //! It must not read a clock, a file or a terminal: input arrives in the message, and output is returned as data.
 
-use super::{effect::ScreenEffect, model::ScreenModel, msg::ScreenMessage};
+use super::{effect::ScreenEffect, model::ScreenModel, screen_message::ScreenMessage};
 use crate::run::state::{RowOutcome, RunView};
 
 mod amend;

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::tool::{ToolCall, ToolReply};
+use super::toolset::{ToolCall, ToolReply};
 
 /// Subject of a write. Failures and successes of different tools on the same subject belong together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -29,7 +29,7 @@ pub(crate) fn bare_name(tool: &str) -> &str {
 /// subject: unknown tools, denied calls, arguments that are not JSON, a path that is a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum FailureRule {
-    /// Counts all failures except [settled](Recovery::Settled) refusals.
+    /// Counts all failures except [settled](FailureRecovery::Settled) refusals.
     #[default]
     Strict,
     /// Counts only failures that no later call recovered. As in KTX, a refused edit of a source is not a failure.

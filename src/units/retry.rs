@@ -1,7 +1,7 @@
 //! Decides when a failed attempt is retried automatically, and after which wait. The module must not depend on timers
 //! or workspaces.
 
-use crate::tape::note::{AttemptOutcome, VerdictCause, Verdict};
+use crate::tape::note::{AttemptOutcome, Verdict, VerdictCause};
 
 /// Retries with growing waits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,7 +60,10 @@ impl RetryPolicy {
             VerdictCause::UsageLimit { .. } | VerdictCause::RateLimited => RetryDecision::AwaitLimit,
             VerdictCause::OpenFiles => RetryDecision::AwaitCapacity,
             VerdictCause::ProgramMissing => RetryDecision::AwaitProgram,
-            VerdictCause::Transient | VerdictCause::Network | VerdictCause::SilenceTimeout | VerdictCause::UnitTimeout
+            VerdictCause::Transient
+            | VerdictCause::Network
+            | VerdictCause::SilenceTimeout
+            | VerdictCause::UnitTimeout
                 if used < self.max_retries =>
             {
                 RetryDecision::Retry { delay_ms: self.delay_ms(used) }
@@ -112,7 +115,9 @@ mod tests {
     #[test]
     fn only_transient_causes_are_retried() {
         let policy = RetryPolicy::default();
-        for cause in [VerdictCause::Transient, VerdictCause::Network, VerdictCause::SilenceTimeout, VerdictCause::UnitTimeout] {
+        for cause in
+            [VerdictCause::Transient, VerdictCause::Network, VerdictCause::SilenceTimeout, VerdictCause::UnitTimeout]
+        {
             assert_eq!(policy.decide(&failed(cause.clone()), 2), RetryDecision::Retry { delay_ms: 4_000 });
             assert_eq!(policy.decide(&failed(cause), 3), RetryDecision::Final);
         }
@@ -121,7 +126,13 @@ mod tests {
         }
         assert_eq!(policy.decide(&failed(VerdictCause::OpenFiles), 99), RetryDecision::AwaitCapacity);
         assert_eq!(policy.decide(&failed(VerdictCause::ProgramMissing), 99), RetryDecision::AwaitProgram);
-        for cause in [VerdictCause::Auth, VerdictCause::ToolFailures, VerdictCause::Crashed, VerdictCause::Isolation, VerdictCause::LoopError] {
+        for cause in [
+            VerdictCause::Auth,
+            VerdictCause::ToolFailures,
+            VerdictCause::Crashed,
+            VerdictCause::Isolation,
+            VerdictCause::LoopError,
+        ] {
             assert_eq!(policy.decide(&failed(cause), 0), RetryDecision::Final);
         }
         for outcome in [AttemptOutcome::Stopped, AttemptOutcome::Succeeded] {

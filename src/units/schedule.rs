@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::tape::{
     Note, UnitKey,
-    note::{Amendment, AttemptOutcome, VerdictCause, RunEnded, Severity, StopMode, Verdict},
+    note::{Amendment, AttemptOutcome, RunEnded, Severity, StopMode, Verdict, VerdictCause},
 };
 
 use self::{

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::tape::{
     Millis, UnitKey,
-    note::{AttemptOutcome, VerdictCause, StopMode, StopReason, Verdict},
+    note::{AttemptOutcome, StopMode, StopReason, Verdict, VerdictCause},
 };
 
 pub(crate) use self::remedy::session_remedy;
@@ -198,7 +198,8 @@ fn start_verdict(unit: &UnitKey, facts: &AttemptFacts) -> Option<Verdict> {
 fn loop_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
     // Draining lets an attempt end normally; only the firmer modes end it.
     if matches!(facts.stopped, Some(StopMode::Stop | StopMode::Kill)) {
-        let verdict = failure_verdict(StopReason::Error, VerdictCause::Cancelled, "stopped before it was done".to_owned());
+        let verdict =
+            failure_verdict(StopReason::Error, VerdictCause::Cancelled, "stopped before it was done".to_owned());
         return Some(Verdict { outcome: AttemptOutcome::Stopped, ..verdict });
     }
     if let Some(error) = &facts.record_error {
@@ -269,8 +270,11 @@ fn work_verdict(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule, stop: S
     }
     let failed = facts.tally.count(rule);
     if failed > 0 {
-        let verdict =
-            failure_verdict(stop, VerdictCause::ToolFailures, format!("{failed} tool call(s) failed during WorkUnit {unit}"));
+        let verdict = failure_verdict(
+            stop,
+            VerdictCause::ToolFailures,
+            format!("{failed} tool call(s) failed during WorkUnit {unit}"),
+        );
         let recovered = facts.tally.all_recovered().then(|| remedy::RECOVERED_REMEDY.to_owned());
         return Some(Verdict { remedy: recovered.or(verdict.remedy), ..verdict });
     }

@@ -9,7 +9,7 @@ use crate::{
     store::RunStore,
     tape::{
         EntryBody, FORMAT_VERSION, Header, Note, UnitKey,
-        note::{AttemptEnded, AttemptOutcome as Ended, VerdictCause, RunEnded, RunPlanned, StopReason, Verdict},
+        note::{AttemptEnded, AttemptOutcome as Ended, RunEnded, RunPlanned, StopReason, Verdict, VerdictCause},
     },
 };
 

@@ -137,7 +137,7 @@ const OUTPUT: &str = "src/cli/output.rs";
 const RAW_OUTPUT: &[(&str, &str)] = &[
     ("src/cli/export.rs", "an export is the unchanged bytes of a record"),
     ("src/cli/manual.rs", "completions and manual pages contain only fixed text, and roff needs control characters"),
-    ("src/cli/show.rs", "the sinks of `--ui lines` and `--ui json` do their own escaping"),
+    ("src/cli/playback_output.rs", "the sinks of `--ui lines` and `--ui json` do their own escaping"),
 ];
 
 /// Names that do not describe the content of a file.

@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
 
 use crate::{
-    actions::{AgentEvent, StreamEnd, StreamState, EventTranslator, TurnTracker},
+    actions::{AgentEvent, EventTranslator, StreamEnd, StreamState, TurnTracker},
     claude::facts_collector::AttemptFactsCollector,
     decode::{self, LineBody, LineKind},
-    tape::note::{VerdictCause, Verdict},
+    tape::note::{Verdict, VerdictCause},
     units::verdict::{AttemptFacts, FailureRule, judge_attempt},
 };
 use serde_json::Value;

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     diagnostic::Diagnostic as _,
     ingest::{
-        Project, UnitSelection, SqlWorkers, WorkUnit,
+        Project, SqlWorkers, UnitSelection, WorkUnit,
         attempt::DeliverError,
         attempt::DeliveredArtifact,
         attempt::KtxJob,

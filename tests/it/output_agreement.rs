@@ -14,7 +14,7 @@ use crate::{
     },
     tape::{
         Note,
-        note::{AttemptEnded, AttemptOutcome, AttemptStarted, VerdictCause, StopReason, Verdict},
+        note::{AttemptEnded, AttemptOutcome, AttemptStarted, StopReason, Verdict, VerdictCause},
     },
     units::verdict::{AttemptFacts, FailureRule, judge_attempt},
 };

@@ -5,7 +5,7 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use crate::tui::{Keymap, KeyOverrides};
+use crate::tui::{KeyOverrides, Keymap};
 
 /// A picture: its name, the tape, the size, and the keys to press first.
 struct Screenshot {

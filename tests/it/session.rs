@@ -261,7 +261,11 @@ async fn session_in_a_wider_permission_mode_is_ended() {
     let init = r#"{"type":"system","subtype":"init","session_id":"s1","permissionMode":"bypassPermissions"}"#;
     let mut desk = SessionFixture::new(shell(&format!("echo '{init}'; sleep 600 & wait")), "go");
     let end = desk.run().await;
-    assert_eq!((outcome(&end), end.facts.signal), ((AttemptOutcome::Failed, VerdictCause::Isolation), Some(15)), "{end:?}");
+    assert_eq!(
+        (outcome(&end), end.facts.signal),
+        ((AttemptOutcome::Failed, VerdictCause::Isolation), Some(15)),
+        "{end:?}"
+    );
     assert!(!end.tools_ran);
     desk = SessionFixture::new(shell(&format!("echo '{init}'; exit 3")), "go");
     desk.launch.args.bypass_permissions = true;

@@ -13,7 +13,8 @@ use crate::{
     tape::{
         EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
         note::{
-            AttemptEnded, AttemptOutcome, CallDecision, VerdictCause, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict,
+            AttemptEnded, AttemptOutcome, CallDecision, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict,
+            VerdictCause,
         },
     },
 };
@@ -69,8 +70,13 @@ fn attempt_ended(verdict: Verdict) -> Note {
 fn play(run: &NewRun, unit: &str, capture: &str, outcome: AttemptOutcome) {
     lines(run, unit, capture, usize::MAX);
     let unit = UnitKey::from(unit);
-    let verdict =
-        Verdict { outcome, stop: StopReason::Natural, cause: VerdictCause::Completed, reason: "done".into(), remedy: None };
+    let verdict = Verdict {
+        outcome,
+        stop: StopReason::Natural,
+        cause: VerdictCause::Completed,
+        reason: "done".into(),
+        remedy: None,
+    };
     note(run, Some((&unit, 1)), &attempt_ended(verdict));
 }
 

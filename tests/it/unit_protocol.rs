@@ -23,7 +23,7 @@ use crate::{
     run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{
         EntryBody, Millis, Note, UnitKey,
-        note::{Amendment, AttemptOutcome, AttemptStarted, VerdictCause, IsolationChecked, StopMode, StopReason},
+        note::{Amendment, AttemptOutcome, AttemptStarted, IsolationChecked, StopMode, StopReason, VerdictCause},
     },
     units::{
         ToolCall, ToolReply, ToolSpec, Toolset,

@@ -201,13 +201,18 @@ mod tests {
             let (watch, seen) = watch(None, MismatchPolicy::Error, &[&init(mode), &init(mode)]);
             let breach = watch.breach().unwrap();
             assert!(breach.contains(&format!("`{mode}` instead of `default`")), "{breach}");
-            assert_eq!(seen, [SessionLineFinding::Breach(breach.to_owned()), SessionLineFinding::Nothing], "reported once");
+            assert_eq!(
+                seen,
+                [SessionLineFinding::Breach(breach.to_owned()), SessionLineFinding::Nothing],
+                "reported once"
+            );
         }
         let status = r#"{"type":"system","subtype":"status","status":null,"permissionMode":"auto","session_id":"a"}"#;
         for changed in [&init("auto"), status] {
             let (changed, seen) = watch(None, MismatchPolicy::Error, &[&init("default"), changed]);
             assert!(
-                changed.breach().is_some() && matches!(&seen[..], [SessionLineFinding::Nothing, SessionLineFinding::Breach(_)]),
+                changed.breach().is_some()
+                    && matches!(&seen[..], [SessionLineFinding::Nothing, SessionLineFinding::Breach(_)]),
                 "{seen:?}"
             );
         }
@@ -227,7 +232,11 @@ mod tests {
         }
         let mut bypassed = SessionMonitor::new(None, MismatchPolicy::Error, launch_args::BYPASS_PERMISSION_MODE);
         for mode in ["bypassPermissions", "auto", "acceptEdits"] {
-            assert_eq!(bypassed.push_line(&decode::decode_line(init(mode).as_bytes())), SessionLineFinding::Nothing, "{mode}");
+            assert_eq!(
+                bypassed.push_line(&decode::decode_line(init(mode).as_bytes())),
+                SessionLineFinding::Nothing,
+                "{mode}"
+            );
         }
     }
 

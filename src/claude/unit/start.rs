@@ -10,13 +10,13 @@ use std::{
 use crate::{
     scoped_dir::is_out_of_files,
     tape::note::AttemptStarted,
-    units::verdict::{MAX_PROMPT_CHARS, AgentStartFault},
+    units::verdict::{AgentStartFault, MAX_PROMPT_CHARS},
 };
 
 use super::{
     super::{
         agent_env,
-        argv::{self, SessionChoice, UnitArgs},
+        command_line::{self, SessionChoice, UnitArgs},
         mcp,
         private_dir::{self, PrivateDir},
         process::{self, Child, SpawnRequest},
@@ -78,7 +78,7 @@ pub(super) async fn start_process(
     })?;
 
     let mut args = launch.program.prefix.clone();
-    args.extend(argv::unit_argv(&UnitArgs {
+    args.extend(command_line::unit_argv(&UnitArgs {
         tool_ids: &tool_ids,
         system_prompt: &system_prompt,
         model: launch.model.as_deref(),
@@ -88,7 +88,7 @@ pub(super) async fn start_process(
         session: launch.resume().map_or(SessionChoice::New(&launch.new_session), SessionChoice::Resume),
     }));
     let exe = launch.program.exe.as_os_str();
-    started.argv = argv::argv_to_strings(std::iter::once(exe).chain(args.iter().map(OsString::as_os_str)));
+    started.argv = command_line::argv_to_strings(std::iter::once(exe).chain(args.iter().map(OsString::as_os_str)));
     let environment = agent_env::unit_environment(environment, &launch.pass_env, private.path());
     started.env_inherited = environment.inherited();
     started.env_set = environment.set;

@@ -3,7 +3,7 @@
 
 use super::{
     super::{
-        args::GlobalArgs, exit::CliError, model::ModelChoice, plan::outside_project_message, prepare,
+        args::GlobalArgs, exit::CliError, model_choice::ModelChoice, plan::outside_project_message, prepare,
         prior_results::ProjectHistory, project, settings,
     },
     DoctorCheck, DoctorFinding,

@@ -15,7 +15,7 @@ pub(super) use self::known_values::KnownValues;
 use self::{
     columns::JsonColumns,
     fragments::{DeltaAssembler, DeltaEdits},
-    json::{TextEdit, JsonPathFrame, JsonVisitor},
+    json::{JsonPathFrame, JsonVisitor, TextEdit},
     key_block::OpenBlock,
     names::{NameKind, NamedValue},
 };

@@ -8,8 +8,8 @@ use crate::{
     tape::{
         EntryBody, Millis, Note, Seq,
         note::{
-            AttemptOutcome, AttemptOutput, AttemptStarted, VerdictCause, ContentDigests, DiffCounts, PlannedUnit, RunEnded,
-            RunPlanned, RunSaved, SourceRead, StopReason, Verdict, attempt_output::UnmappedFile,
+            AttemptOutcome, AttemptOutput, AttemptStarted, ContentDigests, DiffCounts, PlannedUnit, RunEnded,
+            RunPlanned, RunSaved, SourceRead, StopReason, Verdict, VerdictCause, attempt_output::UnmappedFile,
         },
     },
 };
@@ -125,8 +125,13 @@ fn started() -> Note {
 }
 
 fn over(outcome: AttemptOutcome, reason: &str, work: AttemptOutput) -> Note {
-    let verdict =
-        Verdict { outcome, stop: StopReason::Natural, cause: VerdictCause::Completed, reason: reason.into(), remedy: None };
+    let verdict = Verdict {
+        outcome,
+        stop: StopReason::Natural,
+        cause: VerdictCause::Completed,
+        reason: reason.into(),
+        remedy: None,
+    };
     let json = serde_json::json!({"kind": "attempt_ended", "verdict": verdict, "work": work});
     Note::parse(json.to_string().as_bytes())
 }

@@ -4,7 +4,7 @@ use crate::{
     cli::summary,
     run::{
         RunOutcome,
-        decisions::{RecordedDecision, RecordedDecisionKind},
+        recorded_decisions::{RecordedDecision, RecordedDecisionKind},
         report::{ReportTotals, RunReport, ToolCallCounts, UnitReport},
         state::{LossCounts, TokenCounts, UnitStatus},
     },

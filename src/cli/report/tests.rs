@@ -22,8 +22,8 @@ use crate::{
     tape::{
         Millis,
         note::{
-            AttemptOutcome, AttemptOutput, VerdictCause, PatchResult, PatchWritten, PlannedUnit, RunPlanned, StopReason,
-            Verdict,
+            AttemptOutcome, AttemptOutput, PatchResult, PatchWritten, PlannedUnit, RunPlanned, StopReason, Verdict,
+            VerdictCause,
             attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnmappedFile},
         },
     },

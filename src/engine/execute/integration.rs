@@ -20,7 +20,7 @@ use crate::{
     run::{NewEntry, Recorder},
     tape::{
         EntryBody, Note, UnitKey,
-        note::{self, VerdictCause, IntegrationStarted, PatchIntegrated, SaveFailed, Severity, SlRefsRepaired},
+        note::{self, IntegrationStarted, PatchIntegrated, SaveFailed, Severity, SlRefsRepaired, VerdictCause},
     },
     text::pluralize,
     units::{
@@ -308,7 +308,9 @@ fn integration_note(integrated: &PatchOutcome) -> PatchIntegrated {
         PatchOutcome::PolicyViolation { reason: why } => {
             (PatchResult::Policy, VerdictCause::Policy, format!("its patch {why}"))
         }
-        PatchOutcome::Unreadable { reason: why } => (PatchResult::Lost, VerdictCause::Internal, format!("its patch {why}")),
+        PatchOutcome::Unreadable { reason: why } => {
+            (PatchResult::Lost, VerdictCause::Internal, format!("its patch {why}"))
+        }
     };
     let paths = match integrated {
         PatchOutcome::TextualConflict { paths, .. } => paths.clone(),

@@ -15,7 +15,7 @@ use crate::{
         plan::WorkUnit,
         reconcile::{self, Eviction, EvictionCandidate, RECONCILE, StageIndex, StagedChange, StagedUnit, staged_path},
     },
-    run::decisions,
+    run::recorded_decisions,
     tape::{
         UnitKey,
         note::{AttemptOutput, FilesEvicted, StopReason},
@@ -85,7 +85,7 @@ impl ReconcileBacklog {
                 self.settled_evictions.push(FilesEvicted { paths, ..of.clone() });
             }
         }
-        self.flagged = decisions::flagged_conflicts_summary(work);
+        self.flagged = recorded_decisions::flagged_conflicts_summary(work);
     }
 
     /// Takes the sentence about flagged conflicts: the caller reports it when the reconcile step is saved.

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use super::{SqlCell, QueryError, RowLimits, read_only_connection};
+use super::{QueryError, RowLimits, SqlCell, read_only_connection};
 use crate::ingest::project::nearest_name;
 
 /// Rows that are read for sample values.

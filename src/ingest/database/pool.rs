@@ -13,7 +13,7 @@ use std::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    LookupTarget, QueryError, RowLimits, QueryRows, TableLookup,
+    LookupTarget, QueryError, QueryRows, RowLimits, TableLookup,
     catalog::NameMatches,
     ktx_history::{self, KtxHistory},
     process::WorkerCommand,

@@ -20,7 +20,7 @@ use rusqlite::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{SqlCell, QueryError, worker::SQLITE_MEMORY_MIB};
+use super::{QueryError, SqlCell, worker::SQLITE_MEMORY_MIB};
 use crate::scoped_dir::{FileKind, ScopedDir};
 
 /// Bytes of the header of a database file that are read.

@@ -319,7 +319,8 @@ fn special_files_are_refused_without_hanging() {
 fn numbers_cross_the_process_boundary_exactly() {
     let (_dir, path) = shop();
     let rows = run(&path, "SELECT 0.1 + 0.2, -9e999, 9223372036854775807, 5e-324", ALL).unwrap();
-    let expected = [SqlCell::Real(0.1 + 0.2), SqlCell::Real(f64::NEG_INFINITY), SqlCell::Int(i64::MAX), SqlCell::Real(5e-324)];
+    let expected =
+        [SqlCell::Real(0.1 + 0.2), SqlCell::Real(f64::NEG_INFINITY), SqlCell::Int(i64::MAX), SqlCell::Real(5e-324)];
     assert_eq!(rows.rows, [expected]);
 }
 

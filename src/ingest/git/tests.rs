@@ -305,7 +305,8 @@ fn output_is_read_up_to_a_limit() {
     let git = Git::open(&root).unwrap();
     for (name, script) in [("out", "!cat /dev/zero"), ("err", "!cat /dev/zero >&2")] {
         git.run(&["config", &format!("alias.{name}"), script]).unwrap();
-        let error = Git { limits: GitCallLimits { output: 1 << 20, ..LIMITS }, ..git.clone() }.run(&[name]).unwrap_err();
+        let error =
+            Git { limits: GitCallLimits { output: 1 << 20, ..LIMITS }, ..git.clone() }.run(&[name]).unwrap_err();
         let words =
             format!("git {name} printed more than 1 MiB; remove very large or very many files from the repository");
         assert_eq!(error.to_line(), words);

@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    DiffCounts, SourceDiff, IngestPlan, PlanError, Project, UnitSelection, SourcePlan, UnitSelector, WorkUnit,
+    DiffCounts, IngestPlan, PlanError, Project, SourceDiff, SourcePlan, UnitSelection, UnitSelector, WorkUnit,
     abbreviated_list, check_connections_exist,
 };
 

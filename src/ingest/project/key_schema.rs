@@ -268,7 +268,12 @@ fn entries<'a>(path: &str, node: &'a YamlNode) -> Result<&'a [YamlEntry], Projec
     }
 }
 
-fn unknown(path: &str, entry: &YamlEntry, tables: &[&'static [KeySpec]], strictness: UnknownKeyPolicy) -> Option<String> {
+fn unknown(
+    path: &str,
+    entry: &YamlEntry,
+    tables: &[&'static [KeySpec]],
+    strictness: UnknownKeyPolicy,
+) -> Option<String> {
     let names: Vec<_> = tables.iter().copied().flatten().map(|(name, _)| *name).collect();
     let hint = match (nearest_name(&entry.key, &names), strictness) {
         (Some(name), _) => format!("; did you mean `{name}`?"),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 mod projection;
 
-pub(crate) use projection::{ProjectedSource, MetricflowProjection};
+pub(crate) use projection::{MetricflowProjection, ProjectedSource};
 
 use super::{
     ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, collate, peers, shared_names, slug,

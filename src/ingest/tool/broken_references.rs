@@ -8,8 +8,8 @@ use serde_json::json;
 use super::ToolContext;
 use crate::{
     ingest::{
-        check::{self, WorkspaceCheckReport},
         sl_ref_repair,
+        workspace_check::{self, WorkspaceCheckReport},
     },
     units::ToolReply,
 };
@@ -27,7 +27,8 @@ pub(super) fn append_broken_references(context: &ToolContext, tool: &str, reply:
         return;
     }
     let targets = context.scope.target_ids();
-    let Ok(WorkspaceCheckReport { dangling_links: dangling, invalid }) = check::check_references(&context.workspace, &targets)
+    let Ok(WorkspaceCheckReport { dangling_links: dangling, invalid }) =
+        workspace_check::check_references(&context.workspace, &targets)
     else {
         return;
     };

@@ -10,11 +10,11 @@ use super::{
 };
 use crate::{
     ingest::{
-        check::{self, SemanticLayerReport},
         schema::excerpt,
         semantic_layer::{
             self, EffectiveSource, SemanticSources, SourceDoc, SourceKind, first_description, maps_at, texts,
         },
+        workspace_check::{self, SemanticLayerReport},
     },
     units::ToolReply,
 };
@@ -384,7 +384,7 @@ impl AgentTool for SlValidate {
         if let Err(why) = context.find_connection(&connection) {
             return not_found_reply(why);
         }
-        match check::check_connection_sources(&context.workspace, &connection) {
+        match workspace_check::check_connection_sources(&context.workspace, &connection) {
             Ok(report) => validation(&connection, report),
             Err(error) => not_found_reply(format_args!("the semantic layer cannot be read: {error}")),
         }

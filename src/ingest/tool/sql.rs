@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use super::{AgentTool, MAX_ANSWER_CHARS, ToolContext, not_found_reply, sl_common::join_names};
 use crate::{
     ingest::{
-        database::{SqlCell, ColumnInfo, LookupTarget, RowLimits, QueryRows, STATEMENT_TIMEOUT, TableInfo, TableLookup},
+        database::{
+            ColumnInfo, LookupTarget, QueryRows, RowLimits, STATEMENT_TIMEOUT, SqlCell, TableInfo, TableLookup,
+        },
         project::nearest_name,
         schema::excerpt,
     },

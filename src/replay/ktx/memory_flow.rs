@@ -12,8 +12,8 @@ use crate::{
     tape::{
         EntryBody, Millis, Note,
         note::{
-            AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, VerdictCause, PlannedUnit, RunEnded, RunPlanned,
-            Severity, StopReason, Verdict,
+            AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, PlannedUnit, RunEnded, RunPlanned, Severity,
+            StopReason, Verdict, VerdictCause,
             attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction},
         },
     },

@@ -8,8 +8,8 @@ use std::{borrow::Cow, collections::HashMap, sync::Arc};
 use super::silence::OpenControlRequests;
 use crate::{
     actions::{
-        ActionPhase, AgentEvent, LineRole, SessionIdentity, StreamEnd, EventTranslator, TurnTracker, event::ActionDetail,
-        label,
+        ActionPhase, AgentEvent, EventTranslator, LineRole, SessionIdentity, StreamEnd, TurnTracker,
+        event::ActionDetail, label,
     },
     decode::{
         AgentLine, ChatLine, LineBody, MessageBlock,
@@ -18,14 +18,14 @@ use crate::{
     run::{
         EntryRef,
         activity_index::ActivityMark,
-        attempt_reducer::{AttemptReducer, CallChange, CallOutcome, CallLedger, ReducedLine},
+        attempt_reducer::{AttemptReducer, CallChange, CallLedger, CallOutcome, ReducedLine},
         fold::{FoldEvent, OutcomeDetail},
         spending::session_cost,
         state::{AttemptId, AttemptState, RowKind, RowOutcome, RunView, StreamRow, UnitState, UnitStatus, UsageWindow},
     },
     tape::{
         Millis, Seq, UnitKey,
-        note::{AttemptOutcome, AttemptStarted, VerdictCause, StopReason, Verdict},
+        note::{AttemptOutcome, AttemptStarted, StopReason, Verdict, VerdictCause},
     },
     units::{
         failure_tally::FailureRule,

@@ -16,9 +16,9 @@ use crate::{
     tape::{
         EntryBody, Millis, Note, UnitKey, entry,
         note::{
-            Amendment, AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision, VerdictCause, IntegrationStarted,
-            PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, RunEnded, RunPlanned, RunSaved, SaveFailed,
-            StopReason, Verdict,
+            Amendment, AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision, IntegrationStarted, PatchIntegrated,
+            PatchResult, PatchWritten, PlannedUnit, RunEnded, RunPlanned, RunSaved, SaveFailed, StopReason, Verdict,
+            VerdictCause,
         },
     },
 };

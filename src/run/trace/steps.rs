@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{TraceOrigin, TraceEvent, TraceLevel, TraceWriter, is_reconcile_step, started};
+use super::{TraceEvent, TraceLevel, TraceOrigin, TraceWriter, is_reconcile_step, started};
 use crate::tape::{
     Millis, UnitKey,
     note::{AttemptEnded, AttemptOutcome, DiffCounts, PatchIntegrated, PatchResult, RunSaved, SourceRead},

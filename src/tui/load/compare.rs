@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::{
     align::{self, CallDifference, CallPair, align},
-    attempt_summary::{CallAccessKind, AttemptSummary},
+    attempt_summary::{AttemptSummary, CallAccessKind},
     inspect::started,
 };
 use crate::{

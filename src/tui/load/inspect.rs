@@ -15,7 +15,7 @@ use crate::{
     },
     tape::{EntryBody, Millis, Note, Seq, note::AttemptStarted},
     tui::{
-        cache::{ScreenCache, PanelPage},
+        cache::{PanelPage, ScreenCache},
         document::{DocumentBlock, JsonFormatter},
         model::InspectPanel,
         theme::StyleRole,

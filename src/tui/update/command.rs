@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     diagnostic::{Diagnostic, Problem},
-    run::breakpoint::{Breakpoint, BreakCondition},
+    run::breakpoint::{BreakCondition, Breakpoint},
     run::{SeekTarget, state::RunView},
     tape::Millis,
     tui::{

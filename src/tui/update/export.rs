@@ -7,7 +7,9 @@ use crate::{
     tui::{
         effect::ScreenEffect,
         export::{ExportRequest, ExportTool, PagerContent},
-        model::{EntryPart, EntrySubject, EntryView, OverlayView, Pane, InspectPanel, PartContent, ScreenModel, row_parts},
+        model::{
+            EntryPart, EntrySubject, EntryView, InspectPanel, OverlayView, Pane, PartContent, ScreenModel, row_parts,
+        },
     },
 };
 

@@ -6,7 +6,7 @@ use crate::{
     tape::UnitKey,
     tui::{
         effect::{RunCommand, ScreenEffect},
-        model::{FailureGroupLine, OverlayView, Pane, ConfirmQuestion, ScreenModel},
+        model::{ConfirmQuestion, FailureGroupLine, OverlayView, Pane, ScreenModel},
         update::find::nearest,
         view::failure_groups::forecast_words,
     },

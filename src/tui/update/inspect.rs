@@ -6,7 +6,7 @@ use crate::{
     tape::Seq,
     tui::{
         effect::ScreenEffect,
-        model::{EntrySubject, EntryView, InspectSide, InspectView, OverlayView, Pane, InspectPanel, ScreenModel},
+        model::{EntrySubject, EntryView, InspectPanel, InspectSide, InspectView, OverlayView, Pane, ScreenModel},
     },
 };
 

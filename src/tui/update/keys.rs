@@ -27,7 +27,8 @@ pub(super) fn scopes(model: &ScreenModel, run_view: &RunView) -> Vec<ActionScope
     } else if model.line_input.is_some() {
         vec![ActionScope::Typing]
     } else {
-        let own = hold::subject(model, run_view).map(|unit| if unit.is_held() { ActionScope::Held } else { ActionScope::Live });
+        let own = hold::subject(model, run_view)
+            .map(|unit| if unit.is_held() { ActionScope::Held } else { ActionScope::Live });
         own.into_iter().chain([ActionScope::View]).collect()
     }
 }

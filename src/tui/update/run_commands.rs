@@ -10,7 +10,8 @@ use crate::{
         action::UserAction,
         effect::{RunCommand, ScreenEffect},
         model::{
-            EntryView, OverlayView, Pane, PartContent, ConfirmQuestion, ScreenModel, ToastTopic, TranscriptView, is_failure,
+            ConfirmQuestion, EntryView, OverlayView, Pane, PartContent, ScreenModel, ToastTopic, TranscriptView,
+            is_failure,
         },
         text::one_row,
         view::{clock, failure_groups::forecast_words},

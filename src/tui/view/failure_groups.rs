@@ -16,7 +16,7 @@ use crate::{
         text,
         theme::{StyleRole, status_role},
     },
-    units::forecast::{QuantileEstimate, Forecast},
+    units::forecast::{Forecast, QuantileEstimate},
 };
 
 /// Rows above the failures, in a body of this height.

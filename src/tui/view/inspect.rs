@@ -4,7 +4,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, document_view, pane, stream, transcript};
 use crate::tui::{
-    model::{InspectSide, InspectView, InspectPanel},
+    model::{InspectPanel, InspectSide, InspectView},
     text,
     theme::{StyleRole, status_role},
 };
@@ -66,7 +66,9 @@ fn place(view: &InspectView, rows: usize) -> String {
             0 => format!(" {}/{rows} ", view.actions.selected + 1),
             new_rows => format!(" {}/{rows} · {new_rows} new ", view.actions.selected + 1),
         },
-        (InspectPanel::Prompt | InspectPanel::Isolation | InspectPanel::Stderr | InspectPanel::Verdict, _) => format!(" {lines} "),
+        (InspectPanel::Prompt | InspectPanel::Isolation | InspectPanel::Stderr | InspectPanel::Verdict, _) => {
+            format!(" {lines} ")
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! run.
 
 use super::{HaltReason, Schedule, ScheduleEffect, TimerId, UnitPhase, push_message, retry, unit_table::TimerPurpose};
-use crate::tape::note::{AttemptOutcome, VerdictCause, Severity, Verdict};
+use crate::tape::note::{AttemptOutcome, Severity, Verdict, VerdictCause};
 
 /// Waits before each trial, in milliseconds; about 40 s in total. An update takes about 10 s.
 const WAITS_MS: [u64; 6] = [1_000, 2_000, 4_000, 8_000, 10_000, 15_000];
@@ -29,7 +29,12 @@ enum MissingProgramState {
 
 impl Schedule {
     /// Handles a unit that could not start because the program is missing. Returns false once all waits are used.
-    pub(super) fn wait_for_program(&mut self, at: usize, cause: &VerdictCause, effects: &mut Vec<ScheduleEffect>) -> bool {
+    pub(super) fn wait_for_program(
+        &mut self,
+        at: usize,
+        cause: &VerdictCause,
+        effects: &mut Vec<ScheduleEffect>,
+    ) -> bool {
         let tries = match self.missing_program {
             // This unit started before the trial, together with the unit that found the program missing.
             Some(MissingProgram { tries, state }) if state != MissingProgramState::Trying(at) => {

@@ -50,7 +50,9 @@ pub(super) fn remedy_for(cause: &VerdictCause) -> Option<String> {
         VerdictCause::DanglingReferences => "retry it, or write the missing pages first",
         VerdictCause::Validation => "read the validation errors in the transcript, then retry",
         VerdictCause::Conflict => "retry it: it will see what the others wrote",
-        VerdictCause::Policy => "read its patch, then retry; units may only change text files in wiki/ and semantic-layer/",
+        VerdictCause::Policy => {
+            "read its patch, then retry; units may only change text files in wiki/ and semantic-layer/"
+        }
         VerdictCause::OversizedLine => "read the pieces of the line in the transcript; update `claude`, then retry",
         VerdictCause::LoopError => "read the end of the transcript, then retry",
         VerdictCause::ProgramMissing => MISSING_PROGRAM_REMEDY,
@@ -67,14 +69,18 @@ pub(crate) fn session_remedy(cause: &VerdictCause, own: Option<String>) -> Optio
         VerdictCause::Isolation => {
             "update `claude`, or find out what sets its permission mode: a wrapper, or settings that an organization manages"
         }
-        VerdictCause::ContextOverflow => "begin a new session with a shorter prompt, or choose a model with a larger context",
+        VerdictCause::ContextOverflow => {
+            "begin a new session with a shorter prompt, or choose a model with a larger context"
+        }
         VerdictCause::RateLimited => "try again later",
         VerdictCause::Model => "choose a model that your account may use, with --model or in config.toml",
         VerdictCause::OpenFiles => "raise `ulimit -n`",
         VerdictCause::Internal if own.as_deref() != Some(SPAWN_REMEDY) => {
             "check free disk space and the permissions of the state directory"
         }
-        VerdictCause::LoopError if own.as_deref() == Some(NEW_SESSION_REMEDY) => "check the session id, or leave out --resume",
+        VerdictCause::LoopError if own.as_deref() == Some(NEW_SESSION_REMEDY) => {
+            "check the session id, or leave out --resume"
+        }
         _ => return own,
     };
     Some(text.to_owned())

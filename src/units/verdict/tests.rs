@@ -197,8 +197,14 @@ fn service_failures_have_distinct_causes() {
         (api_failure("authentication_failed", None, Some(401), "Invalid API key"), VerdictCause::Auth),
         (api_failure("authentication_failed", None, None, "Not logged in · Please run /login"), VerdictCause::Auth),
         (api_failure("billing_error", None, Some(400), "Credit balance is too low"), VerdictCause::Credit),
-        (api_failure("model_not_found", None, Some(404), "There's an issue with the selected model"), VerdictCause::Model),
-        (api_failure("invalid_request", None, Some(400), "prompt is too long: 250000 tokens"), VerdictCause::ContextOverflow),
+        (
+            api_failure("model_not_found", None, Some(404), "There's an issue with the selected model"),
+            VerdictCause::Model,
+        ),
+        (
+            api_failure("invalid_request", None, Some(400), "prompt is too long: 250000 tokens"),
+            VerdictCause::ContextOverflow,
+        ),
         (api_failure("unknown", None, Some(400), "unknown error"), VerdictCause::LoopError),
         (api_failure("max_output_tokens", Some("max_output_tokens"), None, "cut"), VerdictCause::LoopError),
     ];
@@ -291,7 +297,11 @@ fn terminal_reasons_name_cancelling_and_a_full_context() {
         ("aborted_streaming", VerdictCause::Cancelled, "Claude Code was interrupted (aborted_streaming)"),
         ("aborted_tools", VerdictCause::Cancelled, "Claude Code was interrupted (aborted_tools)"),
         ("prompt_too_long", VerdictCause::ContextOverflow, "Claude Code query failed (prompt_too_long)"),
-        ("malformed_tool_use_exhausted", VerdictCause::LoopError, "Claude Code query failed (malformed_tool_use_exhausted)"),
+        (
+            "malformed_tool_use_exhausted",
+            VerdictCause::LoopError,
+            "Claude Code query failed (malformed_tool_use_exhausted)",
+        ),
         ("completed", VerdictCause::LoopError, "Claude Code query failed"),
     ] {
         let facts = AttemptFacts { result: Some(result("success", true, Some(terminal))), ..AttemptFacts::default() };

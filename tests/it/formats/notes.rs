@@ -6,11 +6,11 @@ use std::{borrow::Cow, collections::BTreeMap};
 use crate::tape::{
     EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry, UnitKey,
     note::{
-        Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, CallDecision, VerdictCause, ContentDigests,
+        Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, CallDecision, ContentDigests,
         ContinuedRun, CountedFailure, DiffCounts, FileRead, FilesEvicted, IntegrationStarted, IsolationChecked,
         PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, PriorUnitSummary, ReusedSuccess, RunEnded, RunPlanned,
-        RunSaved, SaveFailed, UnitSelection, Severity, SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired,
-        SourceRead, SourcesProjected, StopMode, StopReason, Verdict,
+        RunSaved, SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired, SourceRead,
+        SourcesProjected, StopMode, StopReason, UnitSelection, Verdict, VerdictCause,
         attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnmappedFile},
     },
 };
@@ -75,11 +75,30 @@ macro_rules! every {
 
 pub(super) fn every_cause() -> Vec<VerdictCause> {
     let _exhaustive = |cause: &VerdictCause| match cause {
-        VerdictCause::Completed | VerdictCause::Budget | VerdictCause::PromptTooLarge | VerdictCause::Isolation | VerdictCause::Cancelled => (),
-        VerdictCause::ContextOverflow | VerdictCause::UsageLimit { .. } | VerdictCause::RateLimited | VerdictCause::Transient => (),
-        VerdictCause::Network | VerdictCause::SilenceTimeout | VerdictCause::UnitTimeout | VerdictCause::Auth | VerdictCause::Credit => (),
-        VerdictCause::Model | VerdictCause::Crashed | VerdictCause::ToolFailures | VerdictCause::DanglingReferences | VerdictCause::Validation => (),
-        VerdictCause::Conflict | VerdictCause::Policy | VerdictCause::OversizedLine | VerdictCause::LoopError | VerdictCause::OpenFiles => (),
+        VerdictCause::Completed
+        | VerdictCause::Budget
+        | VerdictCause::PromptTooLarge
+        | VerdictCause::Isolation
+        | VerdictCause::Cancelled => (),
+        VerdictCause::ContextOverflow
+        | VerdictCause::UsageLimit { .. }
+        | VerdictCause::RateLimited
+        | VerdictCause::Transient => (),
+        VerdictCause::Network
+        | VerdictCause::SilenceTimeout
+        | VerdictCause::UnitTimeout
+        | VerdictCause::Auth
+        | VerdictCause::Credit => (),
+        VerdictCause::Model
+        | VerdictCause::Crashed
+        | VerdictCause::ToolFailures
+        | VerdictCause::DanglingReferences
+        | VerdictCause::Validation => (),
+        VerdictCause::Conflict
+        | VerdictCause::Policy
+        | VerdictCause::OversizedLine
+        | VerdictCause::LoopError
+        | VerdictCause::OpenFiles => (),
         VerdictCause::ProgramMissing | VerdictCause::Internal | VerdictCause::Other(_) => (),
     };
     vec![

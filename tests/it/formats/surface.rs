@@ -9,7 +9,7 @@ use crate::{
     config::{schema::KEYS, value::SettingKind},
     ingest::Project,
     tui::{
-        ColorLevel, Keymap, KeyOverrides, Theme,
+        ColorLevel, KeyOverrides, Keymap, Theme,
         action::UserAction,
         command::{self, CommandRequest},
         key,

@@ -5,12 +5,12 @@ use crate::{
     actions::{ActionPhase, event::ActionKind, event::EventLevel},
     cli::exit::Exit,
     run::{
-        OutcomeDetail, RunOutcome, decisions::RecordedDecisionKind, diff::UnitChange, state::UnitStatus,
+        OutcomeDetail, RunOutcome, diff::UnitChange, recorded_decisions::RecordedDecisionKind, state::UnitStatus,
         trace::TraceLevel,
     },
     store::RunStatus,
     tape::note::{
-        VerdictCause, PatchResult,
+        PatchResult, VerdictCause,
         attempt_output::{ArtifactChange, ArtifactTarget},
     },
 };

@@ -10,7 +10,7 @@ use crate::{
         note::{PatchWritten, RunEnded, SaveFailed, Severity, StopMode},
     },
     tui::{
-        ExitCondition, ExitReason, Keymap, LiveHandle, KeyOverrides, RunCommand, TuiExit,
+        ExitCondition, ExitReason, KeyOverrides, Keymap, LiveHandle, RunCommand, TuiExit,
         action::UserAction,
         host::HostInput,
         key::{self, KeyPress},

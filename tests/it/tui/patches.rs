@@ -3,8 +3,8 @@
 use crate::tape::{
     Note,
     note::{
-        AttemptOutcome, VerdictCause, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved, SaveFailed,
-        StopReason, Verdict,
+        AttemptOutcome, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved, SaveFailed,
+        StopReason, Verdict, VerdictCause,
     },
 };
 

@@ -10,7 +10,7 @@ use crate::{
     diagnostic::Problem,
     run::Timeline,
     tui::{
-        self, ColorLevel, Keymap, LiveHandle, NotifyMethod, Options, KeyOverrides, Theme, ToolPrograms, TtyOptions,
+        self, ColorLevel, KeyOverrides, Keymap, LiveHandle, NotifyMethod, Options, Theme, ToolPrograms, TtyOptions,
         export::Export,
         host::{ClockReading, HostInput, ScreenHost},
         key::{self},

@@ -6,7 +6,8 @@ use crate::{
     tape::{
         Note,
         note::{
-            AttemptEnded, AttemptOutcome, AttemptStarted, VerdictCause, PlannedUnit, RunPlanned, StopMode, StopReason, Verdict,
+            AttemptEnded, AttemptOutcome, AttemptStarted, PlannedUnit, RunPlanned, StopMode, StopReason, Verdict,
+            VerdictCause,
         },
     },
     tui::{ColorLevel, LiveHandle, RunCommand, Theme},

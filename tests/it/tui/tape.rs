@@ -8,8 +8,8 @@ use crate::{
     tape::{
         EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry,
         note::{
-            AttemptEnded, AttemptOutcome, AttemptStarted, VerdictCause, PlannedUnit, RunEnded, RunPlanned, Severity,
-            StopReason, Verdict,
+            AttemptEnded, AttemptOutcome, AttemptStarted, PlannedUnit, RunEnded, RunPlanned, Severity, StopReason,
+            Verdict, VerdictCause,
         },
     },
 };

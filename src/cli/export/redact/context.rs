@@ -185,7 +185,8 @@ fn after_name(text: &str, name: &Range<usize>) -> Option<(usize, ValueSeparator)
     if text[name.clone()].starts_with('-')
         && let Some(found) = AFTER_OPTIONS.as_ref()?.find(rest)
     {
-        return Some((name.end + found.end(), ValueSeparator::Loose)).filter(|(from, _)| !text[*from..].starts_with('-'));
+        return Some((name.end + found.end(), ValueSeparator::Loose))
+            .filter(|(from, _)| !text[*from..].starts_with('-'));
     }
     let is_tag = rest.starts_with(b">") && text[..name.start].ends_with('<');
     let is_call = rest.starts_with(b"(\"") || rest.starts_with(b"('") || rest.starts_with(b"(\\\"");
@@ -195,8 +196,11 @@ fn after_name(text: &str, name: &Range<usize>) -> Option<(usize, ValueSeparator)
     // A list of variables with tabs.
     if rest.starts_with(b"\t") {
         let from = name.end + rest.iter().take_while(|byte| **byte == b'\t').count();
-        return Some((from, if is_variable(&text[name.clone()]) { ValueSeparator::Loose } else { ValueSeparator::Sentence }))
-            .filter(|_| text[name.clone()].contains('_') || is_variable(&text[name.clone()]));
+        return Some((
+            from,
+            if is_variable(&text[name.clone()]) { ValueSeparator::Loose } else { ValueSeparator::Sentence },
+        ))
+        .filter(|_| text[name.clone()].contains('_') || is_variable(&text[name.clone()]));
     }
     VERBS.as_ref()?.find(rest).map(|found| (name.end + found.end(), ValueSeparator::Sentence))
 }
@@ -210,7 +214,13 @@ struct ValueSearchWindow<'a> {
 }
 
 /// The range of the secret in the value that begins in `near` and belongs to `name`.
-fn value(near: ValueSearchWindow<'_>, kind: NameKind, name: &str, opener: Option<char>, link: ValueSeparator) -> Option<Range<usize>> {
+fn value(
+    near: ValueSearchWindow<'_>,
+    kind: NameKind,
+    name: &str,
+    opener: Option<char>,
+    link: ValueSeparator,
+) -> Option<Range<usize>> {
     let ValueSearchWindow { text, from, longest } = near;
     let quoted = in_quotes(text, from);
     if kind == NameKind::Header && link == ValueSeparator::Sentence {
@@ -237,8 +247,10 @@ fn value(near: ValueSearchWindow<'_>, kind: NameKind, name: &str, opener: Option
     }
     let rest = window(text, range.end, NEAR).split('\n').next().unwrap_or_default();
     let rest = rest.trim_start_matches([' ', '\t', '\r', ',', ';', '"', '\'', '`', ')', '}', ']', '*']);
-    let alone =
-        link == ValueSeparator::Tight || rest.is_empty() || rest.starts_with(['#', '<', '\\', '&']) || rest.starts_with("//");
+    let alone = link == ValueSeparator::Tight
+        || rest.is_empty()
+        || rest.starts_with(['#', '<', '\\', '&'])
+        || rest.starts_with("//");
     if !is_secret(kind, name, NamedValue { text: &text[range.clone()], quoted: is_quoted, alone }) {
         return None;
     }

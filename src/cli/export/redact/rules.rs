@@ -204,8 +204,9 @@ pub(super) const RULES: &[SecretTokenRule] = &[
 const BEFORE: &str =
     r"(?:^|[^A-Za-z0-9]|\\[abfnrtv0]|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|%[0-9A-Fa-f]{2}|\x1b\[[0-9;]*[A-Za-z])";
 
-static ALL: LazyLock<[(TokenBoundary, Option<Regex>); 3]> =
-    LazyLock::new(|| [TokenBoundary::Free, TokenBoundary::Start, TokenBoundary::Digit].map(|guard| (guard, alternation(guard))));
+static ALL: LazyLock<[(TokenBoundary, Option<Regex>); 3]> = LazyLock::new(|| {
+    [TokenBoundary::Free, TokenBoundary::Start, TokenBoundary::Digit].map(|guard| (guard, alternation(guard)))
+});
 
 /// Joins all rules of a guard into one pattern, whose first group is the token.
 fn alternation(guard: TokenBoundary) -> Option<Regex> {

@@ -413,11 +413,12 @@ fn changed_sources_are_checked_at_the_end() {
     let context = &fixture.tools.context;
     fixture.text("sl_read_source", on("customers", json!({})));
     assert_eq!(
-        crate::ingest::check::check_changes(&context.workspace, &context.scope.target_ids()).invalid,
+        crate::ingest::workspace_check::check_changes(&context.workspace, &context.scope.target_ids()).invalid,
         [] as [&str; 0]
     );
     fixture.text("sl_edit_source", on("customers", json!({"delete": true})));
-    let invalid = crate::ingest::check::check_changes(&context.workspace, &context.scope.target_ids()).invalid;
+    let invalid =
+        crate::ingest::workspace_check::check_changes(&context.workspace, &context.scope.target_ids()).invalid;
     assert_eq!(invalid, ["warehouse:visits: join target `customers` is not a source of this connection"]);
 }
 

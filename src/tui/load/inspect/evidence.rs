@@ -18,7 +18,7 @@ use crate::{
     tui::{
         cache::ScreenCache,
         document::DocumentBlock,
-        load::attempt_summary::{CallAccessKind, AttemptSummary},
+        load::attempt_summary::{AttemptSummary, CallAccessKind},
         theme::StyleRole,
         view::clock,
     },
@@ -40,7 +40,11 @@ struct InitFacts {
     lists: Vec<(&'static str, Vec<String>)>,
 }
 
-pub(super) fn isolation_blocks(timeline: &mut Timeline, cache: &ScreenCache, attempt: &AttemptState) -> Vec<DocumentBlock> {
+pub(super) fn isolation_blocks(
+    timeline: &mut Timeline,
+    cache: &ScreenCache,
+    attempt: &AttemptState,
+) -> Vec<DocumentBlock> {
     let started = started(timeline, attempt);
     let announced = init_facts(timeline, attempt);
     let nothing = AttemptSummary::default();

@@ -4,15 +4,15 @@ use super::{ABSENT, MAX_SHOWN_BYTES, read, read_head, read_progress};
 use crate::{
     decode,
     run::{
-        Timeline, decisions,
+        Timeline, recorded_decisions,
         state::{AttemptState, RowKind, RowOutcome, StreamRow, UnitState},
     },
     tape::{
         EntryBody, Millis, Note, Seq,
-        note::{AttemptEnded, AttemptOutcome, VerdictCause, StopReason},
+        note::{AttemptEnded, AttemptOutcome, StopReason, VerdictCause},
     },
     tui::{
-        cache::{ScreenCache, RowId},
+        cache::{RowId, ScreenCache},
         document::DocumentBlock,
         load::{self, attempt_summary::CallAccessKind},
         text,
@@ -308,7 +308,7 @@ fn written_blocks(
 
 /// Decisions that the attempt recorded in addition to its changes; empty if there are none.
 fn decision_blocks(attempt: &AttemptState) -> Vec<DocumentBlock> {
-    let all = attempt.work.as_deref().map(decisions::recorded_decisions).unwrap_or_default();
+    let all = attempt.work.as_deref().map(recorded_decisions::recorded_decisions).unwrap_or_default();
     if all.is_empty() {
         return Vec::new();
     }

@@ -159,7 +159,12 @@ impl ScheduleOracle {
                 unit.stop = None;
                 let over = free && unit.state == OracleUnitState::Over;
                 match verdict.cause {
-                    VerdictCause::UsageLimit { .. } | VerdictCause::RateLimited | VerdictCause::Auth | VerdictCause::ProgramMissing if over => {
+                    VerdictCause::UsageLimit { .. }
+                    | VerdictCause::RateLimited
+                    | VerdictCause::Auth
+                    | VerdictCause::ProgramMissing
+                        if over =>
+                    {
                         self.halt(true);
                     }
                     _ if over && self.abort => self.halt(false),

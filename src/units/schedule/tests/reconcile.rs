@@ -313,17 +313,20 @@ fn stale_reconcile_patch_is_not_applied_to_new_patches() {
 #[test]
 fn failed_reconcile_step_does_not_fail_the_run() {
     let abort = ScheduleSettings { failure_mode: FailureMode::Abort, ..settings(2) };
-    let fails =
-        |cause: VerdictCause| [attempt_ended(9, 1, verdict(AttemptOutcome::Failed, cause)), ScheduleEvent::Saved { ok: true }];
+    let fails = |cause: VerdictCause| {
+        [attempt_ended(9, 1, verdict(AttemptOutcome::Failed, cause)), ScheduleEvent::Saved { ok: true }]
+    };
     let trace = feed(
         &mut schedule_with_settings(false, abort),
         units_succeeded().into_iter().chain(fails(VerdictCause::ToolFailures)),
     );
     assert!(trace.ends_with("SAVE without []\nEND partial succeeded=2 failed=1 stopped=0 not_run=0"), "{trace}");
     // The reconcile step may use another model.
-    let trace = last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(fails(VerdictCause::Model)));
+    let trace =
+        last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(fails(VerdictCause::Model)));
     assert_eq!(trace, "END partial succeeded=2 failed=1 stopped=0 not_run=0");
-    let trace = last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(fails(VerdictCause::Auth)));
+    let trace =
+        last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(fails(VerdictCause::Auth)));
     assert!(trace.starts_with("END unusable"), "the login affects every unit: {trace}");
 }
 

@@ -147,8 +147,8 @@ fn edit_is_judged_by_what_it_makes_worse() {
     ] {
         let fixture = joined(&accepted);
         assert!(!edit(&fixture, "name: all").is_error, "{accepted}");
-        let report = crate::ingest::check::check_changes(&fixture.tools.context.workspace, &[]);
-        assert_eq!(report, crate::ingest::check::WorkspaceCheckReport::default(), "{accepted}");
+        let report = crate::ingest::workspace_check::check_changes(&fixture.tools.context.workspace, &[]);
+        assert_eq!(report, crate::ingest::workspace_check::WorkspaceCheckReport::default(), "{accepted}");
         let worse = fixture.call(
             "sl_edit_source",
             on("customers", json!({"yaml_edits": [{"oldText": "count(*)", "newText": "sum(x)"}]})),

@@ -184,7 +184,9 @@ fn contains_path(list: &[String], path: &str) -> bool {
 fn compare_file(now: Option<Fingerprint>, known: Option<&PriorFileRecord>) -> BaselineStatus {
     match known {
         Some(PriorFileRecord { processed: Some(_), failed: true, .. }) => BaselineStatus::Modified,
-        Some(PriorFileRecord { processed: Some(was), failed: false, .. }) if now == Some(*was) => BaselineStatus::Unchanged,
+        Some(PriorFileRecord { processed: Some(was), failed: false, .. }) if now == Some(*was) => {
+            BaselineStatus::Unchanged
+        }
         Some(PriorFileRecord { processed: Some(_), .. }) => BaselineStatus::Modified,
         Some(PriorFileRecord { processed: None, .. }) | None => BaselineStatus::Added,
     }

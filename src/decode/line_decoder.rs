@@ -7,10 +7,10 @@ use std::borrow::Cow;
 
 use super::{
     AgentLine, LineBody, LineKind, RawJson,
-    chat::{self, BlockPlacement},
+    chat_line::{self, BlockPlacement},
     json_scanner::{JsonScanner, ScanResult},
     line::{PermissionDenial, RateLimitEvent, ResultLine, StreamDelta},
-    system,
+    system_line,
 };
 
 /// Decodes one line, with or without its newline. It never fails or panics and allocates little: long values are
@@ -107,13 +107,15 @@ fn read(bytes: &[u8]) -> Option<AgentLine<'_>> {
 
 fn body<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>, name: Cow<'a, str>) -> ScanResult<LineBody<'a>> {
     Ok(match &*name {
-        "assistant" | "assistant_message" => LineBody::Assistant(chat::read(scan, head, BlockPlacement::InMessage)?),
-        "user" => LineBody::User(chat::read(scan, head, BlockPlacement::InMessage)?),
-        "tool_use" => LineBody::Assistant(chat::read(scan, head, BlockPlacement::WholeLine)?),
-        "tool_result" => LineBody::User(chat::read(scan, head, BlockPlacement::WholeLine)?),
-        "system" => system::read(scan, head)?,
-        "auth_status" => LineBody::System(system::auth_status(scan, head)?),
-        "conversation_reset" => LineBody::System(system::conversation_reset(scan, head)?),
+        "assistant" | "assistant_message" => {
+            LineBody::Assistant(chat_line::read(scan, head, BlockPlacement::InMessage)?)
+        }
+        "user" => LineBody::User(chat_line::read(scan, head, BlockPlacement::InMessage)?),
+        "tool_use" => LineBody::Assistant(chat_line::read(scan, head, BlockPlacement::WholeLine)?),
+        "tool_result" => LineBody::User(chat_line::read(scan, head, BlockPlacement::WholeLine)?),
+        "system" => system_line::read(scan, head)?,
+        "auth_status" => LineBody::System(system_line::auth_status(scan, head)?),
+        "conversation_reset" => LineBody::System(system_line::conversation_reset(scan, head)?),
         "stream_event" => LineBody::StreamEvent(stream_event(scan, head)?),
         "tool_progress" => tool_progress(scan, head)?,
         "rate_limit_event" => LineBody::RateLimit(rate_limit(scan, head)?),
