@@ -172,7 +172,7 @@ fn accept_release(asked: &ClaudeInvocation, installed: &Installation) -> Result<
         },
         Installation::Scripted => {}
         Installation::NotStarted(problem) => return setup(problem),
-        Installation::UnknownVersion(said) => return setup(&unrecognized_version(asked, said)),
+        Installation::UnknownVersion(version_text) => return setup(&unrecognized_version(asked, version_text)),
     }
     Ok(())
 }
@@ -230,9 +230,8 @@ async fn check_claude(asked: &ClaudeInvocation, probe: bool, model: Option<&str>
         Installation::NotStarted(problem) => {
             findings.push(DoctorFinding::fail(DoctorCheck::Release, problem.to_line()))
         }
-        Installation::UnknownVersion(said) => {
-            findings.push(DoctorFinding::fail(DoctorCheck::Release, unrecognized_version(asked, said).to_line()))
-        }
+        Installation::UnknownVersion(version_text) => findings
+            .push(DoctorFinding::fail(DoctorCheck::Release, unrecognized_version(asked, version_text).to_line())),
     }
     match &report.login {
         LoginStatus::LoggedIn { method, detail } => {

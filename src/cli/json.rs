@@ -21,7 +21,7 @@ pub(crate) struct JsonWriter<W> {
     buffer: Vec<u8>,
     run: Vec<u8>,
     /// The attempt of the last event, with its serialized form.
-    lane: (String, u32, Vec<u8>),
+    attempt_stamp: (String, u32, Vec<u8>),
     seq: u64,
     result: io::Result<()>,
 }
@@ -31,7 +31,7 @@ impl<W: Write> JsonWriter<W> {
     pub(crate) fn new(out: W, origin: &SourceInfo) -> Self {
         let run = origin.header.as_ref().map_or_else(|| "null".into(), |header| format!("\"{}\"", header.run));
         let buffer = Vec::with_capacity(BUFFER_BYTES * 2);
-        Self { out, buffer, run: run.into_bytes(), lane: Default::default(), seq: 0, result: Ok(()) }
+        Self { out, buffer, run: run.into_bytes(), attempt_stamp: Default::default(), seq: 0, result: Ok(()) }
     }
 
     /// Writes the events of one entry.
@@ -101,7 +101,7 @@ impl<W: Write> JsonWriter<W> {
         self.result
     }
 
-    fn stamp(&mut self, at: Millis, lane: Option<(&str, u32)>) {
+    fn stamp(&mut self, at: Millis, attempt_stamp: Option<(&str, u32)>) {
         let mut number = itoa::Buffer::new();
         self.buffer.extend_from_slice(b"{\"v\":1,\"seq\":");
         self.buffer.extend_from_slice(number.format(self.seq).as_bytes());
@@ -109,8 +109,8 @@ impl<W: Write> JsonWriter<W> {
         self.buffer.extend_from_slice(number.format(at.0).as_bytes());
         self.buffer.extend_from_slice(b",\"run\":");
         self.buffer.extend_from_slice(&self.run);
-        if let Some((unit, attempt)) = lane {
-            let (last_unit, last_attempt, written) = &mut self.lane;
+        if let Some((unit, attempt)) = attempt_stamp {
+            let (last_unit, last_attempt, written) = &mut self.attempt_stamp;
             // Consecutive events mostly belong to the same attempt.
             if written.is_empty() || *last_attempt != attempt || last_unit != unit {
                 (*last_unit, *last_attempt) = (unit.to_owned(), attempt);

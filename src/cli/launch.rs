@@ -340,17 +340,20 @@ impl RunSetup<'_> {
 
         let tracing = self.start_trace(&tape);
         let (inputs, received) = mpsc::channel(INPUT_QUEUE_CAPACITY);
-        let fuse = Arc::new(FailFastRecorder::new(Arc::clone(&tape) as _));
-        let recorder: Arc<dyn Recorder> = Arc::clone(&fuse) as _;
+        let fail_fast_recorder = Arc::new(FailFastRecorder::new(Arc::clone(&tape) as _));
+        let recorder: Arc<dyn Recorder> = Arc::clone(&fail_fast_recorder) as _;
         let meter = Arc::new(RunMeter::new(inputs.downgrade()));
         let holds = Arc::new(ApprovalQueue::new(Arc::clone(&recorder), meter));
         self.initially_held.iter().flatten().for_each(|unit| holds.hold(unit));
         let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&holds), &directory));
-        let drive =
-            ScheduleDriver::new(schedule, executor, recorder).run(received, options.is_some(), fuse.first_error());
-        let will =
+        let drive = ScheduleDriver::new(schedule, executor, recorder).run(
+            received,
+            options.is_some(),
+            fail_fast_recorder.first_error(),
+        );
+        let shutdown =
             if self.initially_held.is_some() { ShutdownState::default() } else { ShutdownState::without_drain() };
-        let view = LiveTimeline { timeline, changed: tape.subscribe(), finish, shutdown: will };
+        let view = LiveTimeline { timeline, changed: tape.subscribe(), finish, shutdown };
         let outcome = match options {
             Some(options) => run_on_screen(options, view, drive, inputs, holds).await,
             None => run_plain(self.global, ui, view, drive, inputs).await,
@@ -449,7 +452,7 @@ async fn run_on_screen(
     let shown = tokio::spawn(screen::show_live(options, timeline, inputs.clone(), holds, changed, broken)).await;
     let left = shown.map_err(CliError::internal).flatten();
     // If the screen failed, agents must not continue without the user noticing.
-    let (last, will) = match &left {
+    let (last, shutdown) = match &left {
         Ok(left) if left.reason == tui::ExitReason::Quit => {
             (ScheduleEvent::StopAllRequested, ShutdownState::stopping())
         }
@@ -465,14 +468,14 @@ async fn run_on_screen(
         driving.await
     };
     // The run is over and accepts no more events.
-    let (ended, heard) = signals.wait_for(will, ending, async |_| process::kill_all()).await?;
+    let (ended, signal) = signals.wait_for(shutdown, ending, async |_| process::kill_all()).await?;
     let (ended, finish) = ended.map_err(CliError::internal)?;
     finish.finish();
     let left = left?;
     let (summary, _) = screen::print_summary(left.timeline)?;
     ended.map_err(CliError::internal)?;
     let exit = |again| screen::exit_after(&left.reason, summary.exit_after_interrupt(left.interrupted || again));
-    Ok(RunResult { exit: signals::exit_for_signal(heard, exit), summary })
+    Ok(RunResult { exit: signals::exit_for_signal(signal, exit), summary })
 }
 
 /// Shows the user who quit the screen while units run what the program waits for.
@@ -493,7 +496,7 @@ async fn run_plain(
     drive: impl Future<Output = DriverResult> + Send + 'static,
     inputs: mpsc::Sender<ScheduleEvent>,
 ) -> Result<RunResult, CliError> {
-    let LiveTimeline { mut timeline, changed, finish, shutdown: will } = view;
+    let LiveTimeline { mut timeline, changed, finish, shutdown } = view;
     let signals = SignalListener::listen()?;
     let (complete, is_complete) = oneshot::channel();
     let driving = tokio::spawn(async move {
@@ -514,7 +517,7 @@ async fn run_plain(
     let ending = async { (showing.await, driving.await) };
     // The receiver is gone once the run is over.
     let order = async |input| drop(inputs.send(input).await);
-    let ((shown, ended), heard) = signals.wait_for(will, ending, order).await?;
+    let ((shown, ended), signal) = signals.wait_for(shutdown, ending, order).await?;
     let (mut timeline, sink, shown) = shown.map_err(CliError::internal)?;
     let ended = ended.map_err(CliError::internal)?;
     timeline.seek(u64::MAX).map_err(CliError::internal)?;
@@ -524,7 +527,7 @@ async fn run_plain(
     sink.finish(&origin, state, false)?;
     ended.map_err(CliError::internal)?;
     Ok(RunResult {
-        exit: signals::exit_for_signal(heard, |interrupted| summary.exit_after_interrupt(interrupted)),
+        exit: signals::exit_for_signal(signal, |interrupted| summary.exit_after_interrupt(interrupted)),
         summary,
     })
 }

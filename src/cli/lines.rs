@@ -25,14 +25,14 @@ use crate::{
 const MAX_TEXT_WIDTH: usize = 160;
 
 /// Width of the attempt column: the minimum aligns short records, the maximum leaves room for texts.
-const LANE_WIDTH_RANGE: std::ops::RangeInclusive<usize> = 24..=40;
+const LABEL_WIDTH_RANGE: std::ops::RangeInclusive<usize> = 24..=40;
 
 /// Writes events as lines.
 #[derive(Debug)]
 pub(crate) struct LinesWriter<W> {
     out: EscapingWriter<W>,
     color: bool,
-    lane_width: usize,
+    label_width: usize,
     /// Start time of each open action, by unit, attempt and id.
     open: HashMap<(String, u32, String), Millis>,
     result: io::Result<()>,
@@ -43,7 +43,7 @@ impl<W: Write> LinesWriter<W> {
         Self {
             out: EscapingWriter::text(out),
             color,
-            lane_width: *LANE_WIDTH_RANGE.start(),
+            label_width: *LABEL_WIDTH_RANGE.start(),
             open: HashMap::new(),
             result: Ok(()),
         }
@@ -165,7 +165,7 @@ impl<W: Write> LinesWriter<W> {
                     let _ = write!(text, "  {:.1}s", seconds(took));
                 }
                 let message = event.message.as_deref().filter(|message| *message != event.action.title);
-                let said = match outcome_detail {
+                let detail_text = match outcome_detail {
                     Some(OutcomeDetail::Aborted) => None,
                     Some(OutcomeDetail::Declined) => tool_result_text(event),
                     Some(OutcomeDetail::BudgetExhausted) | None => message
@@ -175,9 +175,9 @@ impl<W: Write> LinesWriter<W> {
                 if let Some(outcome_detail) = outcome_detail {
                     let _ = write!(text, "  {}", outcome_detail.as_str());
                 }
-                if let Some(said) = said {
+                if let Some(detail_text) = detail_text {
                     let colon = if outcome_detail.is_some() { ": " } else { "  " };
-                    let _ = write!(text, "{colon}{}", said.strip_prefix("Error: ").unwrap_or(&said));
+                    let _ = write!(text, "{colon}{}", detail_text.strip_prefix("Error: ").unwrap_or(&detail_text));
                 }
                 self.line(at, &attempt_label(unit, attempt), glyph, &text);
             }
@@ -188,7 +188,8 @@ impl<W: Write> LinesWriter<W> {
         let (glyph, text) = match change {
             RunEvent::Planned(planned) => {
                 let widest = planned.units.iter().map(|unit| text::width(&attempt_label(&unit.unit, 1))).max();
-                self.lane_width = widest.unwrap_or_default().clamp(*LANE_WIDTH_RANGE.start(), *LANE_WIDTH_RANGE.end());
+                self.label_width =
+                    widest.unwrap_or_default().clamp(*LABEL_WIDTH_RANGE.start(), *LABEL_WIDTH_RANGE.end());
                 for skipped in &planned.skipped {
                     self.line(at, "run", '▲', &skipped.why);
                 }
@@ -217,14 +218,14 @@ impl<W: Write> LinesWriter<W> {
         self.line(at, "run", glyph, &text);
     }
 
-    fn line(&mut self, at: Millis, lane: &str, glyph: char, text: &str) {
+    fn line(&mut self, at: Millis, label: &str, glyph: char, text: &str) {
         if self.result.is_err() {
             return;
         }
         let seconds = seconds(at);
         let text = single_line(text);
-        let pad = self.lane_width.saturating_sub(text::width(lane));
-        let lane = text::printable(lane, *LANE_WIDTH_RANGE.end());
+        let pad = self.label_width.saturating_sub(text::width(label));
+        let label = text::printable(label, *LABEL_WIDTH_RANGE.end());
         let color = match glyph {
             '✓' => AnsiColor::Green,
             '✗' => AnsiColor::Red,
@@ -232,7 +233,7 @@ impl<W: Write> LinesWriter<W> {
             _ => AnsiColor::Cyan,
         };
         let out = &mut self.out;
-        self.result = write!(out, "{seconds:>7.1}s  {lane}{:pad$} ", "")
+        self.result = write!(out, "{seconds:>7.1}s  {label}{:pad$} ", "")
             .and_then(|()| out.paint(self.color.then_some(color), glyph.encode_utf8(&mut [0; 4])))
             .and_then(|()| writeln!(out, " {text}"));
     }

@@ -134,12 +134,12 @@ fn connection_faults(planned: &IngestPlan) -> Vec<&Problem> {
     skipped_reasons(planned, |skipped| skipped.fault)
 }
 
-fn skipped_reasons(planned: &IngestPlan, is_told: impl Fn(&UnplannedConnection) -> bool) -> Vec<&Problem> {
+fn skipped_reasons(planned: &IngestPlan, is_reported: impl Fn(&UnplannedConnection) -> bool) -> Vec<&Problem> {
     planned
         .skipped
         .iter()
         .chain(&planned.targets)
-        .filter(|skipped| is_told(skipped))
+        .filter(|skipped| is_reported(skipped))
         .map(|skipped| &skipped.problem)
         .collect()
 }

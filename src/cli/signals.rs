@@ -64,24 +64,24 @@ impl SignalListener {
     /// If the user does not want to wait any longer.
     pub(crate) async fn wait_for<T>(
         mut self,
-        mut will: ShutdownState,
+        mut shutdown: ShutdownState,
         ended: impl Future<Output = T>,
         order: impl AsyncFn(ScheduleEvent),
     ) -> Result<(T, Option<Exit>), CliError> {
         let mut ended = pin!(ended);
         loop {
-            let heard = tokio::select! {
+            let signal = tokio::select! {
                 biased;
-                ended = &mut ended => return Ok((ended, will.exit)),
-                heard = self.next() => heard,
+                ended = &mut ended => return Ok((ended, shutdown.exit)),
+                signal = self.next() => signal,
             };
-            match will.on_signal(heard) {
+            match shutdown.on_signal(signal) {
                 SignalAction::Send(input, words) => {
                     playback_output::print_stderr(words);
                     order(input).await;
                 }
                 SignalAction::ExitNow => {
-                    let exit = Exit::Signal(heard);
+                    let exit = Exit::Signal(signal);
                     return Err(CliError::new(
                         exit,
                         "exited before all running units had ended, but their progress so far is recorded",
@@ -163,10 +163,10 @@ impl ShutdownState {
     }
 }
 
-/// The exit code of a run during which a signal required `heard`, if one did. An interrupt changes the exit code only
+/// The exit code of a run during which a signal required `signal`, if one did. An interrupt changes the exit code only
 /// if it cut something short.
-pub(crate) fn exit_for_signal(heard: Option<Exit>, interrupted: impl FnOnce(bool) -> Exit) -> Exit {
-    match heard {
+pub(crate) fn exit_for_signal(signal: Option<Exit>, interrupted: impl FnOnce(bool) -> Exit) -> Exit {
+    match signal {
         Some(Exit::Signal(SIGINT)) => interrupted(true),
         Some(exit) => exit,
         None => interrupted(false),
@@ -180,16 +180,16 @@ mod tests {
     const SIGQUIT: u8 = Unix::SIGQUIT as u8;
     const SIGTERM: u8 = Unix::SIGTERM as u8;
 
-    fn answers(mut will: ShutdownState, signals: &[u8]) -> (Vec<Option<ScheduleEvent>>, Option<Exit>) {
+    fn answers(mut shutdown: ShutdownState, signals: &[u8]) -> (Vec<Option<ScheduleEvent>>, Option<Exit>) {
         let mut said = Vec::new();
         for signal in signals {
-            match will.on_signal(*signal) {
+            match shutdown.on_signal(*signal) {
                 SignalAction::Send(input, _) => said.push(Some(input)),
                 SignalAction::ExitNow => said.push(None),
                 SignalAction::Ignore => {}
             }
         }
-        (said, will.exit)
+        (said, shutdown.exit)
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl ApprovalQueue {
             until.reset_failures();
         }
         drop(units);
-        Arc::new(AttemptApprovalGate { holds: Arc::clone(self), unit: unit.clone(), attempt })
+        Arc::new(AttemptApprovalGate { approvals: Arc::clone(self), unit: unit.clone(), attempt })
     }
 
     /// Holds `unit` at its next tool call.
@@ -212,7 +212,7 @@ impl ApprovalQueue {
 /// The gate of one attempt.
 #[derive(Debug)]
 struct AttemptApprovalGate {
-    holds: Arc<ApprovalQueue>,
+    approvals: Arc<ApprovalQueue>,
     unit: UnitKey,
     attempt: u32,
 }
@@ -226,14 +226,14 @@ impl ApprovalGate for AttemptApprovalGate {
 impl AttemptApprovalGate {
     async fn wait_for_decision(&self, call: ApprovalRequest) -> ApprovalDecision {
         let Some(ApprovalTicket { number, met_condition: reached, outcome: said }) =
-            self.holds.enqueue(&self.unit, &call)
+            self.approvals.enqueue(&self.unit, &call)
         else {
             return ApprovalDecision::Allow;
         };
         let ApprovalRequest { tool, tool_use_id, input, .. } = call;
         let mut wait = PendingApproval { gate: self, number, tool_use_id: tool_use_id.clone(), is_decided: false };
         let held = Note::CallHeld { tool, tool_use_id, input, reached };
-        if let Err(error) = self.holds.record_note(&self.unit, self.attempt, &held) {
+        if let Err(error) = self.approvals.record_note(&self.unit, self.attempt, &held) {
             wait.is_decided = true;
             return ApprovalDecision::DenyByPolicy(format!("the call cannot be held: {error}"));
         }
@@ -273,14 +273,14 @@ impl PendingApproval<'_> {
             ApprovalDecision::Deny(reason) | ApprovalDecision::DenyByPolicy(reason) => (None, Some(reason.clone())),
         };
         let note = Note::CallDecided { tool_use_id: self.tool_use_id.take(), decision, input, reason };
-        self.gate.holds.record_note(&self.gate.unit, self.gate.attempt, &note)
+        self.gate.approvals.record_note(&self.gate.unit, self.gate.attempt, &note)
     }
 }
 
 impl Drop for PendingApproval<'_> {
     fn drop(&mut self) {
-        let AttemptApprovalGate { holds, unit, attempt } = self.gate;
-        holds.dequeue(unit, self.number);
+        let AttemptApprovalGate { approvals, unit, attempt } = self.gate;
+        approvals.dequeue(unit, self.number);
         if !self.is_decided {
             let note = Note::CallDecided {
                 tool_use_id: self.tool_use_id.take(),
@@ -288,7 +288,7 @@ impl Drop for PendingApproval<'_> {
                 input: None,
                 reason: None,
             };
-            holds.note_or_log(unit, *attempt, &note);
+            approvals.note_or_log(unit, *attempt, &note);
         }
     }
 }
@@ -342,7 +342,7 @@ mod tests {
         }
     }
 
-    fn holds() -> (Arc<ApprovalQueue>, Arc<NoteTape>) {
+    fn approvals() -> (Arc<ApprovalQueue>, Arc<NoteTape>) {
         let tape = Arc::new(NoteTape::default());
         let meter = Arc::new(RunMeter::new(tokio::sync::mpsc::channel(1).0.downgrade()));
         (Arc::new(ApprovalQueue::new(Arc::clone(&tape) as Arc<dyn Recorder>, meter)), tape)
@@ -381,25 +381,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn call_of_unheld_unit_passes_without_a_note() {
-        let (holds, tape) = holds();
-        assert_eq!(holds.gate(&unit(), 1).decide(call("a")).await, ApprovalDecision::Allow);
-        holds.release(&unit());
-        assert!(!holds.decide_call(&unit(), Some("a"), UserDecision::Allow));
+        let (approvals, tape) = approvals();
+        assert_eq!(approvals.gate(&unit(), 1).decide(call("a")).await, ApprovalDecision::Allow);
+        approvals.release(&unit());
+        assert!(!approvals.decide_call(&unit(), Some("a"), UserDecision::Allow));
         assert_eq!(tape.words(), [""; 0]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn step_allows_one_call_and_holds_the_next() {
-        let (holds, tape) = holds();
-        holds.hold(&unit());
-        let gate = holds.gate(&unit(), 1);
+        let (approvals, tape) = approvals();
+        approvals.hold(&unit());
+        let gate = approvals.gate(&unit(), 1);
         let first = ask(&gate, "a");
         until(&tape, "held wiki_write").await;
-        assert!(holds.decide_call(&unit(), Some("a"), UserDecision::Allow));
+        assert!(approvals.decide_call(&unit(), Some("a"), UserDecision::Allow));
         assert_eq!(first.await.unwrap(), ApprovalDecision::Allow);
         let mut second = ask(&gate, "b");
         assert!(timeout(Duration::from_secs(3 * 3600), &mut second).await.is_err(), "it waits");
-        holds.release(&unit());
+        approvals.release(&unit());
         assert_eq!(second.await.unwrap(), ApprovalDecision::Allow);
         assert_eq!(gate.decide(call("c")).await, ApprovalDecision::Allow);
         let expected =
@@ -417,13 +417,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn run_until_holds_at_the_first_matching_call() {
-        let (holds, tape) = holds();
-        holds.hold(&unit());
-        let gate = holds.gate(&unit(), 1);
+        let (approvals, tape) = approvals();
+        approvals.hold(&unit());
+        let gate = approvals.gate(&unit(), 1);
         let first = ask(&gate, "a");
         until(&tape, "held wiki_write").await;
         let path = BreakCondition::Path(NamePattern::new("*.sql").unwrap());
-        holds.run_until(&unit(), Some("a"), vec![tool("sl_*"), path]);
+        approvals.run_until(&unit(), Some("a"), vec![tool("sl_*"), path]);
         assert_eq!(first.await.unwrap(), ApprovalDecision::Allow, "the current call passes");
         for passes in [called("b", "wiki_write", json!({}), 0), called("c", "read", json!({"path": "a.yml"}), 3)] {
             assert_eq!(gate.decide(passes).await, ApprovalDecision::Allow);
@@ -435,11 +435,11 @@ mod tests {
         });
         until(&tape, "held read at path *.sql").await;
         // From here on the unit is held at every call again.
-        assert!(holds.decide_call(&unit(), Some("d"), UserDecision::Deny("no".into())));
+        assert!(approvals.decide_call(&unit(), Some("d"), UserDecision::Deny("no".into())));
         assert_eq!(waits.await.unwrap(), ApprovalDecision::Deny("no".into()));
         let next = ask(&gate, "e");
         last(&tape, "held wiki_write").await;
-        holds.release(&unit());
+        approvals.release(&unit());
         assert_eq!(next.await.unwrap(), ApprovalDecision::Allow);
         let words = [
             "u#1 until tool sl_*, path *.sql",
@@ -455,21 +455,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn run_until_failure_counts_from_release_and_ends_on_hold() {
-        let (holds, tape) = holds();
-        let gate = holds.gate(&unit(), 1);
+        let (approvals, tape) = approvals();
+        let gate = approvals.gate(&unit(), 1);
         assert_eq!(gate.decide(called("a", "read", json!({}), 2)).await, ApprovalDecision::Allow);
-        holds.run_until(&unit(), None, vec![BreakCondition::Failure]);
+        approvals.run_until(&unit(), None, vec![BreakCondition::Failure]);
         assert_eq!(gate.decide(called("b", "read", json!({}), 2)).await, ApprovalDecision::Allow);
         // The next attempt starts without failed calls.
-        let gate = holds.gate(&unit(), 2);
+        let gate = approvals.gate(&unit(), 2);
         assert_eq!(gate.decide(called("c", "read", json!({}), 0)).await, ApprovalDecision::Allow);
         let waits = tokio::spawn(async move { gate.decide(called("d", "read", json!({}), 1)).await });
         until(&tape, "held read at failure").await;
-        holds.release(&unit());
+        approvals.release(&unit());
         assert_eq!(waits.await.unwrap(), ApprovalDecision::Allow);
-        holds.run_until(&unit(), None, vec![BreakCondition::Failure]);
-        holds.hold(&unit());
-        let gate = holds.gate(&unit(), 3);
+        approvals.run_until(&unit(), None, vec![BreakCondition::Failure]);
+        approvals.hold(&unit());
+        let gate = approvals.gate(&unit(), 3);
         let _waits = ask(&gate, "e");
         until(&tape, "u#3 held wiki_write").await;
         let last = ["u#2 let go", "u#2 released d", "u#2 until failure", "u#2 hold", "u#3 held wiki_write"];
@@ -478,23 +478,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn run_until_cost_holds_once_the_cost_is_reached() {
-        let (holds, tape) = holds();
-        let gate = holds.gate(&unit(), 1);
-        holds.run_until(&unit(), None, vec![BreakCondition::Cost(0.5)]);
+        let (approvals, tape) = approvals();
+        let gate = approvals.gate(&unit(), 1);
+        approvals.run_until(&unit(), None, vec![BreakCondition::Cost(0.5)]);
         assert_eq!(gate.decide(call("a")).await, ApprovalDecision::Allow);
         let line = decode::decode_line(br#"{"type":"result","total_cost_usd":0.5}"#);
         let mut reducer = AttemptReducer::new(TurnTracker::for_one_prompt());
         reducer.push(&line);
-        holds.meter.observe((&"other".into(), 1), &line, &reducer);
+        approvals.meter.observe((&"other".into(), 1), &line, &reducer);
         let _waits = ask(&gate, "b");
         until(&tape, "held wiki_write at cost $0.5").await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn run_until_releases_other_waiting_calls_unless_they_match() {
-        let (holds, tape) = holds();
-        holds.hold(&unit());
-        let gate = holds.gate(&unit(), 1);
+        let (approvals, tape) = approvals();
+        approvals.hold(&unit());
+        let gate = approvals.gate(&unit(), 1);
         let (a, b) = (ask(&gate, "a"), ask(&gate, "b"));
         let c = tokio::spawn({
             let gate = Arc::clone(&gate);
@@ -503,16 +503,16 @@ mod tests {
         while tape.words().len() < 4 {
             tokio::task::yield_now().await;
         }
-        holds.run_until(&unit(), Some("a"), vec![tool("sl_edit")]);
+        approvals.run_until(&unit(), Some("a"), vec![tool("sl_edit")]);
         assert_eq!((a.await.unwrap(), b.await.unwrap()), (ApprovalDecision::Allow, ApprovalDecision::Allow));
         assert!(!tape.words().iter().any(|word| word.contains("until")), "it is there already: {:?}", tape.words());
-        assert!(holds.decide_call(&unit(), Some("c"), UserDecision::Allow), "it still waits");
+        assert!(approvals.decide_call(&unit(), Some("c"), UserDecision::Allow), "it still waits");
         c.await.unwrap();
         // The current call passes even if it meets the condition.
         let d = ask(&gate, "d");
         until(&tape, "allowed c").await;
         last(&tape, "held wiki_write").await;
-        holds.run_until(&unit(), Some("d"), vec![tool("wiki_write")]);
+        approvals.run_until(&unit(), Some("d"), vec![tool("wiki_write")]);
         assert_eq!(d.await.unwrap(), ApprovalDecision::Allow);
         let _e = ask(&gate, "e");
         until(&tape, "held wiki_write at tool wiki_write").await;
@@ -520,19 +520,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn decision_reaches_its_call() {
-        let (holds, tape) = holds();
-        let gate = holds.gate(&unit(), 2);
-        holds.hold(&unit());
-        holds.hold(&unit());
+        let (approvals, tape) = approvals();
+        let gate = approvals.gate(&unit(), 2);
+        approvals.hold(&unit());
+        approvals.hold(&unit());
         let (a, b) = (ask(&gate, "a"), ask(&gate, "b"));
         while tape.words().len() < 3 {
             tokio::task::yield_now().await;
         }
         let Value::Object(edited) = json!({"key": "b"}) else { unreachable!() };
-        assert!(holds.decide_call(&unit(), Some("b"), UserDecision::Edit(edited.clone())));
-        assert!(!holds.decide_call(&unit(), Some("b"), UserDecision::Allow), "once is enough");
-        assert!(!holds.decide_call(&"other".into(), Some("a"), UserDecision::Allow));
-        assert!(holds.decide_call(&unit(), Some("a"), UserDecision::Deny("not this page".into())));
+        assert!(approvals.decide_call(&unit(), Some("b"), UserDecision::Edit(edited.clone())));
+        assert!(!approvals.decide_call(&unit(), Some("b"), UserDecision::Allow), "once is enough");
+        assert!(!approvals.decide_call(&"other".into(), Some("a"), UserDecision::Allow));
+        assert!(approvals.decide_call(&unit(), Some("a"), UserDecision::Deny("not this page".into())));
         assert_eq!(b.await.unwrap(), ApprovalDecision::AllowEdited(Value::Object(edited.clone())));
         assert_eq!(a.await.unwrap(), ApprovalDecision::Deny("not this page".into()));
         let notes = tape.0.lock().unwrap();
@@ -550,23 +550,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn ended_attempt_withdraws_its_pending_approval() {
-        let (holds, tape) = holds();
-        holds.hold(&unit());
-        let gate = holds.gate(&unit(), 1);
+        let (approvals, tape) = approvals();
+        approvals.hold(&unit());
+        let gate = approvals.gate(&unit(), 1);
         let waiting = ask(&gate, "a");
         until(&tape, "held wiki_write").await;
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
-        assert!(!holds.decide_call(&unit(), Some("a"), UserDecision::Allow));
+        assert!(!approvals.decide_call(&unit(), Some("a"), UserDecision::Allow));
         assert_eq!(tape.words().last().map(String::as_str), Some("u#1 withdrawn a"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn unrecordable_held_call_is_refused() {
-        let (holds, tape) = holds();
-        holds.hold(&unit());
+        let (approvals, tape) = approvals();
+        approvals.hold(&unit());
         *tape.1.lock().unwrap() = true;
-        let ApprovalDecision::DenyByPolicy(why) = holds.gate(&unit(), 1).decide(call("a")).await else {
+        let ApprovalDecision::DenyByPolicy(why) = approvals.gate(&unit(), 1).decide(call("a")).await else {
             panic!("it passed")
         };
         assert!(why.contains("tape.jsonl"), "{why}");

@@ -245,9 +245,9 @@ impl<E: Executor> ScheduleDriver<E> {
                     id
                 });
             }
-            ScheduleEffect::RecordNote { lane, note } => {
-                let lane = lane.as_ref().map(|(unit, attempt)| (unit, *attempt));
-                self.record_note(lane, &note)?;
+            ScheduleEffect::RecordNote { attempt, note } => {
+                let attempt = attempt.as_ref().map(|(unit, attempt)| (unit, *attempt));
+                self.record_note(attempt, &note)?;
             }
             ScheduleEffect::EndRun(ended) => {
                 self.record_note(None, &Note::RunEnded(ended.clone()))?;
@@ -270,9 +270,9 @@ impl<E: Executor> ScheduleDriver<E> {
         self.ready.spawn(async move { is_ready.await.ok().map(|()| ScheduleEvent::AttemptReady { unit, attempt }) });
     }
 
-    fn record_note(&self, lane: Option<(&UnitKey, u32)>, note: &Note) -> Result<(), RecordError> {
+    fn record_note(&self, attempt: Option<(&UnitKey, u32)>, note: &Note) -> Result<(), RecordError> {
         let json = note.to_json();
-        self.recorder.record(&[NewEntry { attempt: lane, body: EntryBody::Note(&json) }])
+        self.recorder.record(&[NewEntry { attempt, body: EntryBody::Note(&json) }])
     }
 }
 

@@ -150,44 +150,44 @@ mod tests {
         assert_eq!(UnitSpending::new(&unit, Millis(9999)).active_time, Millis(105));
     }
 
-    fn bill(resumed: Option<Option<f64>>, version: &str, results: &[(f64, Option<f64>)]) -> Option<f64> {
-        let mut bill = AttemptCost::default();
+    fn cost(resumed: Option<Option<f64>>, version: &str, results: &[(f64, Option<f64>)]) -> Option<f64> {
+        let mut cost = AttemptCost::default();
         if let Some(paid) = resumed {
-            bill.resume(paid);
+            cost.resume(paid);
         }
-        bill.set_release(Some(version));
+        cost.set_release(Some(version));
         for (total, since) in results {
             let (total_cost_usd, cost_since_last_result) = (Some(*total), *since);
-            bill.add_result(&ResultLine { total_cost_usd, cost_since_last_result, ..ResultLine::default() });
+            cost.add_result(&ResultLine { total_cost_usd, cost_since_last_result, ..ResultLine::default() });
         }
-        bill.cost()
+        cost.cost()
     }
 
     #[test]
     fn resumed_session_is_billed_for_its_own_turns_only() {
         // The release reports the cost of each turn.
-        assert_eq!(bill(Some(None), "2.1.330", &[(3.0, Some(1.0))]), Some(1.0));
-        assert_eq!(bill(Some(Some(9.0)), "2.1.330", &[(3.0, Some(1.0)), (3.5, Some(0.5))]), Some(1.5));
-        assert_eq!(bill(None, "2.1.330", &[(3.0, Some(3.0)), (3.0, Some(0.0))]), Some(3.0));
+        assert_eq!(cost(Some(None), "2.1.330", &[(3.0, Some(1.0))]), Some(1.0));
+        assert_eq!(cost(Some(Some(9.0)), "2.1.330", &[(3.0, Some(1.0)), (3.5, Some(0.5))]), Some(1.5));
+        assert_eq!(cost(None, "2.1.330", &[(3.0, Some(3.0)), (3.0, Some(0.0))]), Some(3.0));
         // The total includes the prior cost.
-        assert_eq!(bill(Some(Some(2.0)), "2.1.300", &[(3.0, None)]), Some(1.0));
-        assert_eq!(bill(Some(None), "2.1.300", &[(3.0, None)]), None);
+        assert_eq!(cost(Some(Some(2.0)), "2.1.300", &[(3.0, None)]), Some(1.0));
+        assert_eq!(cost(Some(None), "2.1.300", &[(3.0, None)]), None);
         // The total is that of the process.
-        assert_eq!(bill(Some(None), "2.1.223", &[(1.0, None)]), Some(1.0));
-        assert_eq!(bill(None, "2.1.300", &[(1.0, None), (1.5, None)]), Some(1.5));
+        assert_eq!(cost(Some(None), "2.1.223", &[(1.0, None)]), Some(1.0));
+        assert_eq!(cost(None, "2.1.300", &[(1.0, None), (1.5, None)]), Some(1.5));
         // A capture of two processes.
-        assert_eq!(bill(None, "2.1.223", &[(1.0, None), (0.5, None)]), Some(1.5));
+        assert_eq!(cost(None, "2.1.223", &[(1.0, None), (0.5, None)]), Some(1.5));
     }
 
     #[test]
     fn resumed_total_of_unknown_release_is_not_used() {
         let total = ResultLine { total_cost_usd: Some(3.0), ..ResultLine::default() };
         let cost = |paid, versions: &[Option<&str>]| {
-            let mut bill = AttemptCost::default();
-            bill.resume(paid);
-            versions.iter().for_each(|version| bill.set_release(*version));
-            bill.add_result(&total);
-            bill.cost()
+            let mut cost = AttemptCost::default();
+            cost.resume(paid);
+            versions.iter().for_each(|version| cost.set_release(*version));
+            cost.add_result(&total);
+            cost.cost()
         };
         assert_eq!(cost(None, &[None]), None);
         assert_eq!(cost(Some(2.0), &[None]), Some(1.0));

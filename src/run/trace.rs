@@ -116,7 +116,7 @@ impl<'a> TraceEvent<'a> {
 impl TraceWriter {
     /// Creates the trace of the run with this tape header.
     pub(crate) fn new(header: Header, level: TraceLevel) -> Self {
-        let (plan, units, sources, open_attempt, pace) = Default::default();
+        let (plan, units, sources, open_attempt, limits) = Default::default();
         let (stepped, reconciled, commit, failed) = Default::default();
         Self {
             header,
@@ -125,7 +125,7 @@ impl TraceWriter {
             units,
             sources,
             open_attempts: open_attempt,
-            limits: pace,
+            limits,
             last_step_end: stepped,
             reconciled,
             commit,

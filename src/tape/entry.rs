@@ -157,7 +157,7 @@ fn parse_stamp(line: &[u8]) -> Option<(TapeEntry<'_>, &[u8])> {
     let seq = take_number(&mut rest)?;
     rest = rest.strip_prefix(b",\"at\":")?;
     let at = take_number(&mut rest)?;
-    let mut lane = None;
+    let mut attempt = None;
     if let Some(after) = rest.strip_prefix(b",\"unit\":\"") {
         let end = memchr::memchr2(b'"', b'\\', after)?;
         if after[end] == b'\\' {
@@ -165,9 +165,9 @@ fn parse_stamp(line: &[u8]) -> Option<(TapeEntry<'_>, &[u8])> {
         }
         let unit = std::str::from_utf8(&after[..end]).ok()?;
         rest = after[end + 1..].strip_prefix(b",\"try\":")?;
-        lane = Some((Cow::Borrowed(unit), u32::try_from(take_number(&mut rest)?).ok()?));
+        attempt = Some((Cow::Borrowed(unit), u32::try_from(take_number(&mut rest)?).ok()?));
     }
-    Some((TapeEntry { seq: Seq(seq), at: Millis(at), attempt: lane, body: EntryBody::Stdout(b"") }, rest))
+    Some((TapeEntry { seq: Seq(seq), at: Millis(at), attempt, body: EntryBody::Stdout(b"") }, rest))
 }
 
 /// Decodes the beginning of a JSON string that was cut anywhere.
@@ -287,9 +287,13 @@ mod tests {
 
     #[test]
     fn entry_head_has_the_stamp_and_the_start_of_the_body() {
-        let lane = || Some(("u".into(), 3));
-        let out =
-            TapeEntry { seq: Seq(1), at: Millis(2), attempt: lane(), body: EntryBody::Stdout(br#"{"type":"user"}"#) };
+        let attempt = || Some(("u".into(), 3));
+        let out = TapeEntry {
+            seq: Seq(1),
+            at: Millis(2),
+            attempt: attempt(),
+            body: EntryBody::Stdout(br#"{"type":"user"}"#),
+        };
         let line = written(&out);
         let (head, before) = TapeEntry::parse_head(&line[..line.len() - 9]).unwrap();
         assert_eq!(head, TapeEntry { body: EntryBody::Stdout(br#"{"type""#), ..out });
@@ -297,7 +301,7 @@ mod tests {
 
         let text = "a\nb\\c\u{1f600}d\u{1}".repeat(2);
         for body in [EntryBody::Stderr(text.as_str().into()), EntryBody::StdoutRaw(text.as_bytes().into())] {
-            let line = written(&TapeEntry { seq: Seq(1), at: Millis(2), attempt: lane(), body });
+            let line = written(&TapeEntry { seq: Seq(1), at: Millis(2), attempt: attempt(), body });
             for end in 43..line.len() - 1 {
                 let (head, _) = TapeEntry::parse_head(&line[..end]).unwrap();
                 let head = head.body.bytes();

@@ -161,7 +161,7 @@ impl App {
         app.refresh_facts();
         if app.model.playback != Playback::Follow {
             app.seek_when_read(SeekTarget::Entries(0));
-            app.set_pace(app.model.playback);
+            app.set_playback(app.model.playback);
         }
         app
     }

@@ -188,17 +188,17 @@ impl ScreenCache {
     }
 
     /// The summary of an attempt, as far as it was read.
-    pub(crate) fn summary(&self, lane: AttemptId) -> Option<&AttemptSummary> {
-        self.summaries.iter().find(|(known, _)| *known == lane).map(|(_, gathered)| gathered)
+    pub(crate) fn summary(&self, attempt_id: AttemptId) -> Option<&AttemptSummary> {
+        self.summaries.iter().find(|(known, _)| *known == attempt_id).map(|(_, gathered)| gathered)
     }
 
     /// The summary of an attempt, to read more of it.
-    pub(crate) fn summary_mut(&mut self, lane: AttemptId) -> &mut AttemptSummary {
-        let place = self.summaries.iter().position(|(known, _)| *known == lane).unwrap_or_else(|| {
+    pub(crate) fn summary_mut(&mut self, attempt_id: AttemptId) -> &mut AttemptSummary {
+        let place = self.summaries.iter().position(|(known, _)| *known == attempt_id).unwrap_or_else(|| {
             if self.summaries.len() >= MAX_SUMMARIES {
                 self.summaries.remove(0);
             }
-            self.summaries.push((lane, AttemptSummary::default()));
+            self.summaries.push((attempt_id, AttemptSummary::default()));
             self.summaries.len() - 1
         });
         &mut self.summaries[place].1
@@ -237,8 +237,8 @@ pub(crate) fn cache_request(model: &ScreenModel, run_view: &RunView, cache: &Scr
     let body = usize::from(plan.body_rows());
     match model.views.last() {
         Some(OverlayView::Transcript(view)) => {
-            if let Some(lane) = view.lane(run_view) {
-                let seqs = run_view.entries(lane).iter().skip(view.list.offset).take(body);
+            if let Some(attempt_id) = view.attempt_id(run_view) {
+                let seqs = run_view.entries(attempt_id).iter().skip(view.list.offset).take(body);
                 wants.entries = seqs.map(|seq| Seq(u64::from(*seq))).collect();
             }
         }

@@ -120,7 +120,7 @@ pub(crate) enum ScreenEffect {
     /// Open text in an editor or a pager.
     Export(ExportRequest),
     /// Change how the timeline advances.
-    SetPace(Playback),
+    SetPlayback(Playback),
     /// Search for text outside of the loaded rows.
     Find(SearchRequest),
     /// Capture the mouse, or return it to the terminal.

@@ -78,12 +78,12 @@ pub(crate) fn load_more(timeline: &mut Timeline, cache: &mut ScreenCache, wants:
         return true;
     }
     let entries = timeline.view().state.entries;
-    let unread = wants.summaries.iter().find(|lane| {
-        let rows = timeline.view().rows(**lane);
-        cache.summary(**lane).is_none_or(|gathered| !gathered.is_complete(rows, entries))
+    let unread = wants.summaries.iter().find(|attempt_id| {
+        let rows = timeline.view().rows(**attempt_id);
+        cache.summary(**attempt_id).is_none_or(|gathered| !gathered.is_complete(rows, entries))
     });
-    let Some(lane) = unread else { return false };
-    cache.summary_mut(*lane).slice(timeline, *lane);
+    let Some(attempt_id) = unread else { return false };
+    cache.summary_mut(*attempt_id).slice(timeline, *attempt_id);
     true
 }
 
@@ -91,9 +91,9 @@ pub(crate) fn load_more(timeline: &mut Timeline, cache: &mut ScreenCache, wants:
 pub(crate) fn has_more(timeline: &Timeline, cache: &ScreenCache, wants: &CacheRequest) -> bool {
     let run_view = timeline.view();
     (wants.document.is_some() && !cache.is_complete())
-        || wants.summaries.iter().any(|lane| {
-            let rows = run_view.rows(*lane);
-            cache.summary(*lane).is_none_or(|gathered| !gathered.is_complete(rows, run_view.state.entries))
+        || wants.summaries.iter().any(|attempt_id| {
+            let rows = run_view.rows(*attempt_id);
+            cache.summary(*attempt_id).is_none_or(|gathered| !gathered.is_complete(rows, run_view.state.entries))
         })
 }
 

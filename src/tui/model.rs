@@ -412,13 +412,13 @@ impl ScreenModel {
             self.restore_selection(run_view, plan.unit_rows());
         }
 
-        let lane = self.attempt(run_view).map(|(_, attempt)| attempt.id);
-        if lane != self.units_view.attempt_id {
-            self.units_view.attempt_id = lane;
+        let attempt_id = self.attempt(run_view).map(|(_, attempt)| attempt.id);
+        if attempt_id != self.units_view.attempt_id {
+            self.units_view.attempt_id = attempt_id;
             self.units_view.stream = ScrollList::following();
         }
         let height = plan.stream_rows(self.attempt(run_view).map(|(_, attempt)| attempt));
-        self.units_view.stream.clamp(lane.map_or(0, |lane| run_view.rows(lane).len()), height);
+        self.units_view.stream.clamp(attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len()), height);
 
         let body = usize::from(plan.body_rows());
         match self.views.last_mut() {

@@ -216,7 +216,7 @@ pub(crate) enum ScheduleEffect {
     /// Write a note to the tape.
     RecordNote {
         /// The unit and its newest attempt (0 before the first); `None` for the run itself.
-        lane: Option<(UnitKey, u32)>,
+        attempt: Option<(UnitKey, u32)>,
         note: Note,
     },
     /// Nothing remains to be done. A later request may reopen the run, which then ends again.
@@ -533,7 +533,7 @@ impl Schedule {
             ThrottleChange::Paused { wait_ms, until } => {
                 let id = self.table.new_limit_timer();
                 let note = Note::LimitPaused { until, limit: limit.to_owned(), wait_ms: Some(wait_ms) };
-                effects.push(ScheduleEffect::RecordNote { lane: None, note });
+                effects.push(ScheduleEffect::RecordNote { attempt: None, note });
                 effects.push(ScheduleEffect::SetTimer { id, after_ms: wait_ms });
             }
         }
@@ -542,7 +542,7 @@ impl Schedule {
     fn resume_after_limit(&mut self, effects: &mut Vec<ScheduleEffect>) {
         self.governor.end_pause();
         if self.table.drop_limit_timer() {
-            effects.push(ScheduleEffect::RecordNote { lane: None, note: Note::LimitLifted });
+            effects.push(ScheduleEffect::RecordNote { attempt: None, note: Note::LimitLifted });
         }
     }
 
@@ -552,7 +552,7 @@ impl Schedule {
         let slots = now.saturating_add_signed(by).clamp(*CONCURRENCY_RANGE.start(), now.max(*CONCURRENCY_RANGE.end()));
         if slots != now {
             self.settings.concurrency = slots;
-            effects.push(ScheduleEffect::RecordNote { lane: None, note: Note::ConcurrencyChanged { slots } });
+            effects.push(ScheduleEffect::RecordNote { attempt: None, note: Note::ConcurrencyChanged { slots } });
         }
     }
 
@@ -591,7 +591,8 @@ impl Schedule {
 }
 
 fn push_throttle_note(slots: Option<u32>, limit: &str, effects: &mut Vec<ScheduleEffect>) {
-    effects.push(ScheduleEffect::RecordNote { lane: None, note: Note::Throttled { slots, limit: limit.to_owned() } });
+    effects
+        .push(ScheduleEffect::RecordNote { attempt: None, note: Note::Throttled { slots, limit: limit.to_owned() } });
 }
 
 fn push_ending_message(effects: &mut Vec<ScheduleEffect>) {
@@ -599,7 +600,7 @@ fn push_ending_message(effects: &mut Vec<ScheduleEffect>) {
 }
 
 fn push_message(level: Severity, text: String, effects: &mut Vec<ScheduleEffect>) {
-    effects.push(ScheduleEffect::RecordNote { lane: None, note: Note::Message { level, text } });
+    effects.push(ScheduleEffect::RecordNote { attempt: None, note: Note::Message { level, text } });
 }
 
 #[cfg(test)]

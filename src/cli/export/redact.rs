@@ -96,11 +96,11 @@ impl Redactor {
             return if edits.is_empty() { line.into() } else { json::apply(&text, &edits).into_bytes().into() };
         };
         let has_piece = fragments::may_hold_delta(line);
-        let lane = TapeEntry::parse(line)
+        let attempt = TapeEntry::parse(line)
             .ok()
             .and_then(|entry| entry.attempt.map(|(unit, attempt)| (unit.into_owned(), attempt)));
         let mut document = JsonDocumentVisitor::new(self, text, 0);
-        document.entry = Some(EntryContext { number, lane, has_delta: has_piece, raw: None });
+        document.entry = Some(EntryContext { number, attempt, has_delta: has_piece, raw: None });
         let edits = json::edits(text, &mut document);
         if edits.is_empty() { line.into() } else { json::apply(text, &edits).into_bytes().into() }
     }
@@ -239,7 +239,7 @@ struct JsonDocumentVisitor<'a> {
 /// The entry of a tape that a document is.
 struct EntryContext {
     number: u64,
-    lane: Option<(String, u32)>,
+    attempt: Option<(String, u32)>,
     has_delta: bool,
     /// The replacement of `raw`.
     raw: Option<String>,
@@ -305,7 +305,7 @@ impl<'a> JsonDocumentVisitor<'a> {
 
     /// Masks a line of output of the agent that is not JSON. It may continue the previous one.
     fn stream(&mut self, field: &'static str, text: &str) -> Option<String> {
-        let stream = (self.entry.as_ref().and_then(|entry| entry.lane.clone()), field);
+        let stream = (self.entry.as_ref().and_then(|entry| entry.attempt.clone()), field);
         let mut open = self.redactor.open.remove(&stream);
         let edits = self.redactor.edits(text, &mut open, self.depth);
         self.redactor.open.extend(open.map(|open| (stream, open)));

@@ -105,10 +105,9 @@ fn memory_flow_replay_has_ktx_shape() {
 fn replays_of(notes: &[(Option<(&str, u32)>, Note)]) -> Vec<Value> {
     let directory = tempfile::tempdir().unwrap();
     let mut bytes = Header::parse(TAPE.lines().next().unwrap().as_bytes()).unwrap().to_line();
-    for (at, (lane, note)) in (0..).zip(notes) {
-        let (json, lane) = (note.to_json(), lane.map(|(unit, attempt)| (unit.into(), attempt)));
-        TapeEntry { seq: Seq(at), at: Millis(at * 1_000), attempt: lane, body: EntryBody::Note(&json) }
-            .write(&mut bytes);
+    for (at, (attempt, note)) in (0..).zip(notes) {
+        let (json, attempt) = (note.to_json(), attempt.map(|(unit, attempt)| (unit.into(), attempt)));
+        TapeEntry { seq: Seq(at), at: Millis(at * 1_000), attempt, body: EntryBody::Note(&json) }.write(&mut bytes);
     }
     let path = directory.path().join("tape.jsonl");
     std::fs::write(&path, bytes).unwrap();

@@ -343,9 +343,9 @@ pub(super) fn list_some(names: &[impl std::ops::Deref<Target = str>]) -> String 
 }
 
 /// A failed write ends the run independently.
-pub(super) fn record_note(recorder: &dyn Recorder, lane: Option<(&UnitKey, u32)>, note: &Note) {
+pub(super) fn record_note(recorder: &dyn Recorder, attempt: Option<(&UnitKey, u32)>, note: &Note) {
     let json = note.to_json();
-    if let Err(error) = recorder.record(&[NewEntry { attempt: lane, body: EntryBody::Note(&json) }]) {
+    if let Err(error) = recorder.record(&[NewEntry { attempt, body: EntryBody::Note(&json) }]) {
         tracing::error!(%error, "a note is lost");
     }
 }

@@ -190,19 +190,19 @@ impl Fold {
             }
             Note::Message { level, text } => {
                 // Attempt 0 is a unit without an attempt, which has no rows.
-                let mut is_told = false;
+                let mut is_reported = false;
                 if matches!(entry.scope, Address::Attempt(_, 1..))
                     && let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit)
                 {
                     self.enter(view, attempt_id, entry);
                     let fold = self.attempt_fold(attempt_id);
                     fold.note_row(view, entry.seq, RowOutcome::Ok);
-                    is_told = fold.has_warned(text);
+                    is_reported = fold.has_warned(text);
                 }
                 self.report_message(view, entry, *level, text.clone());
                 match entry.scope {
                     Address::Run => emit(FoldEvent::Run { at, change: RunEvent::Message { level: *level, text } }),
-                    Address::Attempt(unit, attempt) if !is_told => {
+                    Address::Attempt(unit, attempt) if !is_reported => {
                         emit(FoldEvent::Message { at, unit, attempt, level: *level, text });
                     }
                     Address::Attempt(..) | Address::BySession => {}

@@ -173,14 +173,14 @@ fn a_run() -> Vec<RecordedEntry> {
 }
 
 /// An attempt in session `s` with the costs as a release reports them.
-fn billed(number: u32, release: &str, resume: Option<&str>, bill: f64) -> Vec<RecordedEntry> {
+fn billed(number: u32, release: &str, resume: Option<&str>, cost: f64) -> Vec<RecordedEntry> {
     let amendment = resume.map(|resume| Amendment { resume: Some(resume.into()), ..Amendment::default() });
     let started = Note::AttemptStarted(Box::new(AttemptStarted { amendment, ..AttemptStarted::default() }));
     let init = format!(
         r#"{{"type":"system","subtype":"init","session_id":"s","claude_code_version":"{release}","tools":[],"mcp_servers":[]}}"#
     );
     let result =
-        format!(r#"{{"type":"result","subtype":"success","is_error":false,"session_id":"s","total_cost_usd":{bill}}}"#);
+        format!(r#"{{"type":"result","subtype":"success","is_error":false,"session_id":"s","total_cost_usd":{cost}}}"#);
     vec![note(Some(("a", number)), &started), out("a", number, &init), out("a", number, &result)]
 }
 

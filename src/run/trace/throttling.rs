@@ -41,14 +41,14 @@ impl LimitTracker {
                 let data = self.wait.take().map(|(limit, until)| wait(at, &limit, until, header));
                 let finished = TraceEvent::new(TraceLevel::Info, PHASE, "wait_finished", data.unwrap_or_default());
                 // Throttling ends with the wait.
-                let restored = self.adjust(|pace| pace.throttled_to = None, "the wait for a limit is over");
+                let restored = self.adjust(|limits| limits.throttled_to = None, "the wait for a limit is over");
                 [finished].into_iter().chain(restored).collect()
             }
             Note::Throttled { slots, limit } => {
-                self.adjust(|pace| pace.throttled_to = *slots, limit).into_iter().collect()
+                self.adjust(|limits| limits.throttled_to = *slots, limit).into_iter().collect()
             }
             Note::ConcurrencyChanged { slots } => {
-                self.adjust(|pace| pace.concurrency = *slots, "asked for").into_iter().collect()
+                self.adjust(|limits| limits.concurrency = *slots, "asked for").into_iter().collect()
             }
             _ => Vec::new(),
         }

@@ -56,7 +56,7 @@ impl App {
             ScreenEffect::Scrub(moment) => self.pending_scrub = Some(moment),
             ScreenEffect::Step(step) => self.step(&step),
             ScreenEffect::RunUntil(condition) => self.run_until(condition),
-            ScreenEffect::SetPace(pace) => self.set_pace(pace),
+            ScreenEffect::SetPlayback(playback) => self.set_playback(playback),
             ScreenEffect::Find(find) => self.search = Some(text_search::TextSearch::new(find)),
         }
         None

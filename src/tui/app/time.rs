@@ -15,16 +15,16 @@ const FINE_SLICE_BYTES: usize = 64 * 1024;
 const BETWEEN: usize = 256 * 1024;
 
 impl App {
-    pub(super) fn set_pace(&mut self, pace: Playback) {
-        let plays = |pace| matches!(pace, Playback::Speed(_) | Playback::Unthrottled);
-        let begins = plays(pace) && !plays(self.playback);
-        (self.playback, self.model.playback) = (pace, pace);
+    pub(super) fn set_playback(&mut self, playback: Playback) {
+        let plays = |playback| matches!(playback, Playback::Speed(_) | Playback::Unthrottled);
+        let begins = plays(playback) && !plays(self.playback);
+        (self.playback, self.model.playback) = (playback, playback);
         self.end_goal_seek();
         if begins && self.model.at_end {
             self.seek(SeekTarget::Entries(0));
         }
         self.start_player();
-        if pace == Playback::Follow {
+        if playback == Playback::Follow {
             self.progress = PollStatus::More;
         }
     }
@@ -256,7 +256,7 @@ impl App {
 
     /// Stops time at a goal or breakpoint.
     fn stop(&mut self, hit: TimeStop) {
-        self.set_pace(Playback::Paused);
+        self.set_playback(Playback::Paused);
         self.seek_finished(Ok(()));
         self.input(ScreenMessage::TimeStopped(hit));
     }
@@ -286,11 +286,11 @@ impl App {
             Ok(advance @ (AdvanceStatus::Waiting | AdvanceStatus::End)) => {
                 let ended = advance == AdvanceStatus::End;
                 // A live run is followed after its last entry.
-                self.set_pace(if ended && !self.model.is_live { Playback::Paused } else { Playback::Follow });
+                self.set_playback(if ended && !self.model.is_live { Playback::Paused } else { Playback::Follow });
                 self.progress = if ended { PollStatus::End } else { PollStatus::Waiting };
             }
             Err(error) => {
-                self.set_pace(Playback::Paused);
+                self.set_playback(Playback::Paused);
                 self.model.show_message(error.to_string());
             }
         }

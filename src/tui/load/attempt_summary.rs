@@ -100,14 +100,14 @@ impl AttemptSummary {
     }
 
     /// Reads the next slice.
-    pub(crate) fn slice(&mut self, timeline: &mut Timeline, lane: AttemptId) {
+    pub(crate) fn slice(&mut self, timeline: &mut Timeline, attempt_id: AttemptId) {
         let entries = timeline.view().state.entries;
         let mut spent = 0;
         for _ in 0..SLICE.0 {
             if spent >= SLICE.1 {
                 return;
             }
-            let rows = timeline.view().rows(lane);
+            let rows = timeline.view().rows(attempt_id);
             if let Some(place) = self.next_open(rows, entries) {
                 let call = self.open.swap_remove(place);
                 let row = rows.get(self.calls[call].row).copied();

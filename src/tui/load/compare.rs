@@ -38,8 +38,9 @@ impl Comparison {
 /// Compares two attempts. `None` until both are read completely.
 pub(super) fn compare(timeline: &mut Timeline, cache: &ScreenCache, sides: &CompareKey) -> Option<Comparison> {
     let units = &timeline.view().state.units;
-    let attempt =
-        |lane: AttemptId| units.iter().flat_map(|unit| &unit.attempts).find(|attempt| attempt.id == lane).cloned();
+    let attempt = |attempt_id: AttemptId| {
+        units.iter().flat_map(|unit| &unit.attempts).find(|attempt| attempt.id == attempt_id).cloned()
+    };
     let attempts = [attempt(sides[0].0)?, attempt(sides[1].0)?];
     let mut calls = [Vec::new(), Vec::new()];
     let mut written = [Vec::new(), Vec::new()];
@@ -64,8 +65,8 @@ pub(super) fn compare(timeline: &mut Timeline, cache: &ScreenCache, sides: &Comp
     Some(Comparison { pairs: align(&calls[0], &calls[1]), prompt, written })
 }
 
-fn calls(timeline: &Timeline, lane: AttemptId, gathered: &AttemptSummary) -> Vec<align::AlignedCall> {
-    let (rows, entries) = (timeline.view().rows(lane), timeline.view().state.entries);
+fn calls(timeline: &Timeline, attempt_id: AttemptId, gathered: &AttemptSummary) -> Vec<align::AlignedCall> {
+    let (rows, entries) = (timeline.view().rows(attempt_id), timeline.view().state.entries);
     let tools: Vec<u64> = gathered
         .tools
         .iter()

@@ -128,7 +128,7 @@ pub(super) fn arguments(model: &str, person: &str) -> Vec<DocumentBlock> {
 /// The change of a call, laid out. `original` is the text before it, if the result contains it.
 pub(super) fn write_blocks(
     timeline: &mut Timeline,
-    lane: AttemptId,
+    attempt_id: AttemptId,
     row: usize,
     write: &FileWrite,
     end: RowOutcome,
@@ -153,7 +153,7 @@ pub(super) fn write_blocks(
             }
         }
         WriteEffect::FullText(_) | WriteEffect::Removed => {
-            let before = original.or_else(|| text_before(timeline, lane, row, &write.target));
+            let before = original.or_else(|| text_before(timeline, attempt_id, row, &write.target));
             let after = if let WriteEffect::FullText(text) = &write.effect { text.as_str() } else { "" };
             match &before {
                 Some(before) => {
@@ -171,9 +171,9 @@ pub(super) fn write_blocks(
 }
 
 /// The text of `to` before a row: the one that the attempt last read or wrote.
-fn text_before(timeline: &mut Timeline, lane: AttemptId, row: usize, to: &str) -> Option<String> {
+fn text_before(timeline: &mut Timeline, attempt_id: AttemptId, row: usize, to: &str) -> Option<String> {
     let entries = timeline.view().state.entries;
-    let rows = timeline.view().rows(lane);
+    let rows = timeline.view().rows(attempt_id);
     let earlier: Vec<_> = rows[row.saturating_sub(MAX_ROWS_BACK)..row.min(rows.len())]
         .iter()
         .filter(|row| row.kind == RowKind::Tool && row.end(entries) == RowOutcome::Ok)

@@ -69,7 +69,7 @@ impl GridPane {
 
     /// Number of rows of that attempt.
     pub(crate) fn len(&self, run_view: &RunView) -> usize {
-        self.attempt_id.map_or(0, |lane| run_view.rows(lane).len())
+        self.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len())
     }
 }
 
@@ -151,9 +151,9 @@ impl Grid {
         let panes = self.panes(body);
         for (place, slot) in self.panes.iter_mut().enumerate() {
             let attempt = run_view.state.units.get(slot.unit).and_then(UnitState::latest);
-            let lane = attempt.map(|attempt| attempt.id);
-            if slot.attempt_id != lane {
-                (slot.attempt_id, slot.list) = (lane, ScrollList::following());
+            let attempt_id = attempt.map(|attempt| attempt.id);
+            if slot.attempt_id != attempt_id {
+                (slot.attempt_id, slot.list) = (attempt_id, ScrollList::following());
             }
             let area = panes.iter().find(|(shown, _)| *shown == place).map(|(_, area)| *area);
             let height = area.map_or(1, |area| usize::from(layout::stream_list(area, attempt).0.height));
@@ -292,9 +292,9 @@ mod tests {
 
     const BODY: Rect = Rect { x: 0, y: 2, width: 120, height: 33 };
 
-    fn unit(lane: u32, status: UnitStatus, at: u64) -> UnitState {
+    fn unit(attempt_id: u32, status: UnitStatus, at: u64) -> UnitState {
         let attempt = AttemptState {
-            id: AttemptId(lane),
+            id: AttemptId(attempt_id),
             started_at: Millis(at),
             last_at: Millis(at + 5),
             ended_at: status.is_finished().then_some(Millis(at + 5)),
@@ -302,7 +302,7 @@ mod tests {
         };
         let attempts = if status == UnitStatus::Queued { Vec::new() } else { vec![attempt] };
         UnitState {
-            key: format!("u{lane}").as_str().into(),
+            key: format!("u{attempt_id}").as_str().into(),
             planned: None,
             status,
             attempts,
@@ -313,7 +313,9 @@ mod tests {
 
     fn run_view(entries: u64, statuses: &[UnitStatus]) -> RunView {
         let units = statuses.iter().enumerate();
-        let units = units.map(|(lane, status)| unit(u32::try_from(lane).unwrap(), *status, 10 * lane as u64)).collect();
+        let units = units
+            .map(|(attempt_id, status)| unit(u32::try_from(attempt_id).unwrap(), *status, 10 * attempt_id as u64))
+            .collect();
         RunView::new(RunState { units, entries, ..RunState::default() }, Vec::new(), Vec::new())
     }
 

@@ -156,7 +156,7 @@ impl InspectView {
         unit.attempts.get(index).map(|attempt| (index, attempt))
     }
 
-    pub(crate) fn lane(&self, run_view: &RunView) -> Option<AttemptId> {
+    pub(crate) fn attempt_id(&self, run_view: &RunView) -> Option<AttemptId> {
         self.attempt(run_view).map(|(_, attempt)| attempt.id)
     }
 
@@ -243,7 +243,7 @@ impl InspectView {
 
     pub(super) fn clamp(&mut self, run_view: &RunView, body: Rect) {
         let areas = self.areas(body);
-        let len = self.lane(run_view).map_or(0, |lane| run_view.rows(lane).len());
+        let len = self.attempt_id(run_view).map_or(0, |attempt_id| run_view.rows(attempt_id).len());
         let height = |area: Option<Rect>| area.map_or(1, |area| usize::from(area.height));
         let before = self.actions.selected;
         self.actions.clamp(len, height(areas.actions));

@@ -93,12 +93,12 @@ impl TranscriptView {
         unit.attempts.get(index).map(|attempt| (index, attempt))
     }
 
-    pub(crate) fn lane(&self, run_view: &RunView) -> Option<AttemptId> {
+    pub(crate) fn attempt_id(&self, run_view: &RunView) -> Option<AttemptId> {
         self.attempt(run_view).map(|(_, attempt)| attempt.id)
     }
 
     pub(super) fn clamp(&mut self, run_view: &RunView, height: usize) {
-        let len = self.lane(run_view).map_or(0, |lane| run_view.entries(lane).len());
+        let len = self.attempt_id(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
         // The first line of the body contains the tabs.
         self.list.clamp(len, height.saturating_sub(1));
     }
@@ -106,8 +106,8 @@ impl TranscriptView {
 
 impl EntryView {
     /// A view of `subject`.
-    pub(crate) fn new(unit: UnitKey, lane: AttemptId, subject: EntrySubject) -> Self {
-        Self { unit, attempt_id: lane, subject, parts: Vec::new(), scroll: 0, lines: 0, match_line: None }
+    pub(crate) fn new(unit: UnitKey, attempt_id: AttemptId, subject: EntrySubject) -> Self {
+        Self { unit, attempt_id, subject, parts: Vec::new(), scroll: 0, lines: 0, match_line: None }
     }
 
     /// Shows the entry or row `by` positions away.
@@ -141,9 +141,9 @@ impl EntryView {
 }
 
 /// Parts of a row: its content first, then the entries that it was made from.
-pub(in crate::tui) fn row_parts(run_view: &RunView, lane: AttemptId, index: usize) -> Vec<EntryPart> {
+pub(in crate::tui) fn row_parts(run_view: &RunView, attempt_id: AttemptId, index: usize) -> Vec<EntryPart> {
     let entries = run_view.state.entries;
-    let Some(row) = run_view.rows(lane).get(index) else { return Vec::new() };
+    let Some(row) = run_view.rows(attempt_id).get(index) else { return Vec::new() };
     let title = match row.kind {
         RowKind::Tool => "call",
         RowKind::Text => "text",

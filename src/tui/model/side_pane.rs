@@ -39,7 +39,7 @@ impl ScreenModel {
             Some(OverlayView::Inspect(view)) if view.is_list() && !view.actions.follow => {
                 let areas = view.areas(plan.body);
                 areas.actions?;
-                Some(SidePane { list: view.lane(run_view), selected: view.actions.selected, area: areas.detail? })
+                Some(SidePane { list: view.attempt_id(run_view), selected: view.actions.selected, area: areas.detail? })
             }
             _ => None,
         }

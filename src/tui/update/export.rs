@@ -38,7 +38,7 @@ pub(super) fn export(model: &mut ScreenModel, run_view: &RunView, tool: ExportTo
             })
         }
         Some(OverlayView::Transcript(view)) => {
-            view.lane(run_view).map(|attempt_id| attempt(run_view, attempt_id, Some(view.list.selected), tool))
+            view.attempt_id(run_view).map(|attempt_id| attempt(run_view, attempt_id, Some(view.list.selected), tool))
         }
         Some(OverlayView::Entry(view)) => Some(entry(view, tool)),
         Some(OverlayView::FailureGroups(_) | OverlayView::Grid) => {
@@ -50,7 +50,7 @@ pub(super) fn export(model: &mut ScreenModel, run_view: &RunView, tool: ExportTo
             row(run_view, attempt_id, index, tool)
         }),
         Some(OverlayView::Inspect(view)) if view.panel == InspectPanel::Actions => {
-            view.lane(run_view).and_then(|attempt_id| row(run_view, attempt_id, view.actions.selected, tool))
+            view.attempt_id(run_view).and_then(|attempt_id| row(run_view, attempt_id, view.actions.selected, tool))
         }
         Some(OverlayView::Inspect(view)) => Some(ExportRequest {
             tool,

@@ -63,7 +63,7 @@ fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, here: bool
             return Vec::new();
         }
         Some(OverlayView::Transcript(view)) => {
-            let Some(attempt_id) = view.lane(run_view) else { return Vec::new() };
+            let Some(attempt_id) = view.attempt_id(run_view) else { return Vec::new() };
             (SearchScope::Entries(attempt_id), before(view.list.selected, run_view.entries(attempt_id).len()))
         }
         Some(OverlayView::Compare(_)) => {
@@ -72,7 +72,7 @@ fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, here: bool
             return Vec::new();
         }
         Some(OverlayView::Inspect(view)) if view.is_list() => {
-            let Some(attempt_id) = view.lane(run_view) else { return Vec::new() };
+            let Some(attempt_id) = view.attempt_id(run_view) else { return Vec::new() };
             (SearchScope::Rows(attempt_id), before(view.actions.selected, run_view.rows(attempt_id).len()))
         }
         Some(OverlayView::Inspect(view)) => (SearchScope::Document, before(view.lines.selected, view.document.lines)),
@@ -117,12 +117,12 @@ pub(super) fn search_finished(model: &mut ScreenModel, run_view: &RunView, place
 fn select_match(model: &mut ScreenModel, run_view: &RunView, place: usize) {
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
-            let len = view.lane(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
+            let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
             view.list.select(place, len);
         }
         Some(OverlayView::Compare(_)) => {}
         Some(OverlayView::Inspect(view)) if view.is_list() => {
-            let len = view.lane(run_view).map_or(0, |attempt_id| run_view.rows(attempt_id).len());
+            let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.rows(attempt_id).len());
             view.select(place, len);
         }
         Some(OverlayView::Inspect(view)) => {
@@ -172,9 +172,9 @@ pub(super) fn select_next_failure(model: &mut ScreenModel, run_view: &RunView, f
                 messages[row].level >= crate::tape::note::Severity::Warning
             })
         }
-        Some(OverlayView::Transcript(view)) => {
-            view.lane(run_view).and_then(|attempt_id| problem_entry(run_view, attempt_id, view.list.selected, forward))
-        }
+        Some(OverlayView::Transcript(view)) => view
+            .attempt_id(run_view)
+            .and_then(|attempt_id| problem_entry(run_view, attempt_id, view.list.selected, forward)),
         Some(OverlayView::Entry(view)) => {
             let (attempt_id, subject) = (view.attempt_id, view.subject);
             let hit = match subject {

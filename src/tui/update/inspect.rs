@@ -256,7 +256,7 @@ pub(super) fn copy_name(view: &InspectView, run_view: &RunView) -> Vec<ScreenEff
 }
 
 fn rows<'a>(view: &InspectView, run_view: &'a RunView) -> &'a [StreamRow] {
-    view.lane(run_view).map_or(&[], |attempt_id| run_view.rows(attempt_id))
+    view.attempt_id(run_view).map_or(&[], |attempt_id| run_view.rows(attempt_id))
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
             let mut rows = layout::inner(plan.body);
             (rows.y, rows.height) = (rows.y + 1, rows.height.saturating_sub(1));
             if let Some(row) = clicked(rows) {
-                let len = view.lane(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
+                let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
                 view.list.select(view.list.offset + row, len);
             }
         }
@@ -67,7 +67,7 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
         }
         Some(OverlayView::Inspect(view)) => {
             let areas = view.areas(plan.body);
-            let len = view.lane(run_view).map_or(0, |attempt_id| run_view.rows(attempt_id).len());
+            let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.rows(attempt_id).len());
             if let Some(row) = areas.actions.and_then(clicked).map(|row| view.actions.offset + row) {
                 view.side = InspectSide::Actions;
                 if row < len {

@@ -28,7 +28,7 @@ pub(super) fn page(model: &ScreenModel, run_view: &RunView) -> usize {
 pub(super) fn step(model: &mut ScreenModel, run_view: &RunView, by: isize) {
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
-            let len = view.lane(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
+            let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
             view.list.step(by, len);
         }
         Some(OverlayView::Inspect(view)) => inspect::step(view, run_view, by),
@@ -70,7 +70,7 @@ pub(super) fn go_to_first_or_last(model: &mut ScreenModel, run_view: &RunView, l
     let go = |list: &mut ScrollList, len: usize| if last { list.end(len) } else { list.select(0, len) };
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
-            let len = view.lane(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
+            let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
             go(&mut view.list, len);
         }
         Some(OverlayView::Inspect(view)) => inspect::go_to_first_or_last(view, run_view, last),

@@ -268,7 +268,7 @@ pub(super) fn copy(model: &ScreenModel, run_view: &RunView) -> Vec<ScreenEffect>
             vec![ScreenEffect::CopyEntries { seqs, what: "entry".to_owned() }]
         }
         Some(OverlayView::Transcript(view)) => {
-            let Some(attempt_id) = view.lane(run_view) else { return Vec::new() };
+            let Some(attempt_id) = view.attempt_id(run_view) else { return Vec::new() };
             copy_entry(run_view, attempt_id, view.list.selected)
         }
         Some(OverlayView::Log(list)) => run_view.messages().get(list.selected).map_or_else(Vec::new, |message| {

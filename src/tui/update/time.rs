@@ -25,14 +25,14 @@ pub(super) fn play(model: &mut ScreenModel) -> Vec<ScreenEffect> {
         Playback::Paused => Playback::Speed(1.0),
         Playback::Follow | Playback::Speed(_) | Playback::Unthrottled => Playback::Paused,
     };
-    vec![ScreenEffect::SetPace(model.playback)]
+    vec![ScreenEffect::SetPlayback(model.playback)]
 }
 
 /// Pauses and seeks to another moment.
 pub(super) fn pause_and_seek(model: &mut ScreenModel, effect: ScreenEffect) -> Vec<ScreenEffect> {
     model.playback = Playback::Paused;
     model.units_view.follows_work = false;
-    vec![ScreenEffect::SetPace(Playback::Paused), effect]
+    vec![ScreenEffect::SetPlayback(Playback::Paused), effect]
 }
 
 /// True if filters hide all units, so that a step has no visible target.
@@ -79,15 +79,15 @@ pub(super) fn slower(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     )
 }
 
-pub(super) fn set_speed(model: &mut ScreenModel, pace: Playback) -> Vec<ScreenEffect> {
-    model.playback = pace;
-    vec![ScreenEffect::SetPace(pace)]
+pub(super) fn set_speed(model: &mut ScreenModel, playback: Playback) -> Vec<ScreenEffect> {
+    model.playback = playback;
+    vec![ScreenEffect::SetPlayback(playback)]
 }
 
 /// Moves to the last entry and follows the run.
 pub(super) fn to_end(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     model.playback = Playback::Follow;
-    vec![ScreenEffect::SetPace(Playback::Follow), ScreenEffect::Step(TimeStep::End)]
+    vec![ScreenEffect::SetPlayback(Playback::Follow), ScreenEffect::Step(TimeStep::End)]
 }
 
 /// The moment of a column of the timeline bar.
@@ -123,7 +123,7 @@ fn scrub(model: &mut ScreenModel, moment: SeekTarget) -> Vec<ScreenEffect> {
         return vec![ScreenEffect::Scrub(moment)];
     }
     model.playback = Playback::Paused;
-    vec![ScreenEffect::SetPace(Playback::Paused), ScreenEffect::Scrub(moment)]
+    vec![ScreenEffect::SetPlayback(Playback::Paused), ScreenEffect::Scrub(moment)]
 }
 
 /// Selects and announces the reason why time stopped.

@@ -17,7 +17,8 @@ pub(super) fn open(model: &mut ScreenModel, run_view: &RunView) {
     }
     let view = match model.views.last() {
         Some(OverlayView::Transcript(view)) => {
-            let Some(attempt_id) = view.lane(run_view).filter(|attempt_id| !run_view.entries(*attempt_id).is_empty())
+            let Some(attempt_id) =
+                view.attempt_id(run_view).filter(|attempt_id| !run_view.entries(*attempt_id).is_empty())
             else {
                 return;
             };

@@ -11,7 +11,7 @@ use crate::tui::{
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
     let unit = view.unit(scene.run_view);
-    let rows = view.lane(scene.run_view).map_or(&[][..], |attempt_id| scene.run_view.rows(attempt_id));
+    let rows = view.attempt_id(scene.run_view).map_or(&[][..], |attempt_id| scene.run_view.rows(attempt_id));
     let key = text::printable(&view.unit, 60);
     let role = unit.map_or(StyleRole::Text, |unit| status_role(unit.status));
     let sign = unit.map_or("", |unit| scene.theme.glyphs.unit(unit));
@@ -85,7 +85,7 @@ fn panels(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buf
 }
 
 fn actions(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
-    let rows = view.lane(scene.run_view).map_or(&[][..], |attempt_id| scene.run_view.rows(attempt_id));
+    let rows = view.attempt_id(scene.run_view).map_or(&[][..], |attempt_id| scene.run_view.rows(attempt_id));
     if rows.is_empty() {
         RowWriter::row(scene, buf, area).put(StyleRole::Dim, "no output yet");
     }

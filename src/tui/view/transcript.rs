@@ -15,7 +15,7 @@ use crate::{
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &TranscriptView, area: Rect, buf: &mut Buffer) {
     let unit = scene.run_view.state.units.iter().find(|unit| unit.key == view.unit);
-    let attempt_id = view.lane(scene.run_view);
+    let attempt_id = view.attempt_id(scene.run_view);
     let entries = attempt_id.map_or(&[][..], |attempt_id| scene.run_view.entries(attempt_id));
     let key = text::printable(&view.unit, 60);
     let new_rows = view.list.new_rows(entries.len());

@@ -30,7 +30,7 @@ impl Schedule {
         if self.stage == RunStage::Ended {
             return;
         }
-        effects.push(ScheduleEffect::RecordNote { lane: None, note: Note::StopRequested { how } });
+        effects.push(ScheduleEffect::RecordNote { attempt: None, note: Note::StopRequested { how } });
         self.halt(HaltReason::Requested, effects);
         self.is_killed |= how == StopMode::Kill;
         if how != StopMode::Drain {

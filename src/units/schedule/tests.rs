@@ -84,8 +84,8 @@ fn format_effects(effects: &[ScheduleEffect]) -> String {
         ScheduleEffect::Project => "PROJECT".into(),
         ScheduleEffect::Save { failed } => format!("SAVE without [{}]", failed.join(" ")),
         ScheduleEffect::SetTimer { id, after_ms } => format!("timer {} {after_ms}ms", id.0),
-        ScheduleEffect::RecordNote { lane, note } => {
-            let lane = lane.as_ref().map(|(unit, attempt)| format!(" {unit}/{attempt}")).unwrap_or_default();
+        ScheduleEffect::RecordNote { attempt, note } => {
+            let attempt = attempt.as_ref().map(|(unit, attempt)| format!(" {unit}/{attempt}")).unwrap_or_default();
             let kind = match note {
                 Note::RetryScheduled { next, delay_ms, .. } => format!("retry-scheduled {next} {delay_ms}ms"),
                 Note::RetryRequested { next, amendment } => match amendment {
@@ -102,7 +102,7 @@ fn format_effects(effects: &[ScheduleEffect]) -> String {
                 Note::Message { text, .. } => format!("message {text:?}"),
                 other => format!("{other:?}"),
             };
-            format!("note{lane}: {kind}")
+            format!("note{attempt}: {kind}")
         }
         ScheduleEffect::EndRun(end) => {
             let unsaved = if end.unsaved > 0 { format!(" unsaved={}", end.unsaved) } else { String::new() };

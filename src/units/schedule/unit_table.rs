@@ -96,7 +96,7 @@ impl ScheduledUnit {
     }
 
     pub(super) fn note_effect(&self, note: Note) -> ScheduleEffect {
-        ScheduleEffect::RecordNote { lane: Some((self.key.clone(), self.attempts)), note }
+        ScheduleEffect::RecordNote { attempt: Some((self.key.clone(), self.attempts)), note }
     }
 }
 

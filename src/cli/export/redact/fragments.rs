@@ -74,10 +74,10 @@ impl DeltaAssembler {
         if !may_hold_delta(line) {
             return;
         }
-        let Ok(TapeEntry { body: EntryBody::Stdout(body), attempt: lane, .. }) = TapeEntry::parse(line) else { return };
+        let Ok(TapeEntry { body: EntryBody::Stdout(body), attempt, .. }) = TapeEntry::parse(line) else { return };
         let Ok(line) = serde_json::from_slice::<StreamLine<'_>>(body) else { return };
         let (session, parent) = (line.session_id.unwrap_or_default(), line.parent_tool_use_id.unwrap_or_default());
-        let key = format!("{lane:?} {session} {parent} {:?}", line.event.index);
+        let key = format!("{attempt:?} {session} {parent} {:?}", line.event.index);
         if line.event.kind != "content_block_delta"
             && let Some(block) = self.open.remove(&key)
         {

@@ -242,7 +242,7 @@ fn aborted_run_keeps_patches_for_a_later_retry() {
 
 /// A unit that is stopped before its attempt starts has this as its last outcome.
 pub(super) fn record_queued_stops(effects: &[ScheduleEffect], last: &mut BTreeMap<UnitKey, (u32, AttemptOutcome)>) {
-    if let [ScheduleEffect::RecordNote { lane: Some((unit, attempt)), note: Note::StopRequested { .. } }, rest @ ..] =
+    if let [ScheduleEffect::RecordNote { attempt: Some((unit, attempt)), note: Note::StopRequested { .. } }, rest @ ..] =
         effects
         && !rest.iter().any(|order| matches!(order, ScheduleEffect::StopAttempt { .. }))
     {
