@@ -74,7 +74,7 @@ impl<W: Write> LinesWriter<W> {
                     self.line(
                         *at,
                         &attempt_label(unit, *attempt),
-                        if shared.merged { '▲' } else { '·' },
+                        if shared.was_merged { '▲' } else { '·' },
                         &shared.to_string(),
                     );
                 }

@@ -89,7 +89,7 @@ pub(crate) fn reused_units(continues: Option<&ContinuedRun>) -> impl Iterator<It
 /// Patches of these units that are not on the branch yet, relative to the project.
 pub(crate) fn pending_patches(continues: Option<&ContinuedRun>) -> impl Iterator<Item = (&UnitKey, &str)> {
     let units = continues.into_iter().flat_map(|continues| &continues.units);
-    units.filter_map(|(unit, earlier)| Some((unit, earlier.reused.as_ref()?.patch.as_deref()?)))
+    units.filter_map(|(unit, earlier)| Some((unit, earlier.reused.as_ref()?.pending_patch.as_deref()?)))
 }
 
 /// Plans the units of `select` for the given `model`.
@@ -208,7 +208,7 @@ fn drop_saved_patches(runs: &RunStore, run: RunId, taken: &mut RunPlan) -> Resul
     for (_, earlier) in continues.units.iter_mut().filter(|(unit, _)| saved.contains(*unit)) {
         if let Some(reused) = &mut earlier.reused {
             // The same state as for every unit that is on the branch.
-            (reused.patch, reused.work) = (None, AttemptOutput::default());
+            (reused.pending_patch, reused.output) = (None, AttemptOutput::default());
         }
     }
     Ok(())
@@ -217,7 +217,7 @@ fn drop_saved_patches(runs: &RunStore, run: RunId, taken: &mut RunPlan) -> Resul
 /// True if this run reused the result of `unit` from run `of` and saved it.
 fn has_saved(state: &RunState, (unit, of): (&UnitKey, &RunId)) -> bool {
     let took = state.prior_unit_summary(unit).is_some_and(|earlier| earlier.run == *of && earlier.reused.is_some());
-    took && state.prior_patches.get(unit).is_some_and(|taken| taken.saved)
+    took && state.prior_patches.get(unit).is_some_and(|taken| taken.is_saved)
 }
 
 /// A run and the chain of runs that it continues, newest first.
@@ -305,7 +305,7 @@ impl<'a> ResumeBasis<'a> {
     fn exclude_units(&self, planned: &mut IngestPlan, units: Vec<WorkUnit>) -> Vec<WorkUnit> {
         let is_reused = |unit: &WorkUnit| {
             let Some(past) = self.chain.prior_unit(unit.planned.unit.as_str()) else { return false };
-            matches!(self.reuse_decision(unit, &past), ReuseDecision::Reuse(reused) if reused.patch.is_none())
+            matches!(self.reuse_decision(unit, &past), ReuseDecision::Reuse(reused) if reused.pending_patch.is_none())
         };
         let (done, left): (Vec<_>, Vec<_>) = units.into_iter().partition(is_reused);
         done.iter().for_each(|unit| planned.exclude_unit(unit, true));
@@ -336,7 +336,7 @@ impl<'a> ResumeBasis<'a> {
             let is_gone = |patch: &String| !root.as_ref().is_ok_and(|root| root.is_file(patch));
             unit.planned.why = match self.reuse_decision(unit, &past) {
                 ReuseDecision::Run(why) => why,
-                ReuseDecision::Reuse(reused) if reused.patch.as_ref().is_some_and(is_gone) => {
+                ReuseDecision::Reuse(reused) if reused.pending_patch.as_ref().is_some_and(is_gone) => {
                     format!("succeeded in run {}, but its patch is gone", past.run.short())
                 }
                 ReuseDecision::Reuse(reused) => {

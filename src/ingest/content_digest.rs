@@ -63,21 +63,21 @@ pub(crate) fn digest_unit_with(
 ) -> io::Result<ContentDigests> {
     let planned = &unit.planned;
     let mut content = ContentDigests {
-        key: String::new(),
-        raw: files(&unit.source_root, &planned.raw_files)?,
+        combined: String::new(),
+        raw_files: files(&unit.source_root, &planned.raw_files)?,
         dependencies: files(&unit.source_root, &planned.dependency_paths)?,
         prompt: digest_prompt(unit, instructions, skills),
         tools: digest_tools(tools),
         model: model.map(str::to_owned),
-        program: DIGEST_VERSION,
+        algorithm_version: DIGEST_VERSION,
         skills: skills.iter().map(|skill| skill.name.clone()).collect(),
     };
     let mut key = PartsDigest::default();
     key.add(DIGEST_VERSION.to_string()).add(planned.unit.as_str()).add(&planned.connection).add(&planned.adapter);
-    key.add(&content.raw).add(&content.dependencies).add(&content.prompt).add(&content.tools);
+    key.add(&content.raw_files).add(&content.dependencies).add(&content.prompt).add(&content.tools);
     // An absent model must differ from a model with an empty name.
     key.add(if model.is_some() { "model" } else { "default" }).add(model.unwrap_or_default());
-    content.key = key.digest();
+    content.combined = key.digest();
     Ok(content)
 }
 
@@ -195,7 +195,7 @@ mod tests {
     fn digest_ignores_peers_and_run_reason() {
         let source = ContentFixture::new();
         let content = source.content();
-        assert_eq!(content.key.len(), 64);
+        assert_eq!(content.combined.len(), 64);
         fs::write(source.dir.path().join("c.md"), "a new peer").unwrap();
         let mut later = ContentFixture { unit: source.unit.clone(), dir: source.dir };
         later.unit.peer_file_index = vec!["c.md".into()];
@@ -216,16 +216,21 @@ mod tests {
             fs::write(source.dir.path().join("b.md"), "b").unwrap();
             now
         };
-        assert!(raw.raw != then.raw && raw.dependencies == then.dependencies && raw.key != then.key);
+        assert!(
+            raw.raw_files != then.raw_files && raw.dependencies == then.dependencies && raw.combined != then.combined
+        );
         fs::write(source.dir.path().join("dep.yml"), "other").unwrap();
         let dependencies = source.content();
-        assert!(dependencies.dependencies != then.dependencies && dependencies.raw == then.raw);
+        assert!(dependencies.dependencies != then.dependencies && dependencies.raw_files == then.raw_files);
         fs::write(source.dir.path().join("dep.yml"), "dep").unwrap();
         assert_eq!(source.content(), then);
 
         let (model, tools) = (source.with("opus", "reads"), source.with("sonnet", "reads more"));
-        assert!(model.key != then.key && (model.tools.as_str(), model.raw.as_str()) == (&then.tools, &then.raw));
-        assert!(tools.tools != then.tools && tools.key != then.key);
+        assert!(
+            model.combined != then.combined
+                && (model.tools.as_str(), model.raw_files.as_str()) == (&then.tools, &then.raw_files)
+        );
+        assert!(tools.tools != then.tools && tools.combined != then.combined);
         let mut noted = ContentFixture { unit: source.unit.clone(), dir: source.dir };
         noted.unit.notes = Some("mind the gap".into());
         assert!(noted.content().prompt != then.prompt);
@@ -233,7 +238,7 @@ mod tests {
             planned: PlannedUnit { connection: "other".into(), ..noted.unit.planned.clone() },
             ..noted.unit.clone()
         };
-        assert_ne!(noted.content().key, then.key);
+        assert_ne!(noted.content().combined, then.combined);
     }
 
     #[test]

@@ -395,7 +395,7 @@ impl PatchIntegrator {
     fn shared(&self, paths: &[String], changed: &[String]) -> Vec<SharedWrite> {
         let shared = |path: &String| {
             let (path, units) = (path.clone(), self.writers_by_path.get(path)?.clone());
-            Some(SharedWrite { merged: changed.contains(&path), path, units })
+            Some(SharedWrite { was_merged: changed.contains(&path), path, earlier_writers: units })
         };
         paths.iter().filter_map(shared).collect()
     }

@@ -218,8 +218,8 @@ impl SourcePlan {
                 .map(|(path, (print, bytes))| FileRead { path: path.clone(), sha256: print.to_string(), bytes: *bytes })
                 .collect(),
             deleted: self.diff.deleted.clone(),
-            open: self.pending_files.iter().cloned().collect(),
-            complete: self.is_complete,
+            left_for_later_runs: self.pending_files.iter().cloned().collect(),
+            is_complete: self.is_complete,
         }
     }
 }

@@ -170,7 +170,7 @@ fn write(
         match write_source(workspace, &due.connection, &source.name, doc, paths)? {
             Ok(None) => {}
             Ok(Some(change)) => written.actions.push(MemoryAction {
-                target: ArtifactTarget::Sl,
+                target: ArtifactTarget::SemanticLayer,
                 change,
                 key: source.name.clone(),
                 detail: String::new(),

@@ -261,7 +261,7 @@ mod tests {
             (13, &*Fingerprint::from_bytes(b"two").to_string())
         );
         assert_eq!(note.staged.as_deref(), Some(".ktx/cache/local-ingest/local-1/upload/n"));
-        assert!(note.complete);
+        assert!(note.is_complete);
     }
 
     #[test]

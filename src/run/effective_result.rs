@@ -18,8 +18,8 @@ impl RunState {
     /// own attempt, or of a prior run's patch. Other work of prior runs is in the reports of those runs.
     pub(crate) fn work<'a>(&'a self, unit: &'a UnitState) -> Option<&'a AttemptOutput> {
         match unit.status {
-            UnitStatus::Succeeded | UnitStatus::BudgetExhausted => unit.latest()?.work.as_deref(),
-            UnitStatus::Reused => self.prior_success(unit).map(|reused| &reused.work),
+            UnitStatus::Succeeded | UnitStatus::BudgetExhausted => unit.latest()?.output.as_deref(),
+            UnitStatus::Reused => self.prior_success(unit).map(|reused| &reused.output),
             _ => None,
         }
     }
@@ -29,7 +29,7 @@ impl RunState {
         match unit.status {
             UnitStatus::Succeeded | UnitStatus::BudgetExhausted => unit.latest().is_some_and(AttemptState::is_unsaved),
             UnitStatus::Reused => {
-                let is_saved = self.prior_patches.get(&unit.key).is_some_and(|taken| taken.saved);
+                let is_saved = self.prior_patches.get(&unit.key).is_some_and(|taken| taken.is_saved);
                 self.prior_success(unit).is_some() && !is_saved
             }
             _ => false,
@@ -38,6 +38,6 @@ impl RunState {
 
     /// Returns the success of a prior run whose patch is not on the branch yet.
     fn prior_success(&self, unit: &UnitState) -> Option<&ReusedSuccess> {
-        self.prior_unit_summary(&unit.key)?.reused.as_ref().filter(|reused| reused.patch.is_some())
+        self.prior_unit_summary(&unit.key)?.reused.as_ref().filter(|reused| reused.pending_patch.is_some())
     }
 }

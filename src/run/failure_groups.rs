@@ -148,8 +148,8 @@ mod tests {
         let taken = PriorPatchIntegration {
             result: PatchResult::TextualConflict,
             verdict,
-            saved: false,
-            shared: Default::default(),
+            is_saved: false,
+            shared_writes: Default::default(),
         };
         state.prior_patches.insert("juice".into(), taken);
         let groups = failure_groups(&state);

@@ -229,7 +229,7 @@ impl Fold {
         let attempt = fold.attempt(view);
         attempt.pid = None;
         attempt.held_calls.clear();
-        let ended_well = attempt.completed == Some(true) && attempt.start_note.is_none();
+        let ended_well = attempt.reported_ok == Some(true) && attempt.start_note.is_none();
         if ended_well {
             attempt.ended_at = Some(now);
         }

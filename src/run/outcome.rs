@@ -137,7 +137,7 @@ mod tests {
         let patch = PatchWritten { path: Some("0000-u.patch".into()), ..PatchWritten::default() };
         cut.units[0].attempts = vec![AttemptState { patch: Some(Arc::new(patch)), ..AttemptState::default() }];
         assert_eq!(word(&cut), "interrupted");
-        cut.units[0].attempts[0].saved = true;
+        cut.units[0].attempts[0].is_saved = true;
         assert_eq!(word(&cut), "done");
     }
 
@@ -148,10 +148,10 @@ mod tests {
             let patch = patch.map(str::to_owned);
             let reused = Some(ReusedSuccess {
                 attempt: 1,
-                budget: false,
+                is_budget_exhausted: false,
                 content: Default::default(),
-                patch,
-                work: Default::default(),
+                pending_patch: patch,
+                output: Default::default(),
             });
             let units = BTreeMap::from([("u".into(), PriorUnitSummary { run, attempts: 1, cost_usd: None, reused })]);
             let continues =
@@ -163,8 +163,12 @@ mod tests {
         assert_eq!(word(&reused(None)), "done");
         let mut left = reused(Some("0000-u.patch"));
         assert_eq!(word(&left), "interrupted");
-        let taken =
-            PriorPatchIntegration { result: PatchResult::Accepted, verdict: None, saved: true, shared: Arc::default() };
+        let taken = PriorPatchIntegration {
+            result: PatchResult::Accepted,
+            verdict: None,
+            is_saved: true,
+            shared_writes: Arc::default(),
+        };
         left.prior_patches.insert("u".into(), taken);
         assert_eq!(word(&left), "done");
     }

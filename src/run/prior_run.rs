@@ -46,9 +46,9 @@ impl<'a> PriorRunView<'a> {
         let units: HashMap<&UnitKey, &UnitState> = self.state.units.iter().map(|unit| (&unit.key, unit)).collect();
         let before = self.state.planned.as_ref().and_then(|planned| planned.continues.as_ref());
         let patch = |key: &UnitKey| {
-            let saved = units.get(key)?.attempts.iter().rfind(|attempt| attempt.saved);
+            let saved = units.get(key)?.attempts.iter().rfind(|attempt| attempt.is_saved);
             let own = || saved?.patch.as_ref()?.path.clone();
-            let taken_over = || before?.units.get(key)?.reused.as_ref()?.patch.clone();
+            let taken_over = || before?.units.get(key)?.reused.as_ref()?.pending_patch.clone();
             own().or_else(taken_over).or_else(|| before?.unreconciled.get(key).cloned())
         };
         let keys = self.state.unreconciled.iter();
@@ -79,19 +79,19 @@ impl<'a> PriorRunView<'a> {
         let taken = self.prior_success(unit).and_then(|earlier| Some((earlier.run, earlier.reused.as_ref()?)));
         if let (UnitStatus::Reused, Some((run, reused))) = (unit.status, taken) {
             // Older programs also reused units whose turn budget was exhausted.
-            let standing = if reused.budget {
+            let standing = if reused.is_budget_exhausted {
                 PriorOutcome::OutOfBudget(BudgetExhaustion::default())
             } else {
                 PriorOutcome::Succeeded
             };
-            let is_saved = self.state.prior_patches.get(&unit.key).is_some_and(|taken| taken.saved);
+            let is_saved = self.state.prior_patches.get(&unit.key).is_some_and(|taken| taken.is_saved);
             return PriorUnit {
                 run,
                 outcome: standing,
                 attempt: reused.attempt,
                 content: Some(&reused.content),
-                patch: reused.patch.as_deref().filter(|_| !is_saved),
-                work: Some(&reused.work),
+                patch: reused.pending_patch.as_deref().filter(|_| !is_saved),
+                work: Some(&reused.output),
             };
         }
         let latest = unit.latest();
@@ -116,7 +116,7 @@ impl<'a> PriorRunView<'a> {
         // Changes that never reached the branch are in the patch.
         let unsaved = latest.filter(|attempt| attempt.is_unsaved()).and_then(|attempt| attempt.patch.as_ref());
         let patch = unsaved.and_then(|patch| patch.path.as_deref());
-        let work = latest.and_then(|attempt| attempt.work.as_deref());
+        let work = latest.and_then(|attempt| attempt.output.as_deref());
         PriorUnit {
             run: self.run,
             outcome: standing,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn content() -> ContentDigests {
-        ContentDigests { key: "k".into(), ..ContentDigests::default() }
+        ContentDigests { combined: "k".into(), ..ContentDigests::default() }
     }
 
     fn unit(key: &str, status: UnitStatus, costs: &[Option<f64>]) -> UnitState {
@@ -176,10 +176,10 @@ mod tests {
     fn state() -> RunState {
         let reused = ReusedSuccess {
             attempt: 3,
-            budget: false,
+            is_budget_exhausted: false,
             content: content(),
-            patch: None,
-            work: AttemptOutput::default(),
+            pending_patch: None,
+            output: AttemptOutput::default(),
         };
         let earlier = |reused| PriorUnitSummary { run: id(1), attempts: 2, cost_usd: Some(0.5), reused };
         let units = BTreeMap::from([("old".into(), earlier(Some(reused))), ("again".into(), earlier(None))]);
@@ -219,7 +219,7 @@ mod tests {
         state.units[1].attempts[1].patch = Some(Arc::new(written));
         let mut planned = state.planned.as_deref().unwrap().clone();
         let earlier = planned.continues.as_mut().unwrap().units.get_mut("old").unwrap();
-        earlier.reused.as_mut().unwrap().patch = patch("1");
+        earlier.reused.as_mut().unwrap().pending_patch = patch("1");
         state.planned = Some(Arc::new(planned));
         let patches = |state: &RunState| {
             let before = PriorRunView::new(state, id(2));
@@ -227,10 +227,14 @@ mod tests {
             (patch(&state.units[0]), patch(&state.units[1]))
         };
         assert_eq!(patches(&state), (patch("1"), patch("2")));
-        let taken =
-            PriorPatchIntegration { result: PatchResult::Accepted, verdict: None, saved: true, shared: Arc::default() };
+        let taken = PriorPatchIntegration {
+            result: PatchResult::Accepted,
+            verdict: None,
+            is_saved: true,
+            shared_writes: Arc::default(),
+        };
         state.prior_patches.insert("old".into(), taken.clone());
-        state.units[1].attempts[1].saved = true;
+        state.units[1].attempts[1].is_saved = true;
         assert_eq!(patches(&state), (None, None));
         // The patch was rejected, so the unit must run again.
         let verdict = Verdict {
@@ -243,8 +247,8 @@ mod tests {
         let lost = PriorPatchIntegration {
             result: PatchResult::TextualConflict,
             verdict: Some(Arc::new(verdict)),
-            saved: false,
-            shared: Arc::default(),
+            is_saved: false,
+            shared_writes: Arc::default(),
         };
         state.prior_patches.insert("old".into(), lost);
         state.units[0].status = UnitStatus::Failed;

@@ -359,7 +359,7 @@ impl ReportBuilder {
 fn reused(view: &RunView, unit: &state::UnitState) -> Option<String> {
     let earlier = view.state.prior_unit_summary(&unit.key)?;
     let reused = earlier.reused.as_ref()?;
-    let budget = if reused.budget { ", budget exhausted" } else { "" };
+    let budget = if reused.is_budget_exhausted { ", budget exhausted" } else { "" };
     Some(format!(
         "succeeded in run {} (attempt {}{budget}); its inputs have not changed",
         earlier.run.short(),
@@ -373,7 +373,7 @@ fn attempt_report(
     gathered: AttemptCalls,
     now: Millis,
 ) -> AttemptReport {
-    let work = attempt.work.clone();
+    let work = attempt.output.clone();
     let (transcript, fatal_failures) =
         work.as_ref().map(|work| (work.transcript.clone(), work.fatal_failures)).unwrap_or_default();
     AttemptReport {
@@ -510,7 +510,7 @@ fn action_at(path: &str) -> Option<MemoryAction> {
     } else {
         let (connection, file) = path.strip_prefix("semantic-layer/")?.split_once('/')?;
         (
-            ArtifactTarget::Sl,
+            ArtifactTarget::SemanticLayer,
             file.strip_suffix(".yaml").or_else(|| file.strip_suffix(".yml"))?,
             Some(connection.to_owned()),
         )

@@ -39,8 +39,8 @@ pub(crate) fn find_shared_files(state: &RunState) -> Vec<SharedFile> {
     {
         let new = || SharedFile { path: shared.path.clone(), units: Vec::new(), was_merged: false };
         let file = files.entry(&shared.path).or_insert_with(new);
-        file.was_merged |= shared.merged;
-        for writer in shared.units.iter().chain([&unit.key]) {
+        file.was_merged |= shared.was_merged;
+        for writer in shared.earlier_writers.iter().chain([&unit.key]) {
             if !file.units.contains(writer) {
                 file.units.push(writer.clone());
             }
@@ -51,8 +51,8 @@ pub(crate) fn find_shared_files(state: &RunState) -> Vec<SharedFile> {
 
 fn shared_by_unit<'a>(state: &'a RunState, unit: &'a UnitState) -> &'a [SharedWrite] {
     match unit.latest() {
-        Some(attempt) if attempt.integration.is_some_and(PatchResult::keeps_success) => &attempt.shared,
+        Some(attempt) if attempt.integration.is_some_and(PatchResult::keeps_success) => &attempt.shared_writes,
         Some(_) => &[],
-        None => state.prior_patches.get(&unit.key).map_or(&[], |taken| &taken.shared),
+        None => state.prior_patches.get(&unit.key).map_or(&[], |taken| &taken.shared_writes),
     }
 }

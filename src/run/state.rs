@@ -78,9 +78,9 @@ pub(crate) struct PriorPatchIntegration {
     /// The verdict of the unit after its patch was rejected.
     pub verdict: Option<Arc<Verdict>>,
     /// True if it is on the branch.
-    pub saved: bool,
+    pub is_saved: bool,
     /// Files of the patch that units integrated before it also wrote.
-    pub shared: Arc<[SharedWrite]>,
+    pub shared_writes: Arc<[SharedWrite]>,
 }
 
 /// Distinguishes two states of one source: numbers of entries, units, and silent units.
@@ -298,12 +298,12 @@ pub(crate) struct AttemptState {
     pub cost_usd: Option<f64>,
     pub tokens: TokenCounts,
     /// Takopi's `completed.ok`, once there is one.
-    pub completed: Option<bool>,
+    pub reported_ok: Option<bool>,
     pub verdict: Option<Verdict>,
     /// The isolation breach, if there was one.
     pub breach: Option<Arc<str>>,
     /// True if the isolation was verified.
-    pub isolation_proven: bool,
+    pub is_isolation_verified: bool,
     /// Entry of the `attempt_started` note, if there is one.
     pub start_note: Option<Seq>,
     /// True if a script plays the model.
@@ -321,11 +321,11 @@ pub(crate) struct AttemptState {
     /// Result of integrating the patch.
     pub integration: Option<PatchResult>,
     /// Files of the patch that units integrated before it also wrote.
-    pub shared: Arc<[SharedWrite]>,
+    pub shared_writes: Arc<[SharedWrite]>,
     /// True once the whole patch is in the project.
-    pub saved: bool,
+    pub is_saved: bool,
     /// The output that was recorded with its verdict.
-    pub work: Option<Arc<AttemptOutput>>,
+    pub output: Option<Arc<AttemptOutput>>,
     /// Calls that wait for an approval, oldest first.
     pub held_calls: Vec<HeldCallState>,
 }
@@ -338,7 +338,7 @@ impl AttemptState {
 
     /// True if its patch is not in the project.
     pub(crate) fn is_unsaved(&self) -> bool {
-        !self.saved && self.patch.as_ref().is_some_and(|patch| patch.path.is_some())
+        !self.is_saved && self.patch.as_ref().is_some_and(|patch| patch.path.is_some())
     }
 
     /// Clears the partial text: the message is complete, or will not be completed.

@@ -85,16 +85,16 @@ pub(crate) fn decide_reuse(past: &PriorUnit<'_>, now: Option<&ContentDigests>) -
     match (past.content, now) {
         (None, _) => ReuseDecision::Run(format!("run {run} did not record its inputs")),
         (Some(_), None) => ReuseDecision::Run(format!("succeeded in run {run}, but its files cannot be compared now")),
-        (Some(then), Some(now)) if then.key == now.key => {
+        (Some(then), Some(now)) if then.combined == now.combined => {
             let patch = past.patch.map(str::to_owned);
             // The report of the prior run already lists what is on the branch.
             let work = past.work.filter(|_| patch.is_some()).cloned().unwrap_or_default();
             ReuseDecision::Reuse(Box::new(ReusedSuccess {
                 attempt: past.attempt,
-                budget: false,
+                is_budget_exhausted: false,
                 content: now.clone(),
-                patch,
-                work,
+                pending_patch: patch,
+                output: work,
             }))
         }
         (Some(then), Some(now)) => {
@@ -119,11 +119,11 @@ pub(crate) fn merge_prior(before: Option<&PriorUnitSummary>, mut last: PriorUnit
 fn describe_change(then: &ContentDigests, now: &ContentDigests) -> String {
     let model = |content: &ContentDigests| content.model.clone().unwrap_or_else(|| "the default".into());
     let mut changed = Vec::new();
-    if then.program != now.program {
+    if then.algorithm_version != now.algorithm_version {
         changed.push("it was recorded by another version of this program".to_owned());
     } else {
         let parts = [
-            (then.raw != now.raw, "its raw files changed"),
+            (then.raw_files != now.raw_files, "its raw files changed"),
             (then.dependencies != now.dependencies, "its dependencies changed"),
             (then.prompt != now.prompt, "its prompt or skills changed"),
             (then.tools != now.tools, "its tools changed"),
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     fn content(key: &str) -> ContentDigests {
-        ContentDigests { key: key.into(), ..ContentDigests::default() }
+        ContentDigests { combined: key.into(), ..ContentDigests::default() }
     }
 
     fn past<'a>(standing: PriorOutcome<'a>, content: Option<&'a ContentDigests>) -> PriorUnit<'a> {
@@ -163,10 +163,10 @@ mod tests {
             let patch = patch.map(str::to_owned);
             ReuseDecision::Reuse(Box::new(ReusedSuccess {
                 attempt: 2,
-                budget: false,
+                is_budget_exhausted: false,
                 content: same.clone(),
-                patch,
-                work,
+                pending_patch: patch,
+                output: work,
             }))
         };
         assert_eq!(decide_reuse(&past, Some(&same)), reused(Some("0001-a.patch"), work.clone()));
@@ -181,8 +181,8 @@ mod tests {
     #[test]
     fn everything_else_runs_with_a_reason() {
         let (then, now) =
-            (content("k"), ContentDigests { raw: "r".into(), model: Some("opus".into()), ..content("n") });
-        let newer = ContentDigests { program: 9, raw: "r".into(), ..content("n") };
+            (content("k"), ContentDigests { raw_files: "r".into(), model: Some("opus".into()), ..content("n") });
+        let newer = ContentDigests { algorithm_version: 9, raw_files: "r".into(), ..content("n") };
         let success = PriorOutcome::Succeeded;
         let spent = |turns, allowed| PriorOutcome::OutOfBudget(BudgetExhaustion { turns, allowed });
         let cases = [

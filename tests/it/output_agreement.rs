@@ -125,7 +125,7 @@ fn assert_outputs_agree(name: &str, outputs: &RecordOutputs) {
         assert_eq!((of.completed.len(), of.after), (1, 0), "{name}: one completed event, and nothing after it");
         assert!(of.started <= 1, "{name}");
         let (ok, answer) = &of.completed[0];
-        assert_eq!(folded.completed, Some(*ok), "{name}");
+        assert_eq!(folded.reported_ok, Some(*ok), "{name}");
         match of.state.as_str() {
             "succeeded" => assert!(ok, "{name}: {}", of.reason),
             // The agent succeeded, but its files do not pass the checks of an ingest.
@@ -159,7 +159,7 @@ fn assert_outputs_agree(name: &str, outputs: &RecordOutputs) {
     }
     if let [unit] = &outputs.state.units[..]
         && let [attempt] = &unit.attempts[..]
-        && attempt.completed.is_some()
+        && attempt.reported_ok.is_some()
     {
         let glyphs: Vec<char> = ['✓', '✗', '◆', '■']
             .into_iter()

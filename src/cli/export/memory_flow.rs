@@ -200,7 +200,7 @@ fn events(
     if report.outcome != RunOutcome::Running && (report.saved.is_some() || !saved.is_empty()) {
         let count = |target| saved.iter().filter(|action| action.target == target).count();
         let commit = report.saved.as_ref().and_then(|saved| saved.commit.as_deref());
-        let (wiki, sl) = (count(ArtifactTarget::Wiki), count(ArtifactTarget::Sl));
+        let (wiki, sl) = (count(ArtifactTarget::Wiki), count(ArtifactTarget::SemanticLayer));
         push(report.duration, json!({"type": "saved", "commitSha": commit, "wikiCount": wiki, "slCount": sl}));
         let rows = provenance(units, step, connection).len();
         push(report.duration, json!({"type": "provenance_recorded", "rowCount": rows}));

@@ -186,7 +186,7 @@ fn isolated_diff(units: &[&UnitReport], projection: Option<&str>) -> Option<Valu
     let mut isolated = json!({
         "enabled": true,
         "acceptedPatches": count(&[PatchResult::Accepted, PatchResult::Noop]),
-        "textualConflicts": count(&[PatchResult::TextualConflict, PatchResult::Policy, PatchResult::Lost]),
+        "textualConflicts": count(&[PatchResult::TextualConflict, PatchResult::ForbiddenPaths, PatchResult::PatchUnreadable]),
         "semanticConflicts": count(&[PatchResult::SemanticConflict]),
         "resolverAttempts": 0, "resolverRepairs": 0, "resolverFailures": 0,
     });
@@ -220,7 +220,9 @@ fn work_unit(unit: &UnitReport) -> Value {
     let actions = unit.actions();
     let own = unit.connection().unwrap_or("?");
     let mut touched: Vec<(&str, &str)> = Vec::new();
-    for action in actions.iter().filter(|action| action.target == ArtifactTarget::Sl && !action.key.is_empty()) {
+    for action in
+        actions.iter().filter(|action| action.target == ArtifactTarget::SemanticLayer && !action.key.is_empty())
+    {
         let source = (action.target_connection_id.as_deref().unwrap_or(own), action.key.as_str());
         if !touched.contains(&source) {
             touched.push(source);
@@ -351,10 +353,10 @@ pub(in crate::cli) fn provenance(
 fn action_row(path: &str, action: &MemoryAction, connection: Option<&str>) -> Value {
     let (kind, target) = match (action.target, action.change) {
         (ArtifactTarget::Wiki, _) => ("wiki_written", None),
-        (ArtifactTarget::Sl, ArtifactChange::Created) => {
+        (ArtifactTarget::SemanticLayer, ArtifactChange::Created) => {
             ("source_created", action.target_connection_id.as_deref().or(connection))
         }
-        (ArtifactTarget::Sl, _) => ("measure_added", action.target_connection_id.as_deref().or(connection)),
+        (ArtifactTarget::SemanticLayer, _) => ("measure_added", action.target_connection_id.as_deref().or(connection)),
     };
     json!({
         "rawPath": path, "artifactKind": action.target, "artifactKey": action.key, "targetConnectionId": target,

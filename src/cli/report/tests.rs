@@ -394,7 +394,7 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
         remedy: Some(own()),
     };
     let action = MemoryAction {
-        target: ArtifactTarget::Sl,
+        target: ArtifactTarget::SemanticLayer,
         change: ArtifactChange::Created,
         key: own(),
         detail: own(),

@@ -306,10 +306,10 @@ fn integration_note(integrated: &PatchOutcome) -> PatchIntegrated {
             (PatchResult::SemanticConflict, VerdictCause::Conflict, reason)
         }
         PatchOutcome::PolicyViolation { reason: why } => {
-            (PatchResult::Policy, VerdictCause::Policy, format!("its patch {why}"))
+            (PatchResult::ForbiddenPaths, VerdictCause::Policy, format!("its patch {why}"))
         }
         PatchOutcome::Unreadable { reason: why } => {
-            (PatchResult::Lost, VerdictCause::Internal, format!("its patch {why}"))
+            (PatchResult::PatchUnreadable, VerdictCause::Internal, format!("its patch {why}"))
         }
     };
     let paths = match integrated {

@@ -256,7 +256,11 @@ fn only_overlapping_lines_conflict() {
     assert_eq!(results[1], PatchOutcome::TextualConflict { paths: vec![path.into()], others: vec!["a".into()] });
     assert!(matches!(results[2], PatchOutcome::Accepted { .. }), "{results:?}");
     let shared = |merged, units: &[&str]| {
-        vec![SharedWrite { path: path.into(), units: units.iter().map(|unit| (*unit).into()).collect(), merged }]
+        vec![SharedWrite {
+            path: path.into(),
+            earlier_writers: units.iter().map(|unit| (*unit).into()).collect(),
+            was_merged: merged,
+        }]
     };
     assert!(
         matches!(&results[2], PatchOutcome::Accepted { shared_writes: of, .. } if *of == shared(true, &["a"])),

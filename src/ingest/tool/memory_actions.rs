@@ -14,7 +14,7 @@ pub(super) fn record_call(actions: &mut Vec<MemoryAction>, call: &ToolCall, repl
     let Some(result) = reply.structured.as_ref().filter(|result| result["success"] == true) else { return };
     if call.name == "sl_rollback" {
         let name = text(result, "sourceName").unwrap_or_default();
-        actions.retain(|action| action.target != ArtifactTarget::Sl || action.key != name);
+        actions.retain(|action| action.target != ArtifactTarget::SemanticLayer || action.key != name);
         return;
     }
     let Some(action) = action(call, result) else { return };
@@ -33,7 +33,7 @@ fn action(call: &ToolCall, result: &Value) -> Option<MemoryAction> {
     let (target, key, target_connection_id) = match call.name.as_str() {
         "wiki_write" | "wiki_remove" => (ArtifactTarget::Wiki, text(result, "key")?, None),
         "sl_write_source" | "sl_edit_source" => {
-            (ArtifactTarget::Sl, text(result, "sourceName")?, text(result, "connectionId"))
+            (ArtifactTarget::SemanticLayer, text(result, "sourceName")?, text(result, "connectionId"))
         }
         _ => return None,
     };
@@ -41,11 +41,11 @@ fn action(call: &ToolCall, result: &Value) -> Option<MemoryAction> {
     let detail = match (target, change) {
         (ArtifactTarget::Wiki, ArtifactChange::Removed) => format!("Removed page \"{key}\""),
         (ArtifactTarget::Wiki, _) => text(&call.arguments, "summary").unwrap_or_default(),
-        (ArtifactTarget::Sl, ArtifactChange::Created) => "Created source".to_owned(),
-        (ArtifactTarget::Sl, ArtifactChange::Updated) => {
+        (ArtifactTarget::SemanticLayer, ArtifactChange::Created) => "Created source".to_owned(),
+        (ArtifactTarget::SemanticLayer, ArtifactChange::Updated) => {
             edits.map_or_else(|| "Rewrote source".to_owned(), |edits| format!("Applied {edits} edit(s)"))
         }
-        (ArtifactTarget::Sl, ArtifactChange::Removed) => "Deleted source".to_owned(),
+        (ArtifactTarget::SemanticLayer, ArtifactChange::Removed) => "Deleted source".to_owned(),
     };
     let raw_paths = call.arguments.get("rawPaths").and_then(Value::as_array);
     let raw_paths = raw_paths.map(|paths| paths.iter().filter_map(Value::as_str).map(str::to_owned).collect());

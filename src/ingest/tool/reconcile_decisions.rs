@@ -78,14 +78,15 @@ pub(crate) struct EvictionDecision {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ArtifactKind {
     Wiki,
-    Sl,
+    #[serde(rename = "sl")]
+    SemanticLayer,
 }
 
 impl ArtifactKind {
     fn as_str(self) -> &'static str {
         match self {
             Self::Wiki => "wiki",
-            Self::Sl => "sl",
+            Self::SemanticLayer => "sl",
         }
     }
 }
@@ -246,7 +247,7 @@ fn exists(context: &ToolContext, kind: ArtifactKind, key: &str) -> bool {
         ArtifactKind::Wiki => {
             wiki::is_page_key(key) && !matches!(context.workspace.peek(&wiki::page_path(key)), Ok(None))
         }
-        ArtifactKind::Sl => context.scope.targets().any(|target| {
+        ArtifactKind::SemanticLayer => context.scope.targets().any(|target| {
             let own = key.strip_prefix(target.id.as_str()).and_then(|rest| rest.strip_prefix('/'));
             [own, Some(key)]
                 .into_iter()

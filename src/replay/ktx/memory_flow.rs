@@ -166,7 +166,7 @@ impl<'a> MemoryFlowRewriter<'a> {
     fn action(&mut self, unit: &str, event: &Value) -> io::Result<()> {
         let (target, change) = (text(event, "target"), text(event, "action"));
         let action = MemoryAction {
-            target: if target == "sl" { ArtifactTarget::Sl } else { ArtifactTarget::Wiki },
+            target: if target == "sl" { ArtifactTarget::SemanticLayer } else { ArtifactTarget::Wiki },
             change: match change {
                 "created" => ArtifactChange::Created,
                 "removed" => ArtifactChange::Removed,

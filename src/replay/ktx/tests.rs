@@ -43,12 +43,12 @@ fn ktx_replay_shows_units_attempts_and_saved_work() {
     let harvest = state.units[0].latest().unwrap();
     assert_eq!((harvest.started_at.0, harvest.ended_at.unwrap().0), (3_000, 70_000));
     let actions: Vec<_> =
-        harvest.work.as_ref().unwrap().actions.iter().map(|a| (a.target, a.change, &*a.key)).collect();
+        harvest.output.as_ref().unwrap().actions.iter().map(|a| (a.target, a.change, &*a.key)).collect();
     assert_eq!(
         actions,
         [
             (ArtifactTarget::Wiki, ArtifactChange::Created, "harvest-yield"),
-            (ArtifactTarget::Sl, ArtifactChange::Updated, "harvests")
+            (ArtifactTarget::SemanticLayer, ArtifactChange::Updated, "harvests")
         ]
     );
     let verdict = state.units[1].latest().unwrap().verdict.clone().unwrap();

@@ -403,7 +403,7 @@ impl AttemptFold {
         let status = status_for_verdict(&verdict);
         let attempt = self.attempt(view);
         attempt.ended_at = Some(entry.at);
-        attempt.completed = facts.result.map(|result| !result.failed);
+        attempt.reported_ok = facts.result.map(|result| !result.failed);
         attempt.verdict = Some(verdict);
         self.unit(view).status = status;
         self.turn_ended = Some(Box::new((entry.seq, entry.at)));
@@ -416,7 +416,7 @@ impl AttemptFold {
     fn begin_turn(&mut self, view: &mut RunView) {
         if self.turn_ended.take().is_some() {
             let attempt = self.attempt(view);
-            (attempt.ended_at, attempt.completed, attempt.verdict) = (None, None, None);
+            (attempt.ended_at, attempt.reported_ok, attempt.verdict) = (None, None, None);
             self.unit(view).status = UnitStatus::Running;
         }
     }

@@ -52,7 +52,7 @@ impl Fold {
                 self.enter(view, attempt_id, entry);
                 let fold = self.attempt_fold(attempt_id);
                 let attempt = fold.attempt(view);
-                attempt.isolation_proven = checked.breach.is_none();
+                attempt.is_isolation_verified = checked.breach.is_none();
                 attempt.breach = checked.breach.as_deref().map(Arc::from);
                 match checked.breach {
                     None => fold.note_row(view, entry.seq, RowOutcome::Ok),
@@ -318,7 +318,7 @@ impl Fold {
         attempt.silent_since = None;
         attempt.failures = attempt.failures.max(ended.tool_failures);
         attempt.verdict = Some(ended.verdict.clone());
-        attempt.work = Some(Arc::new(ended.work.clone()));
+        attempt.output = Some(Arc::new(ended.work.clone()));
         fold.unit(view).status = status;
         fold.verdict_row(view, entry.seq, ended.verdict.outcome);
         fold.emit_status(entry.at, status, Some(&ended.verdict.reason), emit);

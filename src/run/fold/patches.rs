@@ -53,7 +53,7 @@ impl Fold {
         let fold = self.attempt_fold(attempt_id);
         let attempt = fold.attempt(view);
         attempt.integration = Some(integrated.result);
-        attempt.shared = integrated.shared.as_slice().into();
+        attempt.shared_writes = integrated.shared.as_slice().into();
         let verdict = integrated.verdict.as_ref();
         if let Some(verdict) = verdict {
             attempt.verdict = Some(verdict.clone());
@@ -91,7 +91,8 @@ impl Fold {
         }
         let verdict = integrated.verdict.clone().map(Arc::new);
         let shared = integrated.shared.as_slice().into();
-        let taken = PriorPatchIntegration { result: integrated.result, verdict, saved: false, shared };
+        let taken =
+            PriorPatchIntegration { result: integrated.result, verdict, is_saved: false, shared_writes: shared };
         view.state.prior_patches.insert(view.state.units[index].key.clone(), taken);
         self.emit_patch_result(view, entry, (key, 0), integrated, emit);
     }
@@ -107,7 +108,7 @@ impl Fold {
     ) {
         for shared in &integrated.shared {
             // A text that git merged needs a review; identical texts do not.
-            let level = if shared.merged { Severity::Warning } else { Severity::Info };
+            let level = if shared.was_merged { Severity::Warning } else { Severity::Info };
             self.report_message(view, entry, level, shared.to_string());
         }
         let (at, result, shared) = (entry.at, integrated.result, integrated.shared.as_slice());
@@ -125,13 +126,13 @@ impl Fold {
         view.state.is_integrating = false;
         view.state.unreconciled = saved.unreconciled.as_slice().into();
         for attempt in view.state.units.iter_mut().filter_map(|unit| unit.attempts.last_mut()) {
-            attempt.saved |= attempt.integration.is_some_and(PatchResult::keeps_success);
+            attempt.is_saved |= attempt.integration.is_some_and(PatchResult::keeps_success);
             if let (Some(PatchResult::Accepted), Some(patch)) = (attempt.integration, &attempt.patch) {
                 attempt.published.clone_from(&patch.paths);
             }
         }
         for taken in view.state.prior_patches.values_mut() {
-            taken.saved |= taken.result.keeps_success();
+            taken.is_saved |= taken.result.keeps_success();
         }
         if let Some(commit) = saved.short_commit() {
             // An integration that changed nothing does not hide the commit of the one before.
@@ -167,10 +168,10 @@ impl Fold {
     /// accepts.
     pub(super) fn discard_integration(view: &mut RunView) {
         let attempts = view.state.units.iter_mut().filter_map(|unit| unit.attempts.last_mut());
-        for attempt in attempts.filter(|attempt| !attempt.saved) {
+        for attempt in attempts.filter(|attempt| !attempt.is_saved) {
             attempt.integration = attempt.integration.filter(|result| !result.keeps_success());
         }
-        view.state.prior_patches.retain(|_, taken| taken.saved || !taken.result.keeps_success());
+        view.state.prior_patches.retain(|_, taken| taken.is_saved || !taken.result.keeps_success());
     }
 
     pub(super) fn save_failed(

@@ -96,7 +96,7 @@ impl<'a> ConnectionFilter<'a> {
         let is_removal = |action: &MemoryAction| {
             let is_of = |entry: &String| names_source(entry, action);
             action.change == ArtifactChange::Removed
-                && action.target == ArtifactTarget::Sl
+                && action.target == ArtifactTarget::SemanticLayer
                 && repair.removed_refs.iter().any(is_of)
         };
         let mut removed_by = BTreeSet::new();

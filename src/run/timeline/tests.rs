@@ -237,7 +237,7 @@ fn run_emits_status_changes_per_unit() {
     let [a, b] = &state.units[..] else { panic!("two units") };
     assert_eq!((a.status, a.attempts.len()), (UnitStatus::Succeeded, 2));
     assert_eq!((a.attempts[0].failures, a.attempts[0].calls, a.attempts[0].turns), (1, 1, 1));
-    assert_eq!(a.attempts[0].completed, Some(true), "the agent was content; the verdict was not");
+    assert_eq!(a.attempts[0].reported_ok, Some(true), "the agent was content; the verdict was not");
     assert_eq!(a.attempts[0].verdict.as_ref().unwrap().outcome, AttemptOutcome::Failed);
     assert_eq!(a.attempts[1].cost_usd, Some(0.5));
     assert_eq!(b.status, UnitStatus::Interrupted, "the tape ends before the run");

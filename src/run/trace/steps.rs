@@ -143,8 +143,8 @@ impl TraceWriter {
             PatchResult::SemanticConflict => {
                 &[(DEBUG, "patch_apply_finished"), (ERROR, "semantic_gate_failed"), (ERROR, "patch_semantic_conflict")]
             }
-            PatchResult::Policy => &[(ERROR, "patch_policy_rejected")],
-            PatchResult::Lost => &[(ERROR, "patch_apply_failed")],
+            PatchResult::ForbiddenPaths => &[(ERROR, "patch_policy_rejected")],
+            PatchResult::PatchUnreadable => &[(ERROR, "patch_apply_failed")],
         };
         for (index, (level, name)) in steps.iter().enumerate() {
             let mut data = json!({"unitKey": self.key(unit), "touchedPaths": integrated.paths});

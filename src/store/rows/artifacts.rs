@@ -92,7 +92,13 @@ mod tests {
         let state = |patch: Option<&str>, saved| {
             let work = AttemptOutput { actions: vec![action.clone()], ..AttemptOutput::default() };
             let patch = patch.map(str::to_owned);
-            let reused = Some(ReusedSuccess { attempt: 1, budget: false, content: Default::default(), patch, work });
+            let reused = Some(ReusedSuccess {
+                attempt: 1,
+                is_budget_exhausted: false,
+                content: Default::default(),
+                pending_patch: patch,
+                output: work,
+            });
             let run = RunId(uuid::Uuid::from_u128(1));
             let units =
                 BTreeMap::from([("juice".into(), PriorUnitSummary { run, attempts: 1, cost_usd: None, reused })]);
@@ -113,7 +119,12 @@ mod tests {
             };
             state.prior_patches.insert(
                 "juice".into(),
-                PriorPatchIntegration { result: PatchResult::Accepted, verdict: None, saved, shared: Arc::default() },
+                PriorPatchIntegration {
+                    result: PatchResult::Accepted,
+                    verdict: None,
+                    is_saved: saved,
+                    shared_writes: Arc::default(),
+                },
             );
             artifact_rows(&state)
         };

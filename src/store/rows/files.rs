@@ -60,10 +60,10 @@ pub(super) fn file_rows(state: &RunState) -> Vec<FileRow> {
         // As in KTX, a file without a unit counts as processed if all units of the source succeeded.
         let all = units.iter().map(|unit| unit_file_state(state, unit)).reduce(worst_of);
         let loose = match all {
-            Some(FileState::Processed) if source.complete => FileState::Processed,
+            Some(FileState::Processed) if source.is_complete => FileState::Processed,
             _ => FileState::Unfinished,
         };
-        let open: HashSet<&str> = source.open.iter().map(String::as_str).collect();
+        let open: HashSet<&str> = source.left_for_later_runs.iter().map(String::as_str).collect();
         rows.extend(source.files.iter().map(|file| FileRow {
             connection: source.connection.clone(),
             adapter: source.adapter.clone(),

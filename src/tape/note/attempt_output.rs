@@ -76,14 +76,15 @@ pub(crate) enum ArtifactTarget {
     /// A page of the wiki.
     Wiki,
     /// A source of the semantic layer.
-    Sl,
+    #[serde(rename = "sl")]
+    SemanticLayer,
 }
 
 impl ArtifactTarget {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Wiki => "wiki",
-            Self::Sl => "sl",
+            Self::SemanticLayer => "sl",
         }
     }
 }
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn memory_action_serializes_in_ktx_shape() {
         let action = MemoryAction {
-            target: ArtifactTarget::Sl,
+            target: ArtifactTarget::SemanticLayer,
             change: ArtifactChange::Created,
             key: "orders".into(),
             detail: "One row per order".into(),

@@ -56,15 +56,17 @@ pub(crate) struct SharedWrite {
     /// Path relative to the project.
     pub path: String,
     /// The units that wrote it before, in integration order.
-    pub units: Vec<UnitKey>,
+    #[serde(rename = "units")]
+    pub earlier_writers: Vec<UnitKey>,
     /// True if git merged the changes; false if all texts are the same.
-    pub merged: bool,
+    #[serde(rename = "merged")]
+    pub was_merged: bool,
 }
 
 impl fmt::Display for SharedWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units: Vec<&str> = self.units.iter().map(UnitKey::as_str).collect();
-        let came_of_it = if self.merged { "git merged the texts; read the result" } else { "the texts agree" };
+        let units: Vec<&str> = self.earlier_writers.iter().map(UnitKey::as_str).collect();
+        let came_of_it = if self.was_merged { "git merged the texts; read the result" } else { "the texts agree" };
         write!(f, "{} also wrote {}: {came_of_it}", units.join(", "), self.path)
     }
 }
@@ -83,9 +85,11 @@ pub(crate) enum PatchResult {
     /// The patch applies, but the result is invalid.
     SemanticConflict,
     /// The patch changes files that the unit may not change.
-    Policy,
+    #[serde(rename = "policy")]
+    ForbiddenPaths,
     /// The patch file is missing or unreadable.
-    Lost,
+    #[serde(rename = "lost")]
+    PatchUnreadable,
 }
 
 impl PatchResult {
@@ -95,8 +99,8 @@ impl PatchResult {
             Self::Accepted => "integrated",
             Self::Noop => "unchanged",
             Self::TextualConflict | Self::SemanticConflict => "conflict",
-            Self::Policy => "policy",
-            Self::Lost => "lost",
+            Self::ForbiddenPaths => "policy",
+            Self::PatchUnreadable => "lost",
         }
     }
 

@@ -12,9 +12,11 @@ use crate::tape::{RunId, UnitKey};
 #[serde(default)]
 pub(crate) struct ContentDigests {
     /// Digest of everything below and of the unit's identity, in hexadecimal. Equal keys mean equal inputs.
-    pub key: String,
+    #[serde(rename = "key")]
+    pub combined: String,
     /// Digest of the raw files: names and bytes.
-    pub raw: String,
+    #[serde(rename = "raw")]
+    pub raw_files: String,
     /// Digest of the files that it may read in addition to its raw files.
     pub dependencies: String,
     /// Digest of the prompt and the skills, without the changing content of the project.
@@ -24,7 +26,8 @@ pub(crate) struct ContentDigests {
     /// Model that was planned; `None` for the agent's default.
     pub model: Option<String>,
     /// Version of the digest algorithm.
-    pub program: u32,
+    #[serde(rename = "program")]
+    pub algorithm_version: u32,
     /// Names of the skills that are offered. Empty on tapes of older versions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skills: Vec<String>,
@@ -69,16 +72,16 @@ pub(crate) struct ReusedSuccess {
     /// The attempt of [`PriorUnitSummary::run`] that succeeded.
     pub attempt: u32,
     /// True if its turn or cost budget was spent.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub budget: bool,
+    #[serde(default, rename = "budget", skip_serializing_if = "std::ops::Not::not")]
+    pub is_budget_exhausted: bool,
     /// The content of the unit, which is the same in both runs.
     pub content: ContentDigests,
     /// Its patch, relative to the project, if it is not on the branch yet: it is integrated with those of this run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub patch: Option<String>,
+    #[serde(default, rename = "patch", skip_serializing_if = "Option::is_none")]
+    pub pending_patch: Option<String>,
     /// The recorded output of the attempt, if there is a patch. Empty on tapes of older versions.
-    #[serde(default, skip_serializing_if = "AttemptOutput::is_empty")]
-    pub work: AttemptOutput,
+    #[serde(default, rename = "work", skip_serializing_if = "AttemptOutput::is_empty")]
+    pub output: AttemptOutput,
 }
 
 #[cfg(test)]
@@ -91,10 +94,10 @@ mod tests {
         let run = RunId(uuid::Uuid::from_u128(7));
         let reused = ReusedSuccess {
             attempt: 2,
-            budget: true,
-            content: ContentDigests { key: "ab".into(), ..ContentDigests::default() },
-            patch: Some("a.patch".into()),
-            work: AttemptOutput { transcript: Some("t.jsonl".into()), ..AttemptOutput::default() },
+            is_budget_exhausted: true,
+            content: ContentDigests { combined: "ab".into(), ..ContentDigests::default() },
+            pending_patch: Some("a.patch".into()),
+            output: AttemptOutput { transcript: Some("t.jsonl".into()), ..AttemptOutput::default() },
         };
         let earlier = PriorUnitSummary { run, attempts: 3, cost_usd: Some(0.5), reused: Some(reused) };
         let continues = ContinuedRun {

@@ -27,10 +27,11 @@ pub(crate) struct SourceRead {
     /// Files that were processed before and are deleted now.
     pub deleted: Vec<String>,
     /// Files that need a unit which is not part of the run: a later run will plan it, whatever happens in this run.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub open: Vec<String>,
+    #[serde(rename = "open", skip_serializing_if = "Vec::is_empty")]
+    pub left_for_later_runs: Vec<String>,
     /// True if every unit that the changes need is part of the run, or was done by the run that it continues.
-    pub complete: bool,
+    #[serde(rename = "complete")]
+    pub is_complete: bool,
 }
 
 /// Sources of the semantic layer that follow from raw files without an agent: KTX's deterministic projection.

@@ -55,7 +55,7 @@ pub(super) fn tabs(scene: &DrawContext<'_>, unit: &UnitState, shown: Option<usiz
         let word = match (&attempt.verdict, attempt.ended_at) {
             (Some(verdict), _) if verdict.stop == StopReason::Budget => "budget".to_owned(),
             (Some(verdict), _) => format!("{:?}", verdict.outcome).to_lowercase(),
-            (None, Some(_)) if attempt.completed == Some(false) => "failed".to_owned(),
+            (None, Some(_)) if attempt.reported_ok == Some(false) => "failed".to_owned(),
             (None, Some(_)) => "completed".to_owned(),
             (None, None) => "open".to_owned(),
         };

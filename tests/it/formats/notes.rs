@@ -155,13 +155,13 @@ fn verdict(outcome: AttemptOutcome, stop: StopReason, cause: VerdictCause, remed
 
 fn content() -> ContentDigests {
     ContentDigests {
-        key: text("k"),
-        raw: text("r"),
+        combined: text("k"),
+        raw_files: text("r"),
         dependencies: text("d"),
         prompt: text("p"),
         tools: text("t"),
         model: Some(text("opus")),
-        program: 3,
+        algorithm_version: 3,
         skills: texts(&["wiki_capture"]),
     }
 }
@@ -190,7 +190,7 @@ fn bare_action() -> MemoryAction {
 
 fn work() -> AttemptOutput {
     let changes = every!(ArtifactChange { Created, Updated, Removed });
-    let actions = every!(ArtifactTarget { Wiki, Sl }).into_iter();
+    let actions = every!(ArtifactTarget { Wiki, SemanticLayer }).into_iter();
     let actions = actions.flat_map(|target| changes.iter().map(move |change| action(target, *change)));
     let unmapped = |detail| UnmappedFile {
         raw_path: text("odd.md"),
@@ -220,10 +220,20 @@ fn amendment() -> Amendment {
 
 fn planned() -> RunPlanned {
     let earlier = |reused| PriorUnitSummary { run: run(1), attempts: 2, cost_usd: Some(0.25), reused };
-    let reused =
-        ReusedSuccess { attempt: 2, budget: true, content: content(), patch: Some(text("a.patch")), work: work() };
-    let bare =
-        ReusedSuccess { attempt: 1, budget: false, content: content(), patch: None, work: AttemptOutput::default() };
+    let reused = ReusedSuccess {
+        attempt: 2,
+        is_budget_exhausted: true,
+        content: content(),
+        pending_patch: Some(text("a.patch")),
+        output: work(),
+    };
+    let bare = ReusedSuccess {
+        attempt: 1,
+        is_budget_exhausted: false,
+        content: content(),
+        pending_patch: None,
+        output: AttemptOutput::default(),
+    };
     let untried = PriorUnitSummary { run: run(1), attempts: 1, cost_usd: None, reused: None };
     RunPlanned {
         job: text("local-1"),
@@ -299,12 +309,12 @@ fn notes_of_the_plan() -> Vec<Note> {
         diff: DiffCounts { added: 1, modified: 2, deleted: 3, unchanged: 4 },
         files: vec![FileRead { path: text("orders.md"), sha256: "ab".repeat(32), bytes: 6 }],
         deleted: texts(&["gone.md"]),
-        open: texts(&["later.md"]),
-        complete: true,
+        left_for_later_runs: texts(&["later.md"]),
+        is_complete: true,
     };
     let projected = SourcesProjected {
         connection: Some(text("warehouse")),
-        actions: vec![action(ArtifactTarget::Sl, ArtifactChange::Created)],
+        actions: vec![action(ArtifactTarget::SemanticLayer, ArtifactChange::Created)],
         left_out: texts(&["orders has no table"]),
         commit: Some("c0".repeat(20)),
         paths: texts(&["semantic-layer/warehouse/orders.yaml"]),
@@ -433,7 +443,11 @@ fn notes_of_people() -> Vec<Note> {
 }
 
 fn notes_of_the_run() -> Vec<Note> {
-    let shared = |merged| SharedWrite { path: text("wiki/global/orders.md"), units: vec![unit("docs-a")], merged };
+    let shared = |merged| SharedWrite {
+        path: text("wiki/global/orders.md"),
+        earlier_writers: vec![unit("docs-a")],
+        was_merged: merged,
+    };
     let saved = RunSaved {
         commit: Some("c0".repeat(20)),
         branch: Some(text("main")),
@@ -487,7 +501,9 @@ fn notes_of_the_run() -> Vec<Note> {
         Note::SaveFailed(SaveFailed { reason: text("the branch moved") }),
         Note::RunEnded(ended),
     ];
-    let results = every!(PatchResult { Accepted, Noop, TextualConflict, SemanticConflict, Policy, Lost }).into_iter();
+    let results =
+        every!(PatchResult { Accepted, Noop, TextualConflict, SemanticConflict, ForbiddenPaths, PatchUnreadable })
+            .into_iter();
     notes.extend(
         results.map(|result| Note::PatchIntegrated(Box::new(PatchIntegrated { result, ..PatchIntegrated::default() }))),
     );

@@ -60,12 +60,12 @@ fn words_of_states_and_kinds_are_as_published() {
         out,
         "results of patches",
         label,
-        PatchResult { Accepted, Noop, TextualConflict, SemanticConflict, Policy, Lost }
+        PatchResult { Accepted, Noop, TextualConflict, SemanticConflict, ForbiddenPaths, PatchUnreadable }
     );
     words!(out, "calls beside their event", OutcomeDetail { Declined, Aborted, BudgetExhausted });
     words!(out, "units in comparisons", UnitChange { New, Removed, Changed, Same });
     words!(out, "decisions", label, RecordedDecisionKind { Conflict, Eviction, Resolution, Fallback });
-    words!(out, "artifacts", ArtifactTarget { Wiki, Sl });
+    words!(out, "artifacts", ArtifactTarget { Wiki, SemanticLayer });
     words!(out, "changes of artifacts", ArtifactChange { Created, Updated, Removed });
     words!(
         out,

@@ -60,7 +60,11 @@ fn stopping_the_run_marks_calls_as_cut_short() {
 fn page_of_several_units_is_logged() {
     let mut tape = at_work();
     tape.end("dbt-all", 1, 0);
-    let shared = vec![SharedWrite { path: "wiki/global/arr.md".into(), units: vec!["docs-arr".into()], merged: true }];
+    let shared = vec![SharedWrite {
+        path: "wiki/global/arr.md".into(),
+        earlier_writers: vec!["docs-arr".into()],
+        was_merged: true,
+    }];
     let integrated = PatchIntegrated { result: PatchResult::Accepted, shared, ..PatchIntegrated::default() };
     tape.note(Some(("dbt-all", 1)), &Note::PatchIntegrated(Box::new(integrated))).run_ended(1, 0);
     let text = shown(tape.timeline(), "L", (120, 24));

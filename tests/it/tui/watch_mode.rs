@@ -99,10 +99,10 @@ fn continued() -> TapeFixture {
     ];
     let reused = ReusedSuccess {
         attempt: 1,
-        budget: false,
+        is_budget_exhausted: false,
         content: ContentDigests::default(),
-        patch: None,
-        work: Default::default(),
+        pending_patch: None,
+        output: Default::default(),
     };
     let earlier = |cost_usd, reused| PriorUnitSummary { run: before, attempts: 2, cost_usd, reused };
     let earlier = BTreeMap::from([

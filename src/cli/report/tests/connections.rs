@@ -73,7 +73,7 @@ fn both() -> RunReport {
     pass.status = UnitStatus::Succeeded;
     (pass.attempts[0].actions, pass.attempts[0].work) = (actions, Some(Arc::new(step)));
     report.units.push(pass);
-    let gone = |key: &str| action(ArtifactTarget::Sl, ArtifactChange::Removed, key, Some("warehouse"), None);
+    let gone = |key: &str| action(ArtifactTarget::SemanticLayer, ArtifactChange::Removed, key, Some("warehouse"), None);
     for (at, key) in [(dbt, "repair-dbt"), (handbook, "repair-handbook")] {
         let unit = &mut report.units[at];
         (unit.status, unit.is_unsaved) = (UnitStatus::Succeeded, false);
@@ -87,7 +87,7 @@ fn both() -> RunReport {
         Arc::new(SourcesProjected {
             connection: Some(connection.into()),
             actions: vec![action(
-                ArtifactTarget::Sl,
+                ArtifactTarget::SemanticLayer,
                 ArtifactChange::Created,
                 &format!("projected-{name}"),
                 Some(connection),
@@ -184,9 +184,9 @@ fn provenance_rows_have_the_words_of_ktx() {
     unit.attempts.last_mut().unwrap().actions = vec![
         action(ArtifactTarget::Wiki, ArtifactChange::Created, "page", None, Some("a")),
         action(ArtifactTarget::Wiki, ArtifactChange::Removed, "old", None, Some("a")),
-        action(ArtifactTarget::Sl, ArtifactChange::Created, "new", Some("warehouse"), Some("a")),
-        action(ArtifactTarget::Sl, ArtifactChange::Updated, "known", None, Some("a")),
-        action(ArtifactTarget::Sl, ArtifactChange::Removed, "gone", None, Some("a")),
+        action(ArtifactTarget::SemanticLayer, ArtifactChange::Created, "new", Some("warehouse"), Some("a")),
+        action(ArtifactTarget::SemanticLayer, ArtifactChange::Updated, "known", None, Some("a")),
+        action(ArtifactTarget::SemanticLayer, ArtifactChange::Removed, "gone", None, Some("a")),
     ];
     report.units.retain(|unit| unit.connection() == Some(DBT));
     let snapshot: Value = serde_json::from_str(written(&report)[1].lines().next().unwrap()).unwrap();

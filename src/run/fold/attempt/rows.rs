@@ -66,7 +66,7 @@ impl AttemptFold {
         }
         self.count_open_calls(view);
         let attempt = self.attempt(view);
-        attempt.completed = Some(ok);
+        attempt.reported_ok = Some(ok);
         attempt.clear_live_text();
         if !has_row {
             let end = if ok { RowOutcome::Ok } else { self.reducer.calls().cut_end().into() };

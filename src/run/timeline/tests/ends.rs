@@ -11,10 +11,10 @@ fn plan(units: &[&str]) -> RecordedEntry {
     let earlier = |unit: &str| {
         let reused = ReusedSuccess {
             attempt: 1,
-            budget: false,
+            is_budget_exhausted: false,
             content: Default::default(),
-            patch: None,
-            work: Default::default(),
+            pending_patch: None,
+            output: Default::default(),
         };
         let run = crate::tape::RunId(uuid::Uuid::from_u128(1));
         (UnitKey::from(unit), PriorUnitSummary { run, attempts: 1, cost_usd: None, reused: Some(reused) })

@@ -101,7 +101,7 @@ fn isolation_summary(
     started: Option<&AttemptStarted>,
     gathered: &AttemptSummary,
 ) -> Vec<DocumentBlock> {
-    let (role, words) = match (&attempt.breach, attempt.isolation_proven) {
+    let (role, words) = match (&attempt.breach, attempt.is_isolation_verified) {
         (Some(breach), _) => (StyleRole::Failed, format!("breached: {breach}")),
         (None, true) => {
             (StyleRole::Succeeded, "holds: the agent announced exactly what it may use, and nothing else".to_owned())

@@ -296,8 +296,8 @@ fn written_blocks(
     if let Some(path) = attempt.patch.as_ref().and_then(|patch| patch.path.as_deref()) {
         pieces.push(DocumentBlock::fact("patch", StyleRole::Text, path));
     }
-    pieces.extend(attempt.shared.iter().map(|shared| {
-        let role = if shared.merged { StyleRole::Warning } else { StyleRole::Text };
+    pieces.extend(attempt.shared_writes.iter().map(|shared| {
+        let role = if shared.was_merged { StyleRole::Warning } else { StyleRole::Text };
         DocumentBlock::fact("shared", role, shared.to_string())
     }));
     if pieces.len() == 1 {
@@ -308,7 +308,7 @@ fn written_blocks(
 
 /// Decisions that the attempt recorded in addition to its changes; empty if there are none.
 fn decision_blocks(attempt: &AttemptState) -> Vec<DocumentBlock> {
-    let all = attempt.work.as_deref().map(recorded_decisions::recorded_decisions).unwrap_or_default();
+    let all = attempt.output.as_deref().map(recorded_decisions::recorded_decisions).unwrap_or_default();
     if all.is_empty() {
         return Vec::new();
     }
@@ -391,7 +391,7 @@ mod tests {
     fn flagged_decisions_stand_out() {
         let conflict = |flagged| json!({"artifactKey": "k", "detail": "two\nsizes", "flaggedForHuman": flagged});
         let work = AttemptOutput { conflicts: vec![conflict(false), conflict(true)], ..AttemptOutput::default() };
-        let pieces = decision_blocks(&AttemptState { work: Some(Arc::new(work)), ..AttemptState::default() });
+        let pieces = decision_blocks(&AttemptState { output: Some(Arc::new(work)), ..AttemptState::default() });
         let shown = |piece: &DocumentBlock| match piece {
             DocumentBlock::Spans { runs, .. } => {
                 runs.get(1).map(|(role, text)| (*role == StyleRole::Warning, text.clone()))
