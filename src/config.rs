@@ -25,7 +25,7 @@ pub(crate) use self::{
     schema::{MismatchPolicy, NotifyMode, ProgressMode, ToolFailures},
     value::SettingValue,
 };
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Problem};
 
 /// The default settings as a commented file.
 pub(crate) const TEMPLATE: &str = include_str!("../assets/config.toml");
@@ -117,7 +117,7 @@ pub(crate) struct Config {
     /// Section `[keys]`: chords by action. Actions and chords are not validated here.
     pub keys: BTreeMap<String, Setting<Vec<String>>>,
     /// Settings that are ignored or have no effect, one sentence each.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Problem>,
     merged: BTreeMap<&'static str, Setting<SettingValue>>,
 }
 
@@ -253,7 +253,7 @@ impl Diagnostic for ConfigError {
 pub(crate) struct ConfigLayers {
     merged: BTreeMap<&'static str, Setting<SettingValue>>,
     keys: BTreeMap<String, Setting<Vec<String>>>,
-    warnings: Vec<String>,
+    warnings: Vec<Problem>,
     suppressed_warnings: usize,
 }
 
@@ -319,7 +319,7 @@ impl ConfigLayers {
             self.warn(|| format!("agent.temperature ({origin}) is not supported by Claude Code and has no effect"));
         }
         if self.suppressed_warnings > 0 {
-            self.warnings.push(format!("{} more warnings about settings", self.suppressed_warnings));
+            self.warnings.push(format!("{} more warnings about settings", self.suppressed_warnings).into());
         }
         Config::from_merged(self.merged, self.keys, self.warnings)
     }
@@ -346,9 +346,9 @@ impl ConfigLayers {
     }
 
     /// Adds a warning, or counts it if there are too many.
-    fn warn(&mut self, text: impl FnOnce() -> String) {
+    fn warn<T: Into<Problem>>(&mut self, warning: impl FnOnce() -> T) {
         if self.warnings.len() < MAX_WARNINGS {
-            self.warnings.push(text());
+            self.warnings.push(warning().into());
         } else {
             self.suppressed_warnings += 1;
         }
@@ -381,7 +381,7 @@ impl Config {
     fn from_merged(
         merged: BTreeMap<&'static str, Setting<SettingValue>>,
         keys: BTreeMap<String, Setting<Vec<String>>>,
-        warnings: Vec<String>,
+        warnings: Vec<Problem>,
     ) -> Self {
         fn get<T: FromValue>(merged: &BTreeMap<&'static str, Setting<SettingValue>>, name: &str) -> Setting<T> {
             let setting = merged.get(name);

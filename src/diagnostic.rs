@@ -22,7 +22,7 @@ pub(crate) trait Diagnostic: Error {
 impl Diagnostic for io::Error {}
 
 /// A problem that no caller distinguishes from others: its message, and its help.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Problem {
     message: String,
     help: Option<String>,
@@ -56,10 +56,23 @@ impl fmt::Display for Problem {
 
 impl Error for Problem {}
 
+/// A problem without a known remedy.
+impl From<String> for Problem {
+    fn from(message: String) -> Self {
+        Self::new(message)
+    }
+}
+
 impl Diagnostic for Problem {
     fn help(&self) -> Option<String> {
         self.help.clone()
     }
+}
+
+/// Each problem as a line.
+#[cfg(test)]
+pub(crate) fn to_lines(problems: &[Problem]) -> Vec<String> {
+    problems.iter().map(Diagnostic::to_line).collect()
 }
 
 /// Joins a message with its help.

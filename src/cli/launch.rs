@@ -145,7 +145,7 @@ impl Launch {
         let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.to_note())));
         // The record must mention files that were left out.
         let left_out = self.planned.warnings.iter();
-        let left_out = left_out.map(|text| Note::Message { level: Severity::Warning, text: text.clone() });
+        let left_out = left_out.map(|text| Note::Message { level: Severity::Warning, text: text.to_line() });
         std::iter::once(plan).chain(read).chain(left_out).collect()
     }
 }

@@ -168,10 +168,8 @@ fn list_first(texts: &[String]) -> Option<String> {
 }
 
 /// Prints each warning to stderr.
-pub(crate) fn print_warnings(warnings: &[String]) {
-    for warning in warnings {
-        exit::print_warning(&Problem::new(warning));
-    }
+pub(crate) fn print_warnings<T: Clone + Into<Problem>>(warnings: &[T]) {
+    warnings.iter().cloned().map(T::into).for_each(|warning| exit::print_warning(&warning));
 }
 
 fn project_error(error: &ProjectError) -> CliError {

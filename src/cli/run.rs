@@ -66,9 +66,9 @@ pub(crate) fn start_run(
         select.full || !select.only.is_empty() || select.resume.failed.is_some() || select.resume.resume_run.is_some();
     if taken.is_ktx_locked && !is_selected {
         return Err(CliError::usage(format!(
-            "{KTX_DATABASE} is locked by another program, so units that KTX has ingested would run again; wait for its \
-             end, or run all units with `ingestdeck run --full`"
-        )));
+            "{KTX_DATABASE} is locked by another program, so units that KTX has ingested would run again"
+        ))
+        .with_help("wait for its end, or run all units with `ingestdeck run --full`"));
     }
     // In line output, these sentences appear as messages of the run.
     let in_lines = playback_output::resolve_ui(global.ui) == Ui::Lines;

@@ -16,6 +16,7 @@ use super::{
     schema::{self, CHORDS_SECTION},
     value::{SettingValue, escape_excerpt},
 };
+use crate::diagnostic::Problem;
 
 /// Maximum size of the file, in bytes.
 pub(crate) const MAX_BYTES: u64 = 1024 * 1024;
@@ -28,7 +29,7 @@ pub(crate) struct SettingsFileContent {
     /// Chords with their actions.
     pub chords: Vec<(String, ActionChords)>,
     /// Warnings about unknown sections.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Problem>,
 }
 
 /// A setting of a file.
@@ -82,11 +83,8 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<SettingsFileContent, Conf
         if !schema::is_section(section) {
             let hint = schema::suggest_section(section).map(|near| format!("; did you mean [{near}]?"));
             let hint = hint.unwrap_or_default();
-            content.warnings.push(format!(
-                "{}: unknown section {} is ignored{hint}",
-                place(line),
-                escape_excerpt(section)
-            ));
+            let text = format!("{}: unknown section {} is ignored{hint}", place(line), escape_excerpt(section));
+            content.warnings.push(text.into());
             continue;
         }
         let DeValue::Table(table) = value.get_ref() else {

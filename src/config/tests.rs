@@ -59,7 +59,7 @@ fn default_config_has_documented_values() {
     ui.notify_command = []  # default
     ui.progress = "auto"  # default
     "#);
-    assert_eq!(Config::default().warnings, [] as [&str; 0]);
+    assert_eq!(Config::default().warnings, []);
 }
 
 #[test]
@@ -263,7 +263,8 @@ fn unknown_key_is_ignored_with_a_warning() {
     let messages =
         load("[claude]\nmodle = \"x\"\nzzz = 1\n[agnet]\nmodel = \"x\"\n\"\\u001b[2J\" = 1\n[ui]\n\"fp\\u0007\" = 3")
             .unwrap();
-    let messages = messages.warnings.iter().map(|warning| warning.rsplit('/').next().unwrap()).collect::<Vec<_>>();
+    let messages = crate::diagnostic::to_lines(&messages.warnings);
+    let messages = messages.iter().map(|warning| warning.rsplit('/').next().unwrap()).collect::<Vec<_>>();
     insta::assert_snapshot!(messages.join("\n"), @r"
     config.toml:4: unknown section agnet is ignored; did you mean [agent]?
     config.toml:2: unknown key claude.modle is ignored; did you mean claude.model?
@@ -276,7 +277,7 @@ fn unknown_key_is_ignored_with_a_warning() {
 fn temperature_setting_warns_that_it_has_no_effect() {
     let config = load("[agent]\ntemperature = 0").unwrap();
     assert_eq!(*config.agent.temperature, Some(0.0));
-    assert!(config.warnings[0].contains("not supported"), "{:?}", config.warnings);
+    assert!(config.warnings[0].to_string().contains("not supported"), "{:?}", config.warnings);
 }
 
 #[test]
@@ -306,7 +307,7 @@ fn stronger_origin_wins_in_any_call_order() {
     ui.mouse = false  # user /config.toml:3
     ui.fps = 3  # environment INGESTDECK_UI_FPS
     "#);
-    assert_eq!(forward.warnings, [] as [&str; 0]);
+    assert_eq!(forward.warnings, []);
 }
 
 #[test]

@@ -130,7 +130,7 @@ impl Default for Instructions {
 impl Instructions {
     /// Loads the instructions of the project at `root`. The second part lists files that have no effect, one sentence
     /// each.
-    pub(crate) fn load(root: &Path) -> Result<(Self, Vec<String>), InvalidInstruction> {
+    pub(crate) fn load(root: &Path) -> Result<(Self, Vec<Problem>), InvalidInstruction> {
         let mut found = (Self::default(), Vec::new());
         let Ok(folder) = ScopedDir::open(root) else { return Ok(found) };
         // A file in place of the directory is reported by the code that writes to the directory.
@@ -162,7 +162,7 @@ impl Instructions {
         self.skills.iter().filter(|skill| skill.is_for_units).map(Arc::clone).collect()
     }
 
-    fn read_prompts(&mut self, folder: &ScopedDir, idle: &mut Vec<String>) -> Result<(), InvalidInstruction> {
+    fn read_prompts(&mut self, folder: &ScopedDir, idle: &mut Vec<Problem>) -> Result<(), InvalidInstruction> {
         let known = PromptKind::ALL.map(PromptKind::name);
         for file in list(folder, PROMPTS_DIR)?.into_iter().filter(|file| file.ends_with(".md")) {
             let path = format!("{PROMPTS_DIR}/{file}");
@@ -171,7 +171,9 @@ impl Instructions {
                 let names: Vec<_> = known.iter().map(|name| format!("{name}.md")).collect();
                 let hint =
                     nearest_name(stem, &known).map(|name| format!("; did you mean {name}.md?")).unwrap_or_default();
-                idle.push(format!("{path} is ignored: only these prompts can be replaced: {}{hint}", names.join(", ")));
+                idle.push(
+                    format!("{path} is ignored: only these prompts can be replaced: {}{hint}", names.join(", ")).into(),
+                );
                 continue;
             };
             let content = read(folder, &path)?;
@@ -187,7 +189,7 @@ impl Instructions {
         Ok(())
     }
 
-    fn read_skills(&mut self, folder: &ScopedDir, idle: &mut Vec<String>) -> Result<(), InvalidInstruction> {
+    fn read_skills(&mut self, folder: &ScopedDir, idle: &mut Vec<Problem>) -> Result<(), InvalidInstruction> {
         let names = list(folder, SKILLS_DIR)?;
         if names.len() > MAX_SKILLS {
             let problem = Problem::new(format!("holds {} entries", names.len()))
@@ -198,7 +200,7 @@ impl Instructions {
             let path = format!("{SKILLS_DIR}/{name}/SKILL.md");
             let content = match read(folder, &path) {
                 Err(error) if error.problem == missing() => {
-                    idle.push(format!("{SKILLS_DIR}/{name} is ignored: it contains no SKILL.md"));
+                    idle.push(format!("{SKILLS_DIR}/{name} is ignored: it contains no SKILL.md").into());
                     continue;
                 }
                 content => content?,

@@ -47,7 +47,7 @@ pub(crate) struct IngestPlan {
     /// Connections to databases that KTX reads and that have no files. Units write sources for them.
     pub targets: Vec<UnplannedConnection>,
     /// Skipped files, and units that are skipped because of a record of unknown origin; one sentence each.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Problem>,
     /// Skipped symbolic links, each with a warning: connection and path in its source.
     pub skipped_links: Vec<(String, String)>,
     /// The connections that were cut into units.
@@ -118,7 +118,7 @@ pub(crate) struct SourcePlan {
     /// Directory of its files, if it is outside the project.
     pub external_dir: Option<PathBuf>,
     /// Why its files may belong to another branch than `ktx.yaml` names, as a sentence about the connection.
-    pub branch_mismatch: Option<String>,
+    pub branch_mismatch: Option<Problem>,
     /// Differences between its files and the baseline.
     pub diff: SourceDiff,
     /// New and changed files and all files of planned units, with their fingerprint and size in bytes.
@@ -147,18 +147,20 @@ pub(crate) struct SourcePlan {
 
 /// Most links that one warning names.
 const MAX_LISTED_LINKS: usize = 3;
+/// Remedy for units that are skipped because of a record of unknown origin.
+const RUN_ALL_UNITS_HELP: &str = "run all units with `ingestdeck run --full`, which ends this warning";
 
 impl IngestPlan {
     /// The warnings, with all links of a connection folded into one.
-    pub(crate) fn folded_warnings(&self) -> Vec<String> {
+    pub(crate) fn folded_warnings(&self) -> Vec<Problem> {
         let mut links: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (connection, path) in &self.skipped_links {
             links.entry(connection).or_default().push(path);
         }
         links.retain(|_, paths| paths.len() > 1);
-        let folded: BTreeSet<String> = links
+        let folded: BTreeSet<Problem> = links
             .iter()
-            .flat_map(|(id, paths)| paths.iter().map(|path| prefix_connection(id, &tree::skipped_link_warning(path))))
+            .flat_map(|(id, paths)| paths.iter().map(|path| prefix_connection(id, tree::skipped_link_warning(path))))
             .collect();
         let others = self.warnings.iter().filter(|warning| !folded.contains(*warning)).cloned();
         let links = links.iter().map(|(id, paths)| {
@@ -169,14 +171,14 @@ impl IngestPlan {
             };
             let (count, named) = (paths.len(), named.join(", "));
             let why = "only files inside the source are read";
-            prefix_connection(id, &format!("{count} symbolic links are skipped: {named}{more}; {why}"))
+            prefix_connection(id, format!("{count} symbolic links are skipped: {named}{more}; {why}").into())
         });
         links.chain(others).collect()
     }
 }
 
-fn prefix_connection(id: &str, warning: &str) -> String {
-    format!("connection {id}: {warning}")
+fn prefix_connection(id: &str, warning: Problem) -> Problem {
+    warning.prefixed(format_args!("connection {id}: "))
 }
 
 impl SourcePlan {
@@ -329,7 +331,7 @@ pub(crate) fn plan_against(
     }
     for (cut, keys) in cuts.into_iter().zip(&all) {
         let id = &cut.connection.id;
-        planned.warnings.extend(cut.warnings.iter().map(|warning| prefix_connection(id, warning)));
+        planned.warnings.extend(cut.warnings.iter().map(|warning| prefix_connection(id, warning.clone())));
         planned.skipped_links.extend(cut.tree.skipped_links.iter().map(|path| (id.clone(), path.clone())));
         select_units(cut, keys, &wanted, baseline, &project.root, &mut planned);
     }
@@ -342,7 +344,7 @@ pub(crate) fn plan_against(
 }
 
 /// The warning about units that are skipped because of KTX's database. Anyone who can write the project can write it.
-fn skipped_by_ktx_records(keys: &[&str]) -> Option<String> {
+fn skipped_by_ktx_records(keys: &[&str]) -> Option<Problem> {
     const NAMED: usize = 5;
     let (units, are) = match keys.len() {
         0 => return None,
@@ -354,10 +356,12 @@ fn skipped_by_ktx_records(keys: &[&str]) -> Option<String> {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    Some(format!(
-        "{units} {are} unchanged since KTX ingested the files, according to {KTX_DATABASE}: {named}{more}; `ingestdeck run \
-         --full` runs all units and ends this warning"
-    ))
+    Some(
+        Problem::new(format!(
+            "{units} {are} unchanged since KTX ingested the files, according to {KTX_DATABASE}: {named}{more}"
+        ))
+        .with_help(RUN_ALL_UNITS_HELP),
+    )
 }
 
 /// The warning about units that are skipped because of records of other installations. Such records count, because a
@@ -365,16 +369,19 @@ fn skipped_by_ktx_records(keys: &[&str]) -> Option<String> {
 /// again costs money. But a clone may contain such a record to hide changed files, so the plan names it. Sharing
 /// through git is not affected: copies in `raw-sources/` are never read as a baseline, only the records below
 /// `.ktx/ingestdeck` are.
-fn skipped_by_foreign_records(units: usize) -> Option<String> {
+fn skipped_by_foreign_records(units: usize) -> Option<Problem> {
     let (units, are) = match units {
         0 => return None,
         1 => ("1 unit".to_owned(), "is"),
         count => (format!("{count} units"), "are"),
     };
-    Some(format!(
-        "{units} {are} unchanged according to a record that this installation did not write (a copied, restored or \
-         older one); `ingestdeck run --full` runs all units and ends this warning"
-    ))
+    Some(
+        Problem::new(format!(
+            "{units} {are} unchanged according to a record that this installation did not write (a copied, restored or \
+             older one)"
+        ))
+        .with_help(RUN_ALL_UNITS_HELP),
+    )
 }
 
 fn check_connections_exist(project: &Project, connections: &[String]) -> Result<(), PlanError> {

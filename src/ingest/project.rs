@@ -46,7 +46,7 @@ pub(crate) struct Project {
     /// Prompts, skills and pins that the agents get in addition to their unit.
     pub instructions: Arc<Instructions>,
     /// Oddities of `ktx.yaml` or the instructions that are not errors, one sentence each.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Problem>,
     /// Worker processes that read the databases of its connections. Until the caller sets a program, every read fails.
     pub sql_workers: SqlWorkers,
 }
@@ -137,7 +137,8 @@ impl Project {
         let root = root.canonicalize().map_err(|cause| unreadable(root, &cause))?;
         check_output_dirs(&root)?;
         let (instructions, idle) = Instructions::load(&root)?;
-        let warnings = warnings.into_iter().map(|warning| format!("{PROJECT_FILE} {warning}")).chain(idle).collect();
+        let warnings =
+            warnings.into_iter().map(|warning| warning.prefixed(format_args!("{PROJECT_FILE} "))).chain(idle).collect();
         let policy = PathPolicy::from_project(&settings.hidden_paths);
         Ok(Self {
             root,
@@ -309,7 +310,7 @@ mod tests {
     fn unknown_keys_are_warnings() {
         let text = "conections: {}\nstorage: {anything: 1}\nllm:\n  provider: {backend: claude-code, modle: x}\n  models: {candidateExtracton: opus}\n\
             ingest:\n  adapters: [dbt, docks]\n  workUnits: {stepbudget: 3, max_concurrency: 2}\nconnections:\n  a: {driver: docs, sourcedir: x}\n";
-        insta::assert_snapshot!(project(text).unwrap().warnings.join("\n"));
+        insta::assert_snapshot!(crate::diagnostic::to_lines(&project(text).unwrap().warnings).join("\n"));
     }
 
     #[test]
@@ -341,7 +342,7 @@ mod tests {
             throttleThreshold: 0.5\n    minConcurrencyUnderPressure: 2\n    maxWaitMs: 1000\n    retry: {maxAttempts: 2, baseDelayMs: 5, maxDelayMs: 50, jitter: false}\n  \
             embeddings: {backend: none}\n  profile: json\n";
         let project = project(text).unwrap();
-        assert_eq!(project.warnings, Vec::<String>::new());
+        assert_eq!(project.warnings, []);
         let settings = project.settings;
         assert_eq!(
             settings.work_units,

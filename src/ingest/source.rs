@@ -112,7 +112,7 @@ pub(crate) trait SourceAdapter: Sync + std::fmt::Debug {
 pub(crate) struct ChunkedSource {
     pub units: Vec<UnitChunk>,
     /// Files that unexpectedly are not in a unit, one sentence each.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Problem>,
 }
 
 /// One unit as cut by an adapter. Paths are relative to the source, with `/`.
@@ -298,7 +298,7 @@ fn source_root_dir(origin: ProjectConnection<'_>) -> Result<PathBuf, SourceDirEr
 
 /// Why the files of a connection may not be from its `branch`, as a sentence about the connection. KTX clones that
 /// branch; this program reads a local repository as it is checked out.
-pub(crate) fn branch_mismatch(origin: ProjectConnection<'_>) -> Option<String> {
+pub(crate) fn branch_mismatch(origin: ProjectConnection<'_>) -> Option<Problem> {
     /// Largest `.git/HEAD` that is read, in bytes.
     const MAX_HEAD_BYTES: u64 = 4096;
     let (Some(SourceLocation::Url(_)), Some(branch)) = (&origin.connection.source, &origin.connection.branch) else {
@@ -315,10 +315,12 @@ pub(crate) fn branch_mismatch(origin: ProjectConnection<'_>) -> Option<String> {
         None => String::new(),
     };
     let branch = tree::visible_path(branch);
-    Some(format!(
-        "branch `{branch}` has no effect: a local repository is read as it is checked out{found}; check out \
-         `{branch}` there"
-    ))
+    Some(
+        Problem::new(format!(
+            "branch `{branch}` has no effect: a local repository is read as it is checked out{found}"
+        ))
+        .with_help(format!("check out `{branch}` there")),
+    )
 }
 
 fn resolve_dir(origin: ProjectConnection<'_>, subdir: Option<&str>) -> Result<PathBuf, SourceDirError> {
@@ -426,10 +428,10 @@ mod tests {
         };
         let url = || SourceLocation::Url("file:bi".into());
         assert_eq!(mismatch(Some("ref: refs/heads/dev\n"), url()), None);
-        let other = mismatch(Some("ref: refs/heads/main\n"), url()).unwrap();
+        let other = mismatch(Some("ref: refs/heads/main\n"), url()).unwrap().to_line();
         assert!(other.contains("branch `dev`") && other.contains("on branch `main`"), "{other}");
-        assert!(mismatch(Some("0123456789\n"), url()).unwrap().contains("with a detached HEAD"));
-        assert!(mismatch(None, url()).unwrap().contains("as it is checked out; check out `dev` there"));
+        assert!(mismatch(Some("0123456789\n"), url()).unwrap().to_line().contains("with a detached HEAD"));
+        assert!(mismatch(None, url()).unwrap().to_line().contains("as it is checked out; check out `dev` there"));
         assert_eq!(mismatch(None, SourceLocation::Dir("bi".into())), None, "KTX also reads a directory as it is");
     }
 

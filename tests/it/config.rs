@@ -80,7 +80,7 @@ fn all_layers_together_are_shown_with_their_origins() {
     ui.progress = "auto"  # default
     keys.retry = ["r"]  # user $XDG_CONFIG_HOME/ingestdeck/config.toml:10
     "#);
-    assert_eq!(config.warnings, [] as [&str; 0]);
+    assert_eq!(config.warnings, []);
 }
 
 #[test]

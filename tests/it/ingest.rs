@@ -133,7 +133,7 @@ fn project_settings_are_read() {
     assert_eq!(settings.model(ModelRole::CandidateExtraction), Some("haiku"));
     assert_eq!(settings.work_units.failure_mode, FailureModeSetting::Continue);
     assert_eq!(
-        harbour.project.warnings,
+        crate::diagnostic::to_lines(&harbour.project.warnings),
         ["ktx.yaml line 27: unknown key `ingest.worksUnits` is ignored; did you mean `workUnits`?"]
     );
 }
@@ -146,7 +146,7 @@ fn plan_has_every_unit_and_skip_reasons() {
     let text = serde_json::to_string_pretty(&json!({
         "units": planned.units.iter().map(|unit| json!({"planned": unit.planned, "peers": unit.peer_file_index})).collect::<Vec<_>>(),
         "skipped": planned.skipped.iter().map(plan::UnplannedConnection::to_note).collect::<Vec<_>>(),
-        "warnings": planned.warnings,
+        "warnings": crate::diagnostic::to_lines(&planned.warnings),
     }))
     .unwrap();
     insta::assert_snapshot!(text.replace(&root, "<project>"));

@@ -377,14 +377,14 @@ fn every_adapter_cuts_its_source() {
     let dir = tempfile::tempdir().unwrap();
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/vineyard"), dir.path());
     let project = Project::open(dir.path()).unwrap();
-    assert_eq!(project.warnings, [] as [&str; 0]);
+    assert_eq!(project.warnings, []);
     let planned = plan(&project, &UnitSelection::default()).unwrap();
     let units: Vec<Value> = planned
         .units
         .iter()
         .map(|unit| json!({"planned": unit.planned, "notes": unit.notes, "peers": unit.peer_file_index}))
         .collect();
-    let plan = json!({"units": units, "skipped": planned.skipped.iter().map(plan::UnplannedConnection::to_note).collect::<Vec<_>>(), "warnings": planned.warnings});
+    let plan = json!({"units": units, "skipped": planned.skipped.iter().map(plan::UnplannedConnection::to_note).collect::<Vec<_>>(), "warnings": crate::diagnostic::to_lines(&planned.warnings)});
     insta::assert_snapshot!("every_adapter", serde_json::to_string_pretty(&plan).unwrap());
     let roots: Vec<PathBuf> = planned.units.iter().map(|unit| unit.source_root.clone()).collect();
     for (unit, root) in planned.units.iter().zip(roots) {

@@ -61,7 +61,8 @@ pub(super) fn check_project(global: &GlobalArgs, findings: &mut Vec<DoctorFindin
 }
 
 fn examine_settings(project: &Project, planned: &Result<IngestPlan, PlanError>, findings: &mut Vec<DoctorFinding>) {
-    findings.extend(project.warnings.iter().map(|warning| DoctorFinding::note(DoctorCheck::Project, warning)));
+    findings
+        .extend(project.warnings.iter().map(|warning| DoctorFinding::note(DoctorCheck::Project, warning.to_line())));
     let connections = pluralize(project.settings.connections.len(), "connection");
     findings.push(match (project.check_backend(), planned) {
         (Err(error), _) => DoctorFinding::fail(DoctorCheck::Project, error.to_line()),
@@ -95,7 +96,7 @@ fn check_connection(id: &str, planned: &IngestPlan) -> DoctorFinding {
     let remarks = source
         .and_then(outside_project_message)
         .into_iter()
-        .chain(source.and_then(|source| source.branch_mismatch.clone()));
+        .chain(source.and_then(|source| Some(source.branch_mismatch.as_ref()?.to_line())));
     let text = std::iter::once(given).chain(remarks).collect::<Vec<_>>();
     let finding = if text.len() > 1 { DoctorFinding::note } else { DoctorFinding::ok };
     finding(DoctorCheck::Connection, text.join("; "))

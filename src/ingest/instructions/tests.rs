@@ -19,7 +19,8 @@ impl InstructionsFixture {
     }
 
     fn read(&self) -> (Instructions, Vec<String>) {
-        Instructions::load(self.0.path()).unwrap()
+        let (instructions, warnings) = Instructions::load(self.0.path()).unwrap();
+        (instructions, crate::diagnostic::to_lines(&warnings))
     }
 
     fn refused(&self) -> String {

@@ -21,9 +21,9 @@ pub(super) struct ChunkedConnection<'a> {
     pub(super) adapter: &'static dyn SourceAdapter,
     pub(super) tree: SourceTree,
     pub(super) chunks: Vec<UnitChunk>,
-    pub(super) warnings: Vec<String>,
+    pub(super) warnings: Vec<Problem>,
     /// Why its files may belong to another branch than `ktx.yaml` names.
-    pub(super) branch_mismatch: Option<String>,
+    pub(super) branch_mismatch: Option<Problem>,
 }
 
 /// Cuts one connection into units. The error is the reason why it is skipped.
@@ -101,7 +101,7 @@ pub(super) fn chunk_connection<'a>(
     fingerprint_cache::save(&project.root, id, &tree, &known);
     let chunks = adapter.chunk(&tree, origin).map_err(faulty)?;
     let other_branch = source::branch_mismatch(origin);
-    let warnings = other_branch.iter().chain(&tree.warnings).cloned().chain(chunks.warnings).collect();
+    let warnings = other_branch.iter().chain(&tree.warnings).chain(&chunks.warnings).cloned().collect();
     Ok(ChunkedConnection { connection, adapter, tree, chunks: chunks.units, warnings, branch_mismatch: other_branch })
 }
 

@@ -7,7 +7,10 @@
 use std::collections::BTreeMap;
 
 use super::reader::{self, ProjectSettingsFault, excerpt, join_key, nearest_name, wrong_type};
-use crate::ingest::yaml::{YamlEntry, YamlNode, YamlValue};
+use crate::{
+    diagnostic::Problem,
+    ingest::yaml::{YamlEntry, YamlNode, YamlValue},
+};
 
 /// Type of a value.
 #[derive(Clone, Copy, Debug)]
@@ -224,7 +227,7 @@ fn driver_keys(driver: &str) -> &'static [KeySpec] {
 #[derive(Debug, Default)]
 pub(super) struct CheckedKeys {
     /// Oddities, one sentence each, with the line.
-    pub(super) warnings: Vec<String>,
+    pub(super) warnings: Vec<Problem>,
     /// Line of each value, by dotted key, without the connections.
     pub(super) lines: BTreeMap<String, u64>,
 }
@@ -254,7 +257,7 @@ fn map(
     for entry in entries(path, node)? {
         match tables.iter().copied().flatten().find(|(name, _)| *name == entry.key) {
             Some((_, shape)) => value(&join_key(path, &entry.key), &entry.value, *shape, checked)?,
-            None => checked.warnings.extend(unknown(path, entry, tables, strictness)),
+            None => checked.warnings.extend(unknown(path, entry, tables, strictness).map(Problem::from)),
         }
     }
     Ok(())
@@ -338,7 +341,9 @@ fn value(path: &str, node: &YamlNode, shape: ValueType, checked: &mut CheckedKey
             YamlValue::Text(text) => {
                 if !words.contains(&text.as_str()) {
                     let text = excerpt(text);
-                    checked.warnings.push(format!("line {}: {path} is `{text}`, which has no effect here", node.line));
+                    checked
+                        .warnings
+                        .push(format!("line {}: {path} is `{text}`, which has no effect here", node.line).into());
                 }
                 return Ok(());
             }

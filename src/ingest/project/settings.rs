@@ -8,7 +8,10 @@ use super::{
     key_schema,
     reader::{ProjectSettingsFault, YamlSection, excerpt, nearest_name},
 };
-use crate::ingest::{source, yaml::YamlNode};
+use crate::{
+    diagnostic::Problem,
+    ingest::{source, yaml::YamlNode},
+};
 
 /// Settings of a project.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -205,13 +208,14 @@ pub(super) const RUNNER_BACKENDS: &[&str] = &[CLAUDE_CODE, "ai-sdk"];
 const CLAUDE_CODE: &str = "claude-code";
 
 /// Reads the tree of a `ktx.yaml` and returns the settings and the warnings.
-pub(super) fn parse_settings(tree: &YamlNode) -> Result<(ProjectSettings, Vec<String>), ProjectSettingsFault> {
+pub(super) fn parse_settings(tree: &YamlNode) -> Result<(ProjectSettings, Vec<Problem>), ProjectSettingsFault> {
     let key_schema::CheckedKeys { mut warnings, lines } = key_schema::check_keys(tree)?;
     let top = YamlSection::from_node(tree);
     let (llm, ingest) = (top.section("llm"), top.section("ingest"));
     if let Some(node) = llm.get("promptCaching") {
         let line = node.line;
-        warnings.push(format!("line {line}: llm.promptCaching has no effect: Claude Code decides what it caches"));
+        warnings
+            .push(format!("line {line}: llm.promptCaching has no effect: Claude Code decides what it caches").into());
     }
     let settings = ProjectSettings {
         connections: top.section("connections").entries().map(|entry| connection(&entry.key, &entry.value)).collect(),
@@ -282,12 +286,12 @@ const KTX_ADAPTERS: &[&str] = &[
     "tableau",
 ];
 
-fn adapters(ingest: YamlSection<'_>, warnings: &mut Vec<String>) -> Option<Vec<String>> {
+fn adapters(ingest: YamlSection<'_>, warnings: &mut Vec<Problem>) -> Option<Vec<String>> {
     let names = ingest.texts("adapters")?;
     let known: Vec<&str> = source::adapter_names().chain(KTX_ADAPTERS.iter().copied()).collect();
     for (name, line) in names.iter().filter(|(name, _)| !known.contains(name)) {
         let hint = nearest_name(name, &known).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-        warnings.push(format!("line {line}: unknown adapter `{}` in ingest.adapters{hint}", excerpt(name)));
+        warnings.push(format!("line {line}: unknown adapter `{}` in ingest.adapters{hint}", excerpt(name)).into());
     }
     let names: Vec<_> = names.into_iter().map(|(name, _)| name.to_owned()).collect();
     (!names.is_empty()).then_some(names)

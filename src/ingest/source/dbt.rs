@@ -55,9 +55,9 @@ impl SourceAdapter for DbtAdapter {
         let manifest = manifest(tree).map(|file| file.path.as_str());
         let elsewhere = paths.len() - models.len() - usize::from(manifest.is_some());
         let warnings = (elsewhere > 0).then(|| {
-            format!(
+            Problem::new(format!(
                 "{elsewhere} YAML files outside models/ are in no unit, as the project has more than {MAX_SINGLE_UNIT_FILES} of them"
-            )
+            ))
         });
         let all = shared_names(paths.iter().copied().filter(|path| Some(*path) != manifest));
         let units = unique_keys("dbt", &models, without_extension)
@@ -104,7 +104,7 @@ fn narrow_dbt_unit(mut unit: UnitChunk, touched: &BTreeSet<&str>) -> Option<Unit
 
 /// A warning about a project whose models are described only in SQL and doc blocks, not in YAML. KTX does not read
 /// those either.
-fn unread(tree: &SourceTree) -> Option<String> {
+fn unread(tree: &SourceTree) -> Option<Problem> {
     let others = tree.files.iter().filter(|file| !matches!(file.path.as_str(), "dbt_project.yml" | "dbt_project.yaml"));
     let describes = |file: &RawFile| {
         tree.read_text(&file.path)
@@ -120,9 +120,11 @@ fn unread(tree: &SourceTree) -> Option<String> {
         .files
         .len();
     (unread > 0).then(|| {
-        "only YAML of a dbt project is read, as in KTX: no YAML file describes its models, and SQL models and doc blocks are \
-         in no unit; describe the models in YAML, for example models/schema.yml"
-            .to_owned()
+        Problem::new(
+            "only YAML of a dbt project is read, as in KTX: no YAML file describes its models, and SQL models and doc \
+             blocks are in no unit",
+        )
+        .with_help("describe the models in YAML, for example models/schema.yml")
     })
 }
 
@@ -174,7 +176,7 @@ mod tests {
         assert_eq!(first.dependency_paths, ["dbt_project.yml"]);
         assert_eq!(first.peer_file_index.len(), 24, "23 models and the seed");
         assert_eq!(chunks.warnings.len(), 1);
-        assert!(chunks.warnings[0].starts_with("1 YAML files outside models/"), "{:?}", chunks.warnings);
+        assert!(chunks.warnings[0].to_string().starts_with("1 YAML files outside models/"), "{:?}", chunks.warnings);
     }
 
     #[test]
@@ -210,7 +212,7 @@ mod tests {
         assert!(warnings().is_empty(), "there is nothing to read");
         fs::write(dir.path().join("models/orders.sql"), "select 1").unwrap();
         fs::write(dir.path().join("models/docs.md"), "{% docs orders %}{% enddocs %}").unwrap();
-        assert!(warnings()[0].contains("SQL models and doc blocks are in no unit"), "{:?}", warnings());
+        assert!(warnings()[0].to_string().contains("SQL models and doc blocks are in no unit"), "{:?}", warnings());
         fs::write(dir.path().join("models/schema.yml"), "version: 2\nmodels:\n  - name: orders\n").unwrap();
         assert!(warnings().is_empty());
     }

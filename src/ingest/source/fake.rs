@@ -34,7 +34,10 @@ impl SourceAdapter for FakeAdapter {
         let warnings = if outside == 0 {
             Vec::new()
         } else {
-            vec![format!("files outside of a folder are in no unit: {outside}; move them into one")]
+            vec![
+                Problem::new(format!("files outside of a folder are in no unit: {outside}"))
+                    .with_help("move them into one"),
+            ]
         };
         let wished: Vec<_> = folders.keys().map(|folder| (format!("fake-{folder}"), *folder)).collect();
         let units = slug::disambiguate_keys(&wished)

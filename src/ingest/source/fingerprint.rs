@@ -126,7 +126,7 @@ pub(crate) fn fingerprint_tree(tree: &mut SourceTree, known: &KnownFingerprints)
     let folder = match ScopedDir::open(&tree.root) {
         Ok(folder) => folder,
         Err(error) => {
-            tree.warnings.push(format!("{} cannot be read: {error}", tree.root.display()));
+            tree.warnings.push(format!("{} cannot be read: {error}", tree.root.display()).into());
             tree.unreadable_paths.push(String::new());
             tree.files.clear();
             return;
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(tree.files[0].fingerprint, Some(Fingerprint::from_bytes("é and more".as_bytes())));
         assert!(tree.may_contain("latin.md"), "an unusable file still exists");
         tree.warnings.sort();
-        insta::assert_snapshot!(tree.warnings.join("\n"));
+        insta::assert_snapshot!(crate::diagnostic::to_lines(&tree.warnings).join("\n"));
     }
 
     #[test]

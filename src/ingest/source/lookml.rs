@@ -115,7 +115,7 @@ struct LookmlProject<'a> {
     facts: BTreeMap<&'a str, LookmlFacts>,
     /// Files that the includes of a file match, by file.
     included_files: BTreeMap<&'a str, Vec<&'a str>>,
-    warnings: Vec<String>,
+    warnings: Vec<Problem>,
 }
 
 impl<'a> LookmlProject<'a> {
@@ -143,9 +143,9 @@ impl<'a> LookmlProject<'a> {
             if matches!(LookmlFileKind::from_path(path), LookmlFileKind::Model | LookmlFileKind::Includable) {
                 match tree.read_text(path) {
                     Ok(text) => drop(project.facts.insert(path, scan::scan(&text))),
-                    Err(why) => {
-                        project.warnings.push(format!("{}: its includes are not known: {why}", visible_path(path)))
-                    }
+                    Err(why) => project
+                        .warnings
+                        .push(format!("{}: its includes are not known: {why}", visible_path(path)).into()),
                 }
             }
         }
@@ -157,25 +157,25 @@ impl<'a> LookmlProject<'a> {
             let (files, missing) = includes.resolve(&paths);
             project.included_files.insert(path, files);
             project.warnings.extend(missing.into_iter().map(|pattern| {
-                format!("{} includes `{}`, which matches no file", visible_path(path), visible_path(pattern))
+                format!("{} includes `{}`, which matches no file", visible_path(path), visible_path(pattern)).into()
             }));
         }
         project
     }
 
     /// A warning for each model with another warehouse connection, as in KTX's fetch report.
-    fn mismatches(&self, expected: Option<&str>) -> Vec<String> {
+    fn mismatches(&self, expected: Option<&str>) -> Vec<Problem> {
         let warning = |(name, path): &(&str, &str)| {
             let facts = self.facts.get(*path);
             let declared = facts
                 .and_then(|facts| facts.connection.as_deref())
                 .filter(|_| has_connection_mismatch(facts, expected))?;
-            Some(format!(
+            Some(Problem::new(format!(
                 "model {} declares connection `{}`, not the expected `{}`: its unit writes no sources ({CONNECTION_MISMATCH})",
                 visible_path(name),
                 visible_path(declared),
                 visible_path(expected?)
-            ))
+            )))
         };
         self.models.iter().filter_map(warning).collect()
     }

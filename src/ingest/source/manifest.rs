@@ -102,7 +102,9 @@ impl SourceAdapter for ManifestAdapter {
         let list = ManifestFile::read(origin)?;
         if let Some((line, path)) = list.paths().find(|(_, path)| tree.get(path).is_none()) {
             let skipped = format!("{} is skipped: ", visible_path(path));
-            let why = tree.warnings.iter().find_map(|warning| warning.strip_prefix(&skipped)).unwrap_or("it is gone");
+            let warnings = tree.warnings.iter().map(ToString::to_string);
+            let why = warnings.filter_map(|warning| Some(warning.strip_prefix(&skipped)?.to_owned())).next();
+            let why = why.as_deref().unwrap_or("it is gone");
             return Err(list.fault(line, Problem::new(format!("`{}` cannot be used: {why}", visible_path(path)))));
         }
         Ok(ChunkedSource { units: list.units.into_iter().map(|(_, unit)| unit.into()).collect(), warnings: Vec::new() })

@@ -41,7 +41,7 @@ impl SourceAdapter for MetricflowAdapter {
         let mut project = MetricflowProject::default();
         for file in &tree.files {
             if let Err(why) = project.read(tree, &file.path) {
-                project.warnings.push(format!("{} is in no unit: {why}", visible_path(&file.path)));
+                project.warnings.push(format!("{} is in no unit: {why}", visible_path(&file.path)).into());
             }
         }
         if project.models.is_empty() && project.metrics.is_empty() {
@@ -100,7 +100,7 @@ fn read_semantic_yaml(tree: &SourceTree, path: &str) -> Result<Option<String>, S
 struct MetricflowProject {
     models: Vec<ModelReferences>,
     metrics: Vec<MetricReferences>,
-    warnings: Vec<String>,
+    warnings: Vec<Problem>,
 }
 
 #[derive(Debug)]
@@ -377,11 +377,11 @@ mod tests {
             chunk(&[("bomb.yml", &bomb), ("broken.yml", "metrics: [a\nb: 1\n"), ("orders.yml", ORDERS)]).unwrap();
         assert_eq!(chunks.units.len(), 1);
         assert_eq!(chunks.warnings.len(), 2, "{:?}", chunks.warnings);
-        assert!(chunks.warnings[0].starts_with("bomb.yml is in no unit: "), "{:?}", chunks.warnings);
+        assert!(chunks.warnings[0].to_string().starts_with("bomb.yml is in no unit: "), "{:?}", chunks.warnings);
         let faults = [("two.yml", "metrics: []\n---\nmetrics: []\n"), ("twice.yml", "metrics: []\nmetrics: []\n")];
         let chunks = chunk(&[faults[0], faults[1], ("orders.yml", ORDERS)]).unwrap();
         assert_eq!(
-            chunks.warnings,
+            crate::diagnostic::to_lines(&chunks.warnings),
             [
                 "twice.yml is in no unit: line 2 column 1, at `metrics: …`: duplicate key `metrics`, already on line 1; keep one of them",
                 "two.yml is in no unit: line 2 column 1: a second document begins here; keep one, without `---` between them",

@@ -52,14 +52,12 @@ impl SourceAdapter for NotionAdapter {
                 whole.raw_files.iter().chain(&whole.dependency_paths).map(String::as_str).collect();
             let whole = UnitChunk { peer_file_index: peers(&all, &known), ..whole };
             match page.ranges(tree) {
-                Err(why) => chunks.warnings.push(format!("{} is in no unit: {why}", visible_path(&page.text))),
+                Err(why) => chunks.warnings.push(format!("{} is in no unit: {why}", visible_path(&page.text)).into()),
                 Ok(ranges) if ranges.len() < 2 => chunks.units.push(whole),
                 Ok(ranges) => {
-                    chunks.warnings.push(format!(
-                        "{} is long, so {} units share it",
-                        visible_path(&page.text),
-                        ranges.len()
-                    ));
+                    chunks.warnings.push(
+                        format!("{} is long, so {} units share it", visible_path(&page.text), ranges.len()).into(),
+                    );
                     chunks.units.extend(page.parts(&whole, &ranges));
                 }
             }

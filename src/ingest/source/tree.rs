@@ -9,7 +9,10 @@ use std::{
 };
 
 use super::fingerprint::{FileStamp, Fingerprint};
-use crate::scoped_dir::{FileKind, ScopedDir};
+use crate::{
+    diagnostic::Problem,
+    scoped_dir::{FileKind, ScopedDir},
+};
 
 /// Most files of one source.
 const MAX_FILES: usize = 100_000;
@@ -27,7 +30,7 @@ pub(crate) struct SourceTree {
     /// Files, sorted by path.
     pub files: Vec<RawFile>,
     /// Skipped files, one sentence each.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Problem>,
     /// Paths of skipped symbolic links, each of which also has a warning.
     pub skipped_links: Vec<String>,
     /// Files and folders that exist and cannot be read; the empty path means the whole source.
@@ -88,15 +91,20 @@ impl SourceTree {
         for (name, kind) in entries {
             let Some(name) = name.to_str().filter(|name| is_presentable(name)) else {
                 let path = format!("{prefix}{}", name.to_string_lossy());
-                self.warnings
-                    .push(format!("{} is skipped: its name cannot be shown safely; rename it", visible_path(&path)));
+                self.warnings.push(
+                    Problem::new(format!("{} is skipped: its name cannot be shown safely", visible_path(&path)))
+                        .with_help("rename it"),
+                );
                 continue;
             };
             if name.starts_with('.') {
                 continue;
             }
             if self.files.len() >= MAX_FILES {
-                self.warnings.push(format!("only the first {MAX_FILES} files are read; point source_dir at fewer"));
+                self.warnings.push(
+                    Problem::new(format!("only the first {MAX_FILES} files are read"))
+                        .with_help("point source_dir at fewer"),
+                );
                 self.unreadable_paths.push(String::new());
                 return;
             }
@@ -162,11 +170,11 @@ impl SourceTree {
     }
 }
 
-fn skipped(path: &str, why: &str) -> String {
-    format!("{} is skipped: {why}", visible_path(path))
+fn skipped(path: &str, why: &str) -> Problem {
+    Problem::new(format!("{} is skipped: {why}", visible_path(path)))
 }
 
-pub(in crate::ingest) fn skipped_link_warning(path: &str) -> String {
+pub(in crate::ingest) fn skipped_link_warning(path: &str) -> Problem {
     skipped(path, LINK_REASON)
 }
 
@@ -262,6 +270,6 @@ mod tests {
         assert!(paths.iter().all(|path| has_extension(path, &["md"])));
         assert!(tree.may_contain("linked/x.md") && tree.may_contain("s.md") && !tree.may_contain("gone.md"));
         assert_eq!(tree.get("b/deep/z.MD").map(|file| file.bytes), Some(1));
-        insta::assert_snapshot!(tree.warnings.join("\n"));
+        insta::assert_snapshot!(crate::diagnostic::to_lines(&tree.warnings).join("\n"));
     }
 }

@@ -163,7 +163,8 @@ fn every_key_of_a_project_is_known() {
     let place = tempfile::tempdir().unwrap();
     fs::copy(path("ktx.yaml"), place.path().join("ktx.yaml")).unwrap();
     let project = Project::open(place.path()).unwrap();
-    let unknown: Vec<&String> = project.warnings.iter().filter(|warning| warning.contains("unknown key")).collect();
+    let warnings = crate::diagnostic::to_lines(&project.warnings);
+    let unknown: Vec<&String> = warnings.iter().filter(|warning| warning.contains("unknown key")).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
     let settings = &project.settings;
     // Every value outside of the connections is in the table of keys.

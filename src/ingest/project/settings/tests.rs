@@ -3,12 +3,12 @@
 use super::*;
 use crate::ingest::yaml;
 
-fn read(text: &str) -> Result<(ProjectSettings, Vec<String>), ProjectSettingsFault> {
+fn read(text: &str) -> Result<(ProjectSettings, Vec<Problem>), ProjectSettingsFault> {
     super::parse_settings(&yaml::parse_tree(text).unwrap())
 }
 
 fn warnings(text: &str) -> Vec<String> {
-    read(text).unwrap().1
+    crate::diagnostic::to_lines(&read(text).unwrap().1)
 }
 
 fn fault(text: &str) -> String {

@@ -39,7 +39,7 @@ fn the_first_model_by_name_owns_what_several_include() {
     assert_eq!(b.notes.as_deref(), Some("LookML model \"b\" (explores: ant, zebra)"));
     assert_eq!(orphans.raw_files, ["other/alone.view.lkml"]);
     assert_eq!(board.raw_files, ["boards/exec.dashboard.lookml"]);
-    assert_eq!(chunks.warnings, [] as [&str; 0]);
+    assert_eq!(chunks.warnings, []);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn missing_includes_are_reported() {
     let chunks = chunk(&[("m.model.lkml", "include: \"gone/*.view\"\ninclude: \"//other/x.view\"\ninclude: \"[\"")]);
     assert_eq!(keys(&chunks), ["lookml-m"]);
     assert_eq!(
-        chunks.warnings,
+        crate::diagnostic::to_lines(&chunks.warnings),
         [
             "m.model.lkml includes `gone/*.view`, which matches no file",
             "m.model.lkml includes `//other/x.view`, which matches no file",
@@ -123,7 +123,7 @@ fn model_of_other_connection_may_not_write_sources() {
     assert_eq!(disallowed, [None, None, Some("lookml_connection_mismatch")]);
     let warning = "model there declares connection `snow`, not the expected `bq`: its unit writes no sources \
                    (lookml_connection_mismatch)";
-    assert_eq!(chunks.warnings, [warning]);
+    assert_eq!(crate::diagnostic::to_lines(&chunks.warnings), [warning]);
     let notes = chunks.units[2].notes.as_deref().unwrap();
     assert!(
         notes.starts_with("[LOOKML SL WRITES DISALLOWED]\nreason: lookml_connection_mismatch\nmodel: there\n"),
