@@ -22,13 +22,13 @@ pub(crate) mod state;
 pub(crate) mod timeline;
 pub(crate) mod trace;
 
-/// The event types that [`FoldEvent`] carries, for layers that use runs and must not depend on `actions`.
+/// The event types that [`SinkEvent`] carries, for layers that use runs and must not depend on `actions`.
 pub(crate) use crate::actions::event;
 pub(crate) use activity_index::{ActivityIndex, ActivityMark};
 pub(crate) use entry_source::{
     EntryRef, EntryScope, EntrySource, EntrySourceError, NewEntry, PollStatus, Recorder, SourceInfo,
 };
-pub(crate) use fold::{Fold, FoldEvent, OutcomeDetail, RunEvent};
+pub(crate) use fold::{Fold, OutcomeDetail, RunEvent, SinkEvent};
 pub(crate) use outcome::RunOutcome;
 pub(crate) use report::RunReport;
 pub(crate) use state::RunState;

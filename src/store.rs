@@ -5,8 +5,8 @@
 
 pub(crate) mod db;
 pub(crate) mod index_refresh;
+pub(crate) mod index_rows;
 pub(crate) mod retention;
-pub(crate) mod rows;
 pub(crate) mod runs;
 pub(crate) mod tape_file;
 

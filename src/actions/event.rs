@@ -81,7 +81,7 @@ pub(crate) enum ActionDetail<'a> {
     Denial {
         tool_name: Option<Cow<'a, str>>,
         tool_use_id: Option<Cow<'a, str>>,
-        tool_input: Option<JsonRef<'a>>,
+        tool_input: Option<JsonText<'a>>,
     },
     /// A line that is not JSON, cut to 1 KiB.
     MalformedLine(Cow<'a, str>),
@@ -89,12 +89,12 @@ pub(crate) enum ActionDetail<'a> {
 
 /// A JSON value of this line, or one that was kept from an earlier line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum JsonRef<'a> {
+pub(crate) enum JsonText<'a> {
     Line(RawJson<'a>),
     Shared(Arc<str>),
 }
 
-impl JsonRef<'_> {
+impl JsonText<'_> {
     pub(crate) fn raw(&self) -> RawJson<'_> {
         match self {
             Self::Line(raw) => *raw,
@@ -103,7 +103,7 @@ impl JsonRef<'_> {
     }
 }
 
-impl<'a> From<RawJson<'a>> for JsonRef<'a> {
+impl<'a> From<RawJson<'a>> for JsonText<'a> {
     fn from(raw: RawJson<'a>) -> Self {
         Self::Line(raw)
     }
@@ -115,7 +115,7 @@ pub(crate) struct ToolDetail<'a> {
     /// Field `tool_name` (alias `name`).
     pub tool_name: Option<Cow<'a, str>>,
     /// `tool_input` (alias `input`). Later events of a call repeat it while it is at most 64 KiB.
-    pub tool_input: Option<JsonRef<'a>>,
+    pub tool_input: Option<JsonText<'a>>,
     /// `message_id` of the call.
     pub message_id: Option<Cow<'a, str>>,
     pub parent_tool_use_id: Option<Cow<'a, str>>,
@@ -183,5 +183,5 @@ pub(crate) struct CompletedEvent<'a> {
     /// Set only if `ok` is false.
     pub error: Option<Cow<'a, str>>,
     /// Raw value of `result.usage`.
-    pub usage: Option<JsonRef<'a>>,
+    pub usage: Option<JsonText<'a>>,
 }

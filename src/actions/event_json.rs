@@ -13,7 +13,7 @@ use serde::{
 
 use super::event::{
     ActionDetail, ActionEvent, ActionKind, ActionPhase, AgentAction, AgentEvent, CompletedEvent, ENGINE, EventLevel,
-    JsonRef, ResultDetail, StartedEvent, StartedMeta, ToolDetail,
+    JsonText, ResultDetail, StartedEvent, StartedMeta, ToolDetail,
 };
 use crate::decode::{
     LazyText, RawJson,
@@ -143,7 +143,7 @@ impl JsonObject for ActionDetail<'_> {
             Self::Denial { tool_name, tool_use_id, tool_input } => {
                 to.optional_text("tool_name", tool_name.as_deref());
                 to.optional_text("tool_use_id", tool_use_id.as_deref());
-                to.optional_raw("tool_input", tool_input.as_ref().map(JsonRef::raw));
+                to.optional_raw("tool_input", tool_input.as_ref().map(JsonText::raw));
             }
             Self::MalformedLine(line) => to.text("line", line),
         }
@@ -152,7 +152,7 @@ impl JsonObject for ActionDetail<'_> {
 
 impl JsonObject for ToolDetail<'_> {
     fn fields<F: FieldWriter>(&self, to: &mut F) {
-        let input = self.tool_input.as_ref().map(JsonRef::raw);
+        let input = self.tool_input.as_ref().map(JsonText::raw);
         to.optional_text("tool_name", self.tool_name.as_deref());
         to.optional_raw("tool_input", input);
         to.optional_text("name", self.tool_name.as_deref());
@@ -203,7 +203,7 @@ impl JsonObject for CompletedEvent<'_> {
             to.object("resume", &ResumeJson(resume));
         }
         to.optional_text("error", self.error.as_deref());
-        to.optional_raw("usage", self.usage.as_ref().map(JsonRef::raw));
+        to.optional_raw("usage", self.usage.as_ref().map(JsonText::raw));
     }
 }
 

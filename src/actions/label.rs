@@ -7,7 +7,7 @@ use std::{borrow::Cow, fmt};
 
 use super::{
     call_title,
-    event::{ActionDetail, ActionKind, AgentAction, JsonRef},
+    event::{ActionDetail, ActionKind, AgentAction, JsonText},
 };
 use crate::decode::{RawJson, content_text};
 
@@ -47,7 +47,7 @@ impl fmt::Display for ActionLabel {
 pub(crate) fn action_label(action: &AgentAction<'_>) -> ActionLabel {
     match &action.detail {
         ActionDetail::Tool(tool) => match tool.tool_name.as_deref() {
-            Some(name) => call_label(name, tool.tool_input.as_ref().map(JsonRef::raw), None),
+            Some(name) => call_label(name, tool.tool_input.as_ref().map(JsonText::raw), None),
             None => ActionLabel { kind: action.kind, text: fold_whitespace(&action.title) },
         },
         ActionDetail::Empty

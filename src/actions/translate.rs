@@ -11,7 +11,7 @@ use super::{
     completion::{CompletionResult, SessionFileState, StreamEnd},
     event::{
         ActionDetail, ActionEvent, ActionKind, ActionPhase, AgentAction, AgentEvent, CompletedEvent, EventLevel,
-        JsonRef, ResultDetail, StartedEvent, StartedMeta, ToolDetail,
+        JsonText, ResultDetail, StartedEvent, StartedMeta, ToolDetail,
     },
     session_identity::{SessionCheck, SessionIdentity},
     stream_state::StreamState,
@@ -119,7 +119,7 @@ impl EventTranslator {
             }
             LineBody::System(SystemLine::PermissionDenied { tool_name, tool_use_id, .. }) => {
                 let text = |text: &Cow<'a, str>| (!text.is_empty()).then(|| text.clone());
-                let input = self.calls.get(tool_use_id).and_then(|call| call.input.clone()).map(JsonRef::Shared);
+                let input = self.calls.get(tool_use_id).and_then(|call| call.input.clone()).map(JsonText::Shared);
                 self.emit_denial(text(tool_name), text(tool_use_id), input, self.reported_denials.len(), emit);
             }
             LineBody::Result(result) => self.result(result, stream, emit),
@@ -259,7 +259,7 @@ impl EventTranslator {
         self.calls.open(&id, open, call.input.map(|input| input.0));
         let detail = ToolDetail {
             tool_name: Some(call.name.clone()),
-            tool_input: call.input.map(JsonRef::Line),
+            tool_input: call.input.map(JsonText::Line),
             message_id: message_id.cloned(),
             parent_tool_use_id: parent.cloned(),
             changes: titled.change.map(|change| (titled.title.clone(), change)),
@@ -332,7 +332,7 @@ impl EventTranslator {
         &mut self,
         tool_name: Option<Cow<'a, str>>,
         tool_use_id: Option<Cow<'a, str>>,
-        tool_input: Option<JsonRef<'a>>,
+        tool_input: Option<JsonText<'a>>,
         index: usize,
         emit: EmitEvent<'_, 'a>,
     ) {
@@ -390,7 +390,7 @@ impl EventTranslator {
         self.emit_started(None, emit);
         for (index, denial) in result.denials.iter().enumerate() {
             let PermissionDenial { tool_name, tool_use_id, tool_input } = denial;
-            self.emit_denial(tool_name.clone(), tool_use_id.clone(), tool_input.map(JsonRef::Line), index, emit);
+            self.emit_denial(tool_name.clone(), tool_use_id.clone(), tool_input.map(JsonText::Line), index, emit);
         }
         let outcome = CompletionResult::from_result(result, &stream.last_text());
         if stream.turns().is_closed() {
@@ -417,7 +417,7 @@ impl EventTranslator {
             answer: Cow::Owned(outcome.answer),
             resume: self.identity.session().map(shared_to_cow),
             error: outcome.error.map(Cow::Owned),
-            usage: outcome.usage.map(JsonRef::Shared),
+            usage: outcome.usage.map(JsonText::Shared),
         })));
     }
 }
@@ -440,7 +440,7 @@ fn thought_title(thought: &LazyText<'_>) -> Option<String> {
 fn call_detail<'a>(call: &OngoingCall) -> ToolDetail<'a> {
     ToolDetail {
         tool_name: Some(shared_to_cow(&call.name)),
-        tool_input: call.input.clone().map(JsonRef::Shared),
+        tool_input: call.input.clone().map(JsonText::Shared),
         message_id: call.message_id.as_deref().map(shared_to_cow),
         parent_tool_use_id: call.parent_tool_use_id.as_deref().map(shared_to_cow),
         changes: call.file_change.map(|change| (shared_to_cow(&call.title), change)),

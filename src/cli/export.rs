@@ -124,7 +124,7 @@ fn write(
             let (source, live) = report::open_record(global, &args.run)?;
             let mut timeline = Timeline::new_forward_only(Box::new(source));
             let (mut gathering, mut steps) = (ReportBuilder::default(), memory_flow::ReplaySteps::default());
-            let mut take = |emitted: crate::run::FoldEvent<'_>| {
+            let mut take = |emitted: crate::run::SinkEvent<'_>| {
                 gathering.observe(&emitted);
                 steps.observe(&emitted);
             };

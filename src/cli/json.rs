@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     actions::AgentEvent,
     cli::{output, summary::RunSummary},
-    run::{FoldEvent, RunEvent, RunState, SourceInfo},
+    run::{RunEvent, RunState, SinkEvent, SourceInfo},
     tape::Millis,
 };
 
@@ -35,9 +35,9 @@ impl<W: Write> JsonWriter<W> {
     }
 
     /// Writes the events of one entry.
-    pub(crate) fn write_event(&mut self, emitted: &FoldEvent<'_>) {
+    pub(crate) fn write_event(&mut self, emitted: &SinkEvent<'_>) {
         match emitted {
-            FoldEvent::Agent { at, unit, attempt, event, outcome_detail, .. } => {
+            SinkEvent::Agent { at, unit, attempt, event, outcome_detail, .. } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 event.write_json(&mut self.buffer);
                 if let (Some(outcome_detail), AgentEvent::Action(_)) = (outcome_detail, event) {
@@ -45,7 +45,7 @@ impl<W: Write> JsonWriter<W> {
                     self.buffer.extend_from_slice(beside.as_bytes());
                 }
             }
-            FoldEvent::Unit { at, unit, attempt, status, reason } => {
+            SinkEvent::Unit { at, unit, attempt, status, reason } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 let mut event = json!({"type": "unit", "state": status.as_str()});
                 if let Some(reason) = reason {
@@ -53,7 +53,7 @@ impl<W: Write> JsonWriter<W> {
                 }
                 self.value(&event);
             }
-            FoldEvent::Patch { at, unit, attempt, result, reason, shared } => {
+            SinkEvent::Patch { at, unit, attempt, result, reason, shared } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 let mut event = json!({"type": "unit", "state": result.label(), "integration": result});
                 if let Some(reason) = reason {
@@ -64,11 +64,11 @@ impl<W: Write> JsonWriter<W> {
                 }
                 self.value(&event);
             }
-            FoldEvent::Message { at, unit, attempt, level, text } => {
+            SinkEvent::Message { at, unit, attempt, level, text } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 self.value(&json!({"type": "message", "level": level, "text": text}));
             }
-            FoldEvent::Run { at, change } => {
+            SinkEvent::Run { at, change } => {
                 self.stamp(*at, None);
                 self.value(&change_json(change));
             }

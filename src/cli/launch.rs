@@ -36,7 +36,7 @@ use crate::{
     group_guard,
     ingest::{
         self,
-        attempt::KtxJob,
+        attempt::IngestJob,
         plan::{IngestPlan, UnplannedConnection},
         project::{Project, RateLimitSettings},
         reconcile::RECONCILE,
@@ -125,7 +125,7 @@ impl Launch {
         }
     }
 
-    fn plan_notes(&self, job: &KtxJob) -> Vec<Note> {
+    fn plan_notes(&self, job: &IngestJob) -> Vec<Note> {
         let plan = Note::RunPlanned(Box::new(RunPlanned {
             job: job.id.clone(),
             units: self.planned.units.iter().map(|unit| unit.planned.clone()).collect(),
@@ -181,7 +181,7 @@ pub(crate) fn launch(global: &GlobalArgs, mut launch: Launch) -> Result<RunResul
         notices: std::mem::take(&mut launch.notices),
     };
     let now = Timestamp::now();
-    let job = KtxJob::new(now);
+    let job = IngestJob::new(now);
     let _staged =
         staged_copies::stage_raw_files(&launch.project.root, &job, &mut launch.planned).map_err(CliError::internal)?;
     let reused: HashSet<&UnitKey> = resume::reused_units(launch.continues.as_ref()).collect();

@@ -15,7 +15,7 @@ use crate::{
     },
     cli::output::{AnsiColor, EscapingWriter},
     decode::content_text,
-    run::{FoldEvent, OutcomeDetail, RunEvent, state::UnitStatus},
+    run::{OutcomeDetail, RunEvent, SinkEvent, state::UnitStatus},
     tape::{Millis, note::Severity},
     text::pluralize,
     tui::text,
@@ -50,12 +50,12 @@ impl<W: Write> LinesWriter<W> {
     }
 
     /// Writes the events of one entry.
-    pub(crate) fn write_event(&mut self, emitted: &FoldEvent<'_>) {
+    pub(crate) fn write_event(&mut self, emitted: &SinkEvent<'_>) {
         match emitted {
-            FoldEvent::Agent { at, unit, attempt, event, outcome_detail, .. } => {
+            SinkEvent::Agent { at, unit, attempt, event, outcome_detail, .. } => {
                 self.event(*at, unit, *attempt, event, *outcome_detail)
             }
-            FoldEvent::Unit { at, unit, attempt, status, reason } => {
+            SinkEvent::Unit { at, unit, attempt, status, reason } => {
                 if matches!(status, UnitStatus::Queued | UnitStatus::NotStarted) && *attempt == 0 {
                     return;
                 }
@@ -66,7 +66,7 @@ impl<W: Write> LinesWriter<W> {
                 }
                 self.line(*at, &attempt_label(unit, *attempt), status_glyph(*status), &text);
             }
-            FoldEvent::Patch { at, unit, attempt, result, reason, shared } => {
+            SinkEvent::Patch { at, unit, attempt, result, reason, shared } => {
                 let glyph = if result.keeps_success() { '✓' } else { '✗' };
                 let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
                 self.line(*at, &attempt_label(unit, *attempt), glyph, &format!("{}{reason}", result.label()));
@@ -79,10 +79,10 @@ impl<W: Write> LinesWriter<W> {
                     );
                 }
             }
-            FoldEvent::Message { at, unit, attempt, level, text } => {
+            SinkEvent::Message { at, unit, attempt, level, text } => {
                 self.line(*at, &attempt_label(unit, *attempt), message_glyph(*level), text);
             }
-            FoldEvent::Run { at, change } => self.write_run_change(*at, change),
+            SinkEvent::Run { at, change } => self.write_run_change(*at, change),
         }
     }
 

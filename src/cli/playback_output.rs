@@ -22,7 +22,7 @@ use super::{
     summary::RunSummary,
 };
 use crate::{
-    run::{FoldEvent, PollStatus, RunState, SourceInfo, Timeline},
+    run::{PollStatus, RunState, SinkEvent, SourceInfo, Timeline},
     tape::Millis,
 };
 
@@ -117,7 +117,7 @@ impl EventSink {
     }
 
     /// Shows the events of one entry.
-    pub(super) fn write_event(&mut self, emitted: &FoldEvent<'_>) {
+    pub(super) fn write_event(&mut self, emitted: &SinkEvent<'_>) {
         match self {
             Self::Lines(lines) => lines.write_event(emitted),
             Self::Json(json) => json.write_event(emitted),
@@ -273,13 +273,13 @@ pub(super) fn emit_silence(timeline: &mut Timeline, sink: &mut EventSink) {
     }
 }
 
-fn event_time(emitted: &FoldEvent<'_>) -> Millis {
+fn event_time(emitted: &SinkEvent<'_>) -> Millis {
     match emitted {
-        FoldEvent::Agent { at, .. }
-        | FoldEvent::Unit { at, .. }
-        | FoldEvent::Patch { at, .. }
-        | FoldEvent::Message { at, .. }
-        | FoldEvent::Run { at, .. } => *at,
+        SinkEvent::Agent { at, .. }
+        | SinkEvent::Unit { at, .. }
+        | SinkEvent::Patch { at, .. }
+        | SinkEvent::Message { at, .. }
+        | SinkEvent::Run { at, .. } => *at,
     }
 }
 

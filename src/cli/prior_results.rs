@@ -20,7 +20,7 @@ use crate::{
     store::{
         Db, RunStore,
         db::{ArtifactHistory, FileHistory, FileKey, UnitEffort, UnitHistory},
-        rows::ArtifactRow,
+        index_rows::ArtifactIndexRow,
     },
     tape::{RunId, note::attempt_output::ArtifactChange},
     text::pluralize,
@@ -46,7 +46,7 @@ struct WrittenArtifact {
     began_ms: u64,
     /// Short id of the run, or of KTX's job.
     run: String,
-    row: ArtifactRow,
+    row: ArtifactIndexRow,
 }
 
 /// Target, its connection and key.
@@ -146,7 +146,7 @@ impl WrittenArtifact {
         Self {
             began_ms: artifact.completed_ms,
             run: artifact.job,
-            row: ArtifactRow {
+            row: ArtifactIndexRow {
                 connection: artifact.connection,
                 path: artifact.path,
                 target: artifact.kind,
@@ -181,7 +181,13 @@ impl WrittenArtifact {
             connection => format!("{connection}/{}", row.key),
         };
         let (path, run) = (row.path.clone(), self.run.clone());
-        PriorProvenance { path, run, kind: row.target.clone(), key, action: row.change.clone() }
+        PriorProvenance {
+            raw_path: path,
+            run,
+            artifact_kind: row.target.clone(),
+            artifact_key: key,
+            action: row.change.clone(),
+        }
     }
 }
 
@@ -357,7 +363,7 @@ mod tests {
     const HASH: &str = "99b249fbeab03e4b814d96c32f14560cee4f011d38306c5c9497536f6b7be9e2";
 
     fn written(began_ms: u64, path: &str, (target, connection, key): ArtifactId<'_>, change: &str) -> WrittenArtifact {
-        let row = ArtifactRow {
+        let row = ArtifactIndexRow {
             connection: "kb".into(),
             path: path.into(),
             target: target.into(),

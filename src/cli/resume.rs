@@ -121,7 +121,7 @@ pub(crate) fn plan_run(
             is_ktx_locked: history.is_ktx_locked,
         });
     };
-    let chain = RunChain::load(&runs, find_resumable(global, &runs, what)?)?;
+    let chain = ResumeChain::load(&runs, find_resumable(global, &runs, what)?)?;
     // Units must be chosen and split as in the prior run, otherwise they cannot be compared.
     let history = open_history(project)?;
     let past = history.past(Some(chain.oldest()))?;
@@ -222,12 +222,12 @@ fn has_saved(state: &RunState, (unit, of): (&UnitKey, &RunId)) -> bool {
 
 /// A run and the chain of runs that it continues, newest first.
 #[derive(Debug)]
-struct RunChain {
+struct ResumeChain {
     last: (RunId, RunState),
     before: Vec<(RunId, RunState)>,
 }
 
-impl RunChain {
+impl ResumeChain {
     fn load(runs: &RunStore, last: (RecordedRun, RunState)) -> Result<Self, CliError> {
         const MOST: usize = 64;
         let continued = |state: &RunState| state.planned.as_ref()?.continues.as_ref().map(|continues| continues.run);
@@ -283,7 +283,7 @@ impl RunChain {
 #[derive(Clone, Copy, Debug)]
 struct ResumeBasis<'a> {
     project: &'a Project,
-    chain: &'a RunChain,
+    chain: &'a ResumeChain,
     model: Option<&'a str>,
 }
 

@@ -35,7 +35,7 @@ use crate::{
     },
     diagnostic::Diagnostic,
     ingest::{
-        attempt::{AttemptPreparationError, DeliverError, DeliveredArtifact, KtxJob, UnitAttempt, WorkspaceSpec},
+        attempt::{AttemptPreparationError, DeliverError, DeliveredArtifact, IngestJob, UnitAttempt, WorkspaceSpec},
         plan::WorkUnit,
         project::Project,
         projection::PendingProjection,
@@ -136,7 +136,7 @@ pub(crate) struct AttemptExecutor {
     units: Arc<HashMap<UnitKey, (usize, WorkUnit)>>,
     /// The changes of their sources, in KTX's format.
     diff: String,
-    job: KtxJob,
+    job: IngestJob,
     output_target: OutputTarget,
     integration_queue: Arc<Mutex<IntegrationQueue>>,
     agent: AgentBackend,
@@ -189,7 +189,7 @@ impl AttemptExecutor {
         project: Arc<Project>,
         units: &[WorkUnit],
         diff: String,
-        job: KtxJob,
+        job: IngestJob,
         ground: OutputTarget,
         agent: AgentBackend,
         terms: AttemptOptions,

@@ -34,14 +34,14 @@ use crate::{
 
 /// The ids of a run in KTX's directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KtxJob {
+pub(crate) struct IngestJob {
     /// Job id: name of the transcript directory.
     pub id: String,
     /// Sync id: `YYYY-MM-DD-HHMMSS-<job id>`, in UTC.
     pub sync_id: String,
 }
 
-impl KtxJob {
+impl IngestJob {
     /// Creates the job of a run that starts at `now`.
     pub(crate) fn new(now: Timestamp) -> Self {
         let id = format!("local-{}", base36(now.as_millisecond().unsigned_abs()));
@@ -148,7 +148,7 @@ impl UnitAttempt {
     pub(crate) fn open(
         project: &Project,
         unit: &WorkUnit,
-        job: &KtxJob,
+        job: &IngestJob,
         attempt: u32,
         amended: PromptAmendment<'_>,
         place: &WorkspaceSpec,
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn jobs_are_named_by_their_time() {
-        let job = KtxJob::new("2026-03-17T15:30:01.5Z".parse().unwrap());
+        let job = IngestJob::new("2026-03-17T15:30:01.5Z".parse().unwrap());
         assert_eq!(job.id, "local-mmurqopo");
         assert_eq!(job.sync_id, "2026-03-17-153001-local-mmurqopo");
         assert_eq!((base36(0), base36(35), base36(36)), ("0".into(), "z".into(), "10".into()));

@@ -13,7 +13,7 @@ use std::{
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    attempt::KtxJob,
+    attempt::IngestJob,
     connection_scope::ConnectionScope,
     instructions::Instructions,
     plan::WorkUnit,
@@ -107,7 +107,7 @@ fn files(root: &Path, paths: &[String]) -> io::Result<String> {
 /// and the names of other files are not inputs of this unit.
 fn digest_prompt(unit: &WorkUnit, instructions: &Instructions, skills: &[Arc<Skill>]) -> String {
     let unit = WorkUnit { peer_file_index: Vec::new(), prior_provenance: Vec::new(), ..unit.clone() };
-    let job = KtxJob { id: String::new(), sync_id: String::new() };
+    let job = IngestJob { id: String::new(), sync_id: String::new() };
     let prompt =
         prompt::build_prompt(&unit, &job, instructions, skills, &ProjectContext::default(), PromptAmendment::Unchanged);
     let mut parts = PartsDigest::default();

@@ -96,14 +96,13 @@ impl WorkUnit {
 /// An artifact that an earlier run wrote from a raw file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PriorProvenance {
-    /// Path of the raw file.
-    pub path: String,
+    pub raw_path: String,
     /// Short id of the run.
     pub run: String,
-    /// Artifact kind, `wiki` or `sl`.
-    pub kind: String,
+    /// Kind of the artifact, `wiki` or `sl`.
+    pub artifact_kind: String,
     /// Page key, or connection and name of a source.
-    pub key: String,
+    pub artifact_key: String,
     /// `created`, `updated` or `removed`.
     pub action: String,
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::{
-    attempt::{KtxJob, WorkspaceSpec},
+    attempt::{IngestJob, WorkspaceSpec},
     git::GitError,
     integrate::{IntegrationError, PatchIntegrator, PatchOutcome, UnitPatch},
     plan::IngestPlan,
@@ -125,7 +125,7 @@ impl IngestPlan {
 pub(crate) fn write_projections(
     root: &Path,
     place: &WorkspaceSpec,
-    job: &KtxJob,
+    job: &IngestJob,
     due: &PendingProjection,
     targets: &[String],
 ) -> Result<SourcesProjected, ProjectionError> {
@@ -264,7 +264,7 @@ fn commit(
     root: &Path,
     workspace: &Workspace,
     trees: &Arc<Worktrees>,
-    (job, due): (&KtxJob, &PendingProjection),
+    (job, due): (&IngestJob, &PendingProjection),
     targets: &[String],
     written: SourcesProjected,
 ) -> Result<SourcesProjected, ProjectionError> {

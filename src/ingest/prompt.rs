@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    attempt::KtxJob,
+    attempt::IngestJob,
     instructions::{Instructions, PromptKind},
     plan::{PriorProvenance, WorkUnit},
     skill::Skill,
@@ -118,7 +118,7 @@ const FILES_RESET_NOTICE: &str = "Your earlier changes were discarded: all pages
 /// Builds the prompts for `unit`.
 pub(crate) fn build_prompt(
     unit: &WorkUnit,
-    job: &KtxJob,
+    job: &IngestJob,
     instructions: &Instructions,
     skills: &[Arc<Skill>],
     project: &ProjectContext,
@@ -144,7 +144,7 @@ fn resume_message(feedback: Option<&str>, files_kept: bool) -> String {
     if files_kept { text } else { format!("{text}\n\n{FILES_RESET_NOTICE}") }
 }
 
-fn system(unit: &WorkUnit, job: &KtxJob, instructions: &Instructions, skills: &[Arc<Skill>]) -> String {
+fn system(unit: &WorkUnit, job: &IngestJob, instructions: &Instructions, skills: &[Arc<Skill>]) -> String {
     let skills: Vec<_> = skills.iter().map(|skill| format!("- {}: {}", skill.name, skill.description)).collect();
     let task = if unit.stage_index.is_some() { PromptKind::Reconcile } else { PromptKind::WorkUnit };
     let mut parts = vec![
@@ -200,7 +200,7 @@ fn wiki_index(prior: &[PriorProvenance], pages: &[(String, String)]) -> String {
         return lines.join("\n");
     }
     let touched: HashSet<&str> =
-        prior.iter().filter(|prior| prior.kind == "wiki").map(|prior| prior.key.as_str()).collect();
+        prior.iter().filter(|prior| prior.artifact_kind == "wiki").map(|prior| prior.artifact_key.as_str()).collect();
     let (first, then): (Vec<_>, Vec<_>) =
         pages.iter().zip(lines).partition(|((key, _), _)| touched.contains(key.as_str()));
     let lines = first.into_iter().chain(then).map(|(_, line)| line);
@@ -227,7 +227,7 @@ fn layer_index(prior: &[PriorProvenance], layer: &[ConnectionSources]) -> String
         return text;
     }
     let touched: HashSet<&str> =
-        prior.iter().filter(|prior| prior.kind == "sl").map(|prior| prior.key.as_str()).collect();
+        prior.iter().filter(|prior| prior.artifact_kind == "sl").map(|prior| prior.artifact_key.as_str()).collect();
     let all = || layer.iter().flat_map(|of| of.names.iter().map(|name| (of.connection.as_str(), name.as_str())));
     let is_touched = |connection: &str, name: &str| touched.contains(format!("{connection}/{name}").as_str());
     let (first, then): (Vec<_>, Vec<_>) = all().partition(|(connection, name)| is_touched(connection, name));
@@ -304,7 +304,7 @@ pub(super) fn joined_chars(lines: &[String]) -> usize {
 /// again.
 fn provenance_section(prior: &[PriorProvenance]) -> String {
     let line = |prior: &PriorProvenance| {
-        let PriorProvenance { path, run, kind, key, action } = prior;
+        let PriorProvenance { raw_path: path, run, artifact_kind: kind, artifact_key: key, action } = prior;
         format!("{path}: {kind} {key} ({action} in run {run})")
     };
     let lines = prior.iter().take(MAX_PRIOR_ARTIFACTS).map(line).collect();

@@ -142,14 +142,14 @@ impl fmt::Display for Eviction {
 impl EvictionCandidate {
     /// Name for use in a sentence: `wiki growers`, `sl shop/orders`.
     pub(crate) fn name(&self) -> String {
-        one_line(&format!("{} {}", self.provenance.kind, self.provenance.key))
+        one_line(&format!("{} {}", self.provenance.artifact_kind, self.provenance.artifact_key))
     }
 
     /// True if `kind` and `key` identify this artifact. As in KTX, the key of a source may omit the connection.
     pub(crate) fn is_named(&self, kind: &str, key: &str) -> bool {
-        let own = self.provenance.key.as_str();
+        let own = self.provenance.artifact_key.as_str();
         let is_source = kind == "sl" && own.split_once('/').is_some_and(|(_, name)| name == key);
-        self.provenance.kind == kind && (own == key || is_source)
+        self.provenance.artifact_kind == kind && (own == key || is_source)
     }
 
     /// True if `work` has an eviction decision about this artifact for the deleted file `raw_path`, or changed it.
@@ -167,7 +167,7 @@ impl EvictionCandidate {
 /// Writes `wiki growers (created in run a1b2c3), also rests on notes/crates.md`.
 impl fmt::Display for EvictionCandidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PriorProvenance { kind, key, action, run, .. } = &self.provenance;
+        let PriorProvenance { artifact_kind: kind, artifact_key: key, action, run, .. } = &self.provenance;
         f.write_str(&one_line(&format!("{kind} {key} ({action} in run {run})")))?;
         if self.supporting_files.is_empty() {
             return Ok(());
@@ -332,10 +332,10 @@ index 0..1
         let (kind, key) = (kind.to_owned(), key.to_owned());
         EvictionCandidate {
             provenance: PriorProvenance {
-                path: "gone.md".into(),
+                raw_path: "gone.md".into(),
                 run: "a1b2c3".into(),
-                kind,
-                key,
+                artifact_kind: kind,
+                artifact_key: key,
                 action: "created".into(),
             },
             supporting_files: support.iter().map(|name| staged_path("notes", &format!("{name}.md"))).collect(),

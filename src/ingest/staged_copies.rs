@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::{
-    attempt::KtxJob,
+    attempt::IngestJob,
     plan::IngestPlan,
     source::{
         Fingerprint,
@@ -77,7 +77,7 @@ impl StagingError {
 /// content of the copies.
 pub(crate) fn stage_raw_files(
     project: &Path,
-    job: &KtxJob,
+    job: &IngestJob,
     planned: &mut IngestPlan,
 ) -> Result<StagedCopies, StagingError> {
     let failed = |cause| StagingError::Directory { path: project.join(STAGING_DIR).join(&job.id), cause };
@@ -105,7 +105,7 @@ fn mark(jobs: &ScopedDir, job: &str) -> io::Result<StagedCopies> {
     Ok(StagedCopies { _lock: lock })
 }
 
-fn copy_all(project: &Path, job: &KtxJob, planned: &mut IngestPlan) -> Result<(), StagingError> {
+fn copy_all(project: &Path, job: &IngestJob, planned: &mut IngestPlan) -> Result<(), StagingError> {
     let mut wanted: BTreeMap<String, (PathBuf, BTreeSet<String>)> = BTreeMap::new();
     for unit in &planned.units {
         let entry = wanted.entry(unit.planned.connection.clone());
@@ -225,7 +225,7 @@ mod tests {
         }
 
         fn stage(&self, job: &str, planned: &mut IngestPlan) -> Result<StagedCopies, StagingError> {
-            stage_raw_files(&self.project.root, &KtxJob { id: job.into(), sync_id: String::new() }, planned)
+            stage_raw_files(&self.project.root, &IngestJob { id: job.into(), sync_id: String::new() }, planned)
         }
 
         fn jobs(&self) -> Vec<String> {

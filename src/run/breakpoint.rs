@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{
     actions::label,
     run::{
-        ActivityMark, EntryRef, FoldEvent, SeekTarget,
+        ActivityMark, EntryRef, SeekTarget, SinkEvent,
         event::{ActionDetail, ActionPhase, AgentEvent, ToolDetail},
         state::{AttemptId, RunView},
         timeline::StopCondition,
@@ -233,8 +233,8 @@ impl StopCondition for StopWatcher {
         self.upto.is_some_and(|upto| !upto.includes_entry(arrived))
     }
 
-    fn observe(&mut self, emitted: &FoldEvent<'_>) {
-        if let FoldEvent::Agent { event: AgentEvent::Action(action), .. } = emitted
+    fn observe(&mut self, emitted: &SinkEvent<'_>) {
+        if let SinkEvent::Agent { event: AgentEvent::Action(action), .. } = emitted
             && action.phase == ActionPhase::Started
             && let ActionDetail::Tool(call) = &action.action.detail
             && self.current_call.is_none()

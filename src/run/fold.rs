@@ -55,7 +55,7 @@ pub(crate) struct Fold {
 
 /// An effect of one entry, for sinks that print a stream of events instead of a state.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum FoldEvent<'a> {
+pub(crate) enum SinkEvent<'a> {
     /// An event of an attempt.
     Agent {
         /// Number of the entry that caused it.
@@ -167,7 +167,7 @@ impl Fold {
     }
 
     /// Folds one entry into `view`.
-    pub(crate) fn apply(&mut self, view: &mut RunView, entry: &EntryRef<'_>, emit: &mut dyn FnMut(FoldEvent<'_>)) {
+    pub(crate) fn apply(&mut self, view: &mut RunView, entry: &EntryRef<'_>, emit: &mut dyn FnMut(SinkEvent<'_>)) {
         self.advance_clock(view, entry.at, emit);
         view.last_change = LastEntryEffects::default();
         view.state.entries = entry.seq.0 + 1;
@@ -200,7 +200,7 @@ impl Fold {
     }
 
     /// Handles the end of a source that does not grow: closes what is open and marks running attempts as interrupted.
-    pub(crate) fn finish(&mut self, view: &mut RunView, emit: &mut dyn FnMut(FoldEvent<'_>)) {
+    pub(crate) fn finish(&mut self, view: &mut RunView, emit: &mut dyn FnMut(SinkEvent<'_>)) {
         let last = Seq(view.state.entries.saturating_sub(1));
         for attempt_id in 0..self.attempts.len() {
             let attempt_id = AttemptId(u32::try_from(attempt_id).unwrap_or(u32::MAX));
@@ -224,7 +224,7 @@ impl Fold {
 
     /// Ends an attempt that has no verdict when its tape or capture ends. Session files contain no result, so the
     /// translator's judgement counts there; on a tape only a verdict counts.
-    fn interrupt(&self, view: &mut RunView, attempt_id: AttemptId, emit: &mut dyn FnMut(FoldEvent<'_>)) {
+    fn interrupt(&self, view: &mut RunView, attempt_id: AttemptId, emit: &mut dyn FnMut(SinkEvent<'_>)) {
         let (now, fold) = (view.state.last_entry_at, &self.attempts[attempt_id.0 as usize]);
         let attempt = fold.attempt(view);
         attempt.pid = None;
@@ -245,7 +245,7 @@ impl Fold {
         Arc::make_mut(&mut self.attempts[attempt_id.0 as usize])
     }
 
-    fn line(&mut self, view: &mut RunView, entry: &EntryRef<'_>, bytes: &[u8], emit: &mut dyn FnMut(FoldEvent<'_>)) {
+    fn line(&mut self, view: &mut RunView, entry: &EntryRef<'_>, bytes: &[u8], emit: &mut dyn FnMut(SinkEvent<'_>)) {
         let decoded;
         let line = match entry.decoded {
             Some(line) => line,
@@ -283,7 +283,7 @@ impl Fold {
         view: &mut RunView,
         entry: &EntryRef<'_>,
         line: Option<&AgentLine<'_>>,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) -> Option<AttemptId> {
         match entry.scope {
             Address::Run => None,
@@ -311,7 +311,7 @@ impl Fold {
         view: &mut RunView,
         entry: &EntryRef<'_>,
         line: Option<&AgentLine<'_>>,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) -> Option<AttemptId> {
         let session = line.and_then(|line| line.session_id.as_deref()).filter(|id| !id.is_empty());
         let attempt_id = match (session, self.last_attempt) {
@@ -379,7 +379,7 @@ impl Fold {
         entry: &EntryRef<'_>,
         key: UnitKey,
         number: u32,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) -> Option<AttemptId> {
         if self.attempts.len() < MAX_ATTEMPTS {
             return Some(self.open(view, key, number, entry));
@@ -387,7 +387,7 @@ impl Fold {
         view.state.loss_counts.unknown += 1;
         if !std::mem::replace(&mut self.attempts_overflowed, true) {
             let text = format!("too many attempts: only the first {MAX_ATTEMPTS} are shown");
-            emit(FoldEvent::Run { at: entry.at, change: RunEvent::Message { level: Severity::Warning, text: &text } });
+            emit(SinkEvent::Run { at: entry.at, change: RunEvent::Message { level: Severity::Warning, text: &text } });
             self.report_message(view, entry, Severity::Warning, text);
         }
         None

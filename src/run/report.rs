@@ -13,7 +13,7 @@ use std::{
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
-    FoldEvent, OutcomeDetail, SourceInfo,
+    OutcomeDetail, SinkEvent, SourceInfo,
     event::{ActionDetail, ActionPhase, AgentEvent},
     failure_groups::{self, FailureGroup},
     outcome::RunOutcome,
@@ -244,8 +244,8 @@ impl AttemptCalls {
 
 impl ReportBuilder {
     /// Processes an effect of an entry.
-    pub(crate) fn observe(&mut self, emitted: &FoldEvent<'_>) {
-        let FoldEvent::Agent { at, unit, attempt, event: AgentEvent::Action(event), outcome_detail, .. } = emitted
+    pub(crate) fn observe(&mut self, emitted: &SinkEvent<'_>) {
+        let SinkEvent::Agent { at, unit, attempt, event: AgentEvent::Action(event), outcome_detail, .. } = emitted
         else {
             return;
         };

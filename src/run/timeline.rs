@@ -4,7 +4,7 @@
 //! counts only; rows are kept and shown up to the cursor.
 
 use super::{
-    EntryRef, EntrySource, EntrySourceError, Fold, FoldEvent, PollStatus,
+    EntryRef, EntrySource, EntrySourceError, Fold, PollStatus, SinkEvent,
     activity_index::ActivityIndex,
     state::{RunState, RunView},
 };
@@ -95,7 +95,7 @@ pub(crate) trait StopCondition {
     }
 
     /// Receives each effect of a folded entry.
-    fn observe(&mut self, _emitted: &FoldEvent<'_>) {}
+    fn observe(&mut self, _emitted: &SinkEvent<'_>) {}
 
     /// True to stop after the entry that was just folded into `view`.
     fn stops_after(&mut self, _entry: &EntryRef<'_>, _view: &RunView) -> bool {
@@ -213,7 +213,7 @@ impl Timeline {
     pub(crate) fn advance(
         &mut self,
         max_bytes: usize,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) -> Result<PollStatus, EntrySourceError> {
         if self.finished {
             return Ok(PollStatus::End);
@@ -287,7 +287,7 @@ impl Timeline {
         &mut self,
         shown: Millis,
         present: Millis,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) -> bool {
         let mut changed = self.fold.advance_clock(&mut self.view, shown, emit);
         if self.frontier.is_some() {
@@ -444,7 +444,7 @@ impl Timeline {
         self.source.read_head(seq, most, sink)
     }
 
-    fn finish(&mut self, emit: &mut dyn FnMut(FoldEvent<'_>)) {
+    fn finish(&mut self, emit: &mut dyn FnMut(SinkEvent<'_>)) {
         if !self.finished {
             self.finished = true;
             if !self.is_open_ended {

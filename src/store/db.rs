@@ -12,7 +12,7 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, config::DbConfig, params};
 use serde::Serialize;
 
-use super::rows::{AttemptRow, CallRow, RunRows, UnitRow};
+use super::index_rows::{AttemptIndexRow, CallIndexRow, RunIndexRows, UnitIndexRow};
 use crate::{diagnostic::Diagnostic, scoped_dir::ScopedDir, tape::RunId};
 
 mod artifacts;
@@ -154,7 +154,7 @@ impl Db {
     }
 
     /// Replaces all rows of these runs in one commit.
-    pub(crate) fn put(&mut self, runs: &[RunRows]) -> Result<(), DbError> {
+    pub(crate) fn put(&mut self, runs: &[RunIndexRows]) -> Result<(), DbError> {
         if runs.is_empty() {
             return Ok(());
         }
@@ -344,7 +344,7 @@ fn delete_run(transaction: &Transaction<'_>, run: &str) -> Result<(), rusqlite::
     Ok(())
 }
 
-fn write(transaction: &Transaction<'_>, rows: &RunRows) -> Result<(), rusqlite::Error> {
+fn write(transaction: &Transaction<'_>, rows: &RunIndexRows) -> Result<(), rusqlite::Error> {
     let run = rows.run.header.run.to_string();
     delete_run(transaction, &run)?;
     write_run(transaction, &run, rows)?;
@@ -357,7 +357,7 @@ fn write(transaction: &Transaction<'_>, rows: &RunRows) -> Result<(), rusqlite::
     rows.artifacts.iter().try_for_each(|artifact| artifacts::write_artifact(transaction, &run, artifact))
 }
 
-fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunRows) -> Result<(), rusqlite::Error> {
+fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunIndexRows) -> Result<(), rusqlite::Error> {
     let run = &rows.run;
     let sql = "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
     transaction.prepare_cached(sql)?.execute(params![
@@ -384,7 +384,7 @@ fn write_unit(
     transaction: &Transaction<'_>,
     run: &str,
     position: usize,
-    unit: &UnitRow,
+    unit: &UnitIndexRow,
 ) -> Result<(), rusqlite::Error> {
     let sql = "INSERT INTO units VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     transaction.prepare_cached(sql)?.execute(params![
@@ -402,7 +402,7 @@ fn write_unit(
     Ok(())
 }
 
-fn write_attempt(transaction: &Transaction<'_>, run: &str, attempt: &AttemptRow) -> Result<(), rusqlite::Error> {
+fn write_attempt(transaction: &Transaction<'_>, run: &str, attempt: &AttemptIndexRow) -> Result<(), rusqlite::Error> {
     let verdict = attempt.verdict.as_ref();
     let [input, output, cache_read, cache_write] = attempt.tokens.map(to_i64);
     let sql = "INSERT INTO attempts VALUES
@@ -432,7 +432,7 @@ fn write_attempt(transaction: &Transaction<'_>, run: &str, attempt: &AttemptRow)
     Ok(())
 }
 
-fn write_call(transaction: &Transaction<'_>, run: &str, call: &CallRow) -> Result<(), rusqlite::Error> {
+fn write_call(transaction: &Transaction<'_>, run: &str, call: &CallIndexRow) -> Result<(), rusqlite::Error> {
     let sql = "INSERT INTO tool_calls VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
     transaction.prepare_cached(sql)?.execute(params![
         run,

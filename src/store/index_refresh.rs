@@ -4,7 +4,7 @@ use std::{fs::File, path::Path};
 
 use super::{
     db::{Db, DbError},
-    rows::RunRows,
+    index_rows::RunIndexRows,
     runs::{RunStore, RunStoreError},
 };
 use crate::{diagnostic::Diagnostic, run::EntrySource, tape::RunId};
@@ -54,7 +54,7 @@ impl RunStore {
             db.retain(&ids)?;
         }
         let mut done = RefreshReport::default();
-        let (mut rows, mut calls): (Vec<RunRows>, usize) = (Vec::new(), 0);
+        let (mut rows, mut calls): (Vec<RunIndexRows>, usize) = (Vec::new(), 0);
         for run in &found {
             let tape = self.open_tape(run);
             // Measured before reading: entries written meanwhile are found by the next refresh.
@@ -62,7 +62,7 @@ impl RunStore {
             if known.contains(&(run.id, length)) {
                 continue;
             }
-            let gathered = |tape| RunRows::from_source(tape, length).map_err(|error| error.to_string());
+            let gathered = |tape| RunIndexRows::from_source(tape, length).map_err(|error| error.to_string());
             match tape.map_err(|error| error.to_string()).and_then(|tape| open(&run.tape, tape)).and_then(gathered) {
                 Ok(of_run) => {
                     calls += of_run.calls.len();

@@ -51,9 +51,9 @@ pub(crate) enum TimeTarget {
     Start,
     End,
     /// Time since the start.
-    Time(Millis),
+    Elapsed(Millis),
     /// Hours, minutes and seconds since the start, or of the wall clock if the run is shorter than that.
-    Clock(u64, u8, u8),
+    ElapsedOrWallClock(u64, u8, u8),
     /// Hours, minutes and seconds of the wall clock.
     WallClock(u8, u8, u8),
     /// A duration after the current moment.
@@ -207,9 +207,9 @@ fn parse_time_target(text: &str) -> Result<TimeTarget, CommandError> {
             },
             None => match clock(text) {
                 Some((hours, minutes, seconds)) if text.matches(':').count() == 2 => {
-                    Ok(TimeTarget::Clock(hours, minutes, seconds))
+                    Ok(TimeTarget::ElapsedOrWallClock(hours, minutes, seconds))
                 }
-                _ => duration(text).map(TimeTarget::Time),
+                _ => duration(text).map(TimeTarget::Elapsed),
             },
         },
         _ => Err(unknown()),

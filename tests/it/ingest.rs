@@ -11,7 +11,7 @@ use crate::{
         Project, SqlWorkers, UnitSelection, WorkUnit,
         attempt::DeliverError,
         attempt::DeliveredArtifact,
-        attempt::KtxJob,
+        attempt::IngestJob,
         attempt::UnitAttempt,
         attempt::WorkspaceSpec,
         plan,
@@ -91,8 +91,8 @@ fn published(attempt: &UnitAttempt) -> Vec<String> {
     }
 }
 
-fn job() -> KtxJob {
-    KtxJob::new("2026-03-17T15:30:01Z".parse().unwrap())
+fn job() -> IngestJob {
+    IngestJob::new("2026-03-17T15:30:01Z".parse().unwrap())
 }
 
 fn copy(from: &Path, to: &Path) {

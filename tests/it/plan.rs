@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    ingest::{self, Project, UnitSelection, attempt::KtxJob, attempt::UnitAttempt, plan, prompt::PromptAmendment},
+    ingest::{self, Project, UnitSelection, attempt::IngestJob, attempt::UnitAttempt, plan, prompt::PromptAmendment},
     units::verdict::MAX_PROMPT_CHARS,
 };
 use jiff::Timestamp;
@@ -365,7 +365,7 @@ fn index_larger_than_a_prompt_is_warned_about_once() {
     let project = Project::open(&place.path("")).unwrap();
     let unit = plan(&project, &UnitSelection::default()).unwrap().units.remove(0);
     let (job, overlay) = (
-        KtxJob::new(Timestamp::UNIX_EPOCH),
+        IngestJob::new(Timestamp::UNIX_EPOCH),
         ingest::attempt::WorkspaceSpec::Overlay(place.path(".ktx/ingestdeck/runs/r/work/x")),
     );
     let attempt = UnitAttempt::open(&project, &unit, &job, 1, PromptAmendment::Unchanged, &overlay).unwrap();

@@ -7,7 +7,7 @@ use crate::{
     ingest::{
         Project, UnitSelection, WorkUnit,
         attempt::DeliveredArtifact,
-        attempt::KtxJob,
+        attempt::IngestJob,
         attempt::UnitAttempt,
         attempt::WorkspaceSpec,
         integrate::{PatchIntegrator, PatchOutcome, UnitPatch},
@@ -279,8 +279,8 @@ fn is_good(attempt: &UnitAttempt) -> bool {
     checked.dangling_links.is_empty() && checked.invalid.is_empty()
 }
 
-fn job() -> KtxJob {
-    KtxJob::new("2026-03-17T15:30:01Z".parse().unwrap())
+fn job() -> IngestJob {
+    IngestJob::new("2026-03-17T15:30:01Z".parse().unwrap())
 }
 
 /// KTX ingests into the result of a run. Its gates must refuse and repair nothing, except references that were invalid

@@ -9,7 +9,10 @@ use std::{
 use crate::{
     replay::FileSource,
     run::entry_source::{EntrySource, NewEntry, Recorder},
-    store::{Db, RecordedRun, RunStatus, RunStore, rows::CallStatus, rows::RunRows, runs::NewRun, runs::RunStoreError},
+    store::{
+        Db, RecordedRun, RunStatus, RunStore, index_rows::CallStatus, index_rows::RunIndexRows, runs::NewRun,
+        runs::RunStoreError,
+    },
     tape::{
         EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
         note::{
@@ -301,7 +304,7 @@ fn calls_are_indexed_with_their_results() {
     let tape: PathBuf = run.tape.path().to_owned();
     drop(run);
 
-    let rows = RunRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 7).unwrap();
+    let rows = RunIndexRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 7).unwrap();
     assert_eq!(rows.run.tape_bytes, 7);
     let of = |unit: &str| rows.calls.iter().filter(|call| call.unit == unit).cloned().collect::<Vec<_>>();
     let good = of("good");
@@ -387,7 +390,7 @@ fn indexed_call_has_the_arguments_that_ran() {
     end(&run);
     let tape = run.tape.path().to_owned();
     drop(run);
-    let rows = RunRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 0).unwrap();
+    let rows = RunIndexRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 0).unwrap();
     let inputs: Vec<_> = rows.calls.iter().map(|call| call.input.as_deref().unwrap()).collect();
     assert_eq!(inputs, [r#"{"key":"model"}"#, r#"{"key":"person"}"#]);
 }

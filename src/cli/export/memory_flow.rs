@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     cli::report::provenance,
     run::{
-        FoldEvent, RunEvent, RunOutcome, RunReport,
+        RunEvent, RunOutcome, RunReport, SinkEvent,
         event::{ActionDetail, ActionPhase, AgentEvent},
         report::UnitReport,
         state::UnitStatus,
@@ -45,28 +45,28 @@ enum UnitStep {
 
 impl ReplaySteps {
     /// Processes the event of an entry.
-    pub(super) fn observe(&mut self, emitted: &FoldEvent<'_>) {
+    pub(super) fn observe(&mut self, emitted: &SinkEvent<'_>) {
         let of_unit = |unit: &str, step| ReplayStep::Unit(UnitKey::from(unit), step);
         let step = match emitted {
-            FoldEvent::Unit { at, unit, attempt: attempt @ 1.., status, .. } => match status {
+            SinkEvent::Unit { at, unit, attempt: attempt @ 1.., status, .. } => match status {
                 UnitStatus::Running => (*at, of_unit(unit, UnitStep::Started)),
                 status if status.is_finished() => (*at, of_unit(unit, UnitStep::AttemptFinished(*attempt))),
                 _ => return,
             },
-            FoldEvent::Agent { at, unit, event: AgentEvent::Action(event), .. }
+            SinkEvent::Agent { at, unit, event: AgentEvent::Action(event), .. }
                 if event.phase == ActionPhase::Started && matches!(event.action.detail, ActionDetail::Tool(_)) =>
             {
                 (*at, of_unit(unit, UnitStep::Call))
             }
             // KTX has no wait without an end.
-            FoldEvent::Run { at, change: RunEvent::Paused { until: Some(until), limit } } => {
+            SinkEvent::Run { at, change: RunEvent::Paused { until: Some(until), limit } } => {
                 (*at, ReplayStep::Wait { until: *until, limit: (*limit).to_owned() })
             }
-            FoldEvent::Unit { .. }
-            | FoldEvent::Agent { .. }
-            | FoldEvent::Patch { .. }
-            | FoldEvent::Message { .. }
-            | FoldEvent::Run { .. } => return,
+            SinkEvent::Unit { .. }
+            | SinkEvent::Agent { .. }
+            | SinkEvent::Patch { .. }
+            | SinkEvent::Message { .. }
+            | SinkEvent::Run { .. } => return,
         };
         // A held call resumes the same attempt; it does not start again.
         self.0.push(step);

@@ -260,7 +260,7 @@ mod tests {
     fn artifact(kind: &str, key: &str) -> EvictionCandidate {
         let (kind, key) = (kind.to_owned(), key.to_owned());
         EvictionCandidate {
-            provenance: PriorProvenance { kind, key, ..PriorProvenance::default() },
+            provenance: PriorProvenance { artifact_kind: kind, artifact_key: key, ..PriorProvenance::default() },
             ..EvictionCandidate::default()
         }
     }

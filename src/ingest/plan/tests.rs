@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::ingest::{
-    attempt::KtxJob,
+    attempt::IngestJob,
     instructions::Instructions,
     prompt::{self, ConnectionSources, ProjectContext, PromptAmendment},
     source::tree::is_presentable,
@@ -77,7 +77,7 @@ proptest! {
             }],
             ..ProjectContext::default()
         };
-        let job = KtxJob { id: String::new(), sync_id: String::new() };
+        let job = IngestJob { id: String::new(), sync_id: String::new() };
         for unit in &planned.units {
             let prompt = prompt::build_prompt(unit, &job, &Instructions::default(), &[], &around, PromptAmendment::Unchanged).user;
             let headings: Vec<&str> = prompt.lines().filter(|line| line.starts_with('#')).collect();

@@ -12,7 +12,12 @@ fn unit(prior: Vec<PriorProvenance>) -> WorkUnit {
 }
 
 fn prior(kind: &str, key: &str) -> PriorProvenance {
-    PriorProvenance { kind: kind.into(), key: key.into(), path: "a.md".into(), ..PriorProvenance::default() }
+    PriorProvenance {
+        artifact_kind: kind.into(),
+        artifact_key: key.into(),
+        raw_path: "a.md".into(),
+        ..PriorProvenance::default()
+    }
 }
 
 fn pages(count: usize, summary: &str) -> Vec<(String, String)> {
@@ -79,7 +84,7 @@ fn every_target_connection_is_listed_with_or_without_sources() {
     assert!(text.contains(&format!("{layer}\n\n---")), "{text}");
     // The reconcile step as well.
     let reconcile = crate::ingest::reconcile::StageIndex::default().into_unit();
-    let job = KtxJob { id: String::new(), sync_id: String::new() };
+    let job = IngestJob { id: String::new(), sync_id: String::new() };
     let text = build_prompt(&reconcile, &job, &Instructions::default(), &[], &around, PromptAmendment::Unchanged).user;
     assert!(text.starts_with("# Stage Index\n") && text.ends_with(layer), "{text}");
 }
@@ -140,7 +145,7 @@ proptest! {
         let of = |(place, id): (usize, String)| super::tests::sources(&id, if place % 2 == 0 { &["s"] } else { &[] });
         let mut layer: Vec<_> = connections.map(of).collect();
         layer.push(ConnectionSources { names: names(sources, lengths[2], "s"), ..super::tests::sources("w", &[]) });
-        let prior = names(prior, lengths[3], "k").into_iter().map(|key| PriorProvenance { key, kind: "wiki".into(), ..PriorProvenance::default() });
+        let prior = names(prior, lengths[3], "k").into_iter().map(|key| PriorProvenance { artifact_key: key, artifact_kind: "wiki".into(), ..PriorProvenance::default() });
         let peers = names(peers, lengths[4], "f").into_iter().map(Arc::from).collect();
         let notes = Some(char.to_string().repeat(lengths[0] * 100));
         let unit = WorkUnit { prior_provenance: prior.collect(), peer_file_index: peers, notes, ..WorkUnit::default() };

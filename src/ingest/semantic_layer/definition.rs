@@ -62,10 +62,10 @@ pub(crate) struct SourceDefinition {
     pub(crate) disable_joins: Option<Vec<String>>,
     /// Time column to use if a query names none.
     #[serde(default)]
-    pub(crate) default_time_dimension: Option<DbtText>,
+    pub(crate) default_time_dimension: Option<TextFromDbt>,
     /// Standalone only: tags of the dbt model.
     #[serde(default)]
-    pub(crate) tags: Option<DbtTexts>,
+    pub(crate) tags: Option<TextListFromDbt>,
     /// Standalone only: how recent the rows are according to dbt.
     #[serde(default)]
     pub(crate) freshness: Option<SourceFreshness>,
@@ -142,7 +142,7 @@ pub(crate) struct ColumnDefinition {
     pub(crate) constraints: Option<ColumnConstraints>,
     /// Standalone only: possible values of the column, by origin.
     #[serde(default)]
-    pub(crate) enum_values: Option<DbtTexts>,
+    pub(crate) enum_values: Option<TextListFromDbt>,
     /// Standalone only: tests that the column passes.
     #[serde(default)]
     pub(crate) tests: Option<ColumnTests>,
@@ -168,7 +168,7 @@ pub(crate) struct ColumnOverride {
     pub(crate) constraints: Option<ColumnConstraints>,
     /// Possible values of the column, by origin.
     #[serde(default)]
-    pub(crate) enum_values: Option<DbtTexts>,
+    pub(crate) enum_values: Option<TextListFromDbt>,
     /// Tests that the column passes.
     #[serde(default)]
     pub(crate) tests: Option<ColumnTests>,
@@ -231,13 +231,13 @@ pub(crate) struct SourceSegment {
 // KTX ignores unknown fields in the types below.
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-pub(crate) struct DbtText {
+pub(crate) struct TextFromDbt {
     #[serde(default)]
     pub(crate) dbt: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-pub(crate) struct DbtTexts {
+pub(crate) struct TextListFromDbt {
     /// Texts; numbers need quotes.
     #[serde(default)]
     #[schemars(inner(length(min = 1)))]

@@ -196,7 +196,7 @@ fn check_artifact(
 ) -> Result<(), (&'static str, String)> {
     let (kind, key) = (decision.artifact_kind, decision.artifact_key.as_str());
     let matching = || deleted.artifacts.iter().filter(|artifact| artifact.is_named(kind.as_str(), key));
-    let names: Vec<&str> = matching().map(|artifact| artifact.provenance.key.as_str()).collect();
+    let names: Vec<&str> = matching().map(|artifact| artifact.provenance.artifact_key.as_str()).collect();
     if let [_, _, ..] = names.as_slice()
         && !names.contains(&key)
     {
@@ -225,7 +225,8 @@ fn check_artifact(
         );
         return Err(("artifact_not_found", text));
     }
-    let remains = matching().map(|artifact| artifact.provenance.key.as_str()).find(|key| exists(context, kind, key));
+    let remains =
+        matching().map(|artifact| artifact.provenance.artifact_key.as_str()).find(|key| exists(context, kind, key));
     let remains = remains.or_else(|| (matching().next().is_none() && exists(context, kind, key)).then_some(key));
     match remains.filter(|_| decision.action == EvictionAction::Removed) {
         Some(key) => {

@@ -19,7 +19,7 @@ use crate::{
         EntryRef,
         activity_index::ActivityMark,
         attempt_reducer::{AttemptReducer, CallChange, CallLedger, CallOutcome, ReducedLine},
-        fold::{FoldEvent, OutcomeDetail},
+        fold::{OutcomeDetail, SinkEvent},
         spending::session_cost,
         state::{AttemptId, AttemptState, RowKind, RowOutcome, RunView, StreamRow, UnitState, UnitStatus, UsageWindow},
     },
@@ -143,9 +143,9 @@ impl AttemptFold {
         at: Millis,
         status: UnitStatus,
         reason: Option<&str>,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        emit(FoldEvent::Unit { at, unit: &self.key, attempt: self.number, status, reason });
+        emit(SinkEvent::Unit { at, unit: &self.key, attempt: self.number, status, reason });
     }
 
     pub(super) fn line(
@@ -155,7 +155,7 @@ impl AttemptFold {
         line: &AgentLine<'_>,
         bytes: &[u8],
         by_session: bool,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let seq = entry.seq;
         let depth = u8::from(line.parent_tool_use_id.is_some());
@@ -235,7 +235,7 @@ impl AttemptFold {
     }
 
     /// Handles the end of the stream: emits the pending events of the translator and closes open rows.
-    pub(super) fn end(&mut self, view: &mut RunView, seq: Seq, ended: &StreamEnd, emit: &mut dyn FnMut(FoldEvent<'_>)) {
+    pub(super) fn end(&mut self, view: &mut RunView, seq: Seq, ended: &StreamEnd, emit: &mut dyn FnMut(SinkEvent<'_>)) {
         let (seq, at) = self.turn_ended.as_deref().copied().unwrap_or((seq, view.state.last_entry_at));
         let (key, number) = (self.key.clone(), self.number);
         let reducer = &self.reducer;
@@ -244,7 +244,7 @@ impl AttemptFold {
         self.translator.finish(ended, reducer.stream(), &mut |event| {
             completed = completion(&event).or(completed);
             let outcome_detail = call_detail(reducer.calls(), &event).or_else(|| end_detail(reducer, &event));
-            emit(FoldEvent::Agent { entry: seq, at, unit: &key, attempt: number, event, outcome_detail });
+            emit(SinkEvent::Agent { entry: seq, at, unit: &key, attempt: number, event, outcome_detail });
         });
         if let Some(ok) = completed {
             self.complete(view, seq, ok, has_row);
@@ -272,7 +272,7 @@ impl AttemptFold {
     }
 
     /// Concludes a capture: no other turn follows the last one.
-    pub(super) fn conclude_capture(&mut self, view: &mut RunView, emit: &mut dyn FnMut(FoldEvent<'_>)) {
+    pub(super) fn conclude_capture(&mut self, view: &mut RunView, emit: &mut dyn FnMut(SinkEvent<'_>)) {
         let Some((seq, at)) = self.turn_ended.as_deref().copied() else { return };
         self.end(view, seq, &StreamEnd::default(), emit);
         let Some(verdict) = self.attempt(view).verdict.clone() else { return };
@@ -285,7 +285,7 @@ impl AttemptFold {
         view: &mut RunView,
         at: Millis,
         reason: Option<&str>,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let waits = !self.attempt(view).held_calls.is_empty();
         let unit = self.unit(view);
@@ -373,7 +373,7 @@ impl AttemptFold {
         (line, role): (&AgentLine<'_>, LineRole),
         calls: &[CallChange<'_>],
         bytes: &[u8],
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let (seq, at, key, attempt) = (entry.seq, entry.at, &self.key, self.number);
         let is_result = role == LineRole::Result;
@@ -383,7 +383,7 @@ impl AttemptFold {
             completed = completion(&event).or(completed);
             let end = || end_detail(reducer, &event).filter(|_| is_result);
             let outcome_detail = call_detail(reducer.calls(), &event).or_else(end);
-            emit(FoldEvent::Agent { entry: seq, at, unit: key, attempt, event, outcome_detail });
+            emit(SinkEvent::Agent { entry: seq, at, unit: key, attempt, event, outcome_detail });
         });
         if is_result {
             self.apply_calls(view, seq, calls, 0);

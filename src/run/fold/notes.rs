@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    DEFAULT_SILENCE_AFTER, Fold, FoldEvent, RunEvent, attempt::status_for_verdict, silence::MIN_SILENCE_AFTER,
+    DEFAULT_SILENCE_AFTER, Fold, RunEvent, SinkEvent, attempt::status_for_verdict, silence::MIN_SILENCE_AFTER,
 };
 use crate::{
     actions::StreamEnd,
@@ -24,7 +24,7 @@ impl Fold {
         view: &mut RunView,
         entry: &EntryRef<'_>,
         note: &Note,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let at = entry.at;
         match note {
@@ -41,7 +41,7 @@ impl Fold {
                 let left_out =
                     projected.left_out.iter().map(|why| (Severity::Info, format!("left to the units: {why}")));
                 for (level, text) in [(level, projected.to_string())].into_iter().chain(left_out) {
-                    emit(FoldEvent::Run { at, change: RunEvent::Message { level, text: &text } });
+                    emit(SinkEvent::Run { at, change: RunEvent::Message { level, text: &text } });
                     self.report_message(view, entry, level, text);
                 }
                 view.state.projected.push(Arc::new((**projected).clone()));
@@ -138,13 +138,13 @@ impl Fold {
                 view.state.pause = Some(RunPause { until, reason: limit.clone() });
                 let wait = wait_ms.map(|wait| format!(" for {}", Millis(wait))).unwrap_or_default();
                 self.report_message(view, entry, Severity::Warning, format!("paused{wait}: {limit}"));
-                emit(FoldEvent::Run { at, change: RunEvent::Paused { until, limit } });
+                emit(SinkEvent::Run { at, change: RunEvent::Paused { until, limit } });
             }
             Note::LimitLifted => {
                 view.state.pause = None;
                 // The usage windows start again with the process.
                 view.state.throttling = None;
-                emit(FoldEvent::Run { at, change: RunEvent::Resumed });
+                emit(SinkEvent::Run { at, change: RunEvent::Resumed });
             }
             Note::Throttled { slots, limit } => {
                 view.state.throttling = slots.map(|slots| Throttling { concurrency: slots, reason: limit.clone() });
@@ -155,7 +155,7 @@ impl Fold {
                     None => (Severity::Info, format!("{limit} recovered; back to full concurrency")),
                 };
                 self.report_message(view, entry, level, text.clone());
-                emit(FoldEvent::Run { at, change: RunEvent::Message { level, text: &text } });
+                emit(SinkEvent::Run { at, change: RunEvent::Message { level, text: &text } });
             }
             Note::ConcurrencyChanged { slots } => {
                 if let Some(planned) = &mut view.state.planned {
@@ -201,9 +201,9 @@ impl Fold {
                 }
                 self.report_message(view, entry, *level, text.clone());
                 match entry.scope {
-                    Address::Run => emit(FoldEvent::Run { at, change: RunEvent::Message { level: *level, text } }),
+                    Address::Run => emit(SinkEvent::Run { at, change: RunEvent::Message { level: *level, text } }),
                     Address::Attempt(unit, attempt) if !is_reported => {
-                        emit(FoldEvent::Message { at, unit, attempt, level: *level, text });
+                        emit(SinkEvent::Message { at, unit, attempt, level: *level, text });
                     }
                     Address::Attempt(..) | Address::BySession => {}
                 }
@@ -218,16 +218,16 @@ impl Fold {
         view: &mut RunView,
         entry: &EntryRef<'_>,
         planned: &RunPlanned,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        emit(FoldEvent::Run { at: entry.at, change: RunEvent::Planned(planned) });
+        emit(SinkEvent::Run { at: entry.at, change: RunEvent::Planned(planned) });
         let reused = |unit| planned.continues.as_ref()?.units.get(unit)?.reused.as_ref();
         for unit in &planned.units {
             let index = self.unit_index(view, &unit.unit);
             view.state.units[index].planned = Some(Arc::new(unit.clone()));
             let status = if reused(&unit.unit).is_some() { UnitStatus::Reused } else { UnitStatus::Queued };
             view.state.units[index].status = status;
-            emit(FoldEvent::Unit {
+            emit(SinkEvent::Unit {
                 at: entry.at,
                 unit: &unit.unit,
                 attempt: 0,
@@ -253,7 +253,7 @@ impl Fold {
         view: &mut RunView,
         entry: &EntryRef<'_>,
         started: &AttemptStarted,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
         self.enter(view, attempt_id, entry);
@@ -287,7 +287,7 @@ impl Fold {
         view: &mut RunView,
         entry: &EntryRef<'_>,
         ended: &AttemptEnded,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
         self.enter(view, attempt_id, entry);
@@ -334,7 +334,7 @@ impl Fold {
         entry: &EntryRef<'_>,
         holding: HoldMode,
         text: &str,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let Address::Attempt(key, number) = entry.scope else { return };
         let index = self.unit_index(view, &key.into());
@@ -355,14 +355,14 @@ impl Fold {
         entry: &EntryRef<'_>,
         until: Option<Millis>,
         status: UnitStatus,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let Address::Attempt(key, attempt) = entry.scope else { return };
         let index = self.unit_index(view, &key.into());
         let unit = &mut view.state.units[index];
         unit.retry_at = until;
         unit.status = status;
-        emit(FoldEvent::Unit { at: entry.at, unit: key, attempt, status, reason: None });
+        emit(SinkEvent::Unit { at: entry.at, unit: key, attempt, status, reason: None });
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Fold, FoldEvent, RunEvent};
+use super::{Fold, RunEvent, SinkEvent};
 use crate::{
     run::{
         EntryRef, EntryScope as Address,
@@ -19,7 +19,7 @@ impl Fold {
         view: &mut RunView,
         entry: &EntryRef<'_>,
         written: &PatchWritten,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
         self.enter(view, attempt_id, entry);
@@ -32,10 +32,10 @@ impl Fold {
         view: &mut RunView,
         entry: &EntryRef<'_>,
         integrating: &IntegrationStarted,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         (view.state.is_integrating, view.state.save_error, view.state.ended) = (true, None, None);
-        emit(FoldEvent::Run { at: entry.at, change: RunEvent::Integrating(integrating.units.len()) });
+        emit(SinkEvent::Run { at: entry.at, change: RunEvent::Integrating(integrating.units.len()) });
     }
 
     pub(super) fn patch_integrated(
@@ -43,7 +43,7 @@ impl Fold {
         view: &mut RunView,
         entry: &EntryRef<'_>,
         integrated: &PatchIntegrated,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         if let Address::Attempt(unit, 0) = entry.scope {
             return self.prior_patch_integrated(view, entry, unit, integrated, emit);
@@ -80,7 +80,7 @@ impl Fold {
         entry: &EntryRef<'_>,
         key: &str,
         integrated: &PatchIntegrated,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let index = self.unit_index(view, &key.into());
         let reason = integrated.verdict.as_ref().map(|verdict| verdict.reason.as_str());
@@ -104,7 +104,7 @@ impl Fold {
         entry: &EntryRef<'_>,
         (unit, attempt): (&str, u32),
         integrated: &PatchIntegrated,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         for shared in &integrated.shared {
             // A text that git merged needs a review; identical texts do not.
@@ -113,7 +113,7 @@ impl Fold {
         }
         let (at, result, shared) = (entry.at, integrated.result, integrated.shared.as_slice());
         let reason = integrated.verdict.as_ref().map(|verdict| verdict.reason.as_str());
-        emit(FoldEvent::Patch { at, unit, attempt, result, reason, shared });
+        emit(SinkEvent::Patch { at, unit, attempt, result, reason, shared });
     }
 
     pub(super) fn saved(
@@ -121,7 +121,7 @@ impl Fold {
         view: &mut RunView,
         entry: &EntryRef<'_>,
         saved: &RunSaved,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         view.state.is_integrating = false;
         view.state.unreconciled = saved.unreconciled.as_slice().into();
@@ -140,7 +140,7 @@ impl Fold {
             let branch = saved.branch.as_deref().map(|branch| format!(" on {branch}")).unwrap_or_default();
             self.report_message(view, entry, Severity::Info, format!("commit {commit}{branch}"));
         }
-        emit(FoldEvent::Run { at: entry.at, change: RunEvent::Saved(saved) });
+        emit(SinkEvent::Run { at: entry.at, change: RunEvent::Saved(saved) });
     }
 
     pub(super) fn sl_refs_repaired(
@@ -148,16 +148,16 @@ impl Fold {
         view: &mut RunView,
         entry: &EntryRef<'_>,
         repaired: &SlRefsRepaired,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let (at, level) = (entry.at, Severity::Warning);
         for repair in &repaired.repairs {
             let text = repair.to_string();
             self.report_message(view, entry, level, text.clone());
             match entry.scope {
-                Address::Attempt(unit, attempt) => emit(FoldEvent::Message { at, unit, attempt, level, text: &text }),
+                Address::Attempt(unit, attempt) => emit(SinkEvent::Message { at, unit, attempt, level, text: &text }),
                 Address::Run | Address::BySession => {
-                    emit(FoldEvent::Run { at, change: RunEvent::Message { level, text: &text } });
+                    emit(SinkEvent::Run { at, change: RunEvent::Message { level, text: &text } });
                 }
             }
             view.state.sl_ref_repairs.push(Arc::new(repair.clone()));
@@ -179,13 +179,13 @@ impl Fold {
         view: &mut RunView,
         entry: &EntryRef<'_>,
         failed: &SaveFailed,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         view.state.is_integrating = false;
         Self::discard_integration(view);
         view.state.save_error = Some(failed.reason.as_str().into());
         view.last_change.add_row_end(RowOutcome::Failed);
         self.report_message(view, entry, Severity::Error, failed.reason.clone());
-        emit(FoldEvent::Run { at: entry.at, change: RunEvent::SaveFailed(&failed.reason) });
+        emit(SinkEvent::Run { at: entry.at, change: RunEvent::SaveFailed(&failed.reason) });
     }
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{Fold, FoldEvent, RunEvent, attempt::status_for_verdict};
+use super::{Fold, RunEvent, SinkEvent, attempt::status_for_verdict};
 use crate::{
     run::{
         EntryRef, EntryScope as Address,
@@ -24,7 +24,7 @@ impl Fold {
         view: &mut RunView,
         entry: &EntryRef<'_>,
         how: StopMode,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         match entry.scope {
             Address::Run => {
@@ -61,7 +61,7 @@ impl Fold {
         view: &mut RunView,
         entry: &EntryRef<'_>,
         ended: &RunEnded,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         if ended.not_run > 0 {
             self.add_lone_step(view);
@@ -78,11 +78,11 @@ impl Fold {
         }
         view.state.ended = Some(ended.clone());
         view.state.is_integrating = false;
-        emit(FoldEvent::Run { at: entry.at, change: RunEvent::Ended(ended) });
+        emit(SinkEvent::Run { at: entry.at, change: RunEvent::Ended(ended) });
     }
 
     /// Handles the end of a tape while units wait for an attempt, which will never start.
-    pub(super) fn interrupt_waiting_units(&mut self, view: &mut RunView, emit: &mut dyn FnMut(FoldEvent<'_>)) {
+    pub(super) fn interrupt_waiting_units(&mut self, view: &mut RunView, emit: &mut dyn FnMut(SinkEvent<'_>)) {
         let now = view.state.last_entry_at;
         if view.state.ended.is_none() {
             self.add_lone_step(view);
@@ -120,11 +120,11 @@ fn status_when_withdrawn(state: &RunState, unit: &UnitState) -> UnitStatus {
     }
 }
 
-fn set_final_status(unit: &mut UnitState, status: UnitStatus, at: Millis, emit: &mut dyn FnMut(FoldEvent<'_>)) {
+fn set_final_status(unit: &mut UnitState, status: UnitStatus, at: Millis, emit: &mut dyn FnMut(SinkEvent<'_>)) {
     (unit.status, unit.retry_at) = (status, None);
     let attempt = unit.latest();
     let verdict = attempt.and_then(|attempt| attempt.verdict.as_ref()).filter(|_| status == UnitStatus::Failed);
-    emit(FoldEvent::Unit {
+    emit(SinkEvent::Unit {
         at,
         unit: &unit.key,
         attempt: attempt.map_or(0, |attempt| attempt.number),

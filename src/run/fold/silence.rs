@@ -6,7 +6,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::{Fold, FoldEvent};
+use super::{Fold, SinkEvent};
 use crate::{
     decode::{self, AgentLine, LineBody},
     run::{
@@ -95,7 +95,7 @@ impl Fold {
         &mut self,
         view: &mut RunView,
         now: Millis,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) -> bool {
         let now = now.max(view.state.last_entry_at);
         let before = view.state.silent;
@@ -127,7 +127,7 @@ impl Fold {
         view: &mut RunView,
         attempt_id: AttemptId,
         (due, now): (Millis, Millis),
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let after = self.silence_tracker.after;
         let fold = &self.attempts[attempt_id.0 as usize];
@@ -216,7 +216,7 @@ impl Fold {
         view: &mut RunView,
         attempt_id: AttemptId,
         entry: &EntryRef<'_>,
-        emit: &mut dyn FnMut(FoldEvent<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let Some(silence) = self.clear_silence(view, attempt_id, entry.at) else { return };
         let text = format!("output again after {silence}");

@@ -161,14 +161,14 @@ fn exhausted_budget_before_another_turn_is_not_a_failure() {
 /// Returns the events that sinks receive for these lines, as text, and the units afterwards.
 fn emitted(lines: &[&str]) -> (Vec<String>, Vec<(String, UnitStatus, usize)>) {
     let (mut fold, mut view, mut words) = (Fold::new("?".into()), RunView::default(), Vec::new());
-    let mut emit = |emitted: FoldEvent<'_>| {
+    let mut emit = |emitted: SinkEvent<'_>| {
         words.push(match emitted {
-            FoldEvent::Agent { unit, attempt, event, .. } => {
+            SinkEvent::Agent { unit, attempt, event, .. } => {
                 let word = serde_json::to_value(&event).unwrap();
                 let word = word["answer"].as_str().map_or_else(|| word["type"].to_string(), str::to_owned);
                 format!("{unit}#{attempt} {}", word.trim_matches('"'))
             }
-            FoldEvent::Unit { unit, attempt, status, .. } => format!("{unit}#{attempt} {}", status.as_str()),
+            SinkEvent::Unit { unit, attempt, status, .. } => format!("{unit}#{attempt} {}", status.as_str()),
             _ => String::new(),
         });
     };
@@ -271,7 +271,7 @@ fn attempts_beyond_the_limit_are_counted_as_lost() {
         let (scope, body) = (Address::Attempt("u0", number), EntryBody::Stdout(b"{}"));
         let entry = EntryRef { seq: Seq(seq), at: Millis(seq), scope, body, is_well_formed: true, decoded: None };
         fold.apply(&mut view, &entry, &mut |emitted| {
-            if let FoldEvent::Run { change: RunEvent::Message { text, .. }, .. } = emitted {
+            if let SinkEvent::Run { change: RunEvent::Message { text, .. }, .. } = emitted {
                 messages.push(text.to_owned());
             }
         });

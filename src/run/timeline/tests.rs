@@ -274,8 +274,8 @@ fn capture_without_result_is_interrupted_once() {
     let lines = [INIT, &call("t1")].map(|line| (None, line.as_bytes().to_vec(), false));
     let mut timeline = timeline(lines.to_vec(), 1, true);
     let mut completed = 0;
-    let mut count = |emitted: FoldEvent<'_>| {
-        if let FoldEvent::Agent { event: crate::actions::AgentEvent::Completed(event), .. } = emitted {
+    let mut count = |emitted: SinkEvent<'_>| {
+        if let SinkEvent::Agent { event: crate::actions::AgentEvent::Completed(event), .. } = emitted {
             assert!(!event.ok);
             completed += 1;
         }

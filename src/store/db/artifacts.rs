@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use rusqlite::{Transaction, params};
 
 use super::{Db, DbError, DbFault, prior_runs};
-use crate::{store::rows::ArtifactRow, tape::RunId};
+use crate::{store::index_rows::ArtifactIndexRow, tape::RunId};
 
 /// The last change of a prior run to an artifact of a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ArtifactHistory {
     pub run: String,
-    pub row: ArtifactRow,
+    pub row: ArtifactIndexRow,
 }
 
 impl Db {
@@ -30,7 +30,7 @@ impl Db {
             let mut rows = statement.query([prior_runs::upper_bound(before)])?;
             let mut found: HashMap<(String, String), Vec<ArtifactHistory>> = HashMap::new();
             while let Some(row) = rows.next()? {
-                let artifact = ArtifactRow {
+                let artifact = ArtifactIndexRow {
                     connection: row.get(0)?,
                     path: row.get(1)?,
                     target: row.get(2)?,
@@ -50,7 +50,7 @@ impl Db {
 pub(super) fn write_artifact(
     transaction: &Transaction<'_>,
     run: &str,
-    row: &ArtifactRow,
+    row: &ArtifactIndexRow,
 ) -> Result<(), rusqlite::Error> {
     let sql = "INSERT OR REPLACE INTO artifacts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     let columns = params![run, row.connection, row.path, row.target, row.target_connection, row.key, row.change];

@@ -8,7 +8,7 @@ use rusqlite::{Transaction, params};
 use super::{Db, DbError, DbFault, to_i64, to_u64};
 use crate::{
     run::state::UnitStatus,
-    store::rows::FileRow,
+    store::index_rows::FileIndexRow,
     tape::{Millis, RunId},
 };
 
@@ -207,7 +207,7 @@ pub(super) fn upper_bound(before: Option<RunId>) -> String {
     before.map_or_else(|| "g".into(), |run| run.to_string())
 }
 
-pub(super) fn write_file(transaction: &Transaction<'_>, run: &str, file: &FileRow) -> Result<(), rusqlite::Error> {
+pub(super) fn write_file(transaction: &Transaction<'_>, run: &str, file: &FileIndexRow) -> Result<(), rusqlite::Error> {
     let sql = "INSERT OR REPLACE INTO raw_files VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     transaction.prepare_cached(sql)?.execute(params![
         run,

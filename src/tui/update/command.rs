@@ -116,13 +116,13 @@ fn to_seek_target(model: &ScreenModel, run_view: &RunView, place: TimeTarget) ->
     let at = match place {
         TimeTarget::Start => Millis(0),
         TimeTarget::End => last,
-        TimeTarget::Time(at) => at,
+        TimeTarget::Elapsed(at) => at,
         TimeTarget::Later(by) => Millis(now.0.saturating_add(by.0)),
         TimeTarget::Earlier(by) => Millis(now.0.saturating_sub(by.0)),
         #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         TimeTarget::Percent(share) => Millis((last.0 as f64 * share / 100.0).round() as u64),
         TimeTarget::Entry(entries) => return Ok(SeekTarget::Entries(entries)),
-        TimeTarget::Clock(hours, minutes, seconds) => {
+        TimeTarget::ElapsedOrWallClock(hours, minutes, seconds) => {
             let minutes = hours.saturating_mul(60).saturating_add(u64::from(minutes));
             let at = Millis(minutes.saturating_mul(60).saturating_add(u64::from(seconds)).saturating_mul(1000));
             match u8::try_from(hours) {

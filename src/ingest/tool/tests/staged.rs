@@ -133,7 +133,11 @@ fn eviction_decision_needs_an_artifact_that_exists_or_rests() {
 fn with_evictions(artifacts: &[(&str, String)]) -> ToolFixture {
     let (mut context, dir) = tool_context();
     let artifact = |(kind, key): &(&str, String)| reconcile::EvictionCandidate {
-        provenance: PriorProvenance { kind: (*kind).into(), key: key.clone(), ..PriorProvenance::default() },
+        provenance: PriorProvenance {
+            artifact_kind: (*kind).into(),
+            artifact_key: key.clone(),
+            ..PriorProvenance::default()
+        },
         ..reconcile::EvictionCandidate::default()
     };
     let gone =

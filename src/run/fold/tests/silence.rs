@@ -57,9 +57,9 @@ impl FoldHarness {
     }
 }
 
-fn of_unit(emitted: &FoldEvent<'_>) -> Option<(u64, UnitStatus, Option<String>)> {
+fn of_unit(emitted: &SinkEvent<'_>) -> Option<(u64, UnitStatus, Option<String>)> {
     match emitted {
-        FoldEvent::Unit { at, unit: "u", status, reason, .. } => {
+        SinkEvent::Unit { at, unit: "u", status, reason, .. } => {
             Some((at.0 / 1000, *status, reason.map(str::to_owned)))
         }
         _ => None,

@@ -79,8 +79,8 @@ fn statuses_while_running(mut entries: Vec<RecordedEntry>) -> UnitStatuses {
 fn statuses_at_end(entries: Vec<RecordedEntry>) -> UnitStatuses {
     let mut timeline = timeline(entries, 3, false);
     let mut last_emitted = std::collections::HashMap::new();
-    let mut emit = |emitted: FoldEvent<'_>| {
-        if let FoldEvent::Unit { unit, status, .. } = emitted {
+    let mut emit = |emitted: SinkEvent<'_>| {
+        if let SinkEvent::Unit { unit, status, .. } = emitted {
             last_emitted.insert(unit.to_owned(), status);
         }
     };
@@ -212,9 +212,9 @@ fn call_events_carry_the_outcome_detail() {
     ];
     let mut timeline = timeline(entries, 3, false);
     let (mut outcomes, mut builder) = (Vec::new(), crate::run::report::ReportBuilder::default());
-    let mut emit = |emitted: FoldEvent<'_>| {
+    let mut emit = |emitted: SinkEvent<'_>| {
         builder.observe(&emitted);
-        if let FoldEvent::Agent { event: crate::actions::AgentEvent::Action(event), outcome_detail, .. } = &emitted
+        if let SinkEvent::Agent { event: crate::actions::AgentEvent::Action(event), outcome_detail, .. } = &emitted
             && event.phase == crate::actions::ActionPhase::Completed
         {
             outcomes.push((event.action.id.to_string(), event.ok, *outcome_detail));

@@ -70,8 +70,8 @@ fn a_unit_is_held_while_a_call_waits() {
 fn hold_emits_status_changes() {
     let mut timeline = timeline(a_held_run(), 3, false);
     let mut statuses = Vec::new();
-    let mut emit = |emitted: FoldEvent<'_>| {
-        if let FoldEvent::Unit { unit: "a", status, reason, .. } = emitted {
+    let mut emit = |emitted: SinkEvent<'_>| {
+        if let SinkEvent::Unit { unit: "a", status, reason, .. } = emitted {
             statuses.push(format!("{}: {}", status.as_str(), reason.unwrap_or_default()));
         }
     };

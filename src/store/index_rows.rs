@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     run::{
-        EntrySource, EntrySourceError, FoldEvent, OutcomeDetail, PollStatus, Timeline,
+        EntrySource, EntrySourceError, OutcomeDetail, PollStatus, SinkEvent, Timeline,
         event::{ActionDetail, ActionEvent, ActionPhase, AgentAction, AgentEvent, ToolDetail},
         state::{RunState, UnitStatus},
     },
@@ -16,8 +16,8 @@ use crate::{
 mod artifacts;
 mod files;
 
-pub(crate) use artifacts::ArtifactRow;
-pub(crate) use files::FileRow;
+pub(crate) use artifacts::ArtifactIndexRow;
+pub(crate) use files::FileIndexRow;
 
 /// Bytes folded per slice.
 const SLICE: usize = 1 << 20;
@@ -30,21 +30,21 @@ const MAX_ERROR_CHARS: usize = 2 << 10;
 
 /// All index rows of one run.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct RunRows {
-    pub run: RunRow,
+pub(crate) struct RunIndexRows {
+    pub run: RunIndexRow,
     /// Units in plan order.
-    pub units: Vec<UnitRow>,
-    pub attempts: Vec<AttemptRow>,
+    pub units: Vec<UnitIndexRow>,
+    pub attempts: Vec<AttemptIndexRow>,
     /// Tool calls in order of appearance.
-    pub calls: Vec<CallRow>,
+    pub calls: Vec<CallIndexRow>,
     /// Files that the run read.
-    pub files: Vec<FileRow>,
+    pub files: Vec<FileIndexRow>,
     /// Artifacts that its units wrote from the files.
-    pub artifacts: Vec<ArtifactRow>,
+    pub artifacts: Vec<ArtifactIndexRow>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct RunRow {
+pub(crate) struct RunIndexRow {
     /// Header of the tape.
     pub header: Header,
     /// Length of the tape in bytes when the rows were built. Later entries are not included.
@@ -68,7 +68,7 @@ pub(crate) struct RunRow {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UnitRow {
+pub(crate) struct UnitIndexRow {
     /// Key, unique in the run.
     pub unit: String,
     /// KTX's key, unique in the connection.
@@ -87,7 +87,7 @@ pub(crate) struct UnitRow {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct AttemptRow {
+pub(crate) struct AttemptIndexRow {
     pub unit: String,
     /// Number of the attempt, from 1.
     pub attempt: u32,
@@ -108,7 +108,7 @@ pub(crate) struct AttemptRow {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CallRow {
+pub(crate) struct CallIndexRow {
     pub unit: String,
     pub attempt: u32,
     /// Turn of the call in its attempt, from 1.
@@ -166,13 +166,13 @@ pub(crate) enum RowsError {
     NotATape(String),
 }
 
-impl RunRows {
+impl RunIndexRows {
     /// Folds `source` to its current end. `tape_bytes` is the length of its file before it was opened.
     pub(crate) fn from_source(source: Box<dyn EntrySource>, tape_bytes: u64) -> Result<Self, RowsError> {
         let origin = source.info();
         let header = origin.header.clone().ok_or_else(|| RowsError::NotATape(origin.name.clone()))?;
         let mut timeline = Timeline::new_forward_only(source);
-        let mut calls = CallRowBuilder::default();
+        let mut calls = CallIndexRowBuilder::default();
         while timeline.advance(SLICE, &mut |emitted| calls.observe(&emitted))? == PollStatus::More {}
         calls.apply_edited_inputs(&mut timeline)?;
         let state = &timeline.view().state;
@@ -187,11 +187,11 @@ impl RunRows {
     }
 }
 
-fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunRow {
+fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunIndexRow {
     let count = |wanted: &[UnitStatus]| state.units.iter().filter(|unit| wanted.contains(&unit.status)).count() as u64;
     let costs = state.units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.cost_usd);
     let lost = state.loss_counts;
-    RunRow {
+    RunIndexRow {
         header,
         tape_bytes,
         entries: state.entries,
@@ -206,8 +206,8 @@ fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunRow {
     }
 }
 
-fn unit_row(state: &RunState, unit: &crate::run::state::UnitState) -> UnitRow {
-    UnitRow {
+fn unit_row(state: &RunState, unit: &crate::run::state::UnitState) -> UnitIndexRow {
+    UnitIndexRow {
         unit: unit.key.as_str().to_owned(),
         unit_key: unit.planned.as_ref().map_or(&unit.key, |planned| planned.ktx_key()).as_str().to_owned(),
         connection: unit.planned.as_ref().map(|planned| planned.connection.clone()),
@@ -222,8 +222,8 @@ fn unit_row(state: &RunState, unit: &crate::run::state::UnitState) -> UnitRow {
     }
 }
 
-fn attempt_rows(unit: &crate::run::state::UnitState) -> impl Iterator<Item = AttemptRow> {
-    unit.attempts.iter().map(|attempt| AttemptRow {
+fn attempt_rows(unit: &crate::run::state::UnitState) -> impl Iterator<Item = AttemptIndexRow> {
+    unit.attempts.iter().map(|attempt| AttemptIndexRow {
         unit: unit.key.as_str().to_owned(),
         attempt: attempt.number,
         session: attempt.session.as_deref().map(str::to_owned),
@@ -242,16 +242,16 @@ fn attempt_rows(unit: &crate::run::state::UnitState) -> impl Iterator<Item = Att
 
 /// Pairs calls with their results.
 #[derive(Debug, Default)]
-struct CallRowBuilder {
-    rows: Vec<CallRow>,
+struct CallIndexRowBuilder {
+    rows: Vec<CallIndexRow>,
     /// Row of each call by unit, attempt and id.
     row_by_call: HashMap<(String, u32, String), usize>,
     call_counts: HashMap<(String, u32), u32>,
 }
 
-impl CallRowBuilder {
-    fn observe(&mut self, emitted: &FoldEvent<'_>) {
-        let FoldEvent::Agent { entry, at, unit, attempt, event: AgentEvent::Action(event), outcome_detail } = emitted
+impl CallIndexRowBuilder {
+    fn observe(&mut self, emitted: &SinkEvent<'_>) {
+        let SinkEvent::Agent { entry, at, unit, attempt, event: AgentEvent::Action(event), outcome_detail } = emitted
         else {
             return;
         };
@@ -302,12 +302,12 @@ impl CallRowBuilder {
         at: Millis,
         action: &AgentAction<'_>,
         detail: &ToolDetail<'_>,
-    ) -> &mut CallRow {
+    ) -> &mut CallIndexRow {
         let id = action.id.clone().into_owned();
         let position = *self.row_by_call.entry((unit.to_owned(), attempt, id)).or_insert_with_key(|(_, _, id)| {
             let number = self.call_counts.entry((unit.to_owned(), attempt)).or_default();
             *number += 1;
-            self.rows.push(CallRow {
+            self.rows.push(CallIndexRow {
                 unit: unit.to_owned(),
                 attempt,
                 turn_number: *number,
@@ -330,7 +330,7 @@ impl CallRowBuilder {
 }
 
 /// Ignore further results of the same call.
-fn complete_row(row: &mut CallRow, entry: Seq, at: Millis, event: &ActionEvent<'_>, detail: &ToolDetail<'_>) {
+fn complete_row(row: &mut CallIndexRow, entry: Seq, at: Millis, event: &ActionEvent<'_>, detail: &ToolDetail<'_>) {
     if row.duration.is_some() {
         return;
     }

@@ -9,7 +9,7 @@ use crate::{
 
 /// A file that a run read, or found deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FileRow {
+pub(crate) struct FileIndexRow {
     pub connection: String,
     pub adapter: String,
     /// Path relative to the source.
@@ -46,7 +46,7 @@ impl FileState {
 }
 
 /// The files of a run. Later rows replace earlier rows of the same file.
-pub(super) fn file_rows(state: &RunState) -> Vec<FileRow> {
+pub(super) fn file_rows(state: &RunState) -> Vec<FileIndexRow> {
     let mut rows = Vec::new();
     for source in &state.sources {
         let units: Vec<&UnitState> = state.units.iter().filter(|unit| belongs_to(unit, source)).collect();
@@ -64,7 +64,7 @@ pub(super) fn file_rows(state: &RunState) -> Vec<FileRow> {
             _ => FileState::Unfinished,
         };
         let open: HashSet<&str> = source.left_for_later_runs.iter().map(String::as_str).collect();
-        rows.extend(source.files.iter().map(|file| FileRow {
+        rows.extend(source.files.iter().map(|file| FileIndexRow {
             connection: source.connection.clone(),
             adapter: source.adapter.clone(),
             path: file.path.clone(),
@@ -77,7 +77,7 @@ pub(super) fn file_rows(state: &RunState) -> Vec<FileRow> {
         }));
     }
     for evicted in &state.evicted {
-        rows.extend(evicted.paths.iter().map(|path| FileRow {
+        rows.extend(evicted.paths.iter().map(|path| FileIndexRow {
             connection: evicted.connection.clone(),
             adapter: evicted.adapter.clone(),
             path: path.clone(),

@@ -4,7 +4,7 @@ use crate::run::{report::RECONCILE_KEY, state::RunState};
 
 /// An artifact that a unit wrote from a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ArtifactRow {
+pub(crate) struct ArtifactIndexRow {
     /// Connection of the unit.
     pub connection: String,
     /// Raw file, relative to the source.
@@ -21,7 +21,7 @@ pub(crate) struct ArtifactRow {
 
 /// The artifacts of a run that reached the project. An action that names no raw files depends on all raw files of its
 /// unit; the reconcile step belongs to no connection, so it names files as `connection/path`.
-pub(super) fn artifact_rows(state: &RunState) -> Vec<ArtifactRow> {
+pub(super) fn artifact_rows(state: &RunState) -> Vec<ArtifactIndexRow> {
     let mut rows = Vec::new();
     for unit in &state.units {
         let Some(work) = state.work(unit).filter(|_| !state.is_unsaved(unit)) else { continue };
@@ -37,7 +37,7 @@ pub(super) fn artifact_rows(state: &RunState) -> Vec<ArtifactRow> {
                 }
                 None => Vec::new(),
             };
-            rows.extend(paths.into_iter().map(|(connection, path)| ArtifactRow {
+            rows.extend(paths.into_iter().map(|(connection, path)| ArtifactIndexRow {
                 connection: connection.to_owned(),
                 path: path.to_owned(),
                 target: action.target.as_str().to_owned(),
@@ -50,7 +50,7 @@ pub(super) fn artifact_rows(state: &RunState) -> Vec<ArtifactRow> {
     for projected in &state.projected {
         for action in projected.actions.iter().filter(|_| projected.reason.is_none()) {
             let connection = action.target_connection_id.clone().unwrap_or_default();
-            rows.extend(action.raw_paths.iter().flatten().map(|path| ArtifactRow {
+            rows.extend(action.raw_paths.iter().flatten().map(|path| ArtifactIndexRow {
                 connection: connection.clone(),
                 path: path.clone(),
                 target: action.target.as_str().to_owned(),
