@@ -314,7 +314,7 @@ mod tests {
     fn run_view(entries: u64, statuses: &[UnitStatus]) -> RunView {
         let units = statuses.iter().enumerate();
         let units = units.map(|(lane, status)| unit(u32::try_from(lane).unwrap(), *status, 10 * lane as u64)).collect();
-        RunView::new(RunState { units, entries, ..RunState::default() }, Vec::new(), Vec::new())
+        RunView { state: RunState { units, entries, ..RunState::default() }, ..RunView::default() }
     }
 
     fn units(grid: &Grid) -> Vec<usize> {
