@@ -27,9 +27,6 @@ pub(crate) use self::{
 };
 use crate::diagnostic::{Diagnostic, Problem};
 
-/// The default settings as a commented file.
-pub(crate) const TEMPLATE: &str = include_str!("../assets/config.toml");
-
 /// Maximum number of warnings that are listed individually.
 const MAX_WARNINGS: usize = 20;
 

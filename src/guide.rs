@@ -7,7 +7,7 @@
 pub(crate) struct GuidePage {
     /// The argument of `ingestdeck help`, and the name of the file.
     pub topic: &'static str,
-    /// The page in Markdown.
+    /// The page in Markdown, followed by the file that it describes, if any.
     pub text: &'static str,
 }
 
@@ -19,7 +19,7 @@ impl GuidePage {
 }
 
 macro_rules! pages {
-    ($($module:ident = $topic:literal),* $(,)?) => {
+    ($($module:ident = $topic:literal $(with $file:literal)?),* $(,)?) => {
         $(
             #[doc = include_str!(concat!("../assets/guide/", $topic, ".md"))]
             pub(crate) mod $module {}
@@ -27,7 +27,13 @@ macro_rules! pages {
 
         /// Every page, in reading order.
         pub(crate) const PAGES: &[GuidePage] =
-            &[$(GuidePage { topic: $topic, text: include_str!(concat!("../assets/guide/", $topic, ".md")) }),*];
+            &[$(GuidePage {
+                topic: $topic,
+                text: concat!(
+                    include_str!(concat!("../assets/guide/", $topic, ".md"))
+                    $(, "\n## ", $file, "\n\n```toml\n", include_str!(concat!("../assets/", $file)), "```\n")?
+                ),
+            }),*];
     };
 }
 
@@ -39,7 +45,7 @@ pages! {
     reports = "reports",
     isolation = "isolation",
     security = "security",
-    settings = "settings",
+    settings = "settings" with "config.toml",
     formats = "formats",
     exit_codes = "exit-codes",
     releases = "releases",

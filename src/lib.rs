@@ -33,7 +33,6 @@
 //! * The tape contains received data and our own decisions, never interpretations of the data.
 
 #![allow(rustdoc::private_intra_doc_links, reason = "the documentation is for developers and includes private items")]
-#![allow(dead_code)]
 mod actions;
 mod claude;
 mod cli;

@@ -26,7 +26,6 @@ pub(crate) mod model;
 pub(crate) mod notification;
 pub(crate) mod playback;
 pub(crate) mod screen_message;
-pub(crate) mod static_screen;
 pub(crate) mod terminal;
 pub(crate) mod text;
 pub(crate) mod text_search;
@@ -52,9 +51,6 @@ use screen_message::ScreenMessage;
 
 use crate::{diagnostic::Diagnostic, run::Timeline};
 
-/// Default limit of frames per second, suitable for any terminal.
-pub(crate) const FPS: u32 = 30;
-
 /// Maximum number of inputs processed before the next frame.
 const MAX_INPUTS_PER_FRAME: usize = 256;
 
@@ -71,11 +67,6 @@ pub(crate) struct LiveHandle {
 }
 
 impl LiveHandle {
-    /// Connects to a run of this process that does not report recording failures.
-    pub(crate) fn new(commands: mpsc::Sender<RunCommand>, changed: watch::Receiver<u64>) -> Self {
-        Self { commands: Some(commands), changed, failed: None }
-    }
-
     /// Connects to a run of another process, without commands.
     pub(crate) fn watching(changed: watch::Receiver<u64>, broken: oneshot::Receiver<String>) -> Self {
         Self { commands: None, changed, failed: Some(broken) }
@@ -103,60 +94,6 @@ pub(crate) struct Options {
     pub zone: TimeZone,
     /// Condition that closes the screen automatically.
     pub exit_when: Option<ExitCondition>,
-}
-
-/// The user's choices for appearance and keys.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct UiPreferences<'a> {
-    /// Theme name; `None` for the dark theme.
-    pub theme: Option<&'a str>,
-    pub color: ColorChoice,
-    /// ASCII only; `None` to decide by the locale.
-    pub ascii: Option<bool>,
-    /// `[keys]` of the config.
-    pub keys: KeyOverrides,
-}
-
-/// Invalid appearance or key settings.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UiPreferencesError {
-    #[error(transparent)]
-    Theme(#[from] ThemeError),
-    /// All problems of the keymap.
-    #[error("{}", .0.iter().map(Diagnostic::to_line).collect::<Vec<_>>().join("; "))]
-    Keys(Vec<KeymapError>),
-}
-
-impl Options {
-    /// Resolves the preferences into screen options; `variable` reads environment variables.
-    ///
-    /// # Errors
-    ///
-    /// If the theme is unknown or keys conflict.
-    pub(crate) fn new(
-        look: &UiPreferences<'_>,
-        variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, UiPreferencesError> {
-        let ascii = look.ascii.unwrap_or_else(|| theme::wants_ascii(&variable));
-        Ok(Self {
-            theme: Theme::new(look.theme.unwrap_or("dark"), look.color.resolve(&variable), ascii)?,
-            keymap: Keymap::new(&look.keys).map_err(UiPreferencesError::Keys)?,
-            terminal: TtyOptions {
-                mouse: true,
-                notify: NotifyMethod::Off,
-                progress: false,
-                tmux: false,
-                programs: ToolPrograms::from_env(&variable),
-            },
-            fps: FPS,
-            paused: false,
-            speed: None,
-            can_hold: false,
-            startup_messages: Vec::new(),
-            zone: TimeZone::UTC,
-            exit_when: None,
-        })
-    }
 }
 
 /// When the screen closes automatically; used for measurements.

@@ -51,7 +51,6 @@ pub(crate) struct ActionEvent<'a> {
     pub ok: Option<bool>,
     /// A message for people.
     pub message: Option<Cow<'a, str>>,
-    pub level: Option<EventLevel>,
 }
 
 /// An action. Later events with the same id replace earlier ones.
@@ -151,9 +150,7 @@ pub(crate) enum ActionKind {
     Subagent,
     /// A message or a thought.
     Note,
-    Turn,
     Warning,
-    Telemetry,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -161,15 +158,6 @@ pub(crate) enum ActionPhase {
     Started,
     Updated,
     Completed,
-}
-
-/// Severity levels with Takopi's names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum EventLevel {
-    Debug,
-    Info,
-    Warning,
-    Error,
 }
 
 #[derive(Clone, Debug, PartialEq)]

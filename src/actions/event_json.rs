@@ -12,8 +12,8 @@ use serde::{
 };
 
 use super::event::{
-    ActionDetail, ActionEvent, ActionKind, ActionPhase, AgentAction, AgentEvent, CompletedEvent, ENGINE, EventLevel,
-    JsonText, ResultDetail, StartedEvent, StartedMeta, ToolDetail,
+    ActionDetail, ActionEvent, ActionKind, ActionPhase, AgentAction, AgentEvent, CompletedEvent, ENGINE, JsonText,
+    ResultDetail, StartedEvent, StartedMeta, ToolDetail,
 };
 use crate::decode::{
     LazyText, RawJson,
@@ -116,8 +116,8 @@ impl JsonObject for ActionEvent<'_> {
             to.boolean("ok", ok);
         }
         to.optional_text("message", self.message.as_deref());
-        if let Some(level) = self.level {
-            to.ascii("level", level.as_str());
+        if self.action.kind == ActionKind::Warning {
+            to.ascii("level", "warning");
         }
     }
 }
@@ -217,9 +217,7 @@ impl ActionKind {
             Self::WebSearch => "web_search",
             Self::Subagent => "subagent",
             Self::Note => "note",
-            Self::Turn => "turn",
             Self::Warning => "warning",
-            Self::Telemetry => "telemetry",
         }
     }
 }
@@ -231,18 +229,6 @@ impl ActionPhase {
             Self::Started => "started",
             Self::Updated => "updated",
             Self::Completed => "completed",
-        }
-    }
-}
-
-impl EventLevel {
-    /// Its text in the contract's JSON.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Error => "error",
         }
     }
 }

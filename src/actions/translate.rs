@@ -10,8 +10,8 @@ use super::{
     call_title,
     completion::{CompletionResult, SessionFileState, StreamEnd},
     event::{
-        ActionDetail, ActionEvent, ActionKind, ActionPhase, AgentAction, AgentEvent, CompletedEvent, EventLevel,
-        JsonText, ResultDetail, StartedEvent, StartedMeta, ToolDetail,
+        ActionDetail, ActionEvent, ActionKind, ActionPhase, AgentAction, AgentEvent, CompletedEvent, JsonText,
+        ResultDetail, StartedEvent, StartedMeta, ToolDetail,
     },
     session_identity::{SessionCheck, SessionIdentity},
     stream_state::StreamState,
@@ -39,7 +39,6 @@ pub(crate) struct EventTranslator {
     identity: SessionIdentity,
     /// The last result. It becomes `completed` if no other turn follows.
     outcome: Option<CompletionResult>,
-    omits_thinking: bool,
     /// Model of an `init` that had no session id.
     model: Option<Arc<str>>,
     started: bool,
@@ -57,12 +56,6 @@ impl EventTranslator {
     /// The attempt continues an earlier session. Must be called before the first line.
     pub(crate) fn set_identity(&mut self, identity: SessionIdentity) {
         self.identity = identity;
-    }
-
-    /// Disables the notes for thinking.
-    pub(crate) fn without_thinking(mut self) -> Self {
-        self.omits_thinking = true;
-        self
     }
 
     /// The session that answered, or else the requested one.
@@ -230,9 +223,6 @@ impl EventTranslator {
 
     fn emit_thought<'a>(&mut self, text: &'a LazyText<'a>, parent: Option<&Cow<'a, str>>, emit: EmitEvent<'_, 'a>) {
         let Some(title) = thought_title(text) else { return };
-        if self.omits_thinking {
-            return;
-        }
         self.thought_count += 1;
         let action = AgentAction {
             id: Cow::Owned(format!("claude.thinking.{}", self.thought_count)),
@@ -240,7 +230,7 @@ impl EventTranslator {
             title: Cow::Owned(title),
             detail: ActionDetail::Thinking { text: text.borrowed(), parent_tool_use_id: parent.cloned() },
         };
-        emit(action_event(action, ActionPhase::Completed, Some(true), None, None));
+        emit(action_event(action, ActionPhase::Completed, Some(true), None));
     }
 
     fn call<'a>(
@@ -267,7 +257,7 @@ impl EventTranslator {
         };
         let action =
             AgentAction { id, kind: titled.kind, title: titled.title, detail: ActionDetail::Tool(Box::new(detail)) };
-        emit(action_event(action, ActionPhase::Started, None, None, None));
+        emit(action_event(action, ActionPhase::Started, None, None));
     }
 
     fn call_result<'a>(
@@ -302,7 +292,7 @@ impl EventTranslator {
         detail.result = Some(found);
         let id = self.call_id_or_new(&result.tool_use_id);
         let action = AgentAction { id, kind, title, detail: ActionDetail::Tool(Box::new(detail)) };
-        emit(action_event(action, ActionPhase::Completed, Some(!is_error), None, None));
+        emit(action_event(action, ActionPhase::Completed, Some(!is_error), None));
     }
 
     /// Returns the id of a call, or a generated one for a call without an id.
@@ -324,7 +314,7 @@ impl EventTranslator {
             detail: ActionDetail::Tool(Box::new(detail)),
         };
         let message = Cow::Owned(format!("running for {elapsed_seconds} s"));
-        emit(action_event(action, ActionPhase::Updated, None, Some(message), None));
+        emit(action_event(action, ActionPhase::Updated, None, Some(message)));
     }
 
     /// Emits a warning about a denial, unless its call already reported it. `index` numbers denials without a call id.
@@ -353,7 +343,7 @@ impl EventTranslator {
             },
             detail: ActionDetail::Denial { tool_name, tool_use_id, tool_input },
         };
-        emit(action_event(action, ActionPhase::Completed, Some(false), None, Some(EventLevel::Warning)));
+        emit(action_event(action, ActionPhase::Completed, Some(false), None));
     }
 
     fn emit_malformed<'a>(&mut self, bytes: &'a [u8], emit: EmitEvent<'_, 'a>) {
@@ -377,13 +367,7 @@ impl EventTranslator {
             title: Cow::Owned(text.clone()),
             detail,
         };
-        emit(action_event(
-            action,
-            ActionPhase::Completed,
-            Some(false),
-            Some(Cow::Owned(text)),
-            Some(EventLevel::Warning),
-        ));
+        emit(action_event(action, ActionPhase::Completed, Some(false), Some(Cow::Owned(text))));
     }
 
     fn result<'a>(&mut self, result: &ResultLine<'a>, stream: &StreamState, emit: EmitEvent<'_, 'a>) {
@@ -409,7 +393,7 @@ impl EventTranslator {
                 detail: ActionDetail::Tool(Box::new(call_detail(&call))),
             };
             let message = Cow::Borrowed("no result before the run ended");
-            emit(action_event(action, ActionPhase::Completed, Some(false), Some(message), None));
+            emit(action_event(action, ActionPhase::Completed, Some(false), Some(message)));
         }
         self.is_complete = true;
         emit(AgentEvent::Completed(Box::new(CompletedEvent {
@@ -453,9 +437,8 @@ fn action_event<'a>(
     phase: ActionPhase,
     ok: Option<bool>,
     message: Option<Cow<'a, str>>,
-    level: Option<EventLevel>,
 ) -> AgentEvent<'a> {
-    AgentEvent::Action(Box::new(ActionEvent { action, phase, ok, message, level }))
+    AgentEvent::Action(Box::new(ActionEvent { action, phase, ok, message }))
 }
 
 /// Converts the first `longest` bytes to text, without a partial character at the end.

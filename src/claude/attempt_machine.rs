@@ -423,9 +423,7 @@ impl AttemptMachine {
                 }
                 steps
             }
-            (ControlRequest::Initialize { .. } | ControlRequest::Interrupt | ControlRequest::McpStatus, _) => {
-                Vec::new()
-            }
+            (ControlRequest::Initialize { .. } | ControlRequest::Interrupt, _) => Vec::new(),
         }
     }
 

@@ -57,8 +57,6 @@ pub(crate) enum ControlRequest {
     Interrupt,
     /// Which settings it has read.
     Settings,
-    /// State of its tool servers.
-    McpStatus,
 }
 
 impl ControlRequest {
@@ -79,7 +77,6 @@ impl ControlRequest {
             }
             Self::Interrupt => json!({"subtype": "interrupt"}),
             Self::Settings => json!({"subtype": "get_settings"}),
-            Self::McpStatus => json!({"subtype": "mcp_status"}),
         }
     }
 }
@@ -437,11 +434,11 @@ mod tests {
     #[test]
     fn error_reply_carries_its_message() {
         let mut control = ControlProtocol::default();
-        control.start_request(ControlRequest::McpStatus);
+        control.start_request(ControlRequest::Settings);
         let refusal = json!({"subtype": "error", "request_id": "deck-1", "error": "unsupported"});
         assert_eq!(
             control.handle_frame("control_response", "", refusal),
-            [ControlEffect::ReplyReceived(ControlRequest::McpStatus, Err("unsupported".into()))]
+            [ControlEffect::ReplyReceived(ControlRequest::Settings, Err("unsupported".into()))]
         );
     }
 

@@ -42,11 +42,6 @@ pub(crate) struct LineReader<R> {
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
-    /// Reads from `from`, with lines of up to [`MAX_LINE_BYTES`].
-    pub(crate) fn new(from: R) -> Self {
-        Self::with_limit(from, MAX_LINE_BYTES)
-    }
-
     /// Reads from `from`. A line longer than `longest` bytes (plus up to one read) is returned in pieces.
     pub(crate) fn with_limit(from: R, longest: usize) -> Self {
         let (buffer, in_pieces) = (Vec::new(), false);
@@ -269,7 +264,7 @@ mod tests {
     fn lines_of(chunks: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let mut reader = LineReader::new(ChunkedReader::new(chunks));
+            let mut reader = LineReader::with_limit(ChunkedReader::new(chunks), MAX_LINE_BYTES);
             let mut lines = Vec::new();
             while !reader.is_finished() {
                 let given_up = futures_util::FutureExt::now_or_never(reader.fill());
@@ -303,7 +298,7 @@ mod tests {
         let mut text = vec![b'x'; 10 * 1024 * 1024];
         text.extend_from_slice(b"\nshort\n");
         runtime.block_on(async {
-            let mut reader = LineReader::new(&text[..]);
+            let mut reader = LineReader::with_limit(&text[..], MAX_LINE_BYTES);
             reader.fill().await.unwrap();
             assert_eq!(reader.take_lines().lines().next().map(<[u8]>::len), Some(10 * 1024 * 1024));
             reader.fill().await.unwrap();

@@ -371,7 +371,7 @@ mod tests {
         "trap '' INT TERM; sh -c 'trap \"\" INT TERM; echo $$; while :; do sleep 1; done' & wait; wait";
 
     async fn first_line(child: &mut Child) -> String {
-        let mut lines = LineReader::new(child.stdout.take().unwrap());
+        let mut lines = LineReader::with_limit(child.stdout.take().unwrap(), MAX_LINE_BYTES);
         lines.fill().await.unwrap();
         String::from_utf8(lines.take_lines().lines().next().unwrap().to_vec()).unwrap()
     }

@@ -136,15 +136,6 @@ pub(crate) trait LineObserver: Send + Sync + Debug {
     fn observe(&self, attempt: (&UnitKey, u32), line: &AgentLine<'_>, state: &AttemptReducer);
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct AllowAllGate;
-
-impl ApprovalGate for AllowAllGate {
-    fn decide(&self, _call: ApprovalRequest) -> BoxFuture<'_, ApprovalDecision> {
-        Box::pin(std::future::ready(ApprovalDecision::Allow))
-    }
-}
-
 /// Runs one attempt to its end and returns its facts. The agent's environment is derived from our own.
 ///
 /// `ready` fires when start-up is over; it is dropped unused if the attempt ends before. The recorder gets everything

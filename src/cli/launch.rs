@@ -317,7 +317,7 @@ impl RunSetup<'_> {
         };
         let new = self
             .runs
-            .create_after(self.newest_run(now), |run| Header {
+            .create(self.newest_run(now), |run| Header {
                 tape: FORMAT_VERSION,
                 program: concat!("ingestdeck ", env!("CARGO_PKG_VERSION")).into(),
                 run,

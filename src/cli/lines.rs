@@ -10,7 +10,7 @@ use std::{
 use crate::{
     actions::{
         ActionPhase, AgentEvent,
-        event::{ActionDetail, ActionEvent},
+        event::{ActionDetail, ActionEvent, ActionKind},
         label,
     },
     cli::output::{AnsiColor, EscapingWriter},
@@ -153,11 +153,11 @@ impl<W: Write> LinesWriter<W> {
             ActionPhase::Updated => {}
             ActionPhase::Completed => {
                 let took = self.open.remove(&key).map(|began| at.since(began));
-                let glyph = match (outcome_detail, event.ok, event.level) {
-                    (Some(OutcomeDetail::Declined), ..) => '△',
-                    (Some(OutcomeDetail::Aborted), ..) => '■',
-                    (_, Some(false), Some(_)) => '▲',
-                    (_, Some(false), None) => '✗',
+                let glyph = match (outcome_detail, event.ok) {
+                    (Some(OutcomeDetail::Declined), _) => '△',
+                    (Some(OutcomeDetail::Aborted), _) => '■',
+                    (_, Some(false)) if event.action.kind == ActionKind::Warning => '▲',
+                    (_, Some(false)) => '✗',
                     (..) => '✓',
                 };
                 let mut text = label::action_label(&event.action).to_string();

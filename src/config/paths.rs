@@ -1,6 +1,6 @@
-//! File locations: the user's directories, and the program's directory in a project. Creates and reads no files.
+//! The user's directories. Creates and reads no files.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::EnvVars;
 
@@ -51,48 +51,6 @@ impl UserDirs {
     }
 }
 
-/// The program's directory in a project: `<project>/.ktx/ingestdeck`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProjectDirs {
-    root: PathBuf,
-}
-
-impl ProjectDirs {
-    /// The directory in the project at `project`.
-    pub(crate) fn new(project: &Path) -> Self {
-        Self { root: project.join(".ktx").join(PROGRAM) }
-    }
-
-    pub(crate) fn root(&self) -> &Path {
-        &self.root
-    }
-
-    /// Directory of all runs, with one subdirectory each.
-    pub(crate) fn runs(&self) -> PathBuf {
-        self.root.join("runs")
-    }
-
-    /// Directory of one run. `run` is its full id, which is never a path.
-    pub(crate) fn run(&self, run: &str) -> PathBuf {
-        self.runs().join(run)
-    }
-
-    /// The tape of a run.
-    pub(crate) fn tape(&self, run: &str) -> PathBuf {
-        self.run(run).join("tape.jsonl")
-    }
-
-    /// The index over the runs.
-    pub(crate) fn database(&self) -> PathBuf {
-        self.root.join("db.sqlite")
-    }
-
-    /// Directory of locks between processes.
-    pub(crate) fn locks(&self) -> PathBuf {
-        self.root.join("locks")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,13 +78,5 @@ mod tests {
         assert_eq!(dirs.state, Some("/h/.local/state/ingestdeck".into()));
         assert_eq!(dirs.locks(), Some("/h/.local/state/ingestdeck/locks".into()));
         assert_eq!(dirs.cache, Some("/c/ingestdeck".into()));
-    }
-
-    #[test]
-    fn project_paths_are_below_the_state_dir() {
-        let dirs = ProjectDirs::new(Path::new("/p"));
-        assert_eq!(dirs.tape("0199"), PathBuf::from("/p/.ktx/ingestdeck/runs/0199/tape.jsonl"));
-        assert_eq!(dirs.database(), PathBuf::from("/p/.ktx/ingestdeck/db.sqlite"));
-        assert_eq!(dirs.locks().parent(), Some(dirs.root()));
     }
 }

@@ -370,11 +370,12 @@ fn hostile_settings_file_is_parsed_within_limits() {
 /// The template lists every key, with its default if it has one.
 #[test]
 fn template_file_matches_the_defaults() {
+    let template = include_str!("../../assets/config.toml");
     let uncomment = |line: &str| match line.strip_prefix("# ") {
         Some(rest) if rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')) => rest.to_owned(),
         _ => line.to_owned(),
     };
-    let set = TEMPLATE.lines().map(uncomment).collect::<Vec<_>>().join("\n");
+    let set = template.lines().map(uncomment).collect::<Vec<_>>().join("\n");
     let config = load(&set).unwrap();
     for key in KEYS {
         let setting = &config.merged[key.name];
@@ -383,7 +384,7 @@ fn template_file_matches_the_defaults() {
             assert_eq!(setting.value, key.default.value(), "{}", key.name);
         }
     }
-    assert_eq!(load(TEMPLATE).unwrap(), Config::default());
+    assert_eq!(load(template).unwrap(), Config::default());
 }
 
 #[test]

@@ -28,11 +28,6 @@ impl<'a> RawJson<'a> {
         JsonScanner::from_text(self.0).text().ok().flatten()
     }
 
-    /// Returns a count; `None` for any other type and for negative numbers.
-    pub(crate) fn as_u64(self) -> Option<u64> {
-        JsonScanner::from_text(self.0).count().ok().flatten()
-    }
-
     /// Returns the values of the named fields of an object, in one scan; `None` for absent ones and nulls. If a name
     /// occurs several times, the last value counts.
     pub(crate) fn pick<const N: usize>(self, names: [&str; N]) -> [Option<Self>; N] {
@@ -68,16 +63,6 @@ impl<'a> RawJson<'a> {
     /// Length of the JSON text in bytes.
     pub(crate) fn len(self) -> usize {
         self.0.len()
-    }
-
-    /// True for the JSON value `null`.
-    pub(crate) fn is_null(self) -> bool {
-        self.0 == "null"
-    }
-
-    /// True if the text is empty, which is not the case for any valid value.
-    pub(crate) fn is_empty(self) -> bool {
-        self.0.is_empty()
     }
 }
 

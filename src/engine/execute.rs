@@ -537,7 +537,7 @@ fn attempt_output(attempt: &UnitAttempt, verdict: &Verdict, facts: &AttemptFacts
     let fatal = facts.tally.count(FailureRule::Recoverable);
     let done = if verdict.outcome == AttemptOutcome::Succeeded { attempt.work() } else { AttemptOutput::default() };
     AttemptOutput {
-        transcript: attempt.transcript().relative_path().map(str::to_owned),
+        transcript: Some(attempt.transcript().relative_path().to_owned()),
         fatal_failures: Some(u32::try_from(fatal).unwrap_or(u32::MAX)),
         ..done
     }

@@ -19,7 +19,7 @@ use super::{
     repository::PATCHES_DIR,
     skill::Skill,
     sl_ref_repair, source,
-    tool::{AttemptRecords, AttemptTools, ReconcileDecision, ToolContext},
+    tool::{AttemptTools, ReconcileDecision, ToolContext},
     transcript::ToolTranscript,
     workspace::{PublishError, Workspace, WorktreePatch},
     workspace_check::{self, WorkspaceCheckReport},
@@ -229,16 +229,6 @@ impl UnitAttempt {
     /// Validates the changes made so far.
     pub(crate) fn check(&self) -> WorkspaceCheckReport {
         workspace_check::check_changes(&self.tool_context.workspace, &self.tool_context.scope.target_ids())
-    }
-
-    /// Project-relative paths changed so far, sorted.
-    pub(crate) fn changed_paths(&self) -> Vec<String> {
-        self.tool_context.workspace.changes().into_keys().collect()
-    }
-
-    /// Verification ledger and fallbacks so far.
-    pub(crate) fn records(&self) -> AttemptRecords {
-        self.tool_context.records().clone()
     }
 
     /// Actions, unmapped items and reconcile decisions so far.

@@ -170,11 +170,6 @@ impl Project {
             }),
         }
     }
-
-    /// Directory of this program's files: `.ktx/ingestdeck`.
-    pub(crate) fn state_dir(&self) -> PathBuf {
-        self.root.join(".ktx").join("ingestdeck")
-    }
 }
 
 fn read(root: &Path, path: &Path) -> Result<String, ProjectError> {
@@ -331,9 +326,9 @@ mod tests {
     #[test]
     fn models_fall_back_to_the_default_role() {
         let settings = project("llm:\n  models: {default: sonnet, reconcile: opus}\n").unwrap().settings;
-        assert_eq!(settings.model(ModelRole::CandidateExtraction), Some("sonnet"));
-        assert_eq!(settings.model(ModelRole::Reconcile), Some("opus"));
-        assert_eq!(ProjectSettings::default().model(ModelRole::Default), None);
+        assert_eq!(settings.model_with_role(ModelRole::CandidateExtraction), Some((ModelRole::Default, "sonnet")));
+        assert_eq!(settings.model_with_role(ModelRole::Reconcile), Some((ModelRole::Reconcile, "opus")));
+        assert_eq!(ProjectSettings::default().model_with_role(ModelRole::Default), None);
     }
 
     #[test]

@@ -48,13 +48,6 @@ pub(crate) struct Prompt {
     pub user: String,
 }
 
-impl Prompt {
-    /// Number of characters of both prompts, which the limit applies to.
-    pub(crate) fn chars(&self) -> usize {
-        self.system.chars().count() + self.user.chars().count()
-    }
-}
-
 /// The user's addition to a prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PromptAmendment<'a> {

@@ -182,11 +182,6 @@ impl fmt::Display for EvictionCandidate {
 }
 
 impl StageIndex {
-    /// True if there are neither changes nor evictions to review.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.evictions.is_empty() && self.units.iter().all(|unit| unit.changes.is_empty())
-    }
-
     /// Creates the work unit of the reconcile step. Its agent may read the raw files of all units.
     pub(crate) fn into_unit(self) -> WorkUnit {
         let mut raw_files: Vec<String> = self.units.iter().flat_map(|unit| unit.raw_files.iter().cloned()).collect();
@@ -408,7 +403,6 @@ index 0..1
         let stage = stage(Path::new("/raw"));
         assert_eq!(stage.resolve_raw_path("notes/sub/a.md"), Some((Path::new("/raw"), "sub/a.md")));
         assert_eq!((stage.resolve_raw_path("other/a.md"), stage.resolve_raw_path("a.md")), (None, None));
-        assert!(!stage.is_empty() && StageIndex::default().is_empty());
         let unit = stage.into_unit();
         assert_eq!(unit.planned.unit.as_str(), RECONCILE);
         assert_eq!(unit.planned.raw_files, ["notes/a.md", "notes/b.md", "notes/c.md"]);

@@ -7,7 +7,7 @@ use std::{
     collections::BTreeSet,
     fs::File,
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -29,9 +29,8 @@ const TRANSCRIPTS_DIR: &str = ".ktx/ingest-transcripts";
 /// The transcript of one attempt. Safe to use from several threads.
 #[derive(Debug)]
 pub(crate) struct ToolTranscript {
-    path: PathBuf,
     /// Path relative to the project.
-    relative_path: Option<String>,
+    relative_path: String,
     unit: UnitKey,
     attempt: u32,
     state: Mutex<TranscriptState>,
@@ -42,7 +41,6 @@ struct TranscriptState {
     file: File,
     /// `unit:tool:toolCallId` of every failure that was written.
     recorded_failures: BTreeSet<String>,
-    lost_lines: u64,
 }
 
 /// A tool call that failed before it reached the tools.
@@ -93,25 +91,15 @@ impl ToolTranscript {
     /// Opens the transcript of an attempt below `project`, appending to those of earlier attempts at the unit.
     pub(crate) fn open(project: &Path, job: &str, unit: &UnitKey, attempt: u32) -> io::Result<Self> {
         scoped_dir::create_ignored_dir(project, &project.join(TRANSCRIPTS_DIR))?;
-        let name = format!("{TRANSCRIPTS_DIR}/{}/{}.jsonl", path_component(job), path_component(unit));
-        let file = ScopedDir::open(project)?.append_to(&name)?;
-        let state = Mutex::new(TranscriptState { file, recorded_failures: BTreeSet::new(), lost_lines: 0 });
-        let (path, name) = (project.join(&name), Some(name));
-        Ok(Self { path, relative_path: name, unit: unit.clone(), attempt, state })
+        let relative_path = format!("{TRANSCRIPTS_DIR}/{}/{}.jsonl", path_component(job), path_component(unit));
+        let file = ScopedDir::open(project)?.append_to(&relative_path)?;
+        let state = Mutex::new(TranscriptState { file, recorded_failures: BTreeSet::new() });
+        Ok(Self { relative_path, unit: unit.clone(), attempt, state })
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Path relative to the project; `None` if it is not UTF-8.
-    pub(crate) fn relative_path(&self) -> Option<&str> {
-        self.relative_path.as_deref()
-    }
-
-    /// Number of lines that could not be written, for example because the disk was full.
-    pub(crate) fn lost_lines(&self) -> u64 {
-        self.state().lost_lines
+    /// Path relative to the project.
+    pub(crate) fn relative_path(&self) -> &str {
+        &self.relative_path
     }
 
     /// Writes a call that reached the tools. A failure has kind `error` unless the tool explained it in `structured`.
@@ -187,7 +175,6 @@ impl TranscriptState {
             self.file.write_all(&bytes)
         });
         if let Err(error) = written {
-            self.lost_lines += 1;
             tracing::warn!(%error, "cannot write to a tool transcript");
         }
     }
@@ -220,8 +207,8 @@ mod tests {
         ToolCall { name: "wiki_read".into(), arguments: json!({"key": "a"}), tool_use_id: id.map(str::to_owned) }
     }
 
-    fn lines(transcript: &ToolTranscript) -> Vec<Value> {
-        let text = std::fs::read_to_string(transcript.path()).unwrap();
+    fn lines(project: &Path, transcript: &ToolTranscript) -> Vec<Value> {
+        let text = std::fs::read_to_string(project.join(transcript.relative_path())).unwrap();
         let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         for line in &mut lines {
             assert!(line["ts"].as_str().unwrap().ends_with('Z'));
@@ -234,7 +221,7 @@ mod tests {
     fn transcript_lines_match_ktx_format() {
         let dir = tempfile::tempdir().unwrap();
         let transcript = ToolTranscript::open(dir.path(), "local-x", &"dbt-all".into(), 1).unwrap();
-        assert_eq!(transcript.path(), dir.path().join(".ktx/ingest-transcripts/local-x/dbt-all.jsonl"));
+        assert_eq!(transcript.relative_path(), ".ktx/ingest-transcripts/local-x/dbt-all.jsonl");
         let took = Duration::from_millis(7);
         let good = ToolReply { structured: Some(json!({"key": "a"})), ..ToolReply::text("# A") };
         transcript.record(&call(Some("t1")), Timestamp::UNIX_EPOCH, took, &good);
@@ -242,12 +229,13 @@ mod tests {
         transcript.record(&call(Some("t2")), Timestamp::UNIX_EPOCH, took, &refused);
         transcript.record(&call(Some("t3")), Timestamp::UNIX_EPOCH, took, &ToolReply::error("bad"));
         transcript.record(&call(None), Timestamp::UNIX_EPOCH, took, &ToolReply::text("x"));
-        insta::assert_json_snapshot!(lines(&transcript));
+        insta::assert_json_snapshot!(lines(dir.path(), &transcript));
         let mode = |path: &Path| {
             use std::os::unix::fs::PermissionsExt;
             std::fs::metadata(path).unwrap().permissions().mode() & 0o777
         };
-        assert_eq!((mode(transcript.path()), mode(transcript.path().parent().unwrap())), (0o600, 0o700));
+        let path = dir.path().join(transcript.relative_path());
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
     }
 
     #[test]
@@ -271,8 +259,8 @@ mod tests {
         // A call that succeeded here but failed on the client's side is a separate failure.
         transcript.record(&call(Some("t3")), Timestamp::UNIX_EPOCH, Duration::ZERO, &ToolReply::text("late"));
         assert!(transcript.record_failure(&rejected(Some("t3"))));
-        assert_eq!(lines(&transcript).len(), 6);
-        assert!(lines(&transcript).iter().all(|line| line["attempt"] == 2));
+        assert_eq!(lines(dir.path(), &transcript).len(), 6);
+        assert!(lines(dir.path(), &transcript).iter().all(|line| line["attempt"] == 2));
     }
 
     #[test]

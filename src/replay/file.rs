@@ -54,8 +54,6 @@ const MARK_BATCH: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct FileSource {
     core: Arc<IndexedFile>,
-    /// The detected format; a converted file is read as a tape.
-    format: InputFormat,
     origin: SourceInfo,
     parser: LineParser,
     lines: FileLines,
@@ -171,23 +169,12 @@ impl FileSource {
         };
         let lines = FileLines::new(Arc::clone(&file), split, first_entry);
         let cursor = FileCursor { next: Seq(0), at: Millis(0), has_times: reading.has_times() };
-        let core = Arc::new(IndexedFile::new(file, name, split, format == InputFormat::Tape, first_entry, growth));
-        Self {
-            core,
-            format,
-            origin,
-            parser: reading,
-            lines,
-            prefetcher: None,
-            cursor,
-            followed: None,
-            stream_error: None,
-        }
+        let core = Arc::new(IndexedFile::new(file, name, split, first_entry, growth));
+        Self { core, origin, parser: reading, lines, prefetcher: None, cursor, followed: None, stream_error: None }
     }
 
     /// Sets the original format of a record that was converted to this tape.
     pub(super) fn with_rewritten_format(mut self, format: InputFormat, times: RecordStart) -> Self {
-        self.format = format;
         self.origin.format = format.description();
         self.origin.started_at = times.began;
         self.origin.has_times = times.began.is_some();
@@ -205,11 +192,6 @@ impl FileSource {
     pub(crate) fn with_shortened_lines(mut self) -> Self {
         self.lines.enable_shortening();
         self
-    }
-
-    /// The detected format of the file.
-    pub(crate) fn format(&self) -> InputFormat {
-        self.format
     }
 
     /// The index of its lines, for scanning ahead of the fold and for searching.
@@ -346,8 +328,7 @@ impl EntrySource for FileSource {
             if !is_blank(line) {
                 let flat = (self.parser.format == InputFormat::Document).then(|| collapse_to_line(line));
                 let parsed = self.parser.parse(flat.as_deref().unwrap_or(line));
-                let kind = parsed.kind().unwrap_or_else(|| self.core.kind(line));
-                marks.push(LineMark::new(offset, kind, parsed.at.is_some()));
+                marks.push(LineMark::new(offset, parsed.at.is_some()));
                 self.cursor.emit_next(&parsed, sink);
             }
             if marks.len() == MARK_BATCH {

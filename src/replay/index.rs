@@ -1,5 +1,5 @@
-//! Offsets and kinds of the lines of a file: eight bytes per line, shared between the reader that folds and one that
-//! only scans ahead. Owns the scan that builds it. It decodes nothing.
+//! Offsets of the lines of a file: eight bytes per line, shared between the reader that folds and one that only scans
+//! ahead. Owns the scan that builds it. It decodes nothing.
 
 use std::{
     fs::File,
@@ -14,7 +14,6 @@ use std::{
 
 use super::file_lines::{EntrySplit, FileLines, NextLine};
 use crate::{
-    decode::{self, LineKind},
     run::entry_source::{EntrySourceError, PollStatus},
     tape::Seq,
 };
@@ -41,8 +40,6 @@ pub(super) struct IndexedFile {
     /// File name for error messages.
     pub(super) name: String,
     pub(super) split: EntrySplit,
-    /// True if lines carry a tape's stamp before the line itself.
-    pub(super) stamped: bool,
     /// Offset of the first entry.
     pub(super) first_entry: u64,
     pub(super) growth: FileGrowth,
@@ -67,40 +64,20 @@ struct LineTable {
     scanned_to: u64,
 }
 
-/// A line in eight bytes: offset in the low 56 bits, then the kind, then one flag.
+/// A line in eight bytes: its offset, and one flag in the highest bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LineMark(u64);
 
-const OFFSET_BITS: u32 = 56;
+/// Set for lines with their own time.
 const TIMED: u64 = 1 << 63;
 
-const KINDS: [LineKind; 11] = [
-    LineKind::Init,
-    LineKind::System,
-    LineKind::Assistant,
-    LineKind::User,
-    LineKind::StreamEvent,
-    LineKind::ToolProgress,
-    LineKind::RateLimit,
-    LineKind::Control,
-    LineKind::Result,
-    LineKind::Other,
-    LineKind::Malformed,
-];
-
 impl LineMark {
-    pub(super) fn new(offset: u64, kind: LineKind, timed: bool) -> Self {
-        let flag = if timed { TIMED } else { 0 };
-        Self(offset & ((1 << OFFSET_BITS) - 1) | (kind as u64) << OFFSET_BITS | flag)
+    pub(super) fn new(offset: u64, timed: bool) -> Self {
+        Self(offset & !TIMED | if timed { TIMED } else { 0 })
     }
 
     fn offset(self) -> u64 {
-        self.0 & ((1 << OFFSET_BITS) - 1)
-    }
-
-    fn kind(self) -> LineKind {
-        let code = (self.0 & !TIMED) >> OFFSET_BITS;
-        KINDS.get(code as usize).copied().unwrap_or(LineKind::Malformed)
+        self.0 & !TIMED
     }
 
     fn is_timed(self) -> bool {
@@ -116,20 +93,13 @@ fn scanning_lines(file: &Arc<File>, split: EntrySplit, offset: u64) -> FileLines
 }
 
 impl IndexedFile {
-    pub(super) fn new(
-        file: Arc<File>,
-        name: String,
-        split: EntrySplit,
-        stamped: bool,
-        first: u64,
-        growth: FileGrowth,
-    ) -> Self {
+    pub(super) fn new(file: Arc<File>, name: String, split: EntrySplit, first: u64, growth: FileGrowth) -> Self {
         let ahead = Mutex::new(ScanPasses {
             first_half: scanning_lines(&file, split, first),
             second_half: SecondHalfScan::NotStarted,
         });
         let table = RwLock::new(LineTable { marks: Vec::new(), scanned_to: first });
-        Self { file, name, split, stamped, first_entry: first, growth, table, scan_passes: ahead }
+        Self { file, name, split, first_entry: first, growth, table, scan_passes: ahead }
     }
 
     /// Returns the offset up to which lines may be read now, and whether it is final.
@@ -151,11 +121,6 @@ impl IndexedFile {
 
     pub(super) fn shrunk(&self) -> EntrySourceError {
         self.error(&"it shrank while it was open; open it again")
-    }
-
-    /// Kind of a line, guessed from its beginning.
-    pub(super) fn kind(&self, line: &[u8]) -> LineKind {
-        kind(line, self.stamped)
     }
 
     /// Adds `marks`; the first belongs to entry `first`, and they cover the file up to offset `covered`.
@@ -222,24 +187,8 @@ impl LineIndex {
         self.file.read().marks.len() as u64
     }
 
-    /// True while no entry is known.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Number of bytes whose lines are known.
-    pub(crate) fn scanned_bytes(&self) -> u64 {
-        self.file.read().scanned_to
-    }
-
-    /// Kind of an entry, guessed from its beginning. Exact for the lines of every known release.
-    pub(crate) fn kind(&self, seq: Seq) -> Option<LineKind> {
-        self.file.read().marks.get(usize::try_from(seq.0).ok()?).map(|mark| mark.kind())
-    }
-
     /// Scans about `max_bytes` more of the file. It is independent of the fold and fast, because it only searches
-    /// newlines and reads the first bytes of each line. In a large file, a second thread scans the second half
-    /// concurrently.
+    /// newlines. In a large file, a second thread scans the second half concurrently.
     pub(crate) fn advance(&self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
         let core = &*self.file;
         let mut passes = core.scan_passes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -274,7 +223,7 @@ impl LineIndex {
                 stop = covered.saturating_add(max_bytes.max(1) as u64);
             }
         }
-        let (marks, ended) = scan(near, stop, limit, finished, core.stamped).map_err(|error| core.error(&error))?;
+        let (marks, ended) = scan(near, stop, limit, finished).map_err(|error| core.error(&error))?;
         core.merge(first, &marks, near.offset());
         match ended {
             ScanEnd::Stopped => Ok(PollStatus::More),
@@ -310,7 +259,7 @@ impl IndexedFile {
         }
         let middle = covered + (limit - covered) / 2;
         let (found, finding) = mpsc::channel();
-        let (mut lines, stamped) = (scanning_lines(&self.file, self.split, middle - 1), self.stamped);
+        let mut lines = scanning_lines(&self.file, self.split, middle - 1);
         let look = move || {
             // The line that crosses the middle belongs to the first half.
             if !matches!(lines.next(limit, true), Ok(NextLine::Line(..))) {
@@ -318,7 +267,7 @@ impl IndexedFile {
             }
             loop {
                 let stop = lines.offset().saturating_add(SCAN_CHUNK);
-                let Ok((marks, ended)) = scan(&mut lines, stop, limit, true, stamped) else { return };
+                let Ok((marks, ended)) = scan(&mut lines, stop, limit, true) else { return };
                 let is_on = ended == ScanEnd::Stopped && lines.offset() < limit;
                 if ended == ScanEnd::Shrunk || found.send((marks, lines.offset())).is_err() || !is_on {
                     return;
@@ -344,34 +293,17 @@ enum ScanEnd {
 }
 
 /// Marks the lines from the position of `lines` up to the first that starts at or after `stop`.
-fn scan(
-    lines: &mut FileLines,
-    stop: u64,
-    limit: u64,
-    finished: bool,
-    stamped: bool,
-) -> std::io::Result<(Vec<LineMark>, ScanEnd)> {
+fn scan(lines: &mut FileLines, stop: u64, limit: u64, finished: bool) -> std::io::Result<(Vec<LineMark>, ScanEnd)> {
     let mut marks = Vec::new();
     while lines.offset() < stop {
         match lines.next(limit, finished)? {
             NextLine::Line(_, line) if is_blank(line) => {}
-            NextLine::Line(offset, line) => marks.push(LineMark::new(offset, kind(line, stamped), false)),
+            NextLine::Line(offset, _) => marks.push(LineMark::new(offset, false)),
             NextLine::Pending => return Ok((marks, ScanEnd::Ended)),
             NextLine::Shrunk => return Ok((marks, ScanEnd::Shrunk)),
         }
     }
     Ok((marks, ScanEnd::Stopped))
-}
-
-/// Kind of a line, guessed from its beginning. A `stamped` line carries a tape's stamp before the line itself.
-fn kind(line: &[u8], stamped: bool) -> LineKind {
-    let guess = |line| decode::guess_kind(line).unwrap_or(LineKind::Malformed);
-    if !stamped {
-        return guess(line);
-    }
-    // The stamp is short and its keys have a fixed order, so the body starts near the beginning.
-    let near = &line[..line.len().min(512)];
-    memchr::memmem::find(near, b",\"out\":{").map_or(LineKind::Other, |at| guess(&line[at + 7..]))
 }
 
 /// Blank lines are not entries. The first byte decides for almost every line.
@@ -387,9 +319,8 @@ mod tests {
     fn any_step_finds_the_same_lines() {
         let mut content = Vec::new();
         for number in 0..9000_usize {
-            let kind = ["user", "assistant", "result"][number % 3];
             let size = if number % 700 == 500 { 3_000_000 } else { number % 700 };
-            content.extend_from_slice(format!("{{\"type\":\"{kind}\",\"x\":\"{}\"}}\n", "y".repeat(size)).as_bytes());
+            content.extend_from_slice(format!("{{\"type\":\"user\",\"x\":\"{}\"}}\n", "y".repeat(size)).as_bytes());
             content.extend_from_slice(if number % 5 == 0 { b"\n \n" } else { b"" });
         }
         content.pop();
@@ -398,8 +329,9 @@ mod tests {
         let marks = |max_bytes| {
             let index = super::super::FileSource::open(file.path()).unwrap().index();
             while index.advance(max_bytes).unwrap() == PollStatus::More {}
-            assert_eq!(index.scanned_bytes(), content.len() as u64);
-            index.file.read().marks.clone()
+            let table = index.file.read();
+            assert_eq!(table.scanned_to, content.len() as u64);
+            table.marks.clone()
         };
         let mut offset = 0;
         let lines = content.split_inclusive(|byte| *byte == b'\n').map(|line| {
@@ -407,8 +339,7 @@ mod tests {
             (offset - line.len() as u64, line)
         });
         let lines = lines.filter(|(_, line)| !is_blank(line));
-        let expected: Vec<LineMark> =
-            lines.map(|(offset, line)| LineMark::new(offset, kind(line, false), false)).collect();
+        let expected: Vec<LineMark> = lines.map(|(offset, _)| LineMark::new(offset, false)).collect();
         assert!(content.len() as u64 > MIN_SECOND_THREAD_BYTES);
         assert_eq!(expected.len(), 9000);
         for max_bytes in [65_537, 1_234_567, 4 << 20, usize::MAX] {
@@ -417,11 +348,10 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_holds_offset_kind_and_flag() {
-        for (position, kind) in KINDS.into_iter().enumerate() {
-            let mark = LineMark::new((1 << 56) - 1 - position as u64, kind, position % 2 == 0);
-            assert_eq!(mark.offset(), (1 << 56) - 1 - position as u64);
-            assert_eq!((mark.kind(), mark.is_timed()), (kind, position % 2 == 0));
+    fn a_mark_holds_offset_and_flag() {
+        for (offset, timed) in [(0, true), (7, false), ((1 << 63) - 1, true), ((1 << 63) - 1, false)] {
+            let mark = LineMark::new(offset, timed);
+            assert_eq!((mark.offset(), mark.is_timed()), (offset, timed));
         }
         assert_eq!(size_of::<LineMark>(), 8);
     }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::{detect::InputFormat, line_time};
 use crate::{
-    decode::{self, AgentLine, LineKind},
+    decode::{self, AgentLine},
     run::entry_source::{EntryRef, EntryScope},
     tape::{EntryBody, Millis, Seq, TapeEntry},
 };
@@ -111,11 +111,6 @@ impl<'a> ParsedLine<'a> {
         if let (None, EntryBody::Stdout(bytes), true) = (&self.line, &self.body, self.is_well_formed) {
             self.line = Some(decode::decode_line(bytes));
         }
-    }
-
-    /// Kind of the stdout line, if it is decoded.
-    pub(super) fn kind(&self) -> Option<LineKind> {
-        self.line.as_ref().map(|line| line.body.kind())
     }
 
     /// Passes it to `sink` as entry `seq` at time `at`.

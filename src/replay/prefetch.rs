@@ -307,8 +307,7 @@ impl ParseWorker {
             if !is_blank(line) {
                 let mut parsed = self.reading.parse(line);
                 parsed.decode();
-                let kind = parsed.kind().unwrap_or_else(|| self.core.kind(line));
-                lines.push(PrefetchedLine { mark: LineMark::new(offset, kind, parsed.at.is_some()), parsed, end });
+                lines.push(PrefetchedLine { mark: LineMark::new(offset, parsed.at.is_some()), parsed, end });
             }
             offset = end;
         }

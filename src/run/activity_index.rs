@@ -171,13 +171,6 @@ impl ActivityIndex {
         usize::try_from(place.min(u128::from(last))).unwrap_or_default()
     }
 
-    /// Returns the time at which a cell begins.
-    pub(crate) fn cell_start(&self, cell: usize, cells: usize) -> Millis {
-        let last = cells.saturating_sub(1).max(1) as u128;
-        let time = (cell as u128 * u128::from(self.last.0)).div_ceil(last);
-        Millis(u64::try_from(time).unwrap_or(u64::MAX).min(self.last.0))
-    }
-
     /// Returns the first failure or denial at or after the entry `seq`.
     pub(crate) fn first_problem_from(&self, seq: Seq) -> Option<(Seq, AttemptId, ActivityMark)> {
         let place = self.problems.partition_point(|(bad, ..)| u64::from(*bad) < seq.0);
@@ -265,16 +258,6 @@ mod tests {
             let shown = activity.resample(cells);
             prop_assert_eq!(shown.len(), cells);
             prop_assert_eq!(shown.iter().map(|cell| cell.entries as usize).sum::<usize>(), times.len());
-        }
-
-        #[test]
-        fn cell_start_lies_inside_the_cell(last in 0..u64::MAX, cells in 1..300_usize, cell in 0..300_usize) {
-            let mut activity = ActivityIndex::default();
-            activity.record(Seq(0), Millis(last), touch(None));
-            let cell = cell.min(cells - 1);
-            let time = activity.cell_start(cell, cells);
-            prop_assert!(time.0 <= last);
-            prop_assert!(last < cells as u64 || activity.cell_at(time, cells) == cell);
         }
     }
 }

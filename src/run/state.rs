@@ -571,11 +571,6 @@ pub(crate) struct RunView {
 }
 
 impl RunView {
-    /// Creates a view from its parts, for benchmarks and examples.
-    pub(crate) fn new(state: RunState, attempts: Vec<AttemptRows>, messages: Vec<LogMessage>) -> Self {
-        Self { state, attempts, messages, ..Self::default() }
-    }
-
     /// Returns the entry with the edited arguments of the call in block `block` of the entry `first`.
     pub(crate) fn edited_arguments_entry(&self, first: Seq, block: u8) -> Option<Seq> {
         let note = self.argument_edits.get(&(u32::try_from(first.0).ok()?, block))?;

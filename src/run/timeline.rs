@@ -195,11 +195,6 @@ impl Timeline {
         self.ended
     }
 
-    /// True if the source has ended and the cursor is at its end.
-    pub(crate) fn is_at_end(&self) -> bool {
-        self.finished
-    }
-
     /// True if everything up to `moment` has been read, so that seeking to it is fast.
     pub(crate) fn has_read(&self, moment: SeekTarget) -> bool {
         self.ended

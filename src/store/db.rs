@@ -191,27 +191,6 @@ impl Db {
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
-    /// Dumps all rows as text in a fixed order, one line per row. Indexes of the same tapes have equal dumps.
-    pub(crate) fn dump(&self) -> Result<String, DbError> {
-        let read = || -> Result<String, rusqlite::Error> {
-            let mut text = String::new();
-            for table in TABLES {
-                let mut statement = self.connection.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2, 3, 4"))?;
-                let columns = statement.column_count();
-                let mut rows = statement.query([])?;
-                while let Some(row) = rows.next()? {
-                    text.push_str(table);
-                    for column in 0..columns {
-                        text.push_str(&format!("\t{:?}", row.get_ref(column)?));
-                    }
-                    text.push('\n');
-                }
-            }
-            Ok(text)
-        };
-        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
-    }
-
     fn commit(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<(), rusqlite::Error>) -> Result<(), DbFault> {
         // Immediate, so that a writer waits here, where the busy handler applies.
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

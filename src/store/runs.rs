@@ -217,12 +217,8 @@ impl RunStore {
     }
 
     /// Starts a run: creates an id, its directory (0700), its lock and its tape (0600) with the header from `header`.
-    pub(crate) fn create(&self, header: impl FnOnce(RunId) -> Header) -> Result<NewRun, RunStoreError> {
-        self.create_after(None, header)
-    }
-
-    /// Like [`create`](Self::create), with an id later than `newest` even if the clock was set back.
-    pub(crate) fn create_after(
+    /// The id is later than `newest` even if the clock was set back.
+    pub(crate) fn create(
         &self,
         newest: Option<RunId>,
         header: impl FnOnce(RunId) -> Header,

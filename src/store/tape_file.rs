@@ -5,9 +5,9 @@
 
 use std::{
     fmt,
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Write as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
@@ -60,28 +60,6 @@ struct TapeWriterState {
 }
 
 impl TapeWriter {
-    /// Creates `path` (mode 0600, must not exist) and writes `header` as its first line. Time 0 is now.
-    pub(crate) fn create(path: &Path, header: &Header) -> Result<Self, RecordError> {
-        let start = Instant::now();
-        let clock = move || Millis(u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX));
-        Self::create_with_clock(path, header, clock)
-    }
-
-    /// Like [`create`](Self::create), with the caller's clock.
-    pub(crate) fn create_with_clock(
-        path: &Path,
-        header: &Header,
-        clock: impl Fn() -> Millis + Send + Sync + 'static,
-    ) -> Result<Self, RecordError> {
-        let failed = |error: io::Error| RecordError::new(path.display(), &error);
-        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
-        // Without syncing the directory, a power failure may lose the name of a file whose content is on disk.
-        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            File::open(parent).and_then(|directory| directory.sync_all()).map_err(failed)?;
-        }
-        Self::start_with_clock(file, path, header, clock)
-    }
-
     /// Writes `header` as the first line of the empty, private `file` at `path`. Time 0 is now.
     pub(super) fn start(file: File, path: &Path, header: &Header) -> Result<Self, RecordError> {
         let start = Instant::now();
@@ -133,20 +111,6 @@ impl TapeWriter {
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.shared.length_tx.subscribe()
     }
-
-    /// Syncs the tape and returns an error if an entry could not be written.
-    pub(crate) fn close(mut self) -> Result<(), RecordError> {
-        self.finish();
-        self.shared.lock().error.clone().map_or(Ok(()), Err)
-    }
-
-    fn finish(&mut self) {
-        let Some(syncer) = self.syncer.take() else { return };
-        self.shared.lock().is_closing = true;
-        self.shared.wake_syncer.notify_all();
-        // The thread does not panic; if it did, there would be nothing left to sync.
-        let _ = syncer.join();
-    }
 }
 
 impl Recorder for TapeWriter {
@@ -164,7 +128,11 @@ impl Recorder for TapeWriter {
 
 impl Drop for TapeWriter {
     fn drop(&mut self) {
-        self.finish();
+        let Some(syncer) = self.syncer.take() else { return };
+        self.shared.lock().is_closing = true;
+        self.shared.wake_syncer.notify_all();
+        // The thread does not panic; if it did, there would be nothing left to sync.
+        let _ = syncer.join();
     }
 }
 
@@ -189,9 +157,6 @@ impl TapeWriterInner {
         let mut tape = self.lock();
         if let Some(error) = &tape.error {
             return Err(error.clone());
-        }
-        if tape.is_closing {
-            return Err(self.error(&io::Error::other("the tape is closed")));
         }
         if items.is_empty() {
             return Ok(tape.bytes);
@@ -260,9 +225,8 @@ fn sync_to_disk(file: &File) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::{
-        fs,
-        os::unix::fs::PermissionsExt as _,
-        sync::atomic::{AtomicU64, Ordering},
+        fs::{self, OpenOptions},
+        sync::atomic::{AtomicU64, AtomicUsize, Ordering},
     };
 
     use super::*;
@@ -279,20 +243,26 @@ mod tests {
         }
     }
 
+    fn create(path: &Path) -> TapeWriter {
+        let file = OpenOptions::new().append(true).create_new(true).open(path).unwrap();
+        TapeWriter::start(file, path, &header()).unwrap()
+    }
+
+    fn create_with_clock(path: &Path, clock: impl Fn() -> Millis + Send + Sync + 'static) -> TapeWriter {
+        let file = OpenOptions::new().append(true).create_new(true).open(path).unwrap();
+        TapeWriter::start_with_clock(file, path, &header(), clock).unwrap()
+    }
+
     fn out(json: &[u8]) -> NewEntry<'_> {
         NewEntry { attempt: None, body: EntryBody::Stdout(json) }
     }
 
     #[test]
-    fn tape_file_is_private_and_starts_with_the_header() {
+    fn tape_file_starts_with_the_header() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tape.jsonl");
-        let writer = TapeWriter::create(&path, &header()).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let _writer = create(&path);
         assert_eq!(fs::read(&path).unwrap(), header().to_line());
-        writer.close().unwrap();
-        let again = TapeWriter::create(&path, &header()).unwrap_err();
-        assert!(again.to_string().contains("exists"), "{again}");
     }
 
     #[test]
@@ -302,7 +272,7 @@ mod tests {
         let ticks = AtomicU64::new(10);
         // A clock that runs backwards must not make the times of entries decrease.
         let clock = move || Millis(ticks.fetch_sub(1, Ordering::Relaxed));
-        let writer = TapeWriter::create_with_clock(&path, &header(), clock).unwrap();
+        let writer = create_with_clock(&path, clock);
         let unit = UnitKey::from("u");
         let grown = writer.subscribe();
         writer
@@ -326,12 +296,31 @@ mod tests {
     }
 
     #[test]
+    fn clock_that_jumps_does_not_disorder_a_tape() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tape.jsonl");
+        let jumps = [5_000, 7_200_000, 0, 3, 1 << 40, 12, 7_200_001];
+        let next = AtomicUsize::new(0);
+        let clock = move || Millis(jumps[next.fetch_add(1, Ordering::Relaxed) % jumps.len()]);
+        let writer = create_with_clock(&path, clock);
+        for _ in 0..20 {
+            writer.record(&[out(b"{}")]).unwrap();
+        }
+        drop(writer);
+        let text = fs::read(&path).unwrap();
+        let lines = text.trim_ascii_end().split(|byte| *byte == b'\n').skip(1);
+        let times: Vec<u64> = lines.map(|line| TapeEntry::parse(line).unwrap().at.0).collect();
+        assert_eq!(times.len(), 20);
+        assert!(times.is_sorted(), "{times:?}");
+    }
+
+    #[test]
     fn concurrent_records_form_a_dense_sequence() {
         const THREADS: u32 = 8;
         const EACH: usize = 200;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tape.jsonl");
-        let writer = TapeWriter::create(&path, &header()).unwrap();
+        let writer = create(&path);
         thread::scope(|scope| {
             for thread in 0..THREADS {
                 let writer = &writer;
@@ -347,7 +336,7 @@ mod tests {
                 });
             }
         });
-        writer.close().unwrap();
+        drop(writer);
 
         let text = fs::read(&path).unwrap();
         let mut steps = vec![0_usize; THREADS as usize];
@@ -374,7 +363,7 @@ mod tests {
     fn deleted_tape_fails_every_later_record() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("tape.jsonl");
-        let writer = TapeWriter::create(&path, &header()).unwrap();
+        let writer = create(&path);
         fs::remove_file(&path).unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
         let error = loop {
@@ -386,7 +375,6 @@ mod tests {
         };
         assert!(error.cause.contains("deleted"), "{error}");
         assert_eq!(writer.record(&[out(b"{}")]), Err(error.clone()));
-        assert_eq!(writer.close(), Err(error));
     }
 
     #[test]

@@ -349,11 +349,14 @@ fn inspect(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::state::{RowOutcome, RunState};
+    use crate::{
+        run::state::{AttemptRows, AttemptState, HoldMode, RowOutcome, RunState, UnitState, UnitStatus},
+        tui::{KeyOverrides, Keymap},
+    };
 
     #[test]
     fn cache_is_bounded_and_ended_row_is_a_new_row() {
-        let after = |entries| RunView::new(RunState { entries, ..RunState::default() }, Vec::new(), Vec::new());
+        let after = |entries| RunView { state: RunState { entries, ..RunState::default() }, ..RunView::default() };
         let mut cache = ScreenCache::default();
         for seq in 0..(2 * MAX_ROWS as u64) {
             let row = StreamRow::new(Seq(seq), 0, RowKind::Text, RowOutcome::Ok, 0);
@@ -365,5 +368,30 @@ mod tests {
         row.close(Seq(5), RowOutcome::Ok);
         assert_ne!(RowId::new(&row, &after(9)), open);
         assert_eq!(RowId::new(&row, &after(5)), open);
+    }
+
+    #[test]
+    fn only_visible_rows_are_requested() {
+        let rows = 1_000_000_u64;
+        let row = |seq| StreamRow::new(Seq(seq), 0, RowKind::Text, RowOutcome::Ok, 0);
+        let attempt = AttemptState { number: 1, id: AttemptId(0), ..AttemptState::default() };
+        let unit = UnitState {
+            key: "big".into(),
+            planned: None,
+            status: UnitStatus::Running,
+            attempts: vec![attempt],
+            retry_at: None,
+            hold_mode: HoldMode::Off,
+        };
+        let run_view = RunView {
+            state: RunState { units: vec![unit], entries: rows, ..RunState::default() },
+            attempts: vec![AttemptRows { rows: (0..rows).map(row).collect(), entries: Vec::new() }],
+            ..RunView::default()
+        };
+        let mut model = ScreenModel::new(Keymap::new(&KeyOverrides::new()).unwrap(), false);
+        model.size = (200, 60);
+        model.refresh(&run_view);
+        let requested = cache_request(&model, &run_view, &ScreenCache::default()).rows.len();
+        assert!((40..120).contains(&requested), "{requested} rows");
     }
 }

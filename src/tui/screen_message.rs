@@ -43,6 +43,4 @@ pub(crate) enum ScreenMessage {
     SearchFinished(Option<usize>),
     /// A goal or a breakpoint stopped time.
     TimeStopped(TimeStop),
-    /// A message to show.
-    ShowMessage(String),
 }

@@ -260,16 +260,10 @@ pub(crate) struct GlyphSet {
     /// Marks a text that was cut.
     pub cut: &'static str,
     pub dot: &'static str,
-    /// Marks the selected row when colour cannot.
-    pub cursor: &'static str,
     /// Marks a live run.
     pub live: &'static str,
     pub paused: &'static str,
     pub playing: &'static str,
-    /// Filled part of a bar.
-    pub full: &'static str,
-    /// Empty part of a bar.
-    pub empty: &'static str,
     /// Levels of activity, from low to high.
     pub levels: [&'static str; 8],
     /// Marks the moment that is shown.
@@ -344,12 +338,9 @@ static UNICODE: GlyphSet = GlyphSet {
     kinds: ["·", "»", "∴", "▲", "!", "·", "●", "■", "◇"],
     cut: "…",
     dot: "·",
-    cursor: "▌",
     live: "●",
     paused: "‖",
     playing: "▶",
-    full: "━",
-    empty: "─",
     levels: ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
     here: "┃",
     breakpoint: "◉",
@@ -365,12 +356,9 @@ static ASCII: GlyphSet = GlyphSet {
     kinds: ["-", "\"", ":", "!", "!", "-", "*", "=", "@"],
     cut: "~",
     dot: "-",
-    cursor: ">",
     live: "*",
     paused: "=",
     playing: ">",
-    full: "#",
-    empty: "-",
     levels: [".", ".", ":", ":", "-", "=", "*", "#"],
     here: "|",
     breakpoint: "@",

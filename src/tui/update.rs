@@ -61,10 +61,6 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
             time::time_stopped(model, run_view, &hit);
             Vec::new()
         }
-        ScreenMessage::ShowMessage(text) => {
-            model.show_message(text);
-            Vec::new()
-        }
     };
     listing::filter_while_typing(model, run_view);
     model.refresh(run_view);

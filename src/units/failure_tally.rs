@@ -37,15 +37,6 @@ pub(crate) enum FailureRule {
 }
 
 impl FailureRule {
-    /// Parses the value of the setting.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        match text {
-            "strict" => Some(Self::Strict),
-            "recoverable" => Some(Self::Recoverable),
-            _ => None,
-        }
-    }
-
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Strict => "strict",
@@ -506,14 +497,6 @@ mod tests {
         let mut tally = FailureTally::default();
         tally.record_failure("t", None, &"é".repeat(MAX_MESSAGE_BYTES));
         assert!(tally.calls()[0].message.len() <= MAX_MESSAGE_BYTES);
-    }
-
-    #[test]
-    fn rules_read_and_write_their_setting() {
-        for rule in [FailureRule::Strict, FailureRule::Recoverable] {
-            assert_eq!(FailureRule::parse(rule.as_str()), Some(rule));
-        }
-        assert_eq!(FailureRule::parse("lenient"), None);
     }
 
     proptest! {

@@ -361,16 +361,6 @@ impl Schedule {
         effects
     }
 
-    /// Running attempts, with their units.
-    pub(crate) fn in_flight(&self) -> impl Iterator<Item = (&UnitKey, u32)> {
-        self.table.units().iter().filter(|unit| unit.is_in_flight()).map(|unit| (&unit.key, unit.attempts))
-    }
-
-    /// True if there is nothing to do until a person requests it.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.stage == RunStage::Ended
-    }
-
     fn handle_attempt_end(
         &mut self,
         key: &UnitKey,

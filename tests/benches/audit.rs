@@ -2,8 +2,8 @@
 
 use crate::{
     run::entry_source::{NewEntry, Recorder as _},
-    store::TapeWriter,
-    tape::{EntryBody, FORMAT_VERSION, Header, RunId, UnitKey},
+    store::RunStore,
+    tape::{EntryBody, FORMAT_VERSION, Header, UnitKey},
 };
 
 use crate::bars::harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, time};
@@ -17,21 +17,22 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let row = format!("{{\"tool\":\"read_raw_file\",\"input\":\"{}\"}}", "x".repeat(300));
     let (mut ratios, mut a_row) = (Vec::new(), Vec::new());
     for round in 0..PAIRS {
-        let header = Header {
+        let run = RunStore::new(folder.path()).create(None, |run| Header {
             tape: FORMAT_VERSION,
             program: "bench".into(),
-            run: RunId(uuid::Uuid::from_u128(round as u128)),
-            started_at: "2026-01-01T00:00:00Z".parse()?,
+            run,
+            started_at: jiff::Timestamp::UNIX_EPOCH,
             project: None,
             scripted: true,
-        };
+        })?;
+        let (tape, _lock) = run.into_parts();
         let start = std::time::Instant::now();
-        let tape = TapeWriter::create(&folder.path().join(format!("{round}.jsonl")), &header)?;
         let unit = UnitKey::from("unit");
         for _ in 0..RECORDED {
             tape.record(&[NewEntry { attempt: Some((&unit, 1)), body: EntryBody::Stdout(row.as_bytes()) }])?;
         }
-        tape.close()?;
+        // Syncs the rest.
+        drop(tape);
         let ours = f64::from(RECORDED) / start.elapsed().as_secs_f64();
 
         let database = rusqlite::Connection::open(folder.path().join(format!("{round}.sqlite")))?;

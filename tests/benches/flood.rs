@@ -14,14 +14,14 @@ use std::{
 };
 
 use crate::{
-    claude::line_reader::LineReader,
+    claude::line_reader::{LineReader, MAX_LINE_BYTES},
     replay::FileSource,
     run::{
         PollStatus, Timeline,
         entry_source::{NewEntry, Recorder as _},
     },
-    store::TapeWriter,
-    tape::{FORMAT_VERSION, Header, RunId, UnitKey},
+    store::RunStore,
+    tape::{FORMAT_VERSION, Header, UnitKey},
 };
 use tokio::{io::AsyncReadExt as _, process::Command, runtime::Runtime};
 
@@ -86,18 +86,18 @@ fn seconds_to_drain(runtime: &Runtime, path: &str) -> BenchResult<f64> {
 /// Seconds for reading all output, writing every line to a tape, and folding the tape.
 fn seconds_to_record(runtime: &Runtime, path: &str, folder: &std::path::Path) -> BenchResult<f64> {
     let start = Instant::now();
-    let tape_path = folder.join("tape.jsonl");
-    let _ = std::fs::remove_file(&tape_path);
-    let header = Header {
+    let run = RunStore::new(folder).create(None, |run| Header {
         tape: FORMAT_VERSION,
         program: "bench".into(),
-        run: RunId(uuid::Uuid::nil()),
-        started_at: "2026-01-01T00:00:00Z".parse()?,
+        run,
+        started_at: jiff::Timestamp::UNIX_EPOCH,
         project: None,
         scripted: true,
-    };
-    let tape = Arc::new(TapeWriter::create(&tape_path, &header)?);
-    let (source, finish) = FileSource::follow(&tape_path)?;
+    })?;
+    let directory = run.directory.clone();
+    let (tape, _lock) = run.into_parts();
+    let tape = Arc::new(tape);
+    let (source, finish) = FileSource::follow(tape.path())?;
     let mut grown = tape.subscribe();
     let recorded = Arc::new(AtomicU64::new(0));
     let handle = runtime.handle().clone();
@@ -116,7 +116,7 @@ fn seconds_to_record(runtime: &Runtime, path: &str, folder: &std::path::Path) ->
         let mut tasks = tokio::task::JoinSet::new();
         for child in 0..CHILDREN {
             let mut process = command(path, child)?.spawn()?;
-            let mut lines = LineReader::new(process.stdout.take().ok_or("no pipe")?);
+            let mut lines = LineReader::with_limit(process.stdout.take().ok_or("no pipe")?, MAX_LINE_BYTES);
             let (tape, recorded) = (Arc::clone(&tape), Arc::clone(&recorded));
             tasks.spawn(async move {
                 let unit = UnitKey::new(format!("unit-{child}"));
@@ -140,6 +140,7 @@ fn seconds_to_record(runtime: &Runtime, path: &str, folder: &std::path::Path) ->
     let folded = folding.join().map_err(|_| "the fold failed")??;
     let seconds = start.elapsed().as_secs_f64();
     let recorded = recorded.load(Ordering::Relaxed);
+    std::fs::remove_dir_all(directory)?;
     if folded != recorded {
         return Err(format!("{recorded} lines were recorded and {folded} folded").into());
     }

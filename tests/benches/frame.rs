@@ -1,19 +1,27 @@
-//! A frame of 200×60 over a run view of a million rows, against one of ten thousand. In process, with the real views
-//! and the real terminal writer; the output is discarded.
+//! A frame of 200×60 over a million rows, against one over ten thousand. In process, with the real screen over a
+//! recorded capture and the real terminal writer; the output is discarded.
 
-use std::io;
+use std::{
+    io::{self, Write as _},
+    time::Instant,
+};
 
 use crate::{
-    run::{
-        RunState,
-        state::{AttemptId, AttemptRows, AttemptState, RowKind, RowOutcome, RunView, StreamRow, UnitState, UnitStatus},
+    replay::FileSource,
+    run::Timeline,
+    tui::{
+        app::{App, RunAccess},
+        host::ClockReading,
+        key,
+        screen_message::ScreenMessage,
     },
-    tape::Seq,
-    tui::{Options, UiPreferences, cache::RowLine, key, static_screen::StaticScreen},
 };
 use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, layout::Rect};
 
-use crate::bars::harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, timed};
+use crate::bars::{
+    harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, timed},
+    views,
+};
 
 const SIZE: Rect = Rect { x: 0, y: 0, width: 200, height: 60 };
 const ROUNDS: usize = 9;
@@ -38,34 +46,34 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
 }
 
 struct ScrollBench {
-    view: RunView,
-    still: StaticScreen,
+    app: App,
     terminal: Terminal<CrosstermBackend<io::Sink>>,
+    started: Instant,
     step: usize,
 }
 
 impl ScrollBench {
     fn new(rows: u64) -> BenchResult<Self> {
-        let kinds = [RowKind::Tool, RowKind::Text, RowKind::Thinking];
-        let row = |seq: u64| StreamRow::new(Seq(seq), 0, kinds[seq as usize % 3], RowOutcome::Ok, 0);
-        let attempt_rows = AttemptRows { rows: (0..rows).map(row).collect(), entries: (0..rows as u32).collect() };
-        let attempt = AttemptState { number: 1, id: AttemptId(0), ..AttemptState::default() };
-        let unit = UnitState {
-            key: "dbt-all".into(),
-            planned: None,
-            status: UnitStatus::Running,
-            attempts: vec![attempt],
-            retry_at: None,
-            hold_mode: Default::default(),
-        };
-        let state = RunState { units: vec![unit], entries: rows, ..RunState::default() };
-        let view = RunView::new(state, vec![attempt_rows], Vec::new());
+        let mut capture = io::BufWriter::new(tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR"))?);
+        for row in 0..rows {
+            writeln!(
+                capture,
+                r#"{{"type":"assistant","session_id":"s","message":{{"content":[{{"type":"text","text":"model {row}"}}]}}}}"#
+            )?;
+        }
+        let capture = capture.into_inner()?;
+        let timeline = Timeline::new(Box::new(FileSource::open(capture.path())?));
+        let started = Instant::now();
+        let app = App::new(timeline, RunAccess::Replay, views::options()?, clock(started));
         let options = TerminalOptions { viewport: Viewport::Fixed(SIZE) };
         let terminal = Terminal::with_options(CrosstermBackend::new(io::sink()), options)?;
-        let mut still = StaticScreen::new("bench", Options::new(&UiPreferences::default(), |_| None)?);
+        let mut bench = Self { app, terminal, started, step: 0 };
+        while bench.app.is_busy() {
+            bench.app.work();
+        }
         // Focus the pane of actions, so that the keys below scroll it.
-        press(&mut still, &view, "<tab>")?;
-        Ok(Self { view, still, terminal, step: 0 })
+        bench.press("<tab>")?;
+        Ok(bench)
     }
 
     /// Seconds per frame. The list moves by one row before each.
@@ -73,28 +81,25 @@ impl ScrollBench {
         let mut times = Vec::with_capacity(FRAMES);
         for _ in 0..FRAMES {
             self.step += 1;
-            press(&mut self.still, &self.view, if self.step % 200 < 100 { "<up>" } else { "<down>" })?;
-            let (view, still, terminal) = (&self.view, &mut self.still, &mut self.terminal);
+            self.press(if self.step % 200 < 100 { "<up>" } else { "<down>" })?;
+            let (app, terminal) = (&mut self.app, &mut self.terminal);
             times.push(timed(|| {
-                terminal.draw(|frame| still.draw(view, words, frame.buffer_mut()))?;
+                terminal.draw(|frame| app.paint(frame.buffer_mut()))?;
                 Ok(())
             })?);
         }
         Ok(Sample::new(times))
     }
+
+    fn press(&mut self, keys: &str) -> BenchResult<()> {
+        self.app.tick(clock(self.started));
+        for key in key::parse(keys).map_err(|error| format!("{error:?}"))? {
+            self.app.input(ScreenMessage::Key(key));
+        }
+        Ok(())
+    }
 }
 
-fn press(still: &mut StaticScreen, view: &RunView, keys: &str) -> BenchResult<()> {
-    for key in key::parse(keys).map_err(|error| format!("{error:?}"))? {
-        still.press(view, key);
-    }
-    Ok(())
-}
-
-fn words(row: &StreamRow) -> RowLine {
-    RowLine {
-        label: format!("mcp__ktx__read_raw_file models/mart_{}.sql", row.first()),
-        outcome: format!("{} KB", row.first().0 % 97),
-        ..RowLine::default()
-    }
+fn clock(started: Instant) -> ClockReading {
+    ClockReading { now: started.elapsed(), wall: jiff::Timestamp::UNIX_EPOCH }
 }

@@ -79,7 +79,7 @@ fn project(root: &Path, files: usize) -> BenchResult<Vec<String>> {
 /// Records a run in which every unit succeeded.
 fn succeed(root: &Path) -> BenchResult<()> {
     let planned = plan(&Project::open(root)?, &UnitSelection::default())?;
-    let run = RunStore::new(root).create(|run| Header {
+    let run = RunStore::new(root).create(None, |run| Header {
         tape: FORMAT_VERSION,
         program: "bench".into(),
         run,
@@ -119,6 +119,5 @@ fn succeed(root: &Path) -> BenchResult<()> {
         note(Some((&unit.planned.unit, 1)), &Note::AttemptEnded(Box::new(ended)))?;
     }
     note(None, &Note::RunEnded(RunEnded::default()))?;
-    tape.close()?;
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::{
     replay::FileSource,
     run::Timeline,
     tui::{
-        self, Options, UiPreferences,
+        self, ColorChoice, KeyOverrides, Keymap, NotifyMethod, Options, Theme, ToolPrograms, TtyOptions,
         export::Export,
         host::{ClockReading, HostInput, ScreenHost},
         key::{self, KeyPress},
@@ -65,9 +65,8 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
         let moves = key::parse(part.moves).map_err(|error| format!("{error:?}"))?;
         keys.extend(moves.into_iter().cycle().take(MOVES));
         let timeline = Timeline::new(Box::new(FileSource::open(&capture.path)?));
-        let options = Options { exit_when: None, ..Options::new(&UiPreferences::default(), |_| None)? };
         let mut world = MeasuredHost::new(keys)?;
-        let exit = runtime.block_on(tui::run_event_loop(timeline, None, options, &mut world))?;
+        let exit = runtime.block_on(tui::run_event_loop(timeline, None, options()?, &mut world))?;
         let units = exit.timeline.view().state.units.len() as u64;
         if units < UNITS {
             return Err(format!("the capture has {units} units").into());
@@ -78,6 +77,28 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
         report.figure(&format!("{}: frames at rest", part.name), &Sample::new(vec![world.at_rest as f64]), bar);
     }
     Ok(())
+}
+
+/// The screen as on a terminal that shows every colour.
+pub(crate) fn options() -> BenchResult<Options> {
+    Ok(Options {
+        theme: Theme::new("dark", ColorChoice::Always.resolve(|_| None), false)?,
+        keymap: Keymap::new(&KeyOverrides::new()).map_err(|errors| format!("{errors:?}"))?,
+        terminal: TtyOptions {
+            mouse: true,
+            notify: NotifyMethod::Off,
+            progress: false,
+            tmux: false,
+            programs: ToolPrograms::from_env(|_| None),
+        },
+        fps: 30,
+        paused: false,
+        speed: None,
+        can_hold: false,
+        startup_messages: Vec::new(),
+        zone: jiff::tz::TimeZone::UTC,
+        exit_when: None,
+    })
 }
 
 fn figures(report: &mut BenchReport, view: &str, frames: &[FrameCost]) {

@@ -510,7 +510,6 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/program_path.rs", "programs in the PATH"),
     ("src/replay/file.rs", "the record that was named or resolved"),
     ("src/store/runs.rs", "the directory of the project itself"),
-    ("src/store/tape_file.rs", "a tape at a path that the caller names; runs hand over an opened file"),
     ("src/tui/terminal/foreground.rs", "the terminal, and private copies for the editor"),
     ("src/tui/terminal/tty_writer.rs", "the terminal"),
 ];

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::config::{Config, ConfigError, ConfigLayers, EnvVars, SettingValue, TEMPLATE, paths::UserDirs};
+use crate::config::{Config, ConfigError, ConfigLayers, EnvVars, SettingValue, paths::UserDirs};
 
 struct ConfigHome {
     dir: tempfile::TempDir,
@@ -85,8 +85,9 @@ fn all_layers_together_are_shown_with_their_origins() {
 
 #[test]
 fn missing_file_and_template_give_the_defaults() {
+    let template = include_str!("../../assets/config.toml");
     let (without, with) =
-        (ConfigHome::new(None).load(None).unwrap(), ConfigHome::new(Some(TEMPLATE)).load(None).unwrap());
+        (ConfigHome::new(None).load(None).unwrap(), ConfigHome::new(Some(template)).load(None).unwrap());
     assert_eq!(without.lines(), with.lines());
 }
 

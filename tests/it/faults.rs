@@ -15,12 +15,8 @@ use std::{
 
 use crate::{
     replay::FileSource,
-    run::{
-        EntrySource as _, PollStatus,
-        entry_source::{NewEntry, Recorder as _},
-    },
-    store::TapeWriter,
-    tape::{EntryBody, Header, Millis, RunId, TapeEntry},
+    run::{EntrySource as _, PollStatus},
+    tape::{EntryBody, TapeEntry},
 };
 use nix::{sys::signal::Signal, sys::stat::Mode, unistd::mkfifo};
 
@@ -387,10 +383,6 @@ fn full_disk_and_read_only_project_lose_nothing() {
     inject_fault("read-only project", nothing, read_only, &[1], "", nothing);
 }
 
-fn header() -> Header {
-    Header::parse(include_str!("../fixtures/tapes/demo.jsonl").lines().next().unwrap().as_bytes()).unwrap()
-}
-
 #[test]
 fn tape_torn_at_any_byte_keeps_its_whole_lines() {
     let tape = include_bytes!("../fixtures/tapes/demo.jsonl");
@@ -412,28 +404,4 @@ fn tape_torn_at_any_byte_keeps_its_whole_lines() {
         let whole = lines.iter().filter(|end| **end <= cut).count() - 1;
         assert!(entries >= whole && entries + raw <= whole + 1, "cut at {cut}: {entries} and {raw} of {whole}");
     }
-}
-
-#[test]
-fn clock_that_jumps_does_not_disorder_a_tape() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("tape.jsonl");
-    let jumps = [5_000, 7_200_000, 0, 3, 1 << 40, 12, 7_200_001];
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let clock = move || Millis(jumps[next.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % jumps.len()]);
-    let writer =
-        TapeWriter::create_with_clock(&path, &Header { run: RunId(uuid::Uuid::now_v7()), ..header() }, clock).unwrap();
-    for _ in 0..20 {
-        writer.record(&[NewEntry { attempt: None, body: EntryBody::StdoutRaw(b"{}".as_slice().into()) }]).unwrap();
-    }
-    drop(writer);
-    let text = fs::read(&path).unwrap();
-    let times: Vec<u64> = text
-        .trim_ascii_end()
-        .split(|byte| *byte == b'\n')
-        .skip(1)
-        .map(|line| TapeEntry::parse(line).unwrap().at.0)
-        .collect();
-    assert_eq!(times.len(), 20);
-    assert!(times.is_sorted(), "{times:?}");
 }

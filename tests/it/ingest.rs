@@ -71,7 +71,7 @@ impl IngestFixture {
     }
 
     fn work(&self) -> PathBuf {
-        self.project.state_dir().join("runs/r/work")
+        self.project.root.join(".ktx/ingestdeck/runs/r/work")
     }
 
     fn wiki(&self) -> Vec<String> {
@@ -130,7 +130,7 @@ fn project_settings_are_read() {
     let harbour = IngestFixture::new();
     let settings = &harbour.project.settings;
     assert_eq!(settings.connections.len(), 4);
-    assert_eq!(settings.model(ModelRole::CandidateExtraction), Some("haiku"));
+    assert_eq!(settings.model_with_role(ModelRole::CandidateExtraction).unwrap().1, "haiku");
     assert_eq!(settings.work_units.failure_mode, FailureModeSetting::Continue);
     assert_eq!(
         crate::diagnostic::to_lines(&harbour.project.warnings),
@@ -195,7 +195,6 @@ fn prompts_have_the_structure_of_ktx() {
     let prompt = attempt.prompt();
     insta::assert_snapshot!("system_prompt", prompt.system);
     insta::assert_snapshot!("user_prompt", prompt.user);
-    assert_eq!(prompt.chars(), prompt.system.chars().count() + prompt.user.chars().count());
 }
 
 #[test]

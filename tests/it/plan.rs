@@ -369,7 +369,8 @@ fn index_larger_than_a_prompt_is_warned_about_once() {
         ingest::attempt::WorkspaceSpec::Overlay(place.path(".ktx/ingestdeck/runs/r/work/x")),
     );
     let attempt = UnitAttempt::open(&project, &unit, &job, 1, PromptAmendment::Unchanged, &overlay).unwrap();
-    assert!(attempt.prompt().chars() < MAX_PROMPT_CHARS / 2, "{}", attempt.prompt().chars());
+    let chars = attempt.prompt().system.chars().count() + attempt.prompt().user.chars().count();
+    assert!(chars < MAX_PROMPT_CHARS / 2, "{chars}");
 }
 
 #[test]

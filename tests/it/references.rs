@@ -228,7 +228,8 @@ impl ReferenceProject {
 
     /// A run without git: successful attempts are published one after the other, although all started at the same time.
     fn run_overlay(&self, case: &ReferenceCase) {
-        let place = |number| WorkspaceSpec::Overlay(self.project.state_dir().join(format!("runs/r/work/{number}")));
+        let work = self.project.root.join(".ktx/ingestdeck/runs/r/work");
+        let place = |number: usize| WorkspaceSpec::Overlay(work.join(number.to_string()));
         let units = case.units.iter().enumerate();
         let attempts: Vec<UnitAttempt> =
             units.map(|(number, calls)| self.attempt(number, calls, &place(number))).collect();

@@ -8,7 +8,6 @@ use std::{
 };
 
 use crate::{
-    decode::{self, LineKind},
     diagnostic::Diagnostic as _,
     replay::{
         self, FileSource, OpenError, detect::InputFormat, detect::UnsupportedInput, search::Direction,
@@ -18,7 +17,7 @@ use crate::{
         Timeline,
         entry_source::{EntryRef, EntryScope, EntrySource, PollStatus},
     },
-    tape::{EntryBody, Millis, Seq, TapeEntry},
+    tape::{EntryBody, Seq},
 };
 use proptest::prelude::*;
 
@@ -102,7 +101,7 @@ fn tape_entries_have_lanes_and_times() {
          {{\"seq\":3,\"at\":11,\"unit\":\"u\",\"tr"
     );
     let mut source = FileSource::open(&scratch.file("anything.bin", text)).unwrap();
-    assert_eq!(source.format(), InputFormat::Tape);
+    assert_eq!(source.info().format, InputFormat::Tape.description());
     assert!(source.info().has_times);
     assert_eq!(source.info().name, "00000000-0000-0000-0000-000000000007");
     let (kept, progress) = drain(&mut source, usize::MAX);
@@ -155,7 +154,7 @@ fn file_without_times_is_paced_with_a_notice() {
 fn pretty_printed_document_is_one_entry_on_one_line() {
     let scratch = ScratchDir::new();
     let mut source = FileSource::open(&scratch.file("a", "{\r\n \"type\":\n  \"result\",\"a\":\"b\\n\"\n}\n")).unwrap();
-    assert_eq!(source.format(), InputFormat::Document);
+    assert_eq!(source.info().format, InputFormat::Document.description());
     let (kept, progress) = drain(&mut source, 1);
     assert_eq!(progress, PollStatus::End);
     assert_eq!(kept.len(), 1);
@@ -191,7 +190,7 @@ fn compressed_tape_reads_like_plain_tape() {
         let packed = scratch.file("record", zstd::encode_all(bytes.as_slice(), 3).unwrap());
         let (mut plain, mut unpacked) =
             (FileSource::open(&fixtures.join(name)).unwrap(), FileSource::open(&packed).unwrap());
-        assert_eq!(unpacked.format(), plain.format());
+        assert_eq!(unpacked.info().format, plain.info().format);
         let (expected, _) = drain(&mut plain, 1 << 20);
         let mut found = Vec::new();
         while found.len() < expected.len() {
@@ -379,7 +378,7 @@ proptest! {
         cuts.push(content.len());
         let path = scratch.file("growing", &content[..first]);
         let (mut growing, finish) = FileSource::follow(&path).unwrap();
-        prop_assume!(growing.format() == source.format() && growing.info().has_times == source.info().has_times);
+        prop_assume!(growing.info().format == source.info().format && growing.info().has_times == source.info().has_times);
         let mut file = File::options().append(true).open(&path).unwrap();
         let mut kept = Vec::new();
         let mut written = first;
@@ -469,14 +468,14 @@ fn every_capture_opens_and_reads_in_both_directions() {
             }
             let content = fs::read(&path).unwrap();
             let mut source = FileSource::open(&path).unwrap();
-            assert_eq!(source.format(), expected(&name, content.len()), "{name}");
+            let format = expected(&name, content.len());
+            assert_eq!(source.info().format, format.description(), "{name}");
             let (kept, progress) = drain(&mut source, 700);
             assert_eq!(progress, PollStatus::End);
             let lines = content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
-            let entries = if source.format() == InputFormat::Document { 1 } else { lines };
-            assert_eq!(kept.len(), entries, "{name}");
+            assert_eq!(kept.len(), lines, "{name}");
             assert!(kept.iter().all(|entry| entry.intact && !entry.body.starts_with("raw")), "{name}");
-            if matches!(source.format(), InputFormat::SessionFile | InputFormat::TwoWay) {
+            if matches!(format, InputFormat::SessionFile | InputFormat::TwoWay) {
                 assert!(source.info().has_times && kept.iter().any(|entry| entry.at > 0), "{name}");
             }
             for entry in kept.iter().rev() {
@@ -485,33 +484,6 @@ fn every_capture_opens_and_reads_in_both_directions() {
         }
     }
     assert!(seen > 120, "{seen} captures");
-}
-
-#[test]
-fn index_knows_line_kinds_before_folding() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures");
-    for name in
-        ["success_tools.jsonl", "partial_messages.jsonl", "ondisk_session.jsonl", "tool_progress_heartbeat.jsonl"]
-    {
-        let path = root.join(name);
-        let scratch = ScratchDir::new();
-        let content = fs::read(&path).unwrap();
-        let lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
-        let expected: Vec<LineKind> = lines.iter().map(|line| decode::decode_line(line).body.kind()).collect();
-        let entries = (0..).zip(&lines).map(|(seq, line)| {
-            let body = EntryBody::Stdout(line);
-            let mut text = Vec::new();
-            TapeEntry { seq: Seq(seq), at: Millis(seq), attempt: Some(("a unit".into(), 3)), body }.write(&mut text);
-            String::from_utf8(text).unwrap()
-        });
-        let tape = scratch.file("tape", format!("{HEADER}\n{}", entries.collect::<String>()));
-        for path in [path, tape] {
-            let index = FileSource::open(&path).unwrap().index();
-            while index.advance(1).unwrap() == PollStatus::More {}
-            let kinds: Vec<LineKind> = (0..index.len()).map(|seq| index.kind(Seq(seq)).unwrap()).collect();
-            assert_eq!(kinds, expected, "{}", path.display());
-        }
-    }
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn run_is_private_running_then_finished() {
     let runs = RunStore::new(project.path());
     assert!(matches!(runs.resolve("latest"), Err(RunStoreError::Empty)));
 
-    let run = runs.create(header).unwrap();
+    let run = runs.create(None, header).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&run.directory), mode(run.tape.path())), (0o700, 0o600));
     assert_eq!(mode(runs.root()), 0o700);
@@ -116,10 +116,10 @@ fn run_is_private_running_then_finished() {
     drop(run);
     assert_eq!(runs.status(&found).unwrap(), RunStatus::Interrupted);
 
-    let run = runs.create(header).unwrap();
+    let run = runs.create(None, header).unwrap();
     end(&run);
     let (tape, lock) = run.into_parts();
-    tape.close().unwrap();
+    drop(tape);
     let found = runs.resolve("latest").unwrap();
     assert_eq!(runs.status(&found).unwrap(), RunStatus::Running, "the lock is still held");
     drop(lock);
@@ -131,7 +131,7 @@ fn run_is_private_running_then_finished() {
 fn run_killed_in_a_late_retry_is_interrupted() {
     let project = tempfile::tempdir().unwrap();
     let runs = RunStore::new(project.path());
-    let run = runs.create(header).unwrap();
+    let run = runs.create(None, header).unwrap();
     let unit = UnitKey::from("u");
     end(&run);
     note(&run, Some((&unit, 1)), &Note::RetryRequested { next: 2, amendment: None });
@@ -145,7 +145,7 @@ fn run_killed_in_a_late_retry_is_interrupted() {
 fn unheld_lock_file_is_removed() {
     let project = tempfile::tempdir().unwrap();
     let runs = RunStore::new(project.path());
-    drop(runs.create(header).unwrap());
+    drop(runs.create(None, header).unwrap());
     let found = runs.resolve("latest").unwrap();
     fs::write(runs.root().join("locks").join(found.id.to_string()), "").unwrap();
     assert_eq!(runs.status(&found).unwrap(), RunStatus::Interrupted);
@@ -193,33 +193,53 @@ fn short_run_id_takes_precedence_over_a_prefix() {
     assert_eq!(run.id.short(), "019000");
 }
 
+/// All rows of the index as text in a fixed order, one line per row.
+fn dump(runs: &RunStore) -> String {
+    let index = rusqlite::Connection::open(runs.root().join("db.sqlite")).unwrap();
+    let tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name";
+    let tables: Vec<String> =
+        index.prepare(tables).unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let mut text = String::new();
+    for table in tables {
+        let mut statement = index.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2, 3, 4")).unwrap();
+        let columns = statement.column_count();
+        let mut rows = statement.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            let values: Vec<String> =
+                (0..columns).map(|column| format!("{:?}", row.get_ref(column).unwrap())).collect();
+            text.push_str(&format!("{table}\t{}\n", values.join("\t")));
+        }
+    }
+    text
+}
+
 #[test]
 fn index_is_rebuilt_from_tapes_alone() {
     let project = tempfile::tempdir().unwrap();
     let runs = RunStore::new(project.path());
     let mut db = runs.open_database().unwrap();
 
-    let first = runs.create(header).unwrap();
+    let first = runs.create(None, header).unwrap();
     plan(&first, &["good", "never"]);
     play(&first, "good", "success_tools.jsonl", AttemptOutcome::Succeeded);
     assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 1);
     play(&first, "denied", "permission_denied_dontask.jsonl", AttemptOutcome::Failed);
     end(&first);
     drop(first);
-    let second = runs.create(header).unwrap();
+    let second = runs.create(None, header).unwrap();
     play(&second, "cut", "killed_sigterm_tool.jsonl", AttemptOutcome::Stopped);
     drop(second);
 
     assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 2);
     assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 0, "nothing has changed");
-    let grown = db.dump().unwrap();
+    let grown = dump(&runs);
     assert!(grown.lines().count() > 6, "{grown}");
     drop(db);
 
     let mut db = runs.recreate_database().unwrap();
-    assert_eq!(db.dump().unwrap(), "");
+    assert_eq!(dump(&runs), "");
     runs.refresh(&mut db, &open).unwrap();
-    assert_eq!(db.dump().unwrap(), grown);
+    assert_eq!(dump(&runs), grown);
 
     let listed = db.list().unwrap();
     assert_eq!(listed.len(), 2);
@@ -242,7 +262,7 @@ fn index_is_rebuilt_from_tapes_alone() {
 fn torn_tape_is_indexed_once_and_grown_tape_again() {
     let project = tempfile::tempdir().unwrap();
     let runs = RunStore::new(project.path());
-    let run = runs.create(header).unwrap();
+    let run = runs.create(None, header).unwrap();
     play(&run, "cut", "success_tools.jsonl", AttemptOutcome::Succeeded);
     let tape = run.tape.path().to_owned();
     drop(run);
@@ -262,7 +282,7 @@ fn torn_tape_is_indexed_once_and_grown_tape_again() {
 fn index_of_version_one_is_rebuilt() {
     let project = tempfile::tempdir().unwrap();
     let runs = RunStore::new(project.path());
-    let run = runs.create(header).unwrap();
+    let run = runs.create(None, header).unwrap();
     play(&run, "done", "success_tools.jsonl", AttemptOutcome::Succeeded);
     let unit = UnitKey::from("spent");
     let capture = "success_tools.jsonl";
@@ -296,7 +316,7 @@ fn index_of_version_one_is_rebuilt() {
 fn calls_are_indexed_with_their_results() {
     let project = tempfile::tempdir().unwrap();
     let runs = RunStore::new(project.path());
-    let run = runs.create(header).unwrap();
+    let run = runs.create(None, header).unwrap();
     play(&run, "good", "parallel_readonly_tools.jsonl", AttemptOutcome::Succeeded);
     play(&run, "failing", "rpc_error_result.jsonl", AttemptOutcome::Failed);
     play(&run, "denied", "permission_denied_dontask.jsonl", AttemptOutcome::Failed);
@@ -359,7 +379,7 @@ fn links_and_pipes_in_the_state_directory_are_refused() {
         let _ = (runs.finish_removals(), runs.remove(&found), runs.status(&found).is_ok());
         assert!(runs.open_tape(&found).is_err(), "{place} {what}");
         let is_used_by_create = ["", "runs", "locks"].contains(&place);
-        assert_eq!(runs.create(header).is_err(), is_used_by_create, "{place} {what}");
+        assert_eq!(runs.create(None, header).is_err(), is_used_by_create, "{place} {what}");
         let is_used_by_index = ["", "db.sqlite", "db.sqlite-wal"].contains(&place);
         assert_eq!(runs.open_database().is_err(), is_used_by_index, "{place} {what}");
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "{place} {what}");
@@ -369,7 +389,7 @@ fn links_and_pipes_in_the_state_directory_are_refused() {
 #[test]
 fn indexed_call_has_the_arguments_that_ran() {
     let project = tempfile::tempdir().unwrap();
-    let run = RunStore::new(project.path()).create(header).unwrap();
+    let run = RunStore::new(project.path()).create(None, header).unwrap();
     plan(&run, &["unit"]);
     let unit = UnitKey::from("unit");
     let call = |id: &str| {
@@ -410,7 +430,7 @@ fn new_run_id_follows_the_newest_run_of_a_clock_that_was_ahead() {
         let project = tempfile::tempdir().unwrap();
         let runs = RunStore::new(project.path());
         let newest = run_at(ahead);
-        let run = runs.create_after(Some(newest), header).unwrap();
+        let run = runs.create(Some(newest), header).unwrap();
         assert!(run.id > newest, "{ahead} ms ahead");
         assert_eq!(run.id.0.get_version_num(), 7);
         assert!(run.id <= run_at(ahead + HOUR), "it follows the newest id closely");
@@ -432,7 +452,7 @@ fn new_run_id_follows_the_newest_run_of_a_clock_that_was_ahead() {
     );
     assert_eq!(runs.newest(tomorrow, |id| id == ids[2]).unwrap(), Some(ids[2]), "records of this installation do");
 
-    let run = runs.create_after(Some(run_at(-HOUR)), header).unwrap();
+    let run = runs.create(Some(run_at(-HOUR)), header).unwrap();
     assert!(run.id > run_at(-HOUR / 2) && run.id < run_at(HOUR / 2), "a correct clock is used");
-    assert!(runs.create_after(Some(RunId(uuid::Uuid::max())), header).is_ok(), "the largest id has no successor");
+    assert!(runs.create(Some(RunId(uuid::Uuid::max())), header).is_ok(), "the largest id has no successor");
 }

@@ -11,12 +11,12 @@ use std::{
 
 use crate::{
     claude::{
-        line_reader::LineReader,
+        line_reader::{LineReader, MAX_LINE_BYTES},
         mcp,
         process::{self, Child, ProcessTimeouts, SpawnRequest, StreamLimits},
         unit::{
-            AgentProgram, AllowAllGate, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptTimeouts, StopCommand,
-            UnitLaunch, run_unit_with_env,
+            AgentProgram, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptTimeouts, StopCommand, UnitLaunch,
+            run_unit_with_env,
         },
         version::ClaudeVersion,
     },
@@ -148,6 +148,15 @@ impl Toolset for FakeWiki {
 impl FakeWiki {
     fn called(&self) -> Vec<(String, Value)> {
         self.calls.lock().unwrap().iter().map(|call| (call.name.clone(), call.arguments["key"].clone())).collect()
+    }
+}
+
+#[derive(Debug)]
+struct AllowAllGate;
+
+impl ApprovalGate for AllowAllGate {
+    fn decide(&self, _call: ApprovalRequest) -> futures_util::future::BoxFuture<'_, ApprovalDecision> {
+        Box::pin(std::future::ready(ApprovalDecision::Allow))
     }
 }
 
@@ -806,7 +815,7 @@ async fn group_of_an_agent_dies_with_a_killed_program() {
             stdin: false,
         };
         let mut child = process::spawn(order).await.unwrap();
-        let mut lines = LineReader::new(child.stdout.take().unwrap());
+        let mut lines = LineReader::with_limit(child.stdout.take().unwrap(), MAX_LINE_BYTES);
         lines.fill().await.unwrap();
         ids += &format!("{}\n", String::from_utf8_lossy(lines.take_lines().lines().next().unwrap()));
         children.push(child);

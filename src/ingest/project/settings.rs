@@ -191,12 +191,8 @@ impl Default for RetrySettings {
 }
 
 impl ProjectSettings {
-    /// The model of `role`, else the default model; `None` lets Claude Code choose.
-    pub(crate) fn model(&self, role: ModelRole) -> Option<&str> {
-        self.model_with_role(role).map(|(_, model)| model)
-    }
-
-    /// Like [`model`](Self::model), with the role that the model is configured for.
+    /// The model of `role`, else the default model, with the role that it is configured for; `None` lets Claude Code
+    /// choose.
     pub(crate) fn model_with_role(&self, role: ModelRole) -> Option<(ModelRole, &str)> {
         [role, ModelRole::Default].into_iter().find_map(|role| Some((role, self.models.get(&role)?.as_str())))
     }

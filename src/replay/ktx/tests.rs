@@ -26,7 +26,7 @@ fn folded(source: FileSource) -> Timeline {
 #[test]
 fn ktx_replay_shows_units_attempts_and_saved_work() {
     let source = opened("replay.memory-flow.v1.json");
-    assert_eq!((source.format(), source.info().format), (InputFormat::MemoryFlow, "KTX memory-flow replay"));
+    assert_eq!(source.info().format, "KTX memory-flow replay");
     assert_eq!(source.info().started_at.unwrap().to_string(), "2026-06-20T09:00:00Z");
     let timeline = folded(source);
     let state = &timeline.view().state;
@@ -78,7 +78,7 @@ fn ktx_replay_shows_units_attempts_and_saved_work() {
 #[test]
 fn bare_replay_without_times_has_no_times() {
     let source = opened("replay.bare.json");
-    assert_eq!((source.format(), source.info().has_times), (InputFormat::MemoryFlow, false));
+    assert_eq!((source.info().format, source.info().has_times), (InputFormat::MemoryFlow.description(), false));
     let timeline = folded(source);
     let state = &timeline.view().state;
     assert_eq!((state.units.len(), state.ended.as_ref()), (3, None), "its run is still running");
@@ -88,7 +88,7 @@ fn bare_replay_without_times_has_no_times() {
 #[test]
 fn ktx_transcript_orders_calls_by_start_time() {
     let source = opened("transcript.jsonl");
-    assert_eq!((source.format(), source.info().has_times), (InputFormat::KtxTranscript, true));
+    assert_eq!((source.info().format, source.info().has_times), (InputFormat::KtxTranscript.description(), true));
     let timeline = folded(source);
     let state = &timeline.view().state;
     let units: Vec<_> = state.units.iter().map(|unit| (unit.key.as_str(), unit.attempts.len())).collect();
@@ -131,7 +131,7 @@ proptest! {
         let text = format!(r#"{{"memoryFlowReplaySchemaVersion":1,"replay":{{"runId":{value},"events":[{event},{event},{value}],"plannedWorkUnits":[{value},{event}],"errors":{value},"details":{value}}}}}"#);
         std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
         let source = FileSource::open(file.path()).unwrap();
-        prop_assert_eq!(source.format(), InputFormat::MemoryFlow);
+        prop_assert_eq!(source.info().format, InputFormat::MemoryFlow.description());
         let timeline = folded(source);
         prop_assert_eq!(timeline.view().state.loss_counts, Default::default());
     }
@@ -151,7 +151,7 @@ proptest! {
         let first = r#"{"ts":"2026-06-20T09:00:00.000Z","wuKey":"u","toolName":"t"}"#;
         std::io::Write::write_all(&mut file, format!("{first}\n{}", lines.join("\n")).as_bytes()).unwrap();
         let source = FileSource::open(file.path()).unwrap();
-        prop_assert_eq!(source.format(), InputFormat::KtxTranscript);
+        prop_assert_eq!(source.info().format, InputFormat::KtxTranscript.description());
         let timeline = folded(source);
         prop_assert_eq!(timeline.view().state.loss_counts.corrupt_entries, 0);
         prop_assert!(timeline.view().state.units.iter().any(|unit| unit.key.as_str() == "u"));

@@ -135,7 +135,7 @@ mod tests {
             retry_at: None,
             hold_mode: HoldMode::Off,
         };
-        RunView::new(RunState { units: vec![unit], ..RunState::default() }, Vec::new(), Vec::new())
+        RunView { state: RunState { units: vec![unit], ..RunState::default() }, ..RunView::default() }
     }
 
     #[test]

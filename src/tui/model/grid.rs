@@ -316,7 +316,7 @@ mod tests {
         let units = units
             .map(|(attempt_id, status)| unit(u32::try_from(attempt_id).unwrap(), *status, 10 * attempt_id as u64))
             .collect();
-        RunView::new(RunState { units, entries, ..RunState::default() }, Vec::new(), Vec::new())
+        RunView { state: RunState { units, entries, ..RunState::default() }, ..RunView::default() }
     }
 
     fn units(grid: &Grid) -> Vec<usize> {

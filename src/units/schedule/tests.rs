@@ -14,6 +14,18 @@ mod oracle;
 mod reconcile;
 mod settle;
 
+impl Schedule {
+    /// Running attempts, with their units.
+    fn in_flight(&self) -> impl Iterator<Item = (&UnitKey, u32)> {
+        self.table.units().iter().filter(|unit| unit.is_in_flight()).map(|unit| (&unit.key, unit.attempts))
+    }
+
+    /// True if there is nothing to do until a person requests it.
+    fn is_finished(&self) -> bool {
+        self.stage == RunStage::Ended
+    }
+}
+
 fn keys(count: usize) -> Vec<UnitKey> {
     (0..count).map(key).collect()
 }

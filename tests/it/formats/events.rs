@@ -3,7 +3,7 @@
 //! replaced.
 
 use crate::{
-    actions::{ActionPhase, event::ActionKind, event::EventLevel},
+    actions::{ActionPhase, event::ActionKind},
     tape::{EntryBody, Note, TapeEntry},
 };
 use serde_json::Value;
@@ -104,7 +104,7 @@ fn events_of_every_kind_are_as_published() {
     [ActionPhase::Started, ActionPhase::Updated, ActionPhase::Completed]
         .iter()
         .for_each(|phase| any("phase", phase.as_str()));
-    any("level", EventLevel::Warning.as_str());
+    any("level", "warning");
     for state in ["planned", "paused", "resumed", "integrating", "saved", "not saved", "remark", "ended", "summary"] {
         any("state", state);
     }

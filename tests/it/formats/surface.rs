@@ -177,7 +177,7 @@ fn every_key_of_a_project_is_known() {
     }
     let mut models = String::new();
     for role in crate::ingest::project::ModelRole::ALL {
-        models.push_str(&format!("{}={} ", role.as_str(), settings.model(role).unwrap()));
+        models.push_str(&format!("{}={} ", role.as_str(), settings.model_with_role(role).unwrap().1));
     }
     let expected = "default=m-default triage=m-triage candidateExtraction=m-extraction curator=m-curator \
                     reconcile=m-reconcile repair=m-repair ";

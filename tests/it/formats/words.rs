@@ -2,7 +2,7 @@
 //! its meaning; names of types and variants are internal.
 
 use crate::{
-    actions::{ActionPhase, event::ActionKind, event::EventLevel},
+    actions::{ActionPhase, event::ActionKind},
     cli::exit::Exit,
     run::{
         OutcomeDetail, RunOutcome, diff::UnitChange, recorded_decisions::RecordedDecisionKind, state::UnitStatus,
@@ -67,13 +67,8 @@ fn words_of_states_and_kinds_are_as_published() {
     words!(out, "decisions", label, RecordedDecisionKind { Conflict, Eviction, Resolution, Fallback });
     words!(out, "artifacts", ArtifactTarget { Wiki, SemanticLayer });
     words!(out, "changes of artifacts", ArtifactChange { Created, Updated, Removed });
-    words!(
-        out,
-        "actions",
-        ActionKind { Command, Tool, FileChange, WebSearch, Subagent, Note, Turn, Warning, Telemetry }
-    );
+    words!(out, "actions", ActionKind { Command, Tool, FileChange, WebSearch, Subagent, Note, Warning });
     words!(out, "phases of actions", ActionPhase { Started, Updated, Completed });
-    words!(out, "levels of actions", EventLevel { Debug, Info, Warning, Error });
     let levels = [TraceLevel::Error, TraceLevel::Info, TraceLevel::Debug, TraceLevel::Trace];
     assert_eq!(["error", "info", "debug", "trace"].map(TraceLevel::parse), levels);
     out.push_str("levels of traces: error, info, debug, trace\n\ncauses in comparisons and reports:\n");

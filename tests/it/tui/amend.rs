@@ -8,12 +8,12 @@ use crate::{
         Note,
         note::{Amendment, AttemptStarted},
     },
-    tui::{LiveHandle, RunCommand, host::HostInput},
+    tui::{RunCommand, host::HostInput},
 };
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    scripted_host::{ScriptedHost, options, play},
+    scripted_host::{ScriptedHost, live_handle, options, play},
     tape::{self, TapeFixture},
 };
 
@@ -25,7 +25,7 @@ fn live(tape: &TapeFixture, script: ScriptedHost) -> (ScriptedHost, Vec<RunComma
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = script.after(Duration::from_secs(20));
-    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+    let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
     (script, std::iter::from_fn(|| orders.try_recv().ok()).collect())
 }
 

@@ -8,7 +8,7 @@ use crate::{
 };
 
 use super::{
-    scripted_host::{ScriptedHost, options, play},
+    scripted_host::{ScriptedHost, live_handle, options, play},
     tape::{self, TapeFixture},
 };
 
@@ -225,7 +225,7 @@ fn streaming_text_and_thinking_are_shown_but_not_actions() {
         let growing = tape.growing();
         let (commands, _orders) = tokio::sync::mpsc::channel(8);
         let (_grows, changed) = tokio::sync::watch::channel(0);
-        let live = crate::tui::LiveHandle::new(commands, changed);
+        let live = live_handle(commands, changed);
         play(growing.timeline, Some(live), options(), ScriptedHost::new("", SIZE)).0.text()
     };
     let mut tape = TapeFixture::new("orbit", false);

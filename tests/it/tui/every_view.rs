@@ -3,17 +3,13 @@
 
 use std::{path::Path, time::Duration};
 
-use crate::{
-    replay::FileSource,
-    run::Timeline,
-    tui::{LiveHandle, text},
-};
+use crate::{replay::FileSource, run::Timeline, tui::text};
 use ratatui::backend::Backend as _;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    scripted_host::{ScriptedHost, options, play},
+    scripted_host::{ScriptedHost, live_handle, options, play},
     tape::{self, TapeFixture},
 };
 
@@ -93,7 +89,7 @@ fn live_run_renders_in_every_view_at_every_size() {
             let (commands, _orders) = mpsc::channel(8);
             let (_grows, changed) = watch::channel(0);
             let script = ScriptedHost::new(keys, size).after(Duration::from_secs(20));
-            let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+            let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
             assert!(has_intact_frame(&script), "`{keys}` at {size:?}:\n{}", script.text());
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::{
     tape::{Note, note::RunEnded},
     tui::{
-        LiveHandle, Options, RunCommand,
+        Options, RunCommand,
         theme::{ColorLevel, Theme},
     },
 };
@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     hold,
-    scripted_host::{ScriptedHost, options, play},
+    scripted_host::{ScriptedHost, live_handle, options, play},
     tape::{self, TapeFixture},
 };
 
@@ -28,7 +28,7 @@ fn grown(before: &TapeFixture, whole: &TapeFixture, keys: &str, size: (u16, u16)
     let (grows, changed) = watch::channel(0);
     let more = growing.more(before, whole);
     let script = ScriptedHost::new(keys, size).after(Duration::from_secs(20)).grows(more, grows);
-    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+    let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
     (script.text(), std::iter::from_fn(|| orders.try_recv().ok()).collect())
 }
 

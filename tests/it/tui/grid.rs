@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::tui::{LiveHandle, RunCommand, host::HostInput};
+use crate::tui::{RunCommand, host::HostInput};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::{
     hold,
-    scripted_host::{ScriptedHost, options, play},
+    scripted_host::{ScriptedHost, live_handle, options, play},
     tape::{self, TapeFixture},
 };
 
@@ -39,7 +39,7 @@ fn live(tape: &TapeFixture, script: ScriptedHost) -> (ScriptedHost, Vec<RunComma
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = script.after(Duration::from_secs(4));
-    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+    let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
     (script, std::iter::from_fn(|| orders.try_recv().ok()).collect())
 }
 
@@ -156,7 +156,7 @@ fn pending_approval_is_decided_in_its_pane() {
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = ScriptedHost::new("vs", SIZE).after(Duration::from_secs(4));
-    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+    let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
     assert!(script.text().contains("wiki_write waits for you"), "{}", script.text());
     assert!(matches!(orders.try_recv(), Ok(RunCommand::AllowCall { .. })));
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::{
     tape::{Note, note::CallDecision},
-    tui::{LiveHandle, Options, RunCommand},
+    tui::{Options, RunCommand},
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    scripted_host::{ScriptedHost, options, play},
+    scripted_host::{ScriptedHost, live_handle, options, play},
     tape::TapeFixture,
 };
 
@@ -50,7 +50,7 @@ fn live(tape: &TapeFixture, options: Options, script: ScriptedHost) -> (Scripted
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = script.after(Duration::from_secs(14));
-    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options, script);
+    let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options, script);
     (script, std::iter::from_fn(|| orders.try_recv().ok()).collect())
 }
 

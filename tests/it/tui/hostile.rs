@@ -6,7 +6,7 @@ use crate::{
     replay::FileSource,
     run::Timeline,
     tape::{EntryBody, Note, note::Severity},
-    tui::{LiveHandle, host::HostInput, text},
+    tui::{host::HostInput, text},
 };
 use proptest::prelude::*;
 use ratatui::{
@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    scripted_host::{ScriptedHost, options, play},
+    scripted_host::{ScriptedHost, live_handle, options, play},
     tape::TapeFixture,
 };
 
@@ -96,7 +96,7 @@ fn form(text: &str, held: bool, size: (u16, u16)) -> ScriptedHost {
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = ScriptedHost::new("gge", size).input(HostInput::Paste(text.to_owned()));
-    play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script).0
+    play(growing.timeline, Some(live_handle(commands, changed)), options(), script).0
 }
 
 /// The bytes that a terminal receives for these cells, without the sequences for style and position.

@@ -10,7 +10,7 @@ use crate::{
         note::{PatchWritten, RunEnded, SaveFailed, Severity, StopMode},
     },
     tui::{
-        ExitCondition, ExitReason, KeyOverrides, Keymap, LiveHandle, RunCommand, TuiExit,
+        ExitCondition, ExitReason, KeyOverrides, Keymap, RunCommand, TuiExit,
         action::UserAction,
         host::HostInput,
         key::{self, KeyPress},
@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     hold,
-    scripted_host::{ScriptedHost, options, play},
+    scripted_host::{ScriptedHost, live_handle, options, play},
     tape::{self, TapeFixture},
 };
 
@@ -39,7 +39,7 @@ fn orders(tape: &TapeFixture, keys: &str) -> (ScriptedHost, TuiExit, Vec<RunComm
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = ScriptedHost::new(keys, SIZE).after(Duration::from_secs(20));
-    let (script, exit) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+    let (script, exit) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
     let orders = std::iter::from_fn(|| orders.try_recv().ok()).collect();
     (script, exit, orders)
 }
@@ -367,7 +367,7 @@ fn unchanged_screen_draws_no_frame() {
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = ScriptedHost::new("", SIZE).after(Duration::from_secs(20)).keep_open_for(Duration::from_secs(60));
-    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+    let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
     assert!((58..=64).contains(&script.frames), "{} frames", script.frames);
 }
 
@@ -407,7 +407,7 @@ fn mouse_selects_and_scrolls_the_view_under_it() {
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = ScriptedHost::new("", SIZE).input(HostInput::Click(5, 6)).input(HostInput::Wheel(90, 20, false));
-    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+    let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
     assert!(script.text().contains("✓ lookml-orphans succeeded"), "{}", script.text());
 }
 
@@ -474,7 +474,7 @@ proptest! {
             let growing = tape.growing();
             let (commands, _orders) = mpsc::channel(1);
             let (_grows, changed) = watch::channel(0);
-            play(growing.timeline, Some(LiveHandle::new(commands, changed)), options, script).1
+            play(growing.timeline, Some(live_handle(commands, changed)), options, script).1
         } else {
             play(tape.timeline(), None, options, script).1
         };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::tui::{
-    ExitReason, LiveHandle,
+    ExitReason,
     export::{Export, ExportTool},
     host::HostInput,
     notification::{Notification, TerminalProgress},
@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     hold,
-    scripted_host::{ScriptedHost, options, play},
+    scripted_host::{ScriptedHost, live_handle, options, play},
     tape::{self, TapeFixture},
 };
 
@@ -23,7 +23,7 @@ fn live(tape: &TapeFixture, script: ScriptedHost) -> ScriptedHost {
     let growing = tape.growing();
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
-    play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script).0
+    play(growing.timeline, Some(live_handle(commands, changed)), options(), script).0
 }
 
 /// Like [`live`], but the screen starts with `before` and the rest of `tape` arrives afterwards.
@@ -32,7 +32,7 @@ fn growing(before: &TapeFixture, tape: &TapeFixture, script: ScriptedHost) -> Sc
     let (commands, _orders) = mpsc::channel(8);
     let (grows, changed) = watch::channel(0);
     let script = script.grows(growing.more(before, tape), grows);
-    play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script).0
+    play(growing.timeline, Some(live_handle(commands, changed)), options(), script).0
 }
 
 fn texts(news: &[Notification]) -> Vec<&str> {

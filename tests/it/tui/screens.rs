@@ -6,13 +6,13 @@ use crate::{
     replay::FileSource,
     run::Timeline,
     tape::note::Severity,
-    tui::{ColorLevel, LiveHandle, Theme},
+    tui::{ColorLevel, Theme},
 };
 use ratatui::style::{Color, Modifier};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    scripted_host::{ScriptedHost, options, play},
+    scripted_host::{ScriptedHost, live_handle, options, play},
     tape::{self, TapeFixture},
 };
 
@@ -29,7 +29,7 @@ pub(super) fn live(tape: &TapeFixture, keys: &str, size: (u16, u16)) -> Scripted
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = ScriptedHost::new(keys, size).after(Duration::from_secs(20));
-    play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script).0
+    play(growing.timeline, Some(live_handle(commands, changed)), options(), script).0
 }
 
 macro_rules! at_every_size {

@@ -10,7 +10,8 @@ use crate::{
     diagnostic::Problem,
     run::Timeline,
     tui::{
-        self, ColorLevel, KeyOverrides, Keymap, LiveHandle, NotifyMethod, Options, Theme, ToolPrograms, TtyOptions,
+        self, ColorLevel, KeyOverrides, Keymap, LiveHandle, NotifyMethod, Options, RunCommand, Theme, ToolPrograms,
+        TtyOptions,
         export::Export,
         host::{ClockReading, HostInput, ScreenHost},
         key::{self},
@@ -19,7 +20,10 @@ use crate::{
 };
 use jiff::Timestamp;
 use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Style};
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 
 /// Start time of every script, and of the tapes of these tests.
 pub(crate) const EPOCH: &str = "2026-11-22T10:00:00Z";
@@ -221,7 +225,7 @@ pub(crate) fn options() -> Options {
             tmux: false,
             programs: ToolPrograms::from_env(|_| None),
         },
-        fps: tui::FPS,
+        fps: 30,
         paused: false,
         speed: None,
         can_hold: true,
@@ -229,6 +233,11 @@ pub(crate) fn options() -> Options {
         zone: jiff::tz::TimeZone::UTC,
         exit_when: None,
     }
+}
+
+/// Connects to a run of this process.
+pub(crate) fn live_handle(commands: mpsc::Sender<RunCommand>, changed: watch::Receiver<u64>) -> LiveHandle {
+    LiveHandle { commands: Some(commands), changed, failed: None }
 }
 
 /// Plays `script` on `timeline`. Returns the script and the reason for the exit.

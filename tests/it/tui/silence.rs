@@ -10,12 +10,12 @@ use crate::{
             VerdictCause,
         },
     },
-    tui::{ColorLevel, LiveHandle, RunCommand, Theme},
+    tui::{ColorLevel, RunCommand, Theme},
 };
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    scripted_host::{ScriptedHost, options, play},
+    scripted_host::{ScriptedHost, live_handle, options, play},
     tape::TapeFixture,
 };
 
@@ -43,7 +43,7 @@ fn live(tape: &TapeFixture, seconds: u64, script: ScriptedHost) -> (ScriptedHost
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = script.after(Duration::from_secs(seconds));
-    let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+    let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
     (script, std::iter::from_fn(|| orders.try_recv().ok()).collect())
 }
 
@@ -62,7 +62,7 @@ fn silent_unit_is_shown_at_every_size() {
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = ScriptedHost::new("", (80, 24)).after(Duration::from_secs(174));
-    let handle = LiveHandle::new(commands, changed);
+    let handle = live_handle(commands, changed);
     let text = play(hanging().growing().timeline, Some(handle), ascii, script).0.text();
     assert!(text.contains("! docs-analyst-onboarding silent 2m 34s"), "{text}");
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::tui::{ExitReason, LiveHandle, RunCommand, TuiExit, host::HostInput};
+use crate::tui::{ExitReason, RunCommand, TuiExit, host::HostInput};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    scripted_host::{ScriptedHost, options, play},
+    scripted_host::{ScriptedHost, live_handle, options, play},
     tape,
 };
 
@@ -33,7 +33,7 @@ fn live(keys: &str) -> (ScriptedHost, TuiExit, Vec<RunCommand>) {
     let (commands, mut orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = ScriptedHost::new(keys, SIZE).after(Duration::from_secs(20));
-    let (script, exit) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+    let (script, exit) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
     let orders = std::iter::from_fn(|| orders.try_recv().ok()).collect();
     (script, exit, orders)
 }
@@ -222,7 +222,7 @@ fn long_message_is_shown_completely() {
         let (commands, _orders) = mpsc::channel(8);
         let (_grows, changed) = watch::channel(0);
         let script = ScriptedHost::new("k:until failure<enter><esc>", size).after(Duration::from_secs(20));
-        let (script, _) = play(growing.timeline, Some(LiveHandle::new(commands, changed)), options(), script);
+        let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
         assert!(script.text().contains("no unit is selected") && script.text().contains(end), "{}", script.text());
     }
 }

@@ -102,8 +102,8 @@ fn every_documented_key_is_known() {
 #[test]
 fn role_without_model_uses_the_default() {
     let (settings, _) = read(COMPLETE).unwrap();
-    assert_eq!(settings.model(ModelRole::CandidateExtraction), Some("claude-sonnet-4-6"));
-    assert_eq!(settings.model(ModelRole::Reconcile), Some("claude-opus-4-20250514"));
+    assert_eq!(settings.model_with_role(ModelRole::CandidateExtraction).unwrap().1, "claude-sonnet-4-6");
+    assert_eq!(settings.model_with_role(ModelRole::Reconcile).unwrap().1, "claude-opus-4-20250514");
     let (settings, _) = read("llm:\n  models:\n    default: '  my/gateway-model '\n").unwrap();
     assert_eq!(settings.model_with_role(ModelRole::Repair), Some((ModelRole::Default, "my/gateway-model")));
     assert_eq!(settings.key_lines["llm.models.default"], 3);
