@@ -1,4 +1,5 @@
-//! Runs a plan: performs the effects of the schedule, runs attempts, holds calls, integrates results and traces.
+//! Plans and runs units: continues prior runs, performs the effects of the schedule, runs attempts, holds calls,
+//! integrates results and traces.
 //!
 //! Owns everything between the pure schedule and the agents that does not need a terminal. It must not depend on the
 //! screen or the command line: both are clients. Start reading at [`driver`] and [`execute`].
@@ -8,5 +9,18 @@ pub(crate) mod descriptors;
 pub(crate) mod driver;
 pub(crate) mod execute;
 pub(crate) mod fail_fast_recorder;
+pub(crate) mod prior_results;
+pub(crate) mod reconcile_policy;
+pub(crate) mod recorded_tapes;
+pub(crate) mod resume;
 pub(crate) mod run_meter;
 pub(crate) mod trace;
+
+use crate::diagnostic::Problem;
+
+/// Receives each warning when it is known: the engine never prints.
+pub(crate) type WarningSink<'a> = &'a dyn Fn(&Problem);
+
+fn warn_all(warn: WarningSink<'_>, sentences: &[String]) {
+    sentences.iter().for_each(|sentence| warn(&Problem::new(sentence)));
+}

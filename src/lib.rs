@@ -20,7 +20,7 @@
 //! | 2 | [`run`] | `text`, `tape`, `decode`, `actions`, `units` |
 //! | 3 | [`scoped_dir`], [`program_path`], [`group_guard`], [`open_file_limit`] | nothing; the files and processes that the others of this layer use |
 //! | 3 | [`claude`], [`ingest`], [`store`], [`replay`], [`tui`] | layers below, never each other |
-//! | 4 | [`engine`] | layers below, but neither `tui` nor `replay` |
+//! | 4 | [`engine`] | layers below, but not `tui` |
 //! | 5 | [`cli`] | everything |
 //!
 //! `tests/it/architecture.rs` checks the `crate::` paths of every file against the table.

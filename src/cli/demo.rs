@@ -18,7 +18,7 @@ use crate::{
         unit::AttemptTimeouts,
     },
     engine::execute::{AgentBackend, AttemptOptions},
-    ingest::{diff::Baseline, plan::Selection},
+    ingest::plan::{self, Selection},
     units::failure_tally::FailureRule,
 };
 
@@ -104,7 +104,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
     let exe = std::env::current_exe()
         .map_err(|error| CliError::failed(format!("cannot determine the path of this program: {error}")))?;
     let project = project::read(&root).map_err(CliError::internal)?;
-    let planned = project::plan_units(&project, &Selection::default(), &Baseline::default())?;
+    let planned = plan::plan(&project, &Selection::default())?;
     let terms = AttemptOptions {
         model: None,
         step_budget: project.settings.work_units.step_budget,

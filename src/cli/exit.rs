@@ -3,7 +3,15 @@
 use std::{fmt, process::ExitCode};
 
 use super::output;
-use crate::{diagnostic::Diagnostic, tape::note::Cause};
+use crate::{
+    diagnostic::Diagnostic,
+    engine::{recorded_tapes::OpenTapeError, resume::ResumeError},
+    ingest::{plan::PlanError, project::ProjectError},
+    replay::OpenError,
+    run::EntrySourceError,
+    store::{db::DbError, refresh::RefreshError, retention::PruneError, runs::RunStoreError},
+    tape::note::Cause,
+};
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +150,80 @@ impl Diagnostic for CliError {
 }
 
 impl Diagnostic for tokio::task::JoinError {}
+
+/// An error of another layer, with the exit code that it leads to.
+pub(crate) trait ExitError: Diagnostic {
+    fn exit(&self) -> Exit {
+        Exit::Internal
+    }
+}
+
+impl<E: ExitError> From<E> for CliError {
+    fn from(error: E) -> Self {
+        Self::from_error(error.exit(), &error)
+    }
+}
+
+impl ExitError for DbError {}
+impl ExitError for EntrySourceError {}
+impl ExitError for PruneError {}
+impl ExitError for RefreshError {}
+
+impl ExitError for OpenError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::NotFound { .. } => Exit::NotFound,
+            Self::Directory { .. } | Self::Unsupported { .. } => Exit::Usage,
+            Self::Unreadable { .. } => Exit::Internal,
+        }
+    }
+}
+
+impl ExitError for OpenTapeError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Content(error) => error.exit(),
+            Self::Io { .. } | Self::Source(_) => Exit::Internal,
+        }
+    }
+}
+
+impl ExitError for PlanError {
+    fn exit(&self) -> Exit {
+        if self.is_not_found() { Exit::NotFound } else { Exit::Usage }
+    }
+}
+
+impl ExitError for ProjectError {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
+
+impl ExitError for ResumeError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Store(error) => error.exit(),
+            Self::Index(error) => error.exit(),
+            Self::Plan(error) => error.exit(),
+            Self::Tape(error) => error.exit(),
+            Self::NoRun | Self::NoUnitsLeft(_) | Self::FailedUnitsGone { .. } => Exit::NotFound,
+            Self::Running { .. } | Self::NotResumable(_) | Self::Continued { .. } | Self::RunAsConnection(_) => {
+                Exit::Usage
+            }
+        }
+    }
+}
+
+impl ExitError for RunStoreError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::NotFound(_) | Self::Empty => Exit::NotFound,
+            Self::Ambiguous { .. } => Exit::Usage,
+            Self::Io { .. } | Self::Record(_) => Exit::Internal,
+        }
+    }
+}
 
 /// Prints an error to stderr.
 pub(crate) fn print_error(error: &CliError) {

@@ -16,10 +16,10 @@ use super::{
     exit::{CliError, Exit},
     output,
     prepare::PreparedProject,
-    replay, resume, runs, screen, show,
+    replay, runs, screen, show,
     show::EventSink,
     signals::{self, ShutdownState, SignalListener},
-    summary::{self, NextSteps, Summary},
+    summary::{NextSteps, Summary},
 };
 use crate::{
     claude::{private_dir, process},
@@ -30,6 +30,7 @@ use crate::{
         driver::{DriverError, Executor, ScheduleDriver},
         execute::{AgentBackend, AttemptExecutor, AttemptOptions, OutputTarget, ReconcileOptions},
         fail_fast_recorder::FailFastRecorder,
+        recorded_tapes, resume,
         run_meter::RunMeter,
         trace::TraceTask,
     },
@@ -51,7 +52,7 @@ use crate::{
         EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
         note::{ContinuedRun, RunEnded, RunPlanned, Severity},
     },
-    text::pluralize,
+    text::{commands, pluralize},
     tui,
     units::{
         governor::ThrottlePolicy,
@@ -335,7 +336,7 @@ impl RunSetup<'_> {
         let (tape, lock) = new.into_parts();
         let tape = Arc::new(tape);
         plan.iter().try_for_each(|plan| record_note(&tape, plan)).map_err(CliError::internal)?;
-        let (source, finish) = FileSource::follow(tape.path()).map_err(|error| replay::open_error(&error))?;
+        let (source, finish) = FileSource::follow(tape.path())?;
         let timeline = Timeline::new(Box::new(replay::for_ui(source, ui)));
 
         let tracing = self.start_trace(&tape);
@@ -369,7 +370,7 @@ impl RunSetup<'_> {
             let flag = self.global.project_dir.as_deref();
             show::print_stderr(&format!(
                 "ingestdeck: stopped by a limit; `{}` resumes the run",
-                summary::resume_command(flag, &id.short())
+                commands::resume_command(flag, &id.short())
             ));
         }
         if let Some(tracing) = tracing
@@ -380,7 +381,7 @@ impl RunSetup<'_> {
         // The directory is empty unless something could not be deleted; then it is kept.
         let _ = std::fs::remove_dir(directory.join(retention::WORK_DIR));
         drop(lock);
-        runs::try_update_index(&self.runs);
+        recorded_tapes::try_update_index(&self.runs);
         outcome
     }
 }

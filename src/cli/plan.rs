@@ -11,14 +11,12 @@ use super::{
     args::{GlobalArgs, SelectArgs, Ui},
     exit::{self, CliError, Exit},
     model::ModelChoice,
-    output, prepare, project,
-    reconcile_policy::ReconcilePolicy,
-    resume::{self, RunPlan},
-    settings, show,
+    output, prepare, project, settings, show,
 };
 use crate::{
     actions::label,
     diagnostic::{Diagnostic, Problem},
+    engine::{reconcile_policy::ReconcilePolicy, resume::RunPlan},
     ingest::{
         plan::{IngestPlan, SourcePlan, UnplannedConnection, WorkUnit},
         project::ModelRole,
@@ -46,7 +44,7 @@ const MAX_KEY_WIDTH: usize = 60;
 pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, CliError> {
     let project = project::open(global)?;
     let choice = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None);
-    let taken = resume::plan_run(global, &project, select, choice.model.as_deref())?;
+    let taken = project::plan_run(global, &project, select, choice.model.as_deref())?;
     let is_json = global.ui == Ui::Json;
     project::print_warnings(&if is_json { taken.planned.warnings.clone() } else { taken.planned.folded_warnings() });
     let turns = project.settings.work_units.step_budget;
@@ -58,7 +56,7 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
         exit::print_warning(&error);
     }
     project::blocking_files_problems(&project).iter().for_each(exit::print_warning);
-    taken.unsaved_run.iter().for_each(|left| exit::print_warning(&left.problem(global)));
+    taken.unsaved_run.iter().for_each(|left| exit::print_warning(&left.problem(global.project_dir.as_deref())));
     let ground = prepare::describe_repository(&project, Some(&taken.planned));
     if let Err(error) = &ground {
         exit::print_warning(error);
@@ -66,7 +64,7 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
     let slots = usize::try_from(project.settings.work_units.max_concurrency).unwrap_or(usize::MAX);
     let outlook = PlanForecast::new(&taken.efforts, slots);
     let pass = ReconcilePolicy::new(*settings::load(global)?.ingest.reconcile, prepare::is_repository(&project.root));
-    let is_all = pass.justifies_a_run(&taken, select);
+    let is_all = pass.justifies_a_run(&taken, select.is_everything());
     let unusable = unusable_plan_error(&taken).filter(|_| !is_all);
     let is_empty = taken.planned.units.is_empty() && !is_all;
     let nothing = (is_empty && unusable.is_none()).then(|| empty_plan_message(&taken));

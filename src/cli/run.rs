@@ -8,16 +8,17 @@ use super::{
     model::ModelChoice,
     plan,
     prepare::{self, PreparedProject},
-    project,
-    reconcile_policy::ReconcilePolicy,
-    resume::{self, RunPlan},
-    settings, show,
+    project, settings, show,
 };
 use crate::{
     claude::unit::AttemptTimeouts,
     config::schema::ToolFailures,
     diagnostic::{Diagnostic, Problem},
-    engine::execute::{AgentBackend, AttemptOptions, ReconcileOptions},
+    engine::{
+        execute::{AgentBackend, AttemptOptions, ReconcileOptions},
+        reconcile_policy::ReconcilePolicy,
+        resume::RunPlan,
+    },
     ingest::{KTX_DATABASE, project::ModelRole},
     tape::{UnitKey, note::PlannedUnit},
     units::failure_tally::FailureRule,
@@ -60,7 +61,7 @@ pub(crate) fn start_run(
         return Err(CliError::usage("--model names no model").with_help("give one, as in `--model sonnet`"));
     }
     let model = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, args.model.as_deref()).model;
-    let taken = resume::plan_run(global, &project, select, model.as_deref())?;
+    let taken = project::plan_run(global, &project, select, model.as_deref())?;
     // A selection names what to run, whatever KTX has ingested.
     let is_selected =
         select.full || !select.only.is_empty() || select.resume.failed.is_some() || select.resume.resume_run.is_some();
@@ -99,13 +100,14 @@ pub(crate) fn start_run(
     let slots = positive("--concurrency", concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
     let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile, prepare::is_repository(&project.root));
     pass.messages(&taken).iter().for_each(|sentence| show::print_stderr(&format!("ingestdeck: {sentence}")));
-    let is_done = taken.is_done() && !pass.justifies_a_run(&taken, select);
+    let is_done = taken.is_done() && !pass.justifies_a_run(&taken, select.is_everything());
     let pass = pass.options(&taken);
     let pass = pass.map(|pass| ReconcileOptions {
         model: ModelChoice::resolve(&project, ModelRole::Reconcile, args.model.as_deref()).model,
         ..pass
     });
-    let unsaved: Vec<Problem> = taken.unsaved_run.iter().map(|left| left.problem(global)).collect();
+    let unsaved: Vec<Problem> =
+        taken.unsaved_run.iter().map(|left| left.problem(global.project_dir.as_deref())).collect();
     unsaved.iter().for_each(exit::print_warning);
     let notices: Vec<String> = unsaved.iter().map(Diagnostic::to_line).collect();
     if is_done {

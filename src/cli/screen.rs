@@ -162,7 +162,7 @@ fn print_partial_summary(timeline: Timeline) -> Result<(), CliError> {
 /// If the record cannot be read.
 pub(crate) fn print_summary(mut timeline: Timeline) -> Result<(Summary, Timeline), CliError> {
     use std::io::Write as _;
-    timeline.seek(u64::MAX).map_err(CliError::internal)?;
+    timeline.seek(u64::MAX)?;
     let state = &timeline.view().state;
     let mut summary = Summary::from_state(state);
     summary.is_open = timeline.is_open_ended() || !timeline.is_fully_read();

@@ -15,6 +15,7 @@ use super::{
     summary::{NextSteps, Summary},
 };
 use crate::{
+    engine::{recorded_tapes, resume},
     replay::file::FollowHandle,
     run::{PollStatus, RunState, Timeline},
     store::{RecordedRun, RunStatus, RunStore},
@@ -39,8 +40,8 @@ const WRITER_GONE: &str = "writer gone: the process of this run has ended, and i
 /// If the run does not exist, or its tape cannot be read.
 pub(crate) fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliError> {
     let runs = runs::resolve_store(global)?;
-    let found = runs.resolve(&args.run).map_err(|error| runs::lookup_error(&error))?;
-    let (source, finish) = runs::follow(&runs, &found)?;
+    let found = runs.resolve(&args.run)?;
+    let (source, finish) = recorded_tapes::follow(&runs, &found)?;
     let writer = WatchedRun { runs, found };
     let ui = show::resolve_ui(global.ui);
     let source = replay::for_ui(source, ui);
@@ -123,8 +124,7 @@ fn watch_plain(
     let origin = timeline.source().info().clone();
     let mut sink = EventSink::new(ui, global, &origin);
     loop {
-        let progress =
-            timeline.advance(SLICE, &mut |emitted| sink.write_event(&emitted)).map_err(CliError::internal)?;
+        let progress = timeline.advance(SLICE, &mut |emitted| sink.write_event(&emitted))?;
         match progress {
             _ if sink.is_closed() => break,
             PollStatus::More => {}
@@ -159,7 +159,7 @@ fn print_next_steps(global: &GlobalArgs, writer: &WatchedRun, state: &RunState, 
         tape: &writer.found.tape,
         flag: global.project_dir.as_deref(),
         run: &writer.found.id.short(),
-        retry: super::resume::not_resumable_reason(state).is_none(),
+        retry: resume::not_resumable_reason(state).is_none(),
     };
     let _ = output::stdout().write_linked(&summary.next_steps(next), &writer.found.tape);
 }

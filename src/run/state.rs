@@ -244,6 +244,11 @@ impl UnitStatus {
         !(self.is_in_flight() || matches!(self, Self::Queued | Self::Waiting))
     }
 
+    /// True for a unit that should be tried again.
+    pub(crate) fn needs_retry(self) -> bool {
+        !matches!(self, Self::Succeeded | Self::Reused)
+    }
+
     /// True if it ended without success, so that another attempt may help.
     pub(crate) fn is_retryable(self) -> bool {
         matches!(self, Self::Failed | Self::Interrupted | Self::BudgetExhausted | Self::Stopped)

@@ -60,6 +60,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "claude",
             "ingest",
             "store",
+            "replay",
         ],
     ),
     ("cli", EVERYTHING),

@@ -1,7 +1,6 @@
 //! Formats figures and statuses for reports. Pure.
 
 use crate::{
-    cli::summary,
     run::{
         RunOutcome,
         decisions::{RecordedDecision, RecordedDecisionKind},
@@ -9,7 +8,7 @@ use crate::{
         state::{LossCounts, TokenCounts, UnitStatus},
     },
     tape::Millis,
-    text::pluralize,
+    text::{commands, pluralize},
     tui::view,
 };
 
@@ -95,7 +94,7 @@ pub(super) fn resume_hint(report: &RunReport) -> Option<String> {
     });
     let is_left = report.units.iter().any(|unit| !unit.is_successful() || unit.is_unsaved);
     (is_resumable && is_left && report.outcome != RunOutcome::Running)
-        .then(|| summary::resume_command(None, &header.run.short().to_string()))
+        .then(|| commands::resume_command(None, &header.run.short().to_string()))
 }
 
 /// The sentence about a scripted agent.
