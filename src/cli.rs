@@ -17,7 +17,6 @@ pub(crate) mod mcp;
 pub(crate) mod model;
 pub(crate) mod output;
 pub(crate) mod plan;
-pub(crate) mod prepare;
 pub(crate) mod project;
 mod prune;
 pub(crate) mod replay;

@@ -5,8 +5,10 @@ use std::{fmt, process::ExitCode};
 use super::output;
 use crate::{
     diagnostic::Diagnostic,
-    engine::{recorded_tapes::OpenTapeError, resume::ResumeError},
-    ingest::{plan::PlanError, project::ProjectError},
+    engine::{
+        launch::LaunchError, prepare::ProjectPreparationError, recorded_tapes::OpenTapeError, resume::ResumeError,
+    },
+    ingest::{lock::ProjectLockError, plan::PlanError, project::ProjectError},
     replay::OpenError,
     run::EntrySourceError,
     store::{db::DbError, refresh::RefreshError, retention::PruneError, runs::RunStoreError},
@@ -168,6 +170,24 @@ impl ExitError for DbError {}
 impl ExitError for EntrySourceError {}
 impl ExitError for PruneError {}
 impl ExitError for RefreshError {}
+
+impl ExitError for LaunchError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Open(error) => error.exit(),
+            Self::Threads(_) | Self::Staging(_) | Self::Store(_) => Exit::Internal,
+        }
+    }
+}
+
+impl ExitError for ProjectPreparationError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Lock(ProjectLockError::Held { .. }) | Self::Repository(_) => Exit::Usage,
+            _ => Exit::Internal,
+        }
+    }
+}
 
 impl ExitError for OpenError {
     fn exit(&self) -> Exit {

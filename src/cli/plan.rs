@@ -11,17 +11,18 @@ use super::{
     args::{GlobalArgs, SelectArgs, Ui},
     exit::{self, CliError, Exit},
     model::ModelChoice,
-    output, prepare, project, settings, show,
+    output, project, settings, show,
 };
 use crate::{
     actions::label,
     diagnostic::{Diagnostic, Problem},
-    engine::{reconcile_policy::ReconcilePolicy, resume::RunPlan},
+    engine::{prepare, reconcile_policy::ReconcilePolicy, resume::RunPlan},
     ingest::{
         plan::{IngestPlan, SourcePlan, UnplannedConnection, WorkUnit},
         project::ModelRole,
         projection::PendingProjection,
         reconcile::EvictionCandidate,
+        repository::Repository,
         truncated_index_warnings,
     },
     store::db::UnitEffort,
@@ -63,7 +64,7 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
     }
     let slots = usize::try_from(project.settings.work_units.max_concurrency).unwrap_or(usize::MAX);
     let outlook = PlanForecast::new(&taken.efforts, slots);
-    let pass = ReconcilePolicy::new(*settings::load(global)?.ingest.reconcile, prepare::is_repository(&project.root));
+    let pass = ReconcilePolicy::new(*settings::load(global)?.ingest.reconcile, Repository::exists_at(&project.root));
     let is_all = pass.justifies_a_run(&taken, select.is_everything());
     let unusable = unusable_plan_error(&taken).filter(|_| !is_all);
     let is_empty = taken.planned.units.is_empty() && !is_all;

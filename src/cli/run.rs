@@ -4,11 +4,9 @@ use super::{
     args::{AttemptArgs, GlobalArgs, RunArgs, SelectArgs, Ui},
     doctor,
     exit::{self, CliError, Exit},
-    launch::{self, Launch, TapeLocation},
+    launch::{self, TapeLocation},
     model::ModelChoice,
-    plan,
-    prepare::{self, PreparedProject},
-    project, settings, show,
+    plan, project, settings, show,
 };
 use crate::{
     claude::unit::AttemptTimeouts,
@@ -16,10 +14,12 @@ use crate::{
     diagnostic::{Diagnostic, Problem},
     engine::{
         execute::{AgentBackend, AttemptOptions, ReconcileOptions},
+        launch::{Launch, retry_policy},
+        prepare::{self, PreparedProject},
         reconcile_policy::ReconcilePolicy,
         resume::RunPlan,
     },
-    ingest::{KTX_DATABASE, project::ModelRole},
+    ingest::{KTX_DATABASE, project::ModelRole, repository::Repository},
     tape::{UnitKey, note::PlannedUnit},
     units::failure_tally::FailureRule,
 };
@@ -98,7 +98,7 @@ pub(crate) fn start_run(
         },
     };
     let slots = positive("--concurrency", concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
-    let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile, prepare::is_repository(&project.root));
+    let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile, Repository::exists_at(&project.root));
     pass.messages(&taken).iter().for_each(|sentence| show::print_stderr(&format!("ingestdeck: {sentence}")));
     let is_done = taken.is_done() && !pass.justifies_a_run(&taken, select.is_everything());
     let pass = pass.options(&taken);
@@ -129,7 +129,7 @@ pub(crate) fn start_run(
             show::print_stderr(&format!("ingestdeck: connection {}: {place}", source.connection));
         }
     }
-    let ground = PreparedProject::new(&project, &planned)?;
+    let ground = PreparedProject::new(&project, &planned, &exit::print_warning)?;
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
     if ground.branch.is_none() {
@@ -137,24 +137,19 @@ pub(crate) fn start_run(
     }
     let agent = AgentBackend::Claude(claude);
     let fate = TapeLocation::InProject { flag: global.project_dir.clone() };
-    let outcome = launch::launch(
-        global,
-        Launch {
-            project,
-            planned,
-            continues,
-            agent,
-            terms,
-            concurrency: slots,
-            config,
-            record_location: fate,
-            initially_held: held,
-            prepared: ground,
-            reconcile: pass,
-            notices,
-        },
-    )?;
-    Ok(outcome.exit)
+    let order = Launch {
+        project,
+        planned,
+        continues,
+        agent,
+        terms,
+        concurrency: slots,
+        retry: retry_policy(&config),
+        initially_held: held,
+        prepared: ground,
+        reconcile: pass,
+    };
+    Ok(launch::launch(global, &config, order, fate, notices)?.exit)
 }
 
 fn budget(flag: &str, value: Option<f64>) -> Result<Option<f64>, CliError> {

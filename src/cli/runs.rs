@@ -15,7 +15,6 @@ use super::{
     summary::{NextSteps, Summary},
 };
 use crate::{
-    claude::session_lock::SessionLocks,
     config::paths::UserDirs,
     engine::recorded_tapes,
     replay::FileSource,
@@ -63,15 +62,6 @@ pub(crate) fn resolve_store(global: &GlobalArgs) -> Result<RunStore, CliError> {
     UserDirs::from_environment().state.map(|state| RunStore::new(&state)).ok_or_else(|| {
         CliError::usage("there is no directory for records").with_help("set HOME, or change to a project")
     })
-}
-
-/// The directory of session locks: sessions belong to the user, whatever project they run in. Locks of scripted
-/// sessions are in the project.
-pub(crate) fn session_locks(runs: &RunStore, scripted: bool) -> SessionLocks {
-    let of_user = UserDirs::from_environment().locks().filter(|_| !scripted);
-    // The runs of a project are in `.ktx/ingestdeck` below it.
-    let project = || SessionLocks::in_project(runs.root().ancestors().nth(2).unwrap_or(runs.root()));
-    of_user.map_or_else(project, SessionLocks::new)
 }
 
 /// The run that `what` names, with its tape open for reading. The tape is opened without following links, even if its

@@ -12,8 +12,10 @@ use super::{
     summary::Summary,
 };
 use crate::{
-    claude::unit,
-    engine::approval::{ApprovalQueue, UserDecision},
+    engine::{
+        approval::{ApprovalQueue, UserDecision},
+        launch::runtime,
+    },
     run::Timeline,
     tui::{self, ExitReason, LiveHandle, RunCommand},
     units::schedule::ScheduleEvent,
@@ -170,17 +172,4 @@ pub(crate) fn print_summary(mut timeline: Timeline) -> Result<(Summary, Timeline
     // A closed terminal cannot show the summary; the exit reason already reports that.
     let _ = output::stdout().write_all(text.as_bytes());
     Ok((summary, timeline))
-}
-
-/// A runtime with this number of worker threads in addition to the caller's thread.
-///
-/// # Errors
-/// If the system provides no threads.
-pub(crate) fn runtime(workers: usize) -> Result<tokio::runtime::Runtime, CliError> {
-    unit::start_tick_clock();
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers)
-        .enable_all()
-        .build()
-        .map_err(|error| CliError::failed(format!("cannot start threads: {error}")))
 }

@@ -15,7 +15,7 @@ use super::{
     summary::{NextSteps, Summary},
 };
 use crate::{
-    engine::{recorded_tapes, resume},
+    engine::{launch::runtime, recorded_tapes, resume},
     replay::file::FollowHandle,
     run::{PollStatus, RunState, Timeline},
     store::{RecordedRun, RunStatus, RunStore},
@@ -99,7 +99,7 @@ fn watch_on_screen(
 ) -> Result<Exit, CliError> {
     let config = settings::load(global)?;
     let options = settings::screen_options(global, &config)?;
-    let runtime = screen::runtime(1)?;
+    let runtime = runtime(1)?;
     let left = runtime.block_on(async {
         let ((grown, changed), (gone, broken)) = (watch::channel(0), oneshot::channel());
         tokio::spawn(writer.clone().poll_tape(finish, grown, gone));

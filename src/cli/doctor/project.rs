@@ -2,14 +2,12 @@
 //! left.
 
 use super::{
-    super::{
-        args::GlobalArgs, exit::CliError, model::ModelChoice, plan::outside_project_message, prepare, project, settings,
-    },
+    super::{args::GlobalArgs, exit::CliError, model::ModelChoice, plan::outside_project_message, project, settings},
     DoctorCheck, Finding,
 };
 use crate::{
     diagnostic::Diagnostic,
-    engine::prior_results::ProjectHistory,
+    engine::{prepare, prior_results::ProjectHistory},
     ingest::{
         plan::{IngestPlan, PlanError, Selection, plan},
         project::{ModelRole, Project, ProjectError},
