@@ -14,8 +14,7 @@ use crate::{
         RunReport,
         diff::{RunDiff, UnitChange, UnitDiff, UnitSnapshot},
     },
-    text::pluralize,
-    tui::{text, view::dollars},
+    text::{self, dollars, pluralize},
 };
 
 /// Maximum width of a key, in columns.

@@ -14,7 +14,6 @@ use super::{
     output, project, settings, show,
 };
 use crate::{
-    actions::label,
     diagnostic::{Diagnostic, Problem},
     engine::{prepare, reconcile_policy::ReconcilePolicy, resume::RunPlan},
     ingest::{
@@ -27,8 +26,7 @@ use crate::{
     },
     store::db::UnitEffort,
     tape::{Millis, UnitKey},
-    text::pluralize,
-    tui::{text, view::dollars},
+    text::{self, dollars, pluralize},
     units::forecast::{Estimate, FinishedUnit, Forecast, RemainingUnit, forecast},
 };
 
@@ -227,7 +225,7 @@ fn turn_warning(unit: &WorkUnit, turns: u32) -> Option<String> {
     let (planned, calls) = (&unit.planned, unit.min_read_calls());
     (calls > u64::from(turns)).then(|| {
         let (files, bytes) =
-            (pluralize(planned.raw_files.len(), "file"), planned.bytes.map_or_else(|| "?".into(), size));
+            (pluralize(planned.raw_files.len(), "file"), planned.bytes.map_or_else(|| "?".into(), text::size));
         format!(
             "unit {} might need more than {}: reading its {files} ({bytes}) takes {calls} calls; raise \
              ingest.workUnits.stepBudget in ktx.yaml",
@@ -337,7 +335,7 @@ fn write_table(
         let pad = widest.saturating_sub(text::width(&unit.unit));
         let files = unit.raw_files.len();
         let plural = if files == 1 { " " } else { "s" };
-        let bytes = unit.bytes.map_or_else(|| "?".into(), size);
+        let bytes = unit.bytes.map_or_else(|| "?".into(), text::size);
         let forecast = forecasts.iter().find(|(adapter, _)| *adapter == unit.adapter);
         let forecast = match forecast {
             _ if reused.contains(&unit.unit) => "reused".into(),
@@ -396,10 +394,6 @@ fn write_table(
 pub(crate) fn outside_project_message(source: &SourcePlan) -> Option<String> {
     let place = source.external_dir.as_ref()?.to_string_lossy();
     Some(format!("its files are outside the project, in `{}`, and are not committed", text::printable(&place, 400)))
-}
-
-fn size(bytes: u64) -> String {
-    label::format_bytes(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 fn write_source(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()> {

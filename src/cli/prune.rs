@@ -17,8 +17,7 @@ use crate::{
         RunStore,
         retention::{RetentionDecision, RetentionPolicy},
     },
-    text::pluralize,
-    tui::text,
+    text::{self, pluralize},
 };
 
 /// Removes the records that `args` selects, and prints each.

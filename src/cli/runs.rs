@@ -20,8 +20,7 @@ use crate::{
     replay::FileSource,
     run::{EntrySource as _, PollStatus, Timeline, decisions},
     store::{RecordedRun, RunStatus, RunStore},
-    text::pluralize,
-    tui::{text, view::dollars},
+    text::{self, dollars, pluralize},
 };
 
 /// Maximum width of a unit key in a table, in columns.

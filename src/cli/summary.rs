@@ -15,10 +15,10 @@ use crate::{
     },
     tape::note::Cause,
     text::{
+        self,
         commands::{project_dir_flag, resume_command, shell_quote},
-        pluralize,
+        dollars, pluralize,
     },
-    tui::{text, view::dollars},
 };
 
 /// Maximum width of a sentence about a unit, in columns. The tape has the complete text.

@@ -8,21 +8,20 @@ use crate::{
         state::{LossCounts, TokenCounts, UnitStatus},
     },
     tape::Millis,
-    text::{commands, pluralize},
-    tui::view,
+    text::{self, commands, pluralize},
 };
 
 /// US dollars; `?` if the cost is unknown.
 pub(super) fn dollars(cost: Option<f64>, is_partial: bool) -> String {
     match cost {
-        Some(_) if is_partial => format!("≥ {}", view::dollars(cost)),
-        Some(_) | None => view::dollars(cost),
+        Some(_) if is_partial => format!("≥ {}", text::dollars(cost)),
+        Some(_) | None => text::dollars(cost),
     }
 }
 
 /// For example `12.3s` or `1m 01s`.
 pub(super) fn time(span: Millis) -> String {
-    view::latency(span)
+    text::latency(span)
 }
 
 /// Input, output and both directions of the cache.

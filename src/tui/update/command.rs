@@ -12,12 +12,12 @@ use crate::{
     run::breakpoint::{Breakpoint, Condition},
     run::{SeekTarget, state::RunView},
     tape::Millis,
+    text::clock,
     tui::{
         action::{Scope, UserAction},
         command::{self, CommandRequest, TimeTarget},
         effect::ScreenEffect,
         model::{InputPurpose, LineInput, OverlayView, Playback, ScreenModel, ScrollList},
-        view::clock,
     },
 };
 

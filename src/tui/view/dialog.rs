@@ -7,12 +7,14 @@ use ratatui::{
 };
 
 use super::{DrawContext, RowWriter, pane};
-use crate::tui::{
-    action::UserAction,
-    layout,
-    model::{ArgumentsEditor, Question},
+use crate::{
     text,
-    theme::StyleRole,
+    tui::{
+        action::UserAction,
+        layout,
+        model::{ArgumentsEditor, Question},
+        theme::StyleRole,
+    },
 };
 
 /// Maximum lines of a message.

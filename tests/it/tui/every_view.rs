@@ -3,11 +3,7 @@
 
 use std::{path::Path, time::Duration};
 
-use crate::{
-    replay::FileSource,
-    run::Timeline,
-    tui::{LiveHandle, text},
-};
+use crate::{replay::FileSource, run::Timeline, text, tui::LiveHandle};
 use ratatui::backend::Backend as _;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};

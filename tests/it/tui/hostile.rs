@@ -6,7 +6,8 @@ use crate::{
     replay::FileSource,
     run::Timeline,
     tape::{EntryBody, Note, note::Severity},
-    tui::{LiveHandle, host::HostInput, text},
+    text,
+    tui::{LiveHandle, host::HostInput},
 };
 use proptest::prelude::*;
 use ratatui::{

@@ -15,12 +15,12 @@ use crate::{
         state::{AttemptState, RowOutcome},
     },
     tape::{EntryBody, Note, Seq, note::AttemptStarted},
+    text::clock,
     tui::{
         cache::Cache,
         document::DocumentBlock,
         load::attempt_summary::{AccessKind, AttemptSummary},
         theme::StyleRole,
-        view::clock,
     },
 };
 

@@ -11,13 +11,13 @@ use crate::{
         EntryBody, Millis, Note, Seq,
         note::{AttemptEnded, AttemptOutcome, Cause, StopReason},
     },
+    text::{self, clock, count, dollars},
     tui::{
         cache::{Cache, RowId},
         document::DocumentBlock,
         load::{self, attempt_summary::AccessKind},
-        text,
         theme::{StyleRole, status_role},
-        view::{clock, count, dollars, units::state_text},
+        view::units::state_text,
     },
 };
 
