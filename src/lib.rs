@@ -14,13 +14,13 @@
 //!
 //! | layer | modules | may use |
 //! |---|---|---|
-//! | 0 | [`diagnostic`], [`guide`], [`text`] | nothing |
-//! | 0 | [`tape`], [`config`] | `diagnostic` |
-//! | 1 | [`decode`]; [`actions`]; [`units`] | `decode` → nothing; `actions` → `decode`; `units` → `tape` |
-//! | 2 | [`run`] | `text`, `tape`, `decode`, `actions`, `units` |
+//! | 0 | [`diagnostic`], [`guide`] | nothing |
+//! | 0 | [`tape`], [`config`]; [`text`] | `tape` and `config` → `diagnostic`; `text` → `tape` |
+//! | 1 | [`decode`]; [`actions`]; [`units`] | `decode` → nothing; `actions` → `decode`, `text`; `units` → `tape` |
+//! | 2 | [`run`] | `diagnostic`, `tape`, `decode`, `actions`, `units` |
 //! | 3 | [`scoped_dir`], [`program_path`], [`group_guard`], [`open_file_limit`] | nothing; the files and processes that the others of this layer use |
 //! | 3 | [`claude`], [`ingest`], [`store`], [`replay`], [`tui`] | layers below, never each other |
-//! | 4 | [`engine`] | layers below, but neither `tui` nor `replay` |
+//! | 4 | [`engine`] | layers below, but not `tui` |
 //! | 5 | [`cli`] | everything |
 //!
 //! `tests/it/architecture.rs` checks the `crate::` paths of every file against the table.

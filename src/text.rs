@@ -1,6 +1,14 @@
-//! Text for people that screen, lines and reports share. It must not depend on any other module.
+//! Text for people that screen, lines and reports share: figures, untrusted text and commands. It must not know where
+//! the text is shown.
 
-/// For example `1 unit` or `2 units`.
-pub(crate) fn pluralize(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
+pub(crate) mod commands;
+mod figures;
+mod untrusted;
+
+pub(crate) use self::{
+    figures::{clock, count, dollars, latency, pluralize, size},
+    untrusted::{
+        classified_chars, column_count, fit, fit_middle, graphemes, is_hidden, one_row, printable, printable_pieces,
+        width, wrap,
+    },
+};

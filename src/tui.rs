@@ -27,7 +27,6 @@ pub(crate) mod notification;
 pub(crate) mod playback;
 pub(crate) mod screen_message;
 pub(crate) mod terminal;
-pub(crate) mod text;
 pub(crate) mod text_search;
 pub(crate) mod theme;
 pub(crate) mod update;

@@ -9,7 +9,10 @@ use super::{
     call_title,
     event::{ActionDetail, ActionKind, AgentAction, JsonText},
 };
-use crate::decode::{RawJson, content_text};
+use crate::{
+    decode::{RawJson, content_text},
+    text::size,
+};
 
 /// Arguments that distinguish calls of the same tool, the most specific first.
 const IDENTIFYING_ARGUMENTS: [&str; 14] = [
@@ -115,24 +118,10 @@ pub(crate) fn result_summary(content: Option<RawJson<'_>>) -> String {
         (1, ..) => "1 image".into(),
         (2.., ..) => format!("{images} images"),
         (0, 0, _) => "empty".into(),
-        (0, 1024.., _) => format_bytes(text.len()),
+        (0, 1024.., _) => size(text.len() as u64),
         (0, _, 2..) => format!("{} lines", text.lines().count()),
         (0, bytes, _) => format!("{bytes} B"),
     }
-}
-
-/// Formats a number of bytes: `812 B`, `15.7 KB`, `1.2 MB`.
-pub(crate) fn format_bytes(bytes: usize) -> String {
-    let (mut value, mut unit) = (bytes as f64, "B");
-    for larger in ["KB", "MB", "GB"] {
-        // A value that would be shown as 1024.0 uses the next unit.
-        if value < 1023.95 {
-            break;
-        }
-        value /= 1024.0;
-        unit = larger;
-    }
-    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
 
 fn is_image(part: RawJson<'_>) -> bool {

@@ -192,6 +192,13 @@ pub(crate) struct SelectArgs {
     pub resume: ResumeArgs,
 }
 
+impl SelectArgs {
+    /// True if no units are excluded.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.only.is_empty() && self.resume.failed.is_none()
+    }
+}
+
 /// Continues an earlier run.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ResumeArgs {

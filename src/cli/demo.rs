@@ -7,9 +7,8 @@ use std::{
 
 use super::{
     args::{DemoArgs, GlobalArgs},
-    exit::{CliError, Exit},
-    launch::{self, Launch, RunResult, TapeLocation},
-    prepare::PreparedProject,
+    exit::{self, CliError, Exit},
+    launch::{self, RunResult, TapeLocation},
     project, settings,
 };
 use crate::{
@@ -17,8 +16,12 @@ use crate::{
         private_dir::{self, PrivateDir},
         unit::AttemptTimeouts,
     },
-    engine::execute::{AgentBackend, AttemptOptions},
-    ingest::{plan::UnitSelection, source_diff::Baseline},
+    engine::{
+        execute::{AgentBackend, AttemptOptions},
+        launch::{Launch, retry_policy},
+        prepare::PreparedProject,
+    },
+    ingest::plan::{self, UnitSelection},
     units::failure_tally::FailureRule,
 };
 
@@ -104,7 +107,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
     let exe = std::env::current_exe()
         .map_err(|error| CliError::failed(format!("cannot determine the path of this program: {error}")))?;
     let project = project::read(&root).map_err(CliError::internal)?;
-    let planned = project::plan_units(&project, &UnitSelection::default(), &Baseline::default())?;
+    let planned = plan::plan(&project, &UnitSelection::default())?;
     let terms = AttemptOptions {
         model: None,
         step_budget: project.settings.work_units.step_budget,
@@ -123,24 +126,20 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         None => TapeLocation::Temporary,
     };
     // An overlay works with or without git, in any repository that may contain the `--keep` directory.
-    let ground = PreparedProject::with_overlay(&project.root)?;
-    let outcome = launch::launch(
-        global,
-        Launch {
-            project,
-            planned,
-            continues: None,
-            agent,
-            terms,
-            concurrency: slots,
-            config,
-            record_location: fate,
-            initially_held: Vec::new(),
-            prepared: ground,
-            reconcile: None,
-            notices: Vec::new(),
-        },
-    )?;
+    let ground = PreparedProject::with_overlay(&project.root, &exit::print_warning)?;
+    let order = Launch {
+        project,
+        planned,
+        continues: None,
+        agent,
+        terms,
+        concurrency: slots,
+        retry: retry_policy(&config),
+        initially_held: Vec::new(),
+        prepared: ground,
+        reconcile: None,
+    };
+    let outcome = launch::launch(global, &config, order, fate, Vec::new())?;
     Ok(demo_exit(&outcome))
 }
 

@@ -14,8 +14,7 @@ use crate::{
         RunReport,
         diff::{RunDiff, UnitChange, UnitDiff, UnitSnapshot},
     },
-    text::pluralize,
-    tui::{text, view::dollars},
+    text::{self, dollars, pluralize},
 };
 
 /// Maximum width of a key, in columns.
@@ -51,7 +50,7 @@ fn same_run_failure(global: &GlobalArgs, before: &RunReport, after: &RunReport) 
     let run = |report: &RunReport| report.header.as_ref().map(|header| header.run);
     let Some(run) = run(after).filter(|after| run(before) == Some(*after)) else { return Ok(None) };
     let run = run.short();
-    Ok(Some(match runs::resolve_store(global)?.list().map_err(CliError::internal)?.len() {
+    Ok(Some(match runs::resolve_store(global)?.list()?.len() {
         1 => CliError::not_found(format!("there is only one run, {run}, and no other run to compare it with"))
             .with_help("name a file as the second"),
         _ => {

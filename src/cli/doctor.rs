@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{
     args::{DoctorArgs, GlobalArgs, Ui},
     exit::{self, CliError, Exit},
-    launch, output, playback_output, screen, settings,
+    launch, output, playback_output, settings,
 };
 use crate::{
     claude::{
@@ -24,6 +24,7 @@ use crate::{
         version,
     },
     diagnostic::{Diagnostic, Problem},
+    engine::launch::runtime,
     ingest::git::{self, GitError},
     program_path,
 };
@@ -110,7 +111,7 @@ pub(crate) fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, Cli
         Ok(exe) => {
             findings.push(DoctorFinding::ok(DoctorCheck::Program, format!("claude is {}", exe.display())));
             let asked = claude_invocation(AgentProgram { exe, prefix: Vec::new(), scripted: false }, environment)?;
-            let runtime = screen::runtime(1)?;
+            let runtime = runtime(1)?;
             runtime.block_on(check_claude(&asked, args.probe, model.as_deref(), &mut findings));
         }
     }
@@ -134,7 +135,7 @@ pub(crate) fn preflight(exe: &Path, pass: &[String], probe: bool, model: Option<
         AgentProgram { exe: exe.to_owned(), prefix: Vec::new(), scripted: false },
         environment(pass),
     )?;
-    let runtime = screen::runtime(1)?;
+    let runtime = runtime(1)?;
     let report = runtime.block_on(availability::check_availability(&asked));
     accept_release(&asked, &report.installation)?;
     if matches!(report.installation, Installation::Version(_))
@@ -159,7 +160,7 @@ pub(crate) fn preflight(exe: &Path, pass: &[String], probe: bool, model: Option<
 pub(crate) fn check_release(exe: &Path, environment: AgentEnvironment) -> Result<(), CliError> {
     let asked =
         claude_invocation(AgentProgram { exe: exe.to_owned(), prefix: Vec::new(), scripted: false }, environment)?;
-    let installed = screen::runtime(1)?.block_on(availability::check_installation(&asked));
+    let installed = runtime(1)?.block_on(availability::check_installation(&asked));
     accept_release(&asked, &installed)
 }
 

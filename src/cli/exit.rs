@@ -3,7 +3,17 @@
 use std::{fmt, process::ExitCode};
 
 use super::output;
-use crate::{diagnostic::Diagnostic, tape::note::VerdictCause};
+use crate::{
+    diagnostic::Diagnostic,
+    engine::{
+        launch::LaunchError, prepare::ProjectPreparationError, recorded_tapes::OpenTapeError, resume::ResumeError,
+    },
+    ingest::{lock::ProjectLockError, plan::PlanError, project::ProjectError},
+    replay::OpenError,
+    run::EntrySourceError,
+    store::{db::DbError, index_refresh::RefreshError, retention::PruneError, runs::RunStoreError},
+    tape::note::VerdictCause,
+};
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +152,98 @@ impl Diagnostic for CliError {
 }
 
 impl Diagnostic for tokio::task::JoinError {}
+
+/// An error of another layer, with the exit code that it leads to.
+pub(crate) trait ExitError: Diagnostic {
+    fn exit(&self) -> Exit {
+        Exit::Internal
+    }
+}
+
+impl<E: ExitError> From<E> for CliError {
+    fn from(error: E) -> Self {
+        Self::from_error(error.exit(), &error)
+    }
+}
+
+impl ExitError for DbError {}
+impl ExitError for EntrySourceError {}
+impl ExitError for PruneError {}
+impl ExitError for RefreshError {}
+
+impl ExitError for LaunchError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Open(error) => error.exit(),
+            Self::Threads(_) | Self::Staging(_) | Self::Store(_) => Exit::Internal,
+        }
+    }
+}
+
+impl ExitError for ProjectPreparationError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Lock(ProjectLockError::Held { .. }) | Self::Repository(_) => Exit::Usage,
+            _ => Exit::Internal,
+        }
+    }
+}
+
+impl ExitError for OpenError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::NotFound { .. } => Exit::NotFound,
+            Self::Directory { .. } | Self::Unsupported { .. } => Exit::Usage,
+            Self::Unreadable { .. } => Exit::Internal,
+        }
+    }
+}
+
+impl ExitError for OpenTapeError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Content(error) => error.exit(),
+            Self::Io { .. } | Self::Source(_) => Exit::Internal,
+        }
+    }
+}
+
+impl ExitError for PlanError {
+    fn exit(&self) -> Exit {
+        if self.is_not_found() { Exit::NotFound } else { Exit::Usage }
+    }
+}
+
+impl ExitError for ProjectError {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
+
+impl ExitError for ResumeError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Store(error) => error.exit(),
+            Self::Index(error) => error.exit(),
+            Self::Plan(error) => error.exit(),
+            Self::Tape(error) => error.exit(),
+            Self::NoRun | Self::NoUnitsLeft(_) | Self::FailedUnitsGone { .. } => Exit::NotFound,
+            Self::Running { .. } | Self::NotResumable(_) | Self::Continued { .. } | Self::RunAsConnection(_) => {
+                Exit::Usage
+            }
+        }
+    }
+}
+
+impl ExitError for RunStoreError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::NotFound(_) | Self::Empty => Exit::NotFound,
+            Self::Ambiguous { .. } => Exit::Usage,
+            Self::Io { .. } | Self::Record(_) => Exit::Internal,
+        }
+    }
+}
 
 /// Prints an error to stderr.
 pub(crate) fn print_error(error: &CliError) {

@@ -128,7 +128,7 @@ fn write(
                 gathering.observe(&emitted);
                 steps.observe(&emitted);
             };
-            while timeline.advance(SLICE, &mut take).map_err(CliError::internal)? == PollStatus::More {}
+            while timeline.advance(SLICE, &mut take)? == PollStatus::More {}
             let report = gathering.finish(timeline.source().info(), timeline.view(), live);
             for replay in memory_flow::replays(&report, &steps) {
                 let line = format!("{}\n", redactor.text(&replay.to_string()));

@@ -18,8 +18,7 @@ use crate::{
         plan,
         source::SourceTree,
     },
-    text::pluralize,
-    tui::text,
+    text::{self, pluralize},
 };
 
 /// Writes a `ktx.yaml` with the connections that the files of a directory suggest. Never overwrites one.

@@ -1,231 +1,34 @@
-//! Runs a plan until its exit code: creates the tape, drives the schedule with its agents, and shows the run.
+//! Shows a live run of the engine on the screen or in lines, and determines its exit code.
 
-use std::{
-    collections::HashSet,
-    num::NonZero,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
-use jiff::Timestamp;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::{
     args::{GlobalArgs, Ui},
     exit::{CliError, Exit},
     output, playback_output,
     playback_output::EventSink,
-    prepare::PreparedProject,
-    replay, resume, runs, screen,
+    replay, screen, settings,
     signals::{self, ShutdownState, SignalListener},
-    summary::{self, NextSteps, RunSummary},
+    summary::{NextSteps, RunSummary},
 };
 use crate::{
-    claude::{private_dir, process},
+    claude::process,
     config::Config,
     diagnostic::Diagnostic,
-    engine::{
-        approval::ApprovalQueue,
-        driver::{DriverError, Executor, ScheduleDriver},
-        execute::{AgentBackend, AttemptExecutor, AttemptOptions, OutputTarget, ReconcileOptions},
-        fail_fast_recorder::FailFastRecorder,
-        run_meter::RunMeter,
-        trace::TraceTask,
-    },
-    group_guard,
-    ingest::{
-        self,
-        attempt::IngestJob,
-        plan::{IngestPlan, UnplannedConnection},
-        project::{Project, RateLimitSettings},
-        reconcile::RECONCILE,
-        staged_copies,
-        worktree::Worktrees,
-    },
-    program_path,
-    replay::{FileSource, file::FollowHandle},
-    run::{NewEntry, Recorder, Timeline, entry_source::RecordError},
-    store::{RunStore, TapeWriter, retention},
-    tape::{
-        EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
-        note::{ContinuedRun, RunEnded, RunPlanned, Severity},
-    },
-    text::pluralize,
+    engine::launch::{self, Launch, LiveRun},
+    run::Timeline,
+    text::{commands, pluralize},
     tui,
-    units::{
-        governor::ThrottlePolicy,
-        retry::RetryPolicy,
-        schedule::{FailureMode, Schedule, ScheduleEvent, ScheduleSettings},
-    },
+    units::schedule::ScheduleEvent,
 };
-
-/// Capacity of the queue of events from the user, from signals and from the service.
-const INPUT_QUEUE_CAPACITY: usize = 256;
-
-/// How long the runtime waits for tasks that cannot be stopped.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// What to run, and how.
-#[derive(Debug)]
-pub(crate) struct Launch {
-    pub project: Project,
-    /// The planned units of the project.
-    pub planned: IngestPlan,
-    /// The prior run that this run continues.
-    pub continues: Option<ContinuedRun>,
-    /// The program that plays the model.
-    pub agent: AgentBackend,
-    /// The options of all attempts.
-    pub terms: AttemptOptions,
-    /// Number of units that run at the same time.
-    pub concurrency: u32,
-    pub config: Config,
-    /// What happens to the record after the run.
-    pub record_location: TapeLocation,
-    /// Units that are held from the beginning.
-    pub initially_held: Vec<UnitKey>,
-    /// Where the attempts write.
-    pub prepared: PreparedProject,
-    /// The reconcile step, if it is wanted and the project supports it.
-    pub reconcile: Option<ReconcileOptions>,
-    /// Sentences that are shown when the run starts.
-    pub notices: Vec<String>,
-}
 
 /// The result of a run.
 #[derive(Debug)]
 pub(crate) struct RunResult {
     pub exit: Exit,
     pub summary: RunSummary,
-}
-
-impl Launch {
-    fn failure_mode(&self) -> FailureMode {
-        FailureMode::parse(self.project.settings.work_units.failure_mode.as_str()).unwrap_or_default()
-    }
-
-    fn schedule(&self, integrates: bool) -> Schedule {
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let settings = ScheduleSettings {
-            failure_mode: self.failure_mode(),
-            retry: retry_policy(&self.config),
-            integrates_patches: integrates,
-            budget_usd: self.terms.run_budget_usd,
-            throttle_policy: throttle_policy(&self.project.settings.rate_limit),
-            ..ScheduleSettings::new(self.concurrency, u32::try_from(cores).unwrap_or(u32::MAX))
-        };
-        let schedule =
-            Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
-                .with_reused(resume::reused_units(self.continues.as_ref()))
-                .with_prior_patches(resume::pending_patches(self.continues.as_ref()).map(|(unit, _)| unit));
-        match self.reconcile.as_ref().filter(|_| integrates) {
-            Some(pass) => schedule.with_reconcile_step(RECONCILE.into(), pass.is_due()),
-            None => schedule,
-        }
-    }
-
-    fn plan_notes(&self, job: &IngestJob) -> Vec<Note> {
-        let plan = Note::RunPlanned(Box::new(RunPlanned {
-            job: job.id.clone(),
-            units: self.planned.units.iter().map(|unit| unit.planned.clone()).collect(),
-            skipped: self.planned.skipped.iter().map(UnplannedConnection::to_note).collect(),
-            concurrency: self.concurrency,
-            step_budget: self.terms.step_budget,
-            failure_mode: self.failure_mode().as_str().to_owned(),
-            tool_failures: self.terms.rule.as_str().to_owned(),
-            model: self.terms.model.clone(),
-            scripted: self.agent.is_scripted(),
-            run_budget_usd: self.terms.run_budget_usd,
-            instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
-            continues: self.continues.clone(),
-            silence_after_ms: u64::try_from(self.terms.silence_after.as_millis()).ok(),
-            selection: Some(self.planned.selection.clone()),
-        }));
-        let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.to_note())));
-        // The record must mention files that were left out.
-        let left_out = self.planned.warnings.iter();
-        let left_out = left_out.map(|text| Note::Message { level: Severity::Warning, text: text.to_line() });
-        std::iter::once(plan).chain(read).chain(left_out).collect()
-    }
-}
-
-/// The jitter must differ between runs; only its seed varies.
-fn throttle_policy(limits: &RateLimitSettings) -> ThrottlePolicy {
-    let seed = || Timestamp::now().as_nanosecond().unsigned_abs() as u64;
-    ThrottlePolicy {
-        enabled: limits.enabled,
-        threshold: limits.throttle_threshold,
-        concurrency_under_pressure: limits.min_concurrency_under_pressure,
-        max_wait_ms: limits.max_wait_ms.map(u64::from),
-        max_limit_attempts: limits.retry.max_attempts,
-        base_delay_ms: limits.retry.base_delay_ms.into(),
-        max_delay_ms: limits.retry.max_delay_ms.into(),
-        jitter: limits.retry.jitter.then(seed),
-    }
-}
-
-/// Runs the plan.
-///
-/// # Errors
-/// If the run cannot be recorded or shown. Running attempts have been ended by then.
-pub(crate) fn launch(global: &GlobalArgs, mut launch: Launch) -> Result<RunResult, CliError> {
-    let stage = RunSetup {
-        global,
-        config: &launch.config,
-        runs: RunStore::new(&launch.project.root),
-        project_name: launch.project.root.file_name().map(|name| name.to_string_lossy().into_owned()),
-        scripted: launch.agent.is_scripted(),
-        record_location: launch.record_location.clone(),
-        initially_held: Some(launch.initially_held.clone()),
-        notices: std::mem::take(&mut launch.notices),
-    };
-    let now = Timestamp::now();
-    let job = IngestJob::new(now);
-    let _staged =
-        staged_copies::stage_raw_files(&launch.project.root, &job, &mut launch.planned).map_err(CliError::internal)?;
-    let reused: HashSet<&UnitKey> = resume::reused_units(launch.continues.as_ref()).collect();
-    let projections = launch.planned.pending_projections(|unit| reused.contains(unit));
-    let schedule = launch.schedule(launch.prepared.branch.is_some()).projecting(!projections.is_empty());
-    let plan = launch.plan_notes(&job);
-    let project = Arc::new(launch.project);
-    // The lock is held until the run is over.
-    let PreparedProject { lock: _lock, branch } = launch.prepared;
-    let diff = launch.planned.diff_counts().to_string();
-    let (agent, terms, continues) = (launch.agent, launch.terms, launch.continues);
-    let reconcile = launch.reconcile;
-    let locks = runs::session_locks(&stage.runs, stage.scripted);
-    stage.run_schedule(now, schedule, &plan, |recorder, holds, directory| {
-        let ground = match branch {
-            Some((repository, head)) => OutputTarget::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
-            None => OutputTarget::Overlay(directory.join(retention::WORK_DIR)),
-        };
-        let units = &launch.planned.units;
-        let attempts = AttemptExecutor::new(project, units, diff, job, ground, agent, terms, recorder, holds, locks);
-        attempts
-            .with_prior_patches(resume::pending_patches(continues.as_ref()))
-            .with_reconcile_step(reconcile)
-            .with_projections(projections)
-    })
-}
-
-/// The automatic retries of the settings.
-pub(crate) fn retry_policy(config: &Config) -> RetryPolicy {
-    let retry = &config.retry;
-    RetryPolicy {
-        max_retries: *retry.max_retries,
-        initial_delay_ms: *retry.initial_delay_ms,
-        factor: *retry.factor,
-        max_delay_ms: *retry.max_delay_ms,
-    }
-}
-
-/// Makes child processes end with this process, even if it is killed.
-pub(crate) fn guard_children() {
-    let guarded = std::env::current_exe().and_then(|exe| group_guard::start(&exe));
-    if let Err(error) = guarded {
-        tracing::warn!(%error, "child processes of agents and git will not be ended if this process is killed");
-    }
 }
 
 /// What happens to the record after the run.
@@ -242,158 +45,119 @@ pub(crate) enum TapeLocation {
     Temporary,
 }
 
-/// Where and how a run is recorded and shown, regardless of its attempts.
-#[derive(Debug)]
-pub(crate) struct RunSetup<'a> {
-    pub global: &'a GlobalArgs,
-    pub config: &'a Config,
-    /// The store for the record.
-    pub runs: RunStore,
-    /// Project name for display.
-    pub project_name: Option<String>,
-    /// Whether a script plays the model.
-    pub scripted: bool,
+/// The client of a live run.
+pub(crate) struct LiveClient<'a> {
+    global: &'a GlobalArgs,
+    ui: Ui,
+    /// The options of the screen, if the run is shown there.
+    screen: Option<tui::Options>,
     /// What happens to the record after the run.
-    pub record_location: TapeLocation,
-    /// Units that are held from the beginning; `None` if calls cannot be held.
-    pub initially_held: Option<Vec<UnitKey>>,
-    /// Sentences that are shown when the screen starts.
-    pub notices: Vec<String>,
+    record_location: TapeLocation,
+    /// Whether a script plays the model.
+    scripted: bool,
+    /// True if calls can be held, which means that there are units in a queue.
+    can_hold: bool,
 }
 
-impl RunSetup<'_> {
-    /// Runs `schedule` with the executor that `make` builds from the recorder, the approval queue and the run's
-    /// directory.
+/// Runs the plan and shows it. `notices` are sentences that are shown when the screen starts.
+///
+/// # Errors
+/// If the run cannot be recorded or shown. Running attempts have been ended by then.
+pub(crate) fn launch(
+    global: &GlobalArgs,
+    config: &Config,
+    launch: Launch,
+    record_location: TapeLocation,
+    notices: Vec<String>,
+) -> Result<RunResult, CliError> {
+    let mut client = LiveClient::new(global, config, record_location, true)?;
+    client.scripted = launch.agent.is_scripted();
+    client.screen.iter_mut().for_each(|options| options.startup_messages.clone_from(&notices));
+    launch::launch(launch, client.is_interactive(), async |run| client.attend(run).await)?
+}
+
+impl<'a> LiveClient<'a> {
+    /// # Errors
+    /// If the settings of the screen are invalid.
+    pub(crate) fn new(
+        global: &'a GlobalArgs,
+        config: &Config,
+        record_location: TapeLocation,
+        can_hold: bool,
+    ) -> Result<Self, CliError> {
+        let ui = playback_output::resolve_ui(global.ui);
+        let screen = (ui == Ui::Tui).then(|| settings::screen_options(global, config)).transpose()?;
+        let screen = screen.map(|options| tui::Options { can_hold, ..options });
+        Ok(Self { global, ui, screen, record_location, scripted: false, can_hold })
+    }
+
+    /// True if the client sends commands after the last unit.
+    pub(crate) fn is_interactive(&self) -> bool {
+        self.screen.is_some()
+    }
+
+    /// Shows `run` until its end, then prints advice.
     ///
     /// # Errors
-    /// If the run cannot be recorded or shown. Running attempts have been ended by then.
-    pub(crate) fn run_schedule<E: Executor>(
-        &self,
-        now: Timestamp,
-        schedule: Schedule,
-        plan: &[Note],
-        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>, &Path) -> E,
-    ) -> Result<RunResult, CliError> {
-        private_dir::remove_abandoned_dirs();
-        guard_children();
-        // One worker thread in addition to the caller: two would wake each other for every line, which costs more than
-        // it gains.
-        let runtime = screen::runtime(1)?;
-        let result = runtime.block_on(self.run(now, schedule, plan, make));
-        // No child process may outlive this process, whatever failed. A tool that never returns would block the runtime
-        // forever.
-        process::kill_all();
-        runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
-        result
-    }
-
-    /// The newest run; the id of the new run must be later.
-    fn newest_run(&self, now: Timestamp) -> Option<RunId> {
-        const DAY_MS: u64 = 86_400_000;
-        let latest = u64::try_from(now.as_millisecond()).unwrap_or_default().saturating_add(DAY_MS);
-        let project = self.runs.root().ancestors().nth(2);
-        let is_ours = |id: RunId| project.is_some_and(|project| ingest::is_run_marked(project, id));
-        // Without a list of runs, `latest` has no meaning.
-        self.runs.newest(latest, is_ours).ok()?
-    }
-
-    async fn run<E: Executor>(
-        &self,
-        now: Timestamp,
-        schedule: Schedule,
-        plan: &[Note],
-        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>, &Path) -> E,
-    ) -> Result<RunResult, CliError> {
-        let ui = playback_output::resolve_ui(self.global.ui);
-        let options = if ui == Ui::Tui {
-            let options = super::settings::screen_options(self.global, self.config)?;
-            Some(tui::Options {
-                can_hold: self.initially_held.is_some(),
-                startup_messages: self.notices.clone(),
-                ..options
-            })
-        } else {
-            None
+    /// If the run cannot be shown, or if it failed as a whole.
+    pub(crate) async fn attend(mut self, run: LiveRun) -> Result<RunResult, CliError> {
+        let (id, tape) = (run.id.short(), run.tape.clone());
+        let outcome = match self.screen.take() {
+            Some(options) => run_on_screen(options, run).await,
+            None => self.run_plain(run).await,
         };
-        let new = self
-            .runs
-            .create(self.newest_run(now), |run| Header {
-                tape: FORMAT_VERSION,
-                program: concat!("ingestdeck ", env!("CARGO_PKG_VERSION")).into(),
-                run,
-                started_at: now,
-                project: self.project_name.clone(),
-                scripted: self.scripted,
-            })
-            .map_err(CliError::internal)?;
-        let (id, directory) = (new.id, new.directory.clone());
-        if let Some(project) = self.runs.root().ancestors().nth(2)
-            && let Err(error) = ingest::mark_run(project, id)
-        {
-            tracing::warn!(%error, "the record is not marked as written by this installation; later plans will warn about it");
-        }
-        let (tape, lock) = new.into_parts();
-        let tape = Arc::new(tape);
-        plan.iter().try_for_each(|plan| record_note(&tape, plan)).map_err(CliError::internal)?;
-        let (source, finish) = FileSource::follow(tape.path()).map_err(|error| replay::open_error(&error))?;
-        let timeline = Timeline::new(Box::new(replay::for_ui(source, ui)));
-
-        let tracing = self.start_trace(&tape);
-        let (inputs, received) = mpsc::channel(INPUT_QUEUE_CAPACITY);
-        let fail_fast_recorder = Arc::new(FailFastRecorder::new(Arc::clone(&tape) as _));
-        let recorder: Arc<dyn Recorder> = Arc::clone(&fail_fast_recorder) as _;
-        let meter = Arc::new(RunMeter::new(inputs.downgrade()));
-        let holds = Arc::new(ApprovalQueue::new(Arc::clone(&recorder), meter));
-        self.initially_held.iter().flatten().for_each(|unit| holds.hold(unit));
-        let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&holds), &directory));
-        let drive = ScheduleDriver::new(schedule, executor, recorder).run(
-            received,
-            options.is_some(),
-            fail_fast_recorder.first_error(),
-        );
-        let shutdown =
-            if self.initially_held.is_some() { ShutdownState::default() } else { ShutdownState::without_drain() };
-        let view = LiveTimeline { timeline, changed: tape.subscribe(), finish, shutdown };
-        let outcome = match options {
-            Some(options) => run_on_screen(options, view, drive, inputs, holds).await,
-            None => run_plain(self.global, ui, view, drive, inputs).await,
-        };
-        let outcome = outcome.map_err(|failure| self.with_record_hint(failure, tape.path()));
-        if let Ok(outcome) = &outcome
-            && matches!(ui, Ui::Tui | Ui::Lines)
-        {
-            self.print_next_steps(&outcome.summary, tape.path(), &id.short().to_string());
-        }
-        if let Ok(RunResult { exit: Exit::Limit, .. }) = outcome
-            && matches!(ui, Ui::Json | Ui::None)
-            && matches!(self.record_location, TapeLocation::InProject { .. })
-        {
+        let outcome = outcome.map_err(|failure| self.with_record_hint(failure, &tape))?;
+        if matches!(self.ui, Ui::Tui | Ui::Lines) {
+            self.print_next_steps(&outcome.summary, &tape, &id);
+        } else if outcome.exit == Exit::Limit && matches!(self.record_location, TapeLocation::InProject { .. }) {
             // These formats do not show the text, so print it to stderr.
-            let flag = self.global.project_dir.as_deref();
-            playback_output::print_stderr(&format!(
-                "ingestdeck: stopped by a limit; `{}` resumes the run",
-                summary::resume_command(flag, &id.short())
-            ));
+            let command = commands::resume_command(self.global.project_dir.as_deref(), &id);
+            playback_output::print_stderr(&format!("ingestdeck: stopped by a limit; `{command}` resumes the run"));
         }
-        if let Some(tracing) = tracing
-            && let Err(error) = tracing.finish().await
-        {
-            tracing::warn!(%error, "the trace is not complete");
-        }
-        // The directory is empty unless something could not be deleted; then it is kept.
-        let _ = std::fs::remove_dir(directory.join(retention::WORK_DIR));
-        drop(lock);
-        runs::try_update_index(&self.runs);
-        outcome
+        Ok(outcome)
     }
-}
 
-impl RunSetup<'_> {
-    /// Starts KTX's trace of a project's run. Nothing depends on it.
-    fn start_trace(&self, tape: &TapeWriter) -> Option<TraceTask> {
-        let project = self.runs.root().parent().and_then(Path::parent)?;
-        let traced = TraceTask::follow(tape.path(), project, tape.subscribe());
-        traced.inspect_err(|error| tracing::warn!(%error, "the run is not traced")).ok()
+    /// Shows the run in lines, as JSON or not at all.
+    async fn run_plain(&self, run: LiveRun) -> Result<RunResult, CliError> {
+        let LiveRun { source, changed, finish, drive, inputs, .. } = run;
+        let mut timeline = Timeline::new(Box::new(replay::for_ui(source, self.ui)));
+        let signals = SignalListener::listen()?;
+        let (complete, is_complete) = oneshot::channel();
+        let driving = tokio::spawn(async move {
+            let ended = drive.await;
+            finish.finish();
+            // The receiver is gone if stdout was closed before.
+            let _ = complete.send(());
+            ended
+        });
+        let origin = timeline.source().info().clone();
+        let mut sink = EventSink::new(self.ui, self.global, &origin);
+        // In a separate task: waking the waiting thread for each line costs more.
+        let showing = tokio::spawn(async move {
+            let shown = playback_output::follow(&mut timeline, &mut sink, changed, is_complete).await;
+            (timeline, sink, shown)
+        });
+        // The run continues without a reader, because its record matters.
+        let ending = async { (showing.await, driving.await) };
+        // The receiver is gone once the run is over.
+        let order = async |input| drop(inputs.send(input).await);
+        let ((shown, ended), signal) = signals.wait_for(self.shutdown_state(), ending, order).await?;
+        let (mut timeline, sink, shown) = shown.map_err(CliError::internal)?;
+        let ended = ended.map_err(CliError::internal)?;
+        timeline.seek(u64::MAX).map_err(CliError::internal)?;
+        let state = &timeline.view().state;
+        let summary = RunSummary::from_state(state);
+        shown?;
+        sink.finish(&origin, state, false)?;
+        ended.map_err(CliError::internal)?;
+        Ok(RunResult {
+            exit: signals::exit_for_signal(signal, |interrupted| summary.exit_after_interrupt(interrupted)),
+            summary,
+        })
+    }
+
+    fn shutdown_state(&self) -> ShutdownState {
+        if self.can_hold { ShutdownState::default() } else { ShutdownState::without_drain() }
     }
 
     /// Adds to an error of the output that the run continued and where it is recorded.
@@ -419,25 +183,10 @@ impl RunSetup<'_> {
     }
 }
 
-struct LiveTimeline {
-    timeline: Timeline,
-    changed: watch::Receiver<u64>,
-    finish: FollowHandle,
-    /// The shutdown state at the start.
-    shutdown: ShutdownState,
-}
-
-type DriverResult = Result<RunEnded, DriverError>;
-
 /// Runs the schedule and the screen concurrently. Leaving the screen ends the run.
-async fn run_on_screen(
-    options: tui::Options,
-    view: LiveTimeline,
-    drive: impl Future<Output = DriverResult> + Send + 'static,
-    inputs: mpsc::Sender<ScheduleEvent>,
-    holds: Arc<ApprovalQueue>,
-) -> Result<RunResult, CliError> {
-    let LiveTimeline { timeline, changed, finish, .. } = view;
+async fn run_on_screen(options: tui::Options, run: LiveRun) -> Result<RunResult, CliError> {
+    let LiveRun { source, changed, finish, drive, inputs, approvals, .. } = run;
+    let timeline = Timeline::new(Box::new(replay::for_ui(source, Ui::Tui)));
     let (tell, broken) = oneshot::channel();
     let driving = tokio::spawn(async move {
         let ended = drive.await;
@@ -449,7 +198,7 @@ async fn run_on_screen(
         (ended, finish)
     });
     // In a separate task: waking the waiting thread for each frame costs more.
-    let shown = tokio::spawn(screen::show_live(options, timeline, inputs.clone(), holds, changed, broken)).await;
+    let shown = tokio::spawn(screen::show_live(options, timeline, inputs.clone(), approvals, changed, broken)).await;
     let left = shown.map_err(CliError::internal).flatten();
     // If the screen failed, agents must not continue without the user noticing.
     let (last, shutdown) = match &left {
@@ -488,77 +237,12 @@ fn report_stopping(left: &Result<tui::TuiExit, CliError>) {
     }
 }
 
-/// Runs the schedule with lines, JSON or no output.
-async fn run_plain(
-    global: &GlobalArgs,
-    ui: Ui,
-    view: LiveTimeline,
-    drive: impl Future<Output = DriverResult> + Send + 'static,
-    inputs: mpsc::Sender<ScheduleEvent>,
-) -> Result<RunResult, CliError> {
-    let LiveTimeline { mut timeline, changed, finish, shutdown } = view;
-    let signals = SignalListener::listen()?;
-    let (complete, is_complete) = oneshot::channel();
-    let driving = tokio::spawn(async move {
-        let ended = drive.await;
-        finish.finish();
-        // The receiver is gone if stdout was closed before.
-        let _ = complete.send(());
-        ended
-    });
-    let origin = timeline.source().info().clone();
-    let mut sink = EventSink::new(ui, global, &origin);
-    // In a separate task: waking the waiting thread for each line costs more.
-    let showing = tokio::spawn(async move {
-        let shown = playback_output::follow(&mut timeline, &mut sink, changed, is_complete).await;
-        (timeline, sink, shown)
-    });
-    // The run continues without a reader, because its record matters.
-    let ending = async { (showing.await, driving.await) };
-    // The receiver is gone once the run is over.
-    let order = async |input| drop(inputs.send(input).await);
-    let ((shown, ended), signal) = signals.wait_for(shutdown, ending, order).await?;
-    let (mut timeline, sink, shown) = shown.map_err(CliError::internal)?;
-    let ended = ended.map_err(CliError::internal)?;
-    timeline.seek(u64::MAX).map_err(CliError::internal)?;
-    let state = &timeline.view().state;
-    let summary = RunSummary::from_state(state);
-    shown?;
-    sink.finish(&origin, state, false)?;
-    ended.map_err(CliError::internal)?;
-    Ok(RunResult {
-        exit: signals::exit_for_signal(signal, |interrupted| summary.exit_after_interrupt(interrupted)),
-        summary,
-    })
-}
-
-fn record_note(recorder: &TapeWriter, note: &Note) -> Result<(), RecordError> {
-    let json = note.to_json();
-    recorder.record(&[NewEntry { attempt: None, body: EntryBody::Note(&json) }])
-}
-
 /// Finds the agent of a run.
 ///
 /// # Errors
 /// If there is no such program.
-pub(crate) fn find_claude(global: &GlobalArgs) -> Result<std::path::PathBuf, CliError> {
-    const INSTALL: &str = "install it with `npm install -g @anthropic-ai/claude-code` and run `claude` once to sign in, or name it with --claude-bin";
-    if let Some(given) = &global.claude_bin {
-        // A bare name would be searched in the PATH, and a relative path would be resolved in the agent's directory.
-        let given = std::path::absolute(given).map_err(CliError::internal)?;
-        let given_is = given.display();
-        return match (program_path::is_program(&given), given.symlink_metadata().is_ok()) {
-            (true, _) => Ok(given),
-            (false, true) => {
-                Err(CliError::new(Exit::Setup, format!("{given_is} cannot be executed")).with_help(INSTALL))
-            }
-            (false, false) => {
-                Err(CliError::new(Exit::Setup, format!("there is no program {given_is}")).with_help(INSTALL))
-            }
-        };
-    }
-    program_path::find("claude").ok_or_else(|| {
-        let skipped = program_path::skipped_note();
-        CliError::new(Exit::Setup, "claude is not on the PATH").with_help(format!("{INSTALL}{skipped}"))
-    })
+pub(crate) fn find_claude(global: &GlobalArgs) -> Result<PathBuf, CliError> {
+    // A bare name would be searched in the PATH, and a relative path would be resolved in the agent's directory.
+    let given = global.claude_bin.as_ref().map(std::path::absolute).transpose().map_err(CliError::internal)?;
+    launch::find_claude(given.as_deref()).map_err(|problem| CliError::from_error(Exit::Setup, &problem))
 }

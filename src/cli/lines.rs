@@ -17,8 +17,7 @@ use crate::{
     decode::content_text,
     run::{OutcomeDetail, RunEvent, SinkEvent, state::UnitStatus},
     tape::{Millis, note::Severity},
-    text::pluralize,
-    tui::text,
+    text::{self, pluralize},
 };
 
 /// Maximum width of a text, in columns; the tape has the complete text.
@@ -64,7 +63,7 @@ impl<W: Write> LinesWriter<W> {
                 if let Some(reason) = reason.filter(|_| *status != UnitStatus::Succeeded) {
                     let _ = write!(text, ": {reason}");
                 }
-                self.line(*at, &attempt_label(unit, *attempt), status_glyph(*status), &text);
+                self.line(*at, &attempt_label(unit, *attempt), status.glyph(), &text);
             }
             SinkEvent::Patch { at, unit, attempt, result, reason, shared } => {
                 let glyph = if result.keeps_success() { '✓' } else { '✗' };
@@ -253,23 +252,6 @@ fn attempt_label(unit: &str, attempt: u32) -> String {
 #[expect(clippy::cast_precision_loss, reason = "milliseconds of a run fit a double many times over")]
 fn seconds(millis: Millis) -> f64 {
     millis.0 as f64 / 1000.0
-}
-
-/// The glyph of a status, as on the screen; it is followed by the status word.
-pub(super) fn status_glyph(status: UnitStatus) -> char {
-    match status {
-        UnitStatus::Queued | UnitStatus::NotStarted => '○',
-        UnitStatus::Running => '▸',
-        UnitStatus::Silent => '!',
-        UnitStatus::Held => '‖',
-        UnitStatus::Waiting => '◐',
-        UnitStatus::Succeeded => '✓',
-        UnitStatus::BudgetExhausted => '◆',
-        UnitStatus::Stopped => '■',
-        UnitStatus::Interrupted => '◌',
-        UnitStatus::Failed => '✗',
-        UnitStatus::Reused => '≡',
-    }
 }
 
 /// The text of a tool result.

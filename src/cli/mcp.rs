@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     claude::mcp,
-    ingest::{WorkUnit, project::Project, source_diff::Baseline, standalone_tools},
+    ingest::{WorkUnit, plan, project::Project, standalone_tools},
 };
 
 /// Serves until stdin ends.
@@ -45,5 +45,5 @@ fn units(project: &Project, args: &McpArgs) -> Result<Vec<WorkUnit>, CliError> {
         (None, Some(connection)) => SelectArgs { connections: vec![connection.clone()], ..SelectArgs::default() },
         (None, None) => return Ok(Vec::new()),
     };
-    Ok(project::plan_units(project, &project::selection(&select), &Baseline::default())?.units)
+    Ok(plan::plan(project, &project::selection(&select))?.units)
 }

@@ -17,7 +17,7 @@ use clap::{ArgMatches, CommandFactory as _, builder::Styles};
 use memchr::memmem;
 
 use super::args::{CLAUDE_BIN, Cli, Ui};
-use crate::tui::text;
+use crate::text;
 
 /// Colours of plain output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,25 +11,22 @@ use super::{
     args::{GlobalArgs, SelectArgs, Ui},
     exit::{self, CliError, Exit},
     model_choice::ModelChoice,
-    output, playback_output, prepare, project,
-    reconcile_policy::ReconcilePolicy,
-    resume::{self, RunPlan},
-    settings,
+    output, playback_output, project, settings,
 };
 use crate::{
-    actions::label,
     diagnostic::{Diagnostic, Problem},
+    engine::{prepare, reconcile_policy::ReconcilePolicy, resume::RunPlan},
     ingest::{
         plan::{IngestPlan, SourcePlan, UnplannedConnection, WorkUnit},
         project::ModelRole,
         projection::PendingProjection,
         reconcile::EvictionCandidate,
+        repository::Repository,
         truncated_index_warnings,
     },
     store::db::UnitEffort,
     tape::{Millis, UnitKey},
-    text::pluralize,
-    tui::{text, view::dollars},
+    text::{self, dollars, pluralize},
     units::forecast::{FinishedUnit, Forecast, QuantileEstimate, RemainingUnit, forecast},
 };
 
@@ -46,7 +43,7 @@ const MAX_KEY_WIDTH: usize = 60;
 pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, CliError> {
     let project = project::open(global)?;
     let choice = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None);
-    let taken = resume::plan_run(global, &project, select, choice.model.as_deref())?;
+    let taken = project::plan_run(global, &project, select, choice.model.as_deref())?;
     let is_json = global.ui == Ui::Json;
     project::print_warnings(&if is_json { taken.planned.warnings.clone() } else { taken.planned.folded_warnings() });
     let turns = project.settings.work_units.step_budget;
@@ -58,15 +55,15 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
         exit::print_warning(&error);
     }
     project::blocking_files_problems(&project).iter().for_each(exit::print_warning);
-    taken.unsaved_run.iter().for_each(|left| exit::print_warning(&left.problem(global)));
+    taken.unsaved_run.iter().for_each(|left| exit::print_warning(&left.problem(global.project_dir.as_deref())));
     let ground = prepare::describe_repository(&project, Some(&taken.planned));
     if let Err(error) = &ground {
         exit::print_warning(error);
     }
     let slots = usize::try_from(project.settings.work_units.max_concurrency).unwrap_or(usize::MAX);
     let outlook = PlanForecast::new(&taken.efforts, slots);
-    let pass = ReconcilePolicy::new(*settings::load(global)?.ingest.reconcile, prepare::is_repository(&project.root));
-    let is_all = pass.justifies_a_run(&taken, select);
+    let pass = ReconcilePolicy::new(*settings::load(global)?.ingest.reconcile, Repository::exists_at(&project.root));
+    let is_all = pass.justifies_a_run(&taken, select.is_everything());
     let unusable = unusable_plan_error(&taken).filter(|_| !is_all);
     let is_empty = taken.planned.units.is_empty() && !is_all;
     let nothing = (is_empty && unusable.is_none()).then(|| empty_plan_message(&taken));
@@ -228,7 +225,7 @@ fn turn_warning(unit: &WorkUnit, turns: u32) -> Option<String> {
     let (planned, calls) = (&unit.planned, unit.min_read_calls());
     (calls > u64::from(turns)).then(|| {
         let (files, bytes) =
-            (pluralize(planned.raw_files.len(), "file"), planned.bytes.map_or_else(|| "?".into(), size));
+            (pluralize(planned.raw_files.len(), "file"), planned.bytes.map_or_else(|| "?".into(), text::size));
         format!(
             "unit {} might need more than {}: reading its {files} ({bytes}) takes {calls} calls; raise \
              ingest.workUnits.stepBudget in ktx.yaml",
@@ -338,7 +335,7 @@ fn write_table(
         let pad = widest.saturating_sub(text::width(&unit.unit));
         let files = unit.raw_files.len();
         let plural = if files == 1 { " " } else { "s" };
-        let bytes = unit.bytes.map_or_else(|| "?".into(), size);
+        let bytes = unit.bytes.map_or_else(|| "?".into(), text::size);
         let forecast = forecasts.iter().find(|(adapter, _)| *adapter == unit.adapter);
         let forecast = match forecast {
             _ if reused.contains(&unit.unit) => "reused".into(),
@@ -397,10 +394,6 @@ fn write_table(
 pub(crate) fn outside_project_message(source: &SourcePlan) -> Option<String> {
     let place = source.external_dir.as_ref()?.to_string_lossy();
     Some(format!("its files are outside the project, in `{}`, and are not committed", text::printable(&place, 400)))
-}
-
-fn size(bytes: u64) -> String {
-    label::format_bytes(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 fn write_source(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()> {

@@ -191,7 +191,7 @@ pub(crate) fn play(timeline: &mut Timeline, sink: &mut EventSink, speed: Option<
                 progress
             }
         };
-        match progress.map_err(CliError::internal)? {
+        match progress? {
             _ if sink.is_closed() => return Ok(()),
             PollStatus::More => {}
             PollStatus::Waiting => {
@@ -217,8 +217,7 @@ pub(crate) async fn follow(
     let mut open = true;
     loop {
         let looked = Instant::now();
-        let progress =
-            timeline.advance(SLICE, &mut |emitted| sink.write_event(&emitted)).map_err(CliError::internal)?;
+        let progress = timeline.advance(SLICE, &mut |emitted| sink.write_event(&emitted))?;
         if progress == PollStatus::Waiting {
             sink.flush();
         }

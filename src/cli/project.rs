@@ -2,19 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::diagnostic::Problem;
-
 use super::{
-    args::{GlobalArgs, SelectArgs},
-    exit::{self, CliError, Exit},
+    args::{GlobalArgs, ResumeArgs, SelectArgs},
+    exit::{self, CliError},
     settings,
 };
-use crate::ingest::{
-    SqlWorkers,
-    plan::{self, IngestPlan, PlanError, UnitSelection},
-    project::{self, ModelRole, Project, ProjectError, ProjectLookup},
-    source_diff::Baseline,
-    workspace_check,
+use crate::{
+    diagnostic::Problem,
+    engine::resume::{self, ContinueMode, PlanRequest, ResumeError, RunPlan},
+    ingest::{
+        SqlWorkers,
+        plan::UnitSelection,
+        project::{self, ModelRole, Project, ProjectError, ProjectLookup},
+        workspace_check,
+    },
 };
 
 /// The directory of the project, whether or not it exists.
@@ -29,7 +30,7 @@ pub(crate) fn resolve_directory(global: &GlobalArgs) -> Result<PathBuf, CliError
     })?;
     let env = std::env::var_os("KTX_PROJECT_DIR");
     let inputs = ProjectLookup { flag: global.project_dir.as_deref(), env: env.as_deref(), cwd: &cwd };
-    project::find_project_dir(inputs).map_err(|error| project_error(&error))
+    Ok(project::find_project_dir(inputs)?)
 }
 
 /// Reads the project at `resolve_directory`. Its databases are read by child processes of this program.
@@ -49,7 +50,7 @@ pub(super) fn read(directory: &Path) -> Result<Project, ProjectError> {
 /// # Errors
 /// If there is no project, or its `ktx.yaml` cannot be used.
 pub(crate) fn open(global: &GlobalArgs) -> Result<Project, CliError> {
-    let project = read(&resolve_directory(global)?).map_err(|error| project_error(&error))?;
+    let project = read(&resolve_directory(global)?)?;
     print_warnings(&project.warnings);
     let paths = settings::allowed_paths(global)?;
     paths.warnings.iter().for_each(exit::print_warning);
@@ -67,20 +68,8 @@ pub(crate) fn find(global: &GlobalArgs) -> Result<Option<Project>, CliError> {
             Ok(Some(project))
         }
         Err(ProjectError::NotFound(_)) if global.project_dir.is_none() => Ok(None),
-        Err(error) => Err(project_error(&error)),
+        Err(error) => Err(error.into()),
     }
-}
-
-/// Plans the units of `selection`, compared with the processed files in `baseline`.
-///
-/// # Errors
-/// If the selection names something that does not exist or cannot be ingested.
-pub(crate) fn plan_units(
-    project: &Project,
-    selection: &UnitSelection,
-    baseline: &Baseline,
-) -> Result<IngestPlan, CliError> {
-    plan::plan_against(project, selection, baseline).map_err(|error| plan_error(&error))
 }
 
 /// The selection of the flags.
@@ -88,10 +77,26 @@ pub(crate) fn selection(select: &SelectArgs) -> UnitSelection {
     UnitSelection { connections: select.connections.clone(), only: select.only.clone(), full: select.full }
 }
 
-/// The error for a failed plan, with its exit code.
-pub(crate) fn plan_error(error: &PlanError) -> CliError {
-    let exit = if error.is_not_found() { Exit::NotFound } else { Exit::Usage };
-    CliError::from_error(exit, error)
+/// Plans the run that the flags select, and prints warnings about it.
+///
+/// # Errors
+/// As [`resume::plan_run`].
+pub(crate) fn plan_run(
+    global: &GlobalArgs,
+    project: &Project,
+    select: &SelectArgs,
+    model: Option<&str>,
+) -> Result<RunPlan, CliError> {
+    let ResumeArgs { resume_run, failed } = &select.resume;
+    let resumed = resume_run.as_deref().map(|run| (ContinueMode::Unfinished, run));
+    let failed = failed.as_deref().map(|run| (ContinueMode::Failed, run));
+    let request = PlanRequest { selection: selection(select), continued: resumed.or(failed), model };
+    resume::plan_run(project, request, &exit::print_warning).map_err(|error| match (&error, &global.project_dir) {
+        (ResumeError::NoRun, Some(_)) => {
+            CliError::from(error).with_help("start one with `ingestdeck run --project-dir DIR`")
+        }
+        _ => error.into(),
+    })
 }
 
 /// The effective settings of `ktx.yaml`, as lines of `key = value  # origin`. Lines are TOML, like those of the
@@ -170,8 +175,4 @@ fn list_first(texts: &[String]) -> Option<String> {
 /// Prints each warning to stderr.
 pub(crate) fn print_warnings<T: Clone + Into<Problem>>(warnings: &[T]) {
     warnings.iter().cloned().map(T::into).for_each(|warning| exit::print_warning(&warning));
-}
-
-fn project_error(error: &ProjectError) -> CliError {
-    CliError::from_error(Exit::Usage, error)
 }

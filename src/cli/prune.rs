@@ -12,12 +12,12 @@ use super::{
 };
 use crate::{
     diagnostic::Problem,
+    engine::recorded_tapes,
     store::{
         RunStore,
-        retention::{PruneError, RetentionDecision, RetentionPolicy},
+        retention::{RetentionDecision, RetentionPolicy},
     },
-    text::pluralize,
-    tui::text,
+    text::{self, pluralize},
 };
 
 /// Removes the records that `args` selects, and prints each.
@@ -26,26 +26,24 @@ use crate::{
 /// If the age is invalid, the index is not up to date, or a record cannot be removed.
 pub(super) fn prune(global: &GlobalArgs, runs: &RunStore, args: &PruneArgs) -> Result<Exit, CliError> {
     let before = args.older_than.map(|age| cutoff_ms(Timestamp::now(), age)).transpose()?;
-    if runs.list().map_err(CliError::internal)?.is_empty() {
+    if runs.list()?.is_empty() {
         return if global.ui == Ui::Json { Ok(Exit::Ok) } else { runs::print_no_runs().map(|()| Exit::Ok) };
     }
-    let failed = |error: PruneError| CliError::internal(error);
     // The index is required to determine which runs are needed.
-    let (db, left_out) = runs::open_updated_index(runs).map_err(CliError::internal)?;
+    let (db, left_out) = recorded_tapes::open_updated_index(runs)?;
     left_out.iter().for_each(|sentence| exit::print_warning(&Problem::new(format!("{sentence}; it is kept"))));
     if !args.dry_run {
-        runs.finish_removals().map_err(failed)?;
+        runs.finish_removals()?;
     }
-    let fates =
-        runs.plan_retention(&db, RetentionPolicy { keep_newest: args.keep, older_than_ms: before }).map_err(failed)?;
-    let listed = db.list().map_err(CliError::internal)?;
+    let fates = runs.plan_retention(&db, RetentionPolicy { keep_newest: args.keep, older_than_ms: before })?;
+    let listed = db.list()?;
     drop(db);
     let mut out = output::stdout_for(global.ui);
     let (mut gone, mut bytes) = (0, 0);
     for (run, _) in fates.iter().filter(|(_, fate)| *fate == RetentionDecision::Delete) {
         let size = runs.size(run);
         if !args.dry_run {
-            runs.remove(run).map_err(failed)?;
+            runs.remove(run)?;
         }
         (gone, bytes) = (gone + 1, bytes + size);
         let printed = if global.ui == Ui::Json {
@@ -58,7 +56,7 @@ pub(super) fn prune(global: &GlobalArgs, runs: &RunStore, args: &PruneArgs) -> R
         printed.map_err(|error| playback_output::stdout_failed(&error))?;
     }
     if !args.dry_run && gone > 0 {
-        runs::try_update_index(runs);
+        recorded_tapes::try_update_index(runs);
     }
     if global.ui != Ui::Json {
         let verb = if args.dry_run { "would remove" } else { "removed" };

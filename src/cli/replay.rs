@@ -8,7 +8,7 @@ use super::{
     playback_output::{self, EventSink},
 };
 use crate::{
-    replay::{self, FileSource, OpenError},
+    replay::{self, FileSource},
     run::Timeline,
 };
 
@@ -69,29 +69,19 @@ pub(crate) fn for_ui(source: FileSource, ui: Ui) -> FileSource {
 /// If it does not exist or cannot be replayed.
 pub(crate) fn open(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> {
     if what == "-" {
-        return replay::open_stdin().map_err(|error| open_error(&error));
+        return Ok(replay::open_stdin()?);
     }
     let path = Path::new(what);
     let looks_like_a_path = what.contains(std::path::MAIN_SEPARATOR) || what.contains('.');
     if looks_like_a_path || path.exists() {
-        return FileSource::open(path).map_err(|error| open_error(&error));
+        return Ok(FileSource::open(path)?);
     }
     let (found, tape) = super::runs::resolve_tape(global, what).map_err(|failure| match failure.exit {
         // The name may be meant as a file, so the error mentions files too.
         Exit::NotFound if what != "latest" => failure.prefixed(&format!("there is no file {what}, and ")),
         _ => failure,
     })?;
-    FileSource::from_file(&found.tape, tape).map_err(|error| open_error(&error))
-}
-
-/// Maps an error to an exit code.
-pub(crate) fn open_error(error: &OpenError) -> CliError {
-    let exit = match error {
-        OpenError::NotFound { .. } => Exit::NotFound,
-        OpenError::Directory { .. } | OpenError::Unsupported { .. } => Exit::Usage,
-        OpenError::Unreadable { .. } => Exit::Internal,
-    };
-    CliError::from_error(exit, error)
+    Ok(FileSource::from_file(&found.tape, tape)?)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::{
     output, playback_output, project, replay, runs,
 };
 use crate::{
-    engine::trace,
+    engine::{recorded_tapes, trace},
     replay::FileSource,
     run::{PollStatus, RunReport, Timeline, report::ReportBuilder},
     scoped_dir::ScopedDir,
@@ -99,7 +99,7 @@ pub(crate) fn fold_report(source: FileSource, live: bool) -> Result<RunReport, C
     let mut gathering = ReportBuilder::default();
     // A live run without new entries ends the loop; a pipe may only be slow.
     loop {
-        match timeline.advance(SLICE, &mut |emitted| gathering.observe(&emitted)).map_err(CliError::internal)? {
+        match timeline.advance(SLICE, &mut |emitted| gathering.observe(&emitted))? {
             PollStatus::More => {}
             PollStatus::Waiting if !live => std::thread::sleep(playback_output::POLL_INTERVAL),
             PollStatus::Waiting | PollStatus::End => break,
@@ -116,7 +116,7 @@ pub(crate) fn open_record(global: &GlobalArgs, what: &str) -> Result<(FileSource
     // A report shows only a small part of the longest strings.
     let source = replay::open(global, what)?.with_shortened_lines();
     let Some(found) = runs::find_running(global, what, &source)? else { return Ok((source, false)) };
-    let (source, _) = runs::follow(&runs::resolve_store(global)?, &found)?;
+    let (source, _) = recorded_tapes::follow(&runs::resolve_store(global)?, &found)?;
     Ok((source.with_shortened_lines(), true))
 }
 

@@ -4,21 +4,22 @@ use super::{
     args::{AttemptArgs, GlobalArgs, RunArgs, SelectArgs, Ui},
     doctor,
     exit::{self, CliError, Exit},
-    launch::{self, Launch, TapeLocation},
+    launch::{self, TapeLocation},
     model_choice::ModelChoice,
-    plan, playback_output,
-    prepare::{self, PreparedProject},
-    project,
-    reconcile_policy::ReconcilePolicy,
-    resume::{self, RunPlan},
-    settings,
+    plan, playback_output, project, settings,
 };
 use crate::{
     claude::unit::AttemptTimeouts,
     config::schema::ToolFailures,
     diagnostic::{Diagnostic, Problem},
-    engine::execute::{AgentBackend, AttemptOptions, ReconcileOptions},
-    ingest::{KTX_DATABASE, project::ModelRole},
+    engine::{
+        execute::{AgentBackend, AttemptOptions, ReconcileOptions},
+        launch::{Launch, retry_policy},
+        prepare::{self, PreparedProject},
+        reconcile_policy::ReconcilePolicy,
+        resume::RunPlan,
+    },
+    ingest::{KTX_DATABASE, project::ModelRole, repository::Repository},
     tape::{UnitKey, note::PlannedUnit},
     units::failure_tally::FailureRule,
 };
@@ -60,7 +61,7 @@ pub(crate) fn start_run(
         return Err(CliError::usage("--model names no model").with_help("give one, as in `--model sonnet`"));
     }
     let model = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, args.model.as_deref()).model;
-    let taken = resume::plan_run(global, &project, select, model.as_deref())?;
+    let taken = project::plan_run(global, &project, select, model.as_deref())?;
     // A selection names what to run, whatever KTX has ingested.
     let is_selected =
         select.full || !select.only.is_empty() || select.resume.failed.is_some() || select.resume.resume_run.is_some();
@@ -97,15 +98,16 @@ pub(crate) fn start_run(
         },
     };
     let slots = positive("--concurrency", concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
-    let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile, prepare::is_repository(&project.root));
+    let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile, Repository::exists_at(&project.root));
     pass.messages(&taken).iter().for_each(|sentence| playback_output::print_stderr(&format!("ingestdeck: {sentence}")));
-    let is_done = taken.is_done() && !pass.justifies_a_run(&taken, select);
+    let is_done = taken.is_done() && !pass.justifies_a_run(&taken, select.is_everything());
     let pass = pass.options(&taken);
     let pass = pass.map(|pass| ReconcileOptions {
         model: ModelChoice::resolve(&project, ModelRole::Reconcile, args.model.as_deref()).model,
         ..pass
     });
-    let unsaved: Vec<Problem> = taken.unsaved_run.iter().map(|left| left.problem(global)).collect();
+    let unsaved: Vec<Problem> =
+        taken.unsaved_run.iter().map(|left| left.problem(global.project_dir.as_deref())).collect();
     unsaved.iter().for_each(exit::print_warning);
     let notices: Vec<String> = unsaved.iter().map(Diagnostic::to_line).collect();
     if is_done {
@@ -127,7 +129,7 @@ pub(crate) fn start_run(
             playback_output::print_stderr(&format!("ingestdeck: connection {}: {place}", source.connection));
         }
     }
-    let ground = PreparedProject::new(&project, &planned)?;
+    let ground = PreparedProject::new(&project, &planned, &exit::print_warning)?;
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
     if ground.branch.is_none() {
@@ -135,24 +137,19 @@ pub(crate) fn start_run(
     }
     let agent = AgentBackend::Claude(claude);
     let fate = TapeLocation::InProject { flag: global.project_dir.clone() };
-    let outcome = launch::launch(
-        global,
-        Launch {
-            project,
-            planned,
-            continues,
-            agent,
-            terms,
-            concurrency: slots,
-            config,
-            record_location: fate,
-            initially_held: held,
-            prepared: ground,
-            reconcile: pass,
-            notices,
-        },
-    )?;
-    Ok(outcome.exit)
+    let order = Launch {
+        project,
+        planned,
+        continues,
+        agent,
+        terms,
+        concurrency: slots,
+        retry: retry_policy(&config),
+        initially_held: held,
+        prepared: ground,
+        reconcile: pass,
+    };
+    Ok(launch::launch(global, &config, order, fate, notices)?.exit)
 }
 
 fn budget(flag: &str, value: Option<f64>) -> Result<Option<f64>, CliError> {

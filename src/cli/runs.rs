@@ -11,18 +11,16 @@ use serde_json::json;
 use super::{
     args::{GlobalArgs, RunsCommand, Ui},
     exit::{CliError, Exit},
-    output, playback_output, project, replay,
+    output, playback_output, project,
     summary::{NextSteps, RunSummary},
 };
 use crate::{
-    claude::session_lock::SessionLocks,
     config::paths::UserDirs,
-    diagnostic::Diagnostic,
-    replay::{FileSource, file::FollowHandle},
-    run::{EntrySource, PollStatus, Timeline, recorded_decisions},
-    store::{Db, RecordedRun, RefreshReport, RunStatus, RunStore, index_refresh::RefreshError, runs::RunStoreError},
-    text::pluralize,
-    tui::{text, view::dollars},
+    engine::recorded_tapes,
+    replay::FileSource,
+    run::{EntrySource as _, PollStatus, Timeline, recorded_decisions},
+    store::{RecordedRun, RunStatus, RunStore},
+    text::{self, dollars, pluralize},
 };
 
 /// Maximum width of a unit key in a table, in columns.
@@ -65,15 +63,6 @@ pub(crate) fn resolve_store(global: &GlobalArgs) -> Result<RunStore, CliError> {
     })
 }
 
-/// The directory of session locks: sessions belong to the user, whatever project they run in. Locks of scripted
-/// sessions are in the project.
-pub(crate) fn session_locks(runs: &RunStore, scripted: bool) -> SessionLocks {
-    let of_user = UserDirs::from_environment().locks().filter(|_| !scripted);
-    // The runs of a project are in `.ktx/ingestdeck` below it.
-    let project = || SessionLocks::in_project(runs.root().ancestors().nth(2).unwrap_or(runs.root()));
-    of_user.map_or_else(project, SessionLocks::new)
-}
-
 /// The run that `what` names, with its tape open for reading. The tape is opened without following links, even if its
 /// path changes meanwhile.
 ///
@@ -81,30 +70,9 @@ pub(crate) fn session_locks(runs: &RunStore, scripted: bool) -> SessionLocks {
 /// If no run matches, several match, or the tape cannot be opened.
 pub(crate) fn resolve_tape(global: &GlobalArgs, what: &str) -> Result<(RecordedRun, File), CliError> {
     let runs = resolve_store(global)?;
-    let found = runs.resolve(what).map_err(|error| lookup_error(&error))?;
-    let tape = open_tape_file(&runs, &found)?;
+    let found = runs.resolve(what)?;
+    let tape = recorded_tapes::open_file(&runs, &found)?;
     Ok((found, tape))
-}
-
-fn open_tape_file(runs: &RunStore, found: &RecordedRun) -> Result<File, CliError> {
-    let failed = |error| CliError::failed(format!("cannot read {}: {error}", found.tape.display()));
-    runs.open_tape(found).map_err(failed)
-}
-
-/// The current record of `found`, opened without following links.
-///
-/// # Errors
-/// If the tape cannot be opened or read.
-pub(crate) fn open_source(runs: &RunStore, found: &RecordedRun) -> Result<FileSource, CliError> {
-    FileSource::from_file(&found.tape, open_tape_file(runs, found)?).map_err(|error| replay::open_error(&error))
-}
-
-/// As [`open_source`], for a record that is still being written.
-///
-/// # Errors
-/// As [`open_source`].
-pub(crate) fn follow(runs: &RunStore, found: &RecordedRun) -> Result<(FileSource, FollowHandle), CliError> {
-    FileSource::follow_file(&found.tape, open_tape_file(runs, found)?).map_err(|error| replay::open_error(&error))
 }
 
 /// The run in this store whose record is `source`, if it is running. `what` is the name that the user gave.
@@ -118,10 +86,10 @@ pub(crate) fn find_running(
 ) -> Result<Option<RecordedRun>, CliError> {
     let Some(run) = source.info().header.as_ref().map(|header| header.run) else { return Ok(None) };
     let Ok(runs) = resolve_store(global) else { return Ok(None) };
-    let found = runs.list().map_err(CliError::internal)?.into_iter().find(|found| found.id == run);
+    let found = runs.list()?.into_iter().find(|found| found.id == run);
     let is_named = |found: &RecordedRun| same_file(&found.tape, what) || !what.contains(['/', '.']);
     let Some(found) = found.filter(is_named) else { return Ok(None) };
-    let is_running = runs.status(&found).map_err(CliError::internal)? == RunStatus::Running;
+    let is_running = runs.status(&found)? == RunStatus::Running;
     Ok(is_running.then_some(found))
 }
 
@@ -132,43 +100,16 @@ fn same_file(tape: &Path, what: &str) -> bool {
     }
 }
 
-/// Updates the index. A failure is only logged, because the index can be rebuilt at any time.
-pub(crate) fn try_update_index(runs: &RunStore) {
-    if let Err(error) = open_updated_index(runs) {
-        tracing::warn!(%error, "the index is out of date; `ingestdeck runs reindex` rebuilds it");
-    }
-}
-
-/// Opens the updated index, and returns one sentence per unreadable run.
-///
-/// # Errors
-/// If the index cannot be used.
-pub(crate) fn open_updated_index(runs: &RunStore) -> Result<(Db, Vec<String>), RefreshError> {
-    let mut db = runs.open_database()?;
-    let left_out = unreadable_messages(&runs.refresh(&mut db, &open_tape)?);
-    Ok((db, left_out))
-}
-
-fn unreadable_messages(refreshed: &RefreshReport) -> Vec<String> {
-    refreshed.unreadable.iter().map(|(run, cause)| format!("run {} is left out: {cause}", run.short())).collect()
-}
-
-fn open_tape(path: &Path, file: File) -> Result<Box<dyn EntrySource>, String> {
-    FileSource::from_file(path, file)
-        .map(|source| Box::new(source.with_shortened_lines()) as Box<dyn EntrySource>)
-        .map_err(|error| error.to_line())
-}
-
 fn list(global: &GlobalArgs, runs: &RunStore) -> Result<Exit, CliError> {
-    let found = runs.list().map_err(CliError::internal)?;
+    let found = runs.list()?;
     if found.is_empty() {
         return if global.ui == Ui::Json { Ok(Exit::Ok) } else { print_no_runs().map(|()| Exit::Ok) };
     }
-    try_update_index(runs);
+    recorded_tapes::try_update_index(runs);
     let listed = runs.open_database().and_then(|db| db.list()).unwrap_or_default();
     let mut out = output::stdout_for(global.ui);
     for run in &found {
-        let standing = runs.status(run).map_err(CliError::internal)?;
+        let standing = runs.status(run)?;
         let known = listed.iter().find(|listed| listed.id == run.id);
         let printed = if global.ui == Ui::Json {
             let known = known.map(|run| {
@@ -210,16 +151,16 @@ fn format_run(run: &RecordedRun, standing: RunStatus, known: Option<&crate::stor
 }
 
 fn show_one(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<Exit, CliError> {
-    let found = runs.resolve(what).map_err(|error| lookup_error(&error))?;
-    let standing = runs.status(&found).map_err(CliError::internal)?;
+    let found = runs.resolve(what)?;
+    let standing = runs.status(&found)?;
     // The tape of an active run still grows: its end is not the end of the run.
     let source = match standing {
-        RunStatus::Running => follow(runs, &found).map(|(source, _)| source),
-        _ => open_source(runs, &found),
+        RunStatus::Running => recorded_tapes::follow(runs, &found).map(|(source, _)| source),
+        _ => recorded_tapes::open_source(runs, &found),
     };
     let source = source?.with_shortened_lines();
     let mut timeline = Timeline::new(Box::new(source));
-    while timeline.advance(1 << 20, &mut |_| {}).map_err(CliError::internal)? == PollStatus::More {}
+    while timeline.advance(1 << 20, &mut |_| {})? == PollStatus::More {}
     let state = &timeline.view().state;
     let summary = RunSummary::from_state(state).with_open_end(standing == RunStatus::Running);
     let mut out = output::stdout_for(global.ui);
@@ -269,54 +210,14 @@ fn show_one(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<Exit, Cl
 }
 
 fn reindex(runs: &RunStore) -> Result<Exit, CliError> {
-    if runs.list().map_err(CliError::internal)?.is_empty() {
+    if runs.list()?.is_empty() {
         print_no_runs()?;
         return Ok(Exit::Ok);
     }
-    let mut db = runs.recreate_database().map_err(CliError::internal)?;
-    let done = runs.refresh(&mut db, &open_tape).map_err(CliError::internal)?;
-    project::print_warnings(&unreadable_messages(&done));
+    let mut db = runs.recreate_database()?;
+    let done = recorded_tapes::refresh(runs, &mut db)?;
+    project::print_warnings(&recorded_tapes::unreadable_messages(&done));
     writeln!(output::stdout(), "indexed {}", pluralize(done.indexed, "run"))
         .map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
-}
-
-/// Maps a lookup error to an exit code.
-pub(crate) fn lookup_error(error: &RunStoreError) -> CliError {
-    let exit = match error {
-        RunStoreError::NotFound(_) | RunStoreError::Empty => Exit::NotFound,
-        RunStoreError::Ambiguous { .. } => Exit::Usage,
-        RunStoreError::Io { .. } | RunStoreError::Record(_) => Exit::Internal,
-    };
-    CliError::from_error(exit, error)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-    use crate::tape::RunId;
-
-    #[test]
-    fn tape_replaced_by_a_link_is_refused() {
-        let (project, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let tape = include_bytes!("../../tests/fixtures/tapes/demo.jsonl");
-        let id = RunId(uuid::Uuid::from_u128(7));
-        let dir = project.path().join(".ktx/ingestdeck/runs").join(id.to_string());
-        fs::create_dir_all(&dir).unwrap();
-        fs::write(dir.join("tape.jsonl"), tape).unwrap();
-        fs::write(outside.path().join("tape.jsonl"), tape).unwrap();
-        let runs = RunStore::new(project.path());
-        let found = runs.resolve("latest").unwrap();
-        let is_open = || open_source(&runs, &found).is_ok() && follow(&runs, &found).is_ok();
-        let is_refused = || open_source(&runs, &found).is_err() && follow(&runs, &found).is_err();
-        assert!(is_open());
-        fs::remove_file(dir.join("tape.jsonl")).unwrap();
-        symlink(outside.path().join("tape.jsonl"), dir.join("tape.jsonl")).unwrap();
-        assert!(is_refused(), "the tape");
-        fs::remove_dir_all(&dir).unwrap();
-        symlink(outside.path(), &dir).unwrap();
-        assert!(is_refused(), "its directory");
-    }
 }

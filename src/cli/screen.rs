@@ -12,8 +12,10 @@ use super::{
     summary::RunSummary,
 };
 use crate::{
-    claude::unit,
-    engine::approval::{ApprovalQueue, UserDecision},
+    engine::{
+        approval::{ApprovalQueue, UserDecision},
+        launch::runtime,
+    },
     run::Timeline,
     tui::{self, ExitReason, LiveHandle, RunCommand},
     units::schedule::ScheduleEvent,
@@ -162,7 +164,7 @@ fn print_partial_summary(timeline: Timeline) -> Result<(), CliError> {
 /// If the record cannot be read.
 pub(crate) fn print_summary(mut timeline: Timeline) -> Result<(RunSummary, Timeline), CliError> {
     use std::io::Write as _;
-    timeline.seek(u64::MAX).map_err(CliError::internal)?;
+    timeline.seek(u64::MAX)?;
     let state = &timeline.view().state;
     let mut summary = RunSummary::from_state(state);
     summary.is_open = timeline.is_open_ended() || !timeline.is_fully_read();
@@ -170,17 +172,4 @@ pub(crate) fn print_summary(mut timeline: Timeline) -> Result<(RunSummary, Timel
     // A closed terminal cannot show the summary; the exit reason already reports that.
     let _ = output::stdout().write_all(text.as_bytes());
     Ok((summary, timeline))
-}
-
-/// A runtime with this number of worker threads in addition to the caller's thread.
-///
-/// # Errors
-/// If the system provides no threads.
-pub(crate) fn runtime(workers: usize) -> Result<tokio::runtime::Runtime, CliError> {
-    unit::start_tick_clock();
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers)
-        .enable_all()
-        .build()
-        .map_err(|error| CliError::failed(format!("cannot start threads: {error}")))
 }

@@ -13,10 +13,11 @@ use tokio::time::Instant;
 use super::{
     args::{GlobalArgs, ScreenshotArgs},
     exit::{CliError, Exit},
-    replay, screen, settings,
+    replay, settings,
 };
 use crate::{
     diagnostic::Problem,
+    engine::launch::runtime,
     run::Timeline,
     tui::{
         self, ColorLevel, ExitReason, Theme,
@@ -49,7 +50,7 @@ pub(crate) fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<E
     options.theme = Theme::new(&args.theme, ColorLevel::Full, global.ascii)
         .map_err(|error| CliError::from_error(Exit::Usage, &error))?;
     let keys = keys(&args.keys)?;
-    let runtime = screen::runtime(1)?;
+    let runtime = runtime(1)?;
     let buffer = runtime.block_on(async {
         let timeline = Timeline::new(Box::new(replay::open(global, &args.what)?));
         // Read the whole record without keys first, so that the keys apply to the complete run.

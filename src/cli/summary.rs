@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path};
 use serde_json::{Value, json};
 
 use crate::{
-    cli::{exit::Exit, resume::needs_retry, signals},
+    cli::{exit::Exit, signals},
     ingest::reconcile::RECONCILE,
     run::{
         RunOutcome, RunState, SourceInfo,
@@ -14,8 +14,11 @@ use crate::{
         state::{UnitState, UnitStatus},
     },
     tape::note::VerdictCause,
-    text::pluralize,
-    tui::{text, view::dollars},
+    text::{
+        self,
+        commands::{project_dir_flag, resume_command, shell_quote},
+        dollars, pluralize,
+    },
 };
 
 /// Maximum width of a sentence about a unit, in columns. The tape has the complete text.
@@ -287,25 +290,6 @@ impl RunSummary {
     }
 }
 
-/// The command that resumes `run`.
-pub(crate) fn resume_command(project: Option<&Path>, run: &str) -> String {
-    format!("ingestdeck run{} --resume-run {run}", project_dir_flag(project))
-}
-
-fn project_dir_flag(project: Option<&Path>) -> String {
-    project.map(|project| format!(" --project-dir {}", shell_quote(&project.display().to_string()))).unwrap_or_default()
-}
-
-/// Quotes `text` as one word of a shell.
-fn shell_quote(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./@%+=:,".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', "'\\''"))
-    }
-}
-
 /// The cause that kept every unit of `state` from running, if its run ended for that reason.
 fn blocking_cause(state: &RunState) -> Option<VerdictCause> {
     state.ended.as_ref().filter(|ended| ended.outcome == "unusable")?;
@@ -326,7 +310,7 @@ fn blocking_cause(state: &RunState) -> Option<VerdictCause> {
 
 /// True for a unit without a result. A unit that ran out of turns is unfinished, but its changes count.
 fn has_no_result(status: UnitStatus) -> bool {
-    needs_retry(status) && status != UnitStatus::BudgetExhausted
+    status.needs_retry() && status != UnitStatus::BudgetExhausted
 }
 
 /// The reconcile step, if saved patches wait for it although it never ran.
@@ -388,7 +372,6 @@ mod tests {
   ingestdeck run --project-dir '/my project' --resume-run a1b2c3
 ";
         assert_eq!(steps, expected);
-        assert_eq!(shell_quote("a 'b'; c"), r"'a '\''b'\''; c'");
     }
 
     #[test]

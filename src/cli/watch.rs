@@ -16,6 +16,7 @@ use super::{
     summary::{NextSteps, RunSummary},
 };
 use crate::{
+    engine::{launch::runtime, recorded_tapes, resume},
     replay::file::FollowHandle,
     run::{PollStatus, RunState, Timeline},
     store::{RecordedRun, RunStatus, RunStore},
@@ -40,8 +41,8 @@ const WRITER_GONE: &str = "writer gone: the process of this run has ended, and i
 /// If the run does not exist, or its tape cannot be read.
 pub(crate) fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliError> {
     let runs = runs::resolve_store(global)?;
-    let found = runs.resolve(&args.run).map_err(|error| runs::lookup_error(&error))?;
-    let (source, finish) = runs::follow(&runs, &found)?;
+    let found = runs.resolve(&args.run)?;
+    let (source, finish) = recorded_tapes::follow(&runs, &found)?;
     let writer = WatchedRun { runs, found };
     let ui = playback_output::resolve_ui(global.ui);
     let source = replay::for_ui(source, ui);
@@ -99,7 +100,7 @@ fn watch_on_screen(
 ) -> Result<Exit, CliError> {
     let config = settings::load(global)?;
     let options = settings::screen_options(global, &config)?;
-    let runtime = screen::runtime(1)?;
+    let runtime = runtime(1)?;
     let left = runtime.block_on(async {
         let ((grown, changed), (gone, broken)) = (watch::channel(0), oneshot::channel());
         tokio::spawn(writer.clone().poll_tape(finish, grown, gone));
@@ -124,8 +125,7 @@ fn watch_plain(
     let origin = timeline.source().info().clone();
     let mut sink = EventSink::new(ui, global, &origin);
     loop {
-        let progress =
-            timeline.advance(SLICE, &mut |emitted| sink.write_event(&emitted)).map_err(CliError::internal)?;
+        let progress = timeline.advance(SLICE, &mut |emitted| sink.write_event(&emitted))?;
         match progress {
             _ if sink.is_closed() => break,
             PollStatus::More => {}
@@ -160,7 +160,7 @@ fn print_next_steps(global: &GlobalArgs, writer: &WatchedRun, state: &RunState, 
         tape: &writer.found.tape,
         flag: global.project_dir.as_deref(),
         run: &writer.found.id.short(),
-        retry: super::resume::not_resumable_reason(state).is_none(),
+        retry: resume::not_resumable_reason(state).is_none(),
     };
     let _ = output::stdout().write_linked(&summary.next_steps(next), &writer.found.tape);
 }

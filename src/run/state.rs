@@ -239,9 +239,31 @@ impl UnitStatus {
         }
     }
 
+    /// The glyph of a status, as on the screen; the status word follows it.
+    pub(crate) fn glyph(self) -> char {
+        match self {
+            Self::Queued | Self::NotStarted => '○',
+            Self::Running => '▸',
+            Self::Silent => '!',
+            Self::Held => '‖',
+            Self::Waiting => '◐',
+            Self::Succeeded => '✓',
+            Self::BudgetExhausted => '◆',
+            Self::Stopped => '■',
+            Self::Interrupted => '◌',
+            Self::Failed => '✗',
+            Self::Reused => '≡',
+        }
+    }
+
     /// True if nothing more happens automatically.
     pub(crate) fn is_finished(self) -> bool {
         !(self.is_in_flight() || matches!(self, Self::Queued | Self::Waiting))
+    }
+
+    /// True for a unit that should be tried again.
+    pub(crate) fn needs_retry(self) -> bool {
+        !matches!(self, Self::Succeeded | Self::Reused)
     }
 
     /// True if it ended without success, so that another attempt may help.

@@ -9,7 +9,8 @@ use std::{
     sync::Arc,
 };
 
-use super::{text, theme::StyleRole};
+use super::theme::StyleRole;
+use crate::text;
 
 mod json;
 mod markdown;

@@ -10,7 +10,6 @@ use super::{
     cache::{CacheRequest, DocumentContent, DocumentRequest, EntryLine, RowId, RowLine, ScreenCache},
     document::{DocumentBlock, DocumentLayout, LaidOutDocument},
     model::EntryPart,
-    text,
     theme::StyleRole,
 };
 use crate::{
@@ -20,6 +19,7 @@ use crate::{
         state::{RowKind, RowOutcome, StreamRow},
     },
     tape::{EntryBody, Note, Seq},
+    text,
 };
 
 pub(crate) mod align;

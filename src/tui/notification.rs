@@ -6,16 +6,14 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use super::{
-    model::{RunTotals, ScreenModel, is_failure},
-    text,
-};
+use super::model::{RunTotals, ScreenModel, is_failure};
 use crate::{
     run::{
         SourceInfo,
         state::{RunState, UnitStatus},
     },
     tape::{Millis, UnitKey},
+    text,
 };
 
 /// If the terminal does not report focus, the user is considered present for this time after a key press.

@@ -34,12 +34,11 @@ use super::{
     cache::ScreenCache,
     layout::{self, ScreenLayout},
     model::{OverlayView, ScreenModel},
-    text,
     theme::{StyleRole, Theme},
 };
 use crate::{
     run::{ActivityIndex, SourceInfo, state::RunView},
-    tape::Millis,
+    text,
 };
 
 /// Everything that a draw reads.
@@ -163,37 +162,4 @@ pub(crate) fn pane(
         line.put(role, " ");
     }
     layout::inner(area)
-}
-
-/// Formats a run time: `00:03`, `03:12`, `1:03:12`.
-pub(crate) fn clock(at: Millis) -> String {
-    let seconds = at.0 / 1000;
-    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    if hours > 0 { format!("{hours}:{minutes:02}:{rest:02}") } else { format!("{minutes:02}:{rest:02}") }
-}
-
-/// Formats the duration of a call: `0.1s`, `12.0s`, `1m 01s`.
-pub(crate) fn latency(took: Millis) -> String {
-    if took.0 < 60_000 { format!("{}.{}s", took.0 / 1000, took.0 % 1000 / 100) } else { took.to_string() }
-}
-
-/// Formats a cost in US dollars: `$0.42`, `$0.0015`, or `$?` if unknown.
-pub(crate) fn dollars(cost: Option<f64>) -> String {
-    match cost {
-        None => "$?".to_owned(),
-        Some(cost) if cost >= 100.0 => format!("${cost:.0}"),
-        Some(cost) if cost > 0.0 && cost < 0.01 => format!("${cost:.4}"),
-        Some(cost) => format!("${cost:.2}"),
-    }
-}
-
-/// Formats a count: `84`, `12.3k`, `4.5M`.
-pub(crate) fn count(number: u64) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
-    let value = number as f64;
-    match number {
-        0..10_000 => number.to_string(),
-        10_000..1_000_000 => format!("{:.1}k", value / 1e3),
-        _ => format!("{:.1}M", value / 1e6),
-    }
 }

@@ -72,16 +72,6 @@ fn results_are_summed_up() {
     ] {
         assert_eq!(label::result_summary(content.map(RawJson)), fact, "{content:?}");
     }
-    for (bytes, shown) in [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KB"),
-        (1024 * 1024 - 1, "1.0 MB"),
-        (5 * 1024 * 1024 * 1024, "5.0 GB"),
-        (5 << 40, "5120.0 GB"),
-    ] {
-        assert_eq!(label::format_bytes(bytes), shown);
-    }
 }
 
 #[test]

@@ -3,13 +3,13 @@
 
 use super::{
     super::{
-        args::GlobalArgs, exit::CliError, model_choice::ModelChoice, plan::outside_project_message, prepare,
-        prior_results::ProjectHistory, project, settings,
+        args::GlobalArgs, exit::CliError, model_choice::ModelChoice, plan::outside_project_message, project, settings,
     },
     DoctorCheck, DoctorFinding,
 };
 use crate::{
     diagnostic::Diagnostic,
+    engine::{prepare, prior_results::ProjectHistory},
     ingest::{
         plan::{IngestPlan, PlanError, UnitSelection, plan},
         project::{ModelRole, Project, ProjectError},
@@ -121,7 +121,8 @@ fn records(global: &GlobalArgs, project: &Project, planned: Option<&IngestPlan>)
     match read() {
         Ok((past, warnings)) => {
             let left = past.unsaved_run.and_then(|left| left.still_planned(&planned?.units));
-            let sentences = warnings.into_iter().chain(left.map(|left| left.problem(global).to_line()));
+            let sentences =
+                warnings.into_iter().chain(left.map(|left| left.problem(global.project_dir.as_deref()).to_line()));
             sentences.map(|sentence| DoctorFinding::note(DoctorCheck::Runs, sentence)).collect()
         }
         Err(failure) => vec![DoctorFinding::fail(DoctorCheck::Runs, failure.to_line())],

@@ -1,8 +1,7 @@
 //! Clickable paths in plain output (OSC 8), if the terminal supports them. The module must not know the files.
 
+use crate::text;
 use std::{borrow::Cow, os::unix::ffi::OsStrExt as _, path::Path};
-
-use crate::tui::text;
 
 /// Returns escaped `text` with a link at every mention of `path`, if stdout is a terminal that supports links.
 pub(super) fn with_hyperlinks<'a>(text: &'a str, path: &Path) -> Cow<'a, str> {

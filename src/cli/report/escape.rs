@@ -3,7 +3,7 @@
 //! All text is first made printable as on the screen, so that no control or direction character reaches a file. Then it
 //! is escaped for the format.
 
-use crate::tui::text;
+use crate::text;
 
 /// Returns one line of at most `most` columns.
 pub(super) fn single_line(text: &str, most: usize) -> String {

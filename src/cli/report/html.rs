@@ -7,7 +7,6 @@ use super::{
     labels,
 };
 use crate::{
-    cli::lines::status_glyph,
     run::{
         RunReport,
         report::{AttemptReport, UnitReport},
@@ -383,7 +382,7 @@ fn state(attempt: &AttemptReport) -> (&'static str, &'static str) {
 }
 
 fn mark(unit: &UnitReport) -> String {
-    format!("<span class=\"{}\">{}</span>", unit.status.as_str(), status_glyph(unit.status))
+    format!("<span class=\"{}\">{}</span>", unit.status.as_str(), unit.status.glyph())
 }
 
 fn key(unit: &UnitReport) -> String {

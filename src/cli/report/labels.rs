@@ -1,7 +1,6 @@
 //! Formats figures and statuses for reports. Pure.
 
 use crate::{
-    cli::summary,
     run::{
         RunOutcome,
         recorded_decisions::{RecordedDecision, RecordedDecisionKind},
@@ -9,21 +8,20 @@ use crate::{
         state::{LossCounts, TokenCounts, UnitStatus},
     },
     tape::Millis,
-    text::pluralize,
-    tui::view,
+    text::{self, commands, pluralize},
 };
 
 /// US dollars; `?` if the cost is unknown.
 pub(super) fn dollars(cost: Option<f64>, is_partial: bool) -> String {
     match cost {
-        Some(_) if is_partial => format!("≥ {}", view::dollars(cost)),
-        Some(_) | None => view::dollars(cost),
+        Some(_) if is_partial => format!("≥ {}", text::dollars(cost)),
+        Some(_) | None => text::dollars(cost),
     }
 }
 
 /// For example `12.3s` or `1m 01s`.
 pub(super) fn time(span: Millis) -> String {
-    view::latency(span)
+    text::latency(span)
 }
 
 /// Input, output and both directions of the cache.
@@ -95,7 +93,7 @@ pub(super) fn resume_hint(report: &RunReport) -> Option<String> {
     });
     let is_left = report.units.iter().any(|unit| !unit.is_successful() || unit.is_unsaved);
     (is_resumable && is_left && report.outcome != RunOutcome::Running)
-        .then(|| summary::resume_command(None, &header.run.short().to_string()))
+        .then(|| commands::resume_command(None, &header.run.short().to_string()))
 }
 
 /// The sentence about a scripted agent.

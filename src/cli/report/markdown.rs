@@ -7,7 +7,6 @@ use super::{
     labels,
 };
 use crate::{
-    cli::lines::status_glyph,
     run::{RunReport, report::UnitReport, state::UnitStatus},
     text::pluralize,
 };
@@ -127,7 +126,7 @@ fn units(out: &mut String, report: &RunReport) {
             out,
             "| {} | {} {} | {} | {} | {made} | {failed} | {} | {} | {} |",
             name(unit),
-            status_glyph(unit.status),
+            unit.status.glyph(),
             labels::unit_state(unit),
             unit.attempts.len(),
             labels::turns(unit),

@@ -5,9 +5,10 @@ use tokio::sync::mpsc;
 use super::{App, HostRequest};
 use crate::{
     tape::Seq,
+    text,
     tui::{
         effect::{RunCommand, ScreenEffect},
-        export, load, text, text_search,
+        export, load, text_search,
     },
 };
 

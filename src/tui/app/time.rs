@@ -6,7 +6,7 @@ use crate::{
     run::breakpoint::{BreakCondition, SeekGoal, StopWatcher, TimeStop, turns},
     run::{ActivityMark, SeekTarget, state::RunState, timeline::AdvanceStatus},
     tape::Seq,
-    tui::view::clock,
+    text::clock,
 };
 
 /// Maximum bytes folded per slice near a goal, since bytes beyond the goal are read in vain.

@@ -192,7 +192,7 @@ impl ValueExtent {
             (false, _) => "items",
         };
         let members = self.members.map_or_else(|| "?".to_owned(), |members| members.to_string());
-        format!(" … {members} {what}, {} ", crate::tui::text::size(self.len as u64))
+        format!(" … {members} {what}, {} ", crate::text::size(self.len as u64))
     }
 }
 

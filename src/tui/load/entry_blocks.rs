@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use super::{MAX_SHOWN_BYTES, blocks, bytes, head, read_head, row_text, stream};
 use crate::{
-    actions::label,
     decode::{self, MessageBlock, RawJson, ToolResult},
     run::{EntryRef, Timeline},
     tape::{EntryBody, Seq},
+    text::{self, clock},
     tui::{
         document::{DocumentBlock, JsonFormatter},
         model::{EntryPart, PartContent},
-        text,
         theme::StyleRole,
-        view::clock,
     },
 };
 
@@ -171,7 +169,7 @@ fn media(part: RawJson<'_>) -> Option<String> {
     // Four Base64 characters encode three bytes.
     let size = inner[1].or(data).and_then(RawJson::as_str).map(|data| {
         let padding = data.bytes().rev().take_while(|byte| *byte == b'=').count();
-        label::format_bytes((data.len() / 4 * 3).saturating_sub(padding))
+        text::size((data.len() / 4 * 3).saturating_sub(padding) as u64)
     });
     let place = inner[2].and_then(RawJson::as_str).map(|url| format!(", {url}")).unwrap_or_default();
     let size = size.map(|size| format!(", {size}")).unwrap_or_default();

@@ -14,12 +14,12 @@ use crate::{
         state::{AttemptState, RowKind, RowOutcome, StreamRow},
     },
     tape::{EntryBody, Millis, Note, Seq, note::AttemptStarted},
+    text::{clock, latency},
     tui::{
         cache::{PanelPage, ScreenCache},
         document::{DocumentBlock, JsonFormatter},
         model::InspectPanel,
         theme::StyleRole,
-        view::{clock, latency},
     },
 };
 
@@ -286,7 +286,7 @@ fn is_too_long(size: u64) -> bool {
 }
 
 fn too_long_notice(what: &'static str, size: u64) -> Vec<DocumentBlock> {
-    let facts = vec![(StyleRole::Dim, format!("in a line of {}", crate::tui::text::size(size)))];
+    let facts = vec![(StyleRole::Dim, format!("in a line of {}", crate::text::size(size)))];
     vec![DocumentBlock::titled(what, what.to_owned(), facts, None), entry_blocks::too_large()]
 }
 

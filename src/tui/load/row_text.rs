@@ -9,10 +9,7 @@ use crate::{
         Millis, Note,
         note::{Amendment, AttemptOutcome, CallDecision, Severity, StopMode, StopReason},
     },
-    tui::{
-        text::{one_row, size},
-        view::{dollars, latency},
-    },
+    text::{dollars, latency, one_row, size},
 };
 
 pub(super) fn call(name: &str, input: Option<RawJson<'_>>) -> String {

@@ -12,7 +12,8 @@ use tui_textarea::{TextArea, WrapMode};
 use crate::{
     run::state::{RunState, UnitState},
     tape::{UnitKey, note::Amendment},
-    tui::{key::KeyPress, text},
+    text,
+    tui::key::KeyPress,
 };
 
 /// Longest feedback, in characters. Longer text belongs in a file.

@@ -6,11 +6,7 @@ use crossterm::event::KeyEvent;
 use serde_json::{Map, Value};
 use tui_textarea::{TextArea, WrapMode};
 
-use crate::{
-    run::state::HeldCallState,
-    tape::UnitKey,
-    tui::{key::KeyPress, text},
-};
+use crate::{run::state::HeldCallState, tape::UnitKey, text, tui::key::KeyPress};
 
 /// Largest arguments that can be edited on the screen, in bytes.
 const MAX_EDITED_BYTES: usize = 256 * 1024;

@@ -11,7 +11,8 @@ use crate::{
         spending::UnitSpending,
         state::{RunState, UnitState, UnitStatus},
     },
-    tui::{text, update::find::matches},
+    text,
+    tui::update::find::matches,
 };
 
 /// Filter, order and groups of the table of units.

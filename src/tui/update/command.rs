@@ -12,12 +12,12 @@ use crate::{
     run::breakpoint::{BreakCondition, Breakpoint},
     run::{SeekTarget, state::RunView},
     tape::Millis,
+    text::clock,
     tui::{
         action::{ActionScope, UserAction},
         command::{self, CommandRequest, TimeTarget},
         effect::ScreenEffect,
         model::{InputPurpose, LineInput, OverlayView, Playback, ScreenModel, ScrollList},
-        view::clock,
     },
 };
 

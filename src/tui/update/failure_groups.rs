@@ -50,12 +50,12 @@ pub(super) fn retry(model: &mut ScreenModel, run_view: &RunView) {
         model.show_message(run_commands::read_only_reason(model));
         return;
     }
-    let mut details = vec![crate::tui::text::one_row(&failures.example, 200)];
+    let mut details = vec![crate::text::one_row(&failures.example, 200)];
     details.push(forecast_words(&RunForecast::for_retry(&run_view.state, &failures.units)));
     details.extend(run_commands::listed(&units));
     let text = format!(
         "Retry {} that failed for the same reason ({})?",
-        run_commands::plural(units.len(), "unit"),
+        crate::text::pluralize(units.len(), "unit"),
         failures.cause
     );
     model.question =

@@ -6,6 +6,7 @@ use crate::{
         state::{AttemptId, RowKind, RunView, StreamRow, UnitState, UnitStatus},
     },
     tape::{Seq, UnitKey},
+    text::{clock, one_row, pluralize},
     tui::{
         action::UserAction,
         effect::{RunCommand, ScreenEffect},
@@ -13,8 +14,7 @@ use crate::{
             ConfirmQuestion, EntryView, OverlayView, Pane, PartContent, ScreenModel, ToastTopic, TranscriptView,
             is_failure,
         },
-        text::one_row,
-        view::{clock, failure_groups::forecast_words},
+        view::failure_groups::forecast_words,
     },
     units::schedule::CONCURRENCY_RANGE,
 };
@@ -124,9 +124,9 @@ pub(super) fn retry_failed(model: &mut ScreenModel, run_view: &RunView) -> Vec<S
     let units: Vec<UnitKey> = places.iter().map(|unit| state.units[*unit].key.clone()).collect();
     let text = match (failed, untried) {
         (0, 0) => return save_again(model, run_view),
-        (0, _) => format!("Run {}?", plural(untried, "untried unit")),
-        (_, 0) => format!("Retry {}?", plural(failed, what)),
-        _ => format!("Retry {}, and run {}?", plural(failed, what), plural(untried, "untried unit")),
+        (0, _) => format!("Run {}?", pluralize(untried, "untried unit")),
+        (_, 0) => format!("Retry {}?", pluralize(failed, what)),
+        _ => format!("Retry {}, and run {}?", pluralize(failed, what), pluralize(untried, "untried unit")),
     };
     let forecast = forecast_words(&RunForecast::for_retry(state, &places));
     model.question = Some(ConfirmQuestion {
@@ -146,7 +146,7 @@ fn save_again(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> 
     } else {
         let why = state.save_error.as_deref().unwrap_or("it was kept back");
         model.question = Some(ConfirmQuestion {
-            text: format!("Save the results of {}?", plural(unsaved.len(), "unit")),
+            text: format!("Save the results of {}?", pluralize(unsaved.len(), "unit")),
             details: [one_row(why, 200)].into_iter().chain(listed(&unsaved)).collect(),
             then: vec![ScreenEffect::Command(RunCommand::RetryUnsuccessful)],
         });
@@ -212,10 +212,6 @@ pub(super) fn stop(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
     Vec::new()
 }
 
-pub(super) fn plural(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
-
 pub(super) fn listed(units: &[UnitKey]) -> Vec<String> {
     const MOST: usize = 5;
     let mut lines: Vec<_> = units.iter().take(MOST).map(|unit| unit.as_str().to_owned()).collect();
@@ -231,7 +227,7 @@ pub(super) fn quit(model: &mut ScreenModel) -> Vec<ScreenEffect> {
         return vec![ScreenEffect::Quit];
     }
     model.question = Some(ConfirmQuestion {
-        text: format!("{} still running. Stop all and quit?", plural(active, "unit")),
+        text: format!("{} still running. Stop all and quit?", pluralize(active, "unit")),
         details: vec!["Running units are stopped; the tape keeps their entries.".to_owned()],
         then: vec![ScreenEffect::Command(RunCommand::StopAll), ScreenEffect::Quit],
     });
@@ -248,7 +244,7 @@ pub(super) fn interrupt(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     model.interrupts = model.interrupts.saturating_add(1);
     match model.interrupts {
         1 => {
-            let finishing = format!("{} finishing, nothing new starts; again to stop them", plural(active, "unit"));
+            let finishing = format!("{} finishing, nothing new starts; again to stop them", pluralize(active, "unit"));
             model.show_message_about(ToastTopic::Ending, finishing);
             vec![ScreenEffect::Command(RunCommand::Drain)]
         }

@@ -8,10 +8,12 @@ use ratatui::{
 use tui_textarea::TextArea;
 
 use super::{DrawContext, RowWriter, pane};
-use crate::tui::{
-    model::{AmendField, AmendForm},
+use crate::{
     text,
-    theme::StyleRole,
+    tui::{
+        model::{AmendField, AmendForm},
+        theme::StyleRole,
+    },
 };
 
 /// Columns of the field labels.

@@ -3,7 +3,10 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane};
-use crate::tui::{model::ScrollList, text, theme::StyleRole};
+use crate::{
+    text,
+    tui::{model::ScrollList, theme::StyleRole},
+};
 
 pub(crate) fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
     let breakpoints = &scene.model.breakpoints;

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, count, dollars, latency, pane, stream};
+use super::{DrawContext, RowWriter, pane, stream};
 use crate::{
     run::state::AttemptState,
     tape::note::{AttemptOutcome, StopReason},
+    text::{self, count, dollars, latency},
     tui::{
         layout,
         load::{
@@ -15,7 +16,6 @@ use crate::{
             compare::Comparison,
         },
         model::CompareView,
-        text,
         theme::{StyleRole, status_role},
     },
 };

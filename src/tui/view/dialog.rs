@@ -7,12 +7,14 @@ use ratatui::{
 };
 
 use super::{DrawContext, RowWriter, pane};
-use crate::tui::{
-    action::UserAction,
-    layout,
-    model::{ArgumentsEditor, ConfirmQuestion},
+use crate::{
     text,
-    theme::StyleRole,
+    tui::{
+        action::UserAction,
+        layout,
+        model::{ArgumentsEditor, ConfirmQuestion},
+        theme::StyleRole,
+    },
 };
 
 /// Maximum lines of a message.

@@ -3,10 +3,12 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, document_view, pane};
-use crate::tui::{
-    model::{EntrySubject, EntryView},
+use crate::{
     text,
-    theme::StyleRole,
+    tui::{
+        model::{EntrySubject, EntryView},
+        theme::StyleRole,
+    },
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &EntryView, area: Rect, buf: &mut Buffer) {

@@ -3,7 +3,7 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, dollars, pane};
+use super::{DrawContext, RowWriter, pane};
 use crate::run::state::UnitStatus;
 use crate::{
     run::{
@@ -11,9 +11,9 @@ use crate::{
         run_forecast::{AdapterForecast, RunForecast},
     },
     tape::Millis,
+    text::{self, dollars, pluralize},
     tui::{
         model::{FailureGroupLine, FailureGroupsView, is_failure},
-        text,
         theme::{StyleRole, status_role},
     },
     units::forecast::{Forecast, QuantileEstimate},
@@ -30,7 +30,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &FailureGroupsView, area: Rect
         view.groups.iter().flat_map(|group| &group.units).filter_map(|unit| scene.run_view.state.units.get(*unit));
     let all_failed = units.map(|unit| unit.status).all(is_failure);
     let what = if all_failed { "failed unit" } else { "unfinished unit" };
-    let title = format!(" {} of {}", plural(failed, what), plural(view.groups.len(), "kind"));
+    let title = format!(" {} of {}", pluralize(failed, what), pluralize(view.groups.len(), "kind"));
     let place = if view.lines.is_empty() {
         String::new()
     } else {
@@ -70,7 +70,7 @@ fn line(scene: &DrawContext<'_>, view: &FailureGroupsView, line: FailureGroupLin
             let status = first.map_or(UnitStatus::Failed, |unit| unit.status);
             let role = status_role(status);
             pen.cell(role, scene.theme.glyphs.status(status), 2);
-            let units = plural(group.units.len(), "unit");
+            let units = pluralize(group.units.len(), "unit");
             pen.put(role, &format!("{} {} {units}  ", group.cause, scene.theme.glyphs.dot));
             // The common pattern of a group, or the full error of a single unit.
             let error = if group.units.len() > 1 { &group.pattern } else { &group.example };
@@ -117,7 +117,7 @@ fn forecast_lines(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
     }
     let mut first = format!(
         "{} left: cost {}, done in {}, concurrency {}",
-        plural(forecast.units, "unit"),
+        pluralize(forecast.units, "unit"),
         cost_words(forecast),
         time_words(run_forecast, scene.model.time),
         run_forecast.concurrency,
@@ -295,8 +295,4 @@ fn range_text(low: &str, high: &str, dash: &str) -> String {
 /// Formats a duration with the precision of a forecast: `40s`, `5m`, `2h 10m`.
 fn coarse_duration(time: Millis) -> String {
     if time.0 < 60_000 || time.0 >= 3_600_000 { time.to_string() } else { format!("{}m", (time.0 + 30_000) / 60_000) }
-}
-
-fn plural(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }

@@ -2,15 +2,17 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, clock, key_names};
-use crate::run::state::UnitStatus;
+use super::{DrawContext, RowWriter, key_names};
 use crate::tui::{
     action::UserAction,
     command,
     model::{InputPurpose, OverlayView, Pane, Playback, is_failure},
-    text,
     theme::StyleRole,
     update::hold,
+};
+use crate::{
+    run::state::UnitStatus,
+    text::{self, clock},
 };
 
 /// Paints the footer. Returns the area of the hints if a message may cover them temporarily.

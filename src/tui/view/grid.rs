@@ -2,12 +2,12 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, dollars, pane, stream, units};
+use super::{DrawContext, RowWriter, pane, stream, units};
 use crate::{
     run::state::{UnitState, UnitStatus},
+    text::{self, dollars},
     tui::{
         model::GridPane,
-        text,
         theme::{StyleRole, status_role},
     },
 };

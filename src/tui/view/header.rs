@@ -3,15 +3,15 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{
-    DrawContext, RowWriter, clock, count, dollars,
+    DrawContext, RowWriter,
     failure_groups::{BudgetForecast, short_forecast},
 };
 use crate::{
     run::state::{HoldMode, RunState, UnitStatus, UsageWindow},
     tape::Millis,
+    text::{self, clock, count, dollars},
     tui::{
         model::RunTotals,
-        text,
         theme::{StyleRole, status_role},
     },
 };

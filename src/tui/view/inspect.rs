@@ -3,10 +3,12 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, document_view, pane, stream, transcript};
-use crate::tui::{
-    model::{InspectPanel, InspectSide, InspectView},
+use crate::{
     text,
-    theme::{StyleRole, status_role},
+    tui::{
+        model::{InspectPanel, InspectSide, InspectView},
+        theme::{StyleRole, status_role},
+    },
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {

@@ -6,11 +6,12 @@ use ratatui::{
     widgets::{Clear, Widget as _},
 };
 
-use super::{DrawContext, RowWriter, clock, pane};
+use super::{DrawContext, RowWriter, pane};
 use crate::{
     run::state::LogMessage,
     tape::note::Severity,
-    tui::{model::ScrollList, text, theme::StyleRole},
+    text::{self, clock},
+    tui::{model::ScrollList, theme::StyleRole},
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {

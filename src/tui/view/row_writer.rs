@@ -9,9 +9,9 @@ use ratatui::{
 };
 
 use super::DrawContext;
-use crate::tui::{
+use crate::{
     text,
-    theme::{StyleRole, Theme},
+    tui::theme::{StyleRole, Theme},
 };
 
 /// Replaces glyphs of the screen by ASCII; external text is not changed.

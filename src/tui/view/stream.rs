@@ -2,16 +2,16 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, clock, dollars, latency, pane, units};
+use super::{DrawContext, RowWriter, pane, units};
 use crate::{
     run::state::{AttemptState, HeldCallState, HoldMode, RowKind, RowOutcome, StreamRow, UnitState, UnitStatus},
     tape::note::AttemptOutcome,
+    text::{self, clock, dollars, latency},
     tui::{
         cache::{RowId, RowLine},
         document::{LaidOutDocument, LayoutWriter},
         layout,
         model::{Pane, ScrollList},
-        text,
         theme::{StyleRole, row_role, status_role},
     },
 };

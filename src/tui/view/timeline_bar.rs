@@ -4,13 +4,13 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, clock};
+use super::{DrawContext, RowWriter};
 use crate::{
     run::{ActivityMark, activity_index::ActivityBucket, state::UnitStatus},
     tape::Millis,
+    text::{self, clock},
     tui::{
         model::Playback,
-        text,
         theme::{StyleRole, mark_role},
         update::command::wall,
     },

@@ -2,13 +2,13 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, clock, pane};
+use super::{DrawContext, RowWriter, pane};
 use crate::{
     run::state::UnitState,
     tape::{Seq, note::StopReason},
+    text::{self, clock},
     tui::{
         model::TranscriptView,
-        text,
         theme::{StyleRole, status_role},
     },
 };

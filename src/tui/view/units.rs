@@ -4,18 +4,18 @@ use std::borrow::Cow;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, dollars, pane};
+use super::{DrawContext, RowWriter, pane};
 use crate::{
     run::{
         spending::UnitSpending,
         state::{AttemptState, RowKind, RowOutcome, RunView, StreamRow, UnitState, UnitStatus},
     },
     tape::{Millis, note::AttemptOutcome},
+    text::{self, dollars},
     tui::{
         cache::RowId,
         layout,
         model::{Pane, RunTotals, StatusFilter, TableLine, UnitGroup, UnitListing, UnitSort},
-        text,
         theme::{GlyphSet, StyleRole, status_role},
     },
 };

@@ -3,7 +3,7 @@
 
 use std::{path::Path, time::Duration};
 
-use crate::{replay::FileSource, run::Timeline, tui::text};
+use crate::{replay::FileSource, run::Timeline, text};
 use ratatui::backend::Backend as _;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};

@@ -6,7 +6,8 @@ use crate::{
     replay::FileSource,
     run::Timeline,
     tape::{EntryBody, Note, note::Severity},
-    tui::{host::HostInput, text},
+    text,
+    tui::host::HostInput,
 };
 use proptest::prelude::*;
 use ratatui::{

@@ -126,7 +126,7 @@ fn hostile_names_are_escaped_in_titles_and_notifications() {
     assert_eq!(script.news.len(), 1);
     let texts = script.titles.iter().chain(script.news.iter().flat_map(|news| [&news.title, &news.text]));
     for text in texts {
-        assert!(!text.chars().any(crate::tui::text::is_hidden), "{text:?}");
+        assert!(!text.chars().any(crate::text::is_hidden), "{text:?}");
     }
 }
 

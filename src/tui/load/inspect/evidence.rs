@@ -15,12 +15,12 @@ use crate::{
         state::{AttemptState, RowOutcome},
     },
     tape::{EntryBody, Note, Seq, note::AttemptStarted},
+    text::clock,
     tui::{
         cache::ScreenCache,
         document::DocumentBlock,
         load::attempt_summary::{AttemptSummary, CallAccessKind},
         theme::StyleRole,
-        view::clock,
     },
 };
 

@@ -11,13 +11,13 @@ use crate::{
         EntryBody, Millis, Note, Seq,
         note::{AttemptEnded, AttemptOutcome, StopReason, VerdictCause},
     },
+    text::{self, clock, count, dollars},
     tui::{
         cache::{RowId, ScreenCache},
         document::DocumentBlock,
         load::{self, attempt_summary::CallAccessKind},
-        text,
         theme::{StyleRole, status_role},
-        view::{clock, count, dollars, units::state_text},
+        view::units::state_text,
     },
 };
 

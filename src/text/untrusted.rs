@@ -1,4 +1,4 @@
-//! Converts untrusted text to printable cells. All text that is drawn passes through here.
+//! Converts untrusted text to printable text. All text that is shown passes through here.
 //!
 //! Owns escaping and cutting by display width. It must not know styles, panes or the origin of a text.
 
@@ -7,13 +7,11 @@ use std::borrow::Cow;
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use crate::actions::label;
-
 /// Maximum code points in one cell. Longer sequences are cut, so that combining marks cannot overlap other cells.
 const MAX_STACKED_CHARS: usize = 6;
 
 /// Mark at the place where text was cut.
-pub(crate) const ELLIPSIS: &str = "…";
+const ELLIPSIS: &str = "…";
 
 /// Makes `text` safe for one row of at most `width` columns. Control, bidi, zero-width and tag characters become
 /// escapes; a text that does not fit ends in `…`. The result is never wider than `width`.
@@ -172,17 +170,12 @@ impl RowWrapper {
     }
 }
 
-/// Formats a size in bytes: `12 B`, `15.7 KB`, `2.0 MB`.
-pub(crate) fn size(bytes: u64) -> String {
-    label::format_bytes(usize::try_from(bytes).unwrap_or(usize::MAX))
-}
-
 fn is_plain(text: &[u8]) -> bool {
     text.iter().all(|byte| (b' '..=b'~').contains(byte))
 }
 
 /// Display columns of a printable piece.
-pub(super) fn column_count(piece: &str) -> usize {
+pub(crate) fn column_count(piece: &str) -> usize {
     // A single byte is printable ASCII: everything else was escaped.
     match piece.as_bytes() {
         [_] | [0xe2, 0x94 | 0x95, _] => 1,
@@ -191,7 +184,7 @@ pub(super) fn column_count(piece: &str) -> usize {
 }
 
 /// Splits `text` into printable pieces that must not be split further.
-pub(super) fn printable_pieces(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
+pub(crate) fn printable_pieces(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
     let mut rest = text;
     std::iter::from_fn(move || {
         let (first, is_plain) = grapheme(&mut rest)?;
@@ -200,7 +193,7 @@ pub(super) fn printable_pieces(text: &str) -> impl Iterator<Item = Cow<'_, str>>
 }
 
 /// Splits safe text into graphemes of one or two columns.
-pub(super) fn graphemes(safe: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn graphemes(safe: &str) -> impl Iterator<Item = &str> {
     let mut rest = safe;
     std::iter::from_fn(move || grapheme(&mut rest).map(|(first, _)| first))
 }

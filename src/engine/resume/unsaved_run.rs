@@ -2,15 +2,14 @@
 //!
 //! Queries the index, and reads the tapes only to check whether their runs are over. Must not change the plan.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, path::Path};
 
-use super::super::{args::GlobalArgs, exit::CliError, summary};
 use crate::{
     diagnostic::Problem,
     ingest::plan::WorkUnit,
-    store::{Db, RunStatus, RunStore, db::UnitHistory},
+    store::{Db, RunStatus, RunStore, db::UnitHistory, index_refresh::RefreshError},
     tape::RunId,
-    text::pluralize,
+    text::{commands, pluralize},
 };
 
 /// A finished run with unsaved units.
@@ -35,16 +34,16 @@ impl UnsavedRun {
         db: &Db,
         units: &[UnitHistory],
         marked: &HashSet<RunId>,
-    ) -> Result<Option<Self>, CliError> {
+    ) -> Result<Option<Self>, RefreshError> {
         let unsaved = || units.iter().filter(|unit| unit.unsaved);
         let Some(run) = unsaved().map(|unit| unit.run).max() else { return Ok(None) };
-        let listed = db.list().map_err(CliError::internal)?;
+        let listed = db.list()?;
         // A scripted run cannot be resumed.
         if listed.iter().any(|listed| listed.id == run && listed.scripted) {
             return Ok(None);
         }
-        let found = runs.list().map_err(CliError::internal)?.into_iter().find(|found| found.id == run);
-        let standing = found.map(|found| runs.status(&found)).transpose().map_err(CliError::internal)?;
+        let found = runs.list()?.into_iter().find(|found| found.id == run);
+        let standing = found.map(|found| runs.status(&found)).transpose()?;
         let cut_off = match standing {
             None | Some(RunStatus::Running) => return Ok(None),
             Some(standing) => standing == RunStatus::Interrupted,
@@ -62,14 +61,14 @@ impl UnsavedRun {
         (!self.units.is_empty()).then_some(self)
     }
 
-    /// What is not saved; the help is the command to resume the run.
-    pub(crate) fn problem(&self, global: &GlobalArgs) -> Problem {
+    /// What is not saved; the help is the command to resume the run of the project that `--project-dir` names.
+    pub(crate) fn problem(&self, project_dir: Option<&Path>) -> Problem {
         let run = self.run.short().to_string();
         let how = if self.was_interrupted { "was cut off" } else { "ended" };
         let are = if self.units.len() == 1 { "is" } else { "are" };
         let origin = if self.is_foreign { " (this installation did not write its record)" } else { "" };
         let units = pluralize(self.units.len(), "unit");
-        let command = summary::resume_command(global.project_dir.as_deref(), &run);
+        let command = commands::resume_command(project_dir, &run);
         Problem::new(format!("run {run}{origin} {how} with {units} done that {are} not saved"))
             .with_help(format!("`{command}` resumes it"))
     }

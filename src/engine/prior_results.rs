@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 
-use super::{exit::CliError, resume::UnsavedRun, runs};
+use super::{recorded_tapes, resume::UnsavedRun};
 use crate::{
     ingest::{
         self, DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory,
@@ -20,6 +20,7 @@ use crate::{
     store::{
         Db, RunStore,
         db::{ArtifactHistory, FileHistory, FileKey, UnitEffort, UnitHistory},
+        index_refresh::RefreshError,
         index_rows::ArtifactIndexRow,
     },
     tape::{RunId, note::attempt_output::ArtifactChange},
@@ -215,7 +216,7 @@ impl ProjectHistory {
     ///
     /// # Errors
     /// If the index cannot be used: a plan without it would consider every file new.
-    pub(crate) fn open(project: &Project) -> Result<Self, CliError> {
+    pub(crate) fn open(project: &Project) -> Result<Self, RefreshError> {
         let mut warnings = Vec::new();
         let mut is_ktx_locked = false;
         let ktx = ingest::ktx_history(project).unwrap_or_else(|error| {
@@ -228,7 +229,7 @@ impl ProjectHistory {
         let ktx = ktx.unwrap_or_default();
         warnings.extend(ktx_gaps(&ktx));
         let runs = RunStore::new(&project.root);
-        let recorded = runs.list().map_err(CliError::internal)?;
+        let recorded = runs.list()?;
         if recorded.is_empty() {
             return Ok(Self { warnings, is_ktx_locked, own: None, ktx });
         }
@@ -236,7 +237,7 @@ impl ProjectHistory {
         // installation.
         let marked = recorded.iter().map(|found| found.id).filter(|run| ingest::is_run_marked(&project.root, *run));
         let marked: HashSet<RunId> = marked.collect();
-        let (db, unreadable) = runs::open_updated_index(&runs).map_err(CliError::internal)?;
+        let (db, unreadable) = recorded_tapes::open_updated_index(&runs)?;
         warnings.extend(unreadable);
         Ok(Self { warnings, is_ktx_locked, own: Some(IndexedRunHistory { runs, db, marked }), ktx })
     }
@@ -245,7 +246,7 @@ impl ProjectHistory {
     ///
     /// # Errors
     /// If the index cannot be read.
-    pub(crate) fn past(&self, before: Option<RunId>) -> Result<PriorResults, CliError> {
+    pub(crate) fn past(&self, before: Option<RunId>) -> Result<PriorResults, RefreshError> {
         let (mut past, files) = self.own.as_ref().map(|own| own.prior_results(before)).transpose()?.unwrap_or_default();
         // A time in the future would outrank every later run.
         let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
@@ -266,30 +267,33 @@ impl ProjectHistory {
 
 impl IndexedRunHistory {
     /// The prior results in the index, and the files that the index knows.
-    fn prior_results(&self, before: Option<RunId>) -> Result<(PriorResults, BTreeMap<FileKey, FileHistory>), CliError> {
+    fn prior_results(
+        &self,
+        before: Option<RunId>,
+    ) -> Result<(PriorResults, BTreeMap<FileKey, FileHistory>), RefreshError> {
         let Self { runs, db, marked } = self;
         let mut baseline = Baseline::default();
-        let files = db.prior_files(before).map_err(CliError::internal)?;
+        let files = db.prior_files(before)?;
         for ((connection, adapter, path), file) in &files {
             baseline.add_file(connection, adapter, path.clone(), file_prior(file, marked));
         }
-        let left = UnsavedRun::find(runs, db, &db.prior_successes().map_err(CliError::internal)?, marked)?;
-        for unit in db.prior_units(before).map_err(CliError::internal)? {
+        let left = UnsavedRun::find(runs, db, &db.prior_successes()?, marked)?;
+        for unit in db.prior_units(before)? {
             let standing = unit_outcome(&unit);
             baseline.add_unit(unit.connection, unit.unit_key, standing);
         }
-        for unit in db.last_successes(before).map_err(CliError::internal)? {
+        for unit in db.last_successes(before)? {
             baseline.add_success((unit.connection, unit.unit_key), unit.run, marked.contains(&unit.run));
         }
-        for (file, run, sha256) in db.open_files(before).map_err(CliError::internal)? {
+        for (file, run, sha256) in db.open_files(before)? {
             baseline.add_read(file, run, Fingerprint::parse(&sha256));
         }
-        let artifacts = db.prior_artifacts(before).map_err(CliError::internal)?;
+        let artifacts = db.prior_artifacts(before)?;
         let artifacts = artifacts
             .into_iter()
             .map(|(file, found)| (file, found.into_iter().map(WrittenArtifact::from_history).collect()))
             .collect();
-        let efforts = db.prior_efforts().map_err(CliError::internal)?;
+        let efforts = db.prior_efforts()?;
         Ok((PriorResults { baseline, efforts, unsaved_run: left, artifacts }, files))
     }
 }

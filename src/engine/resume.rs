@@ -11,25 +11,21 @@ pub(crate) use unsaved_run::UnsavedRun;
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    args::{GlobalArgs, ResumeArgs, SelectArgs},
-    exit::{self, CliError, Exit},
+    WarningSink,
     prior_results::ProjectHistory,
-    project, runs,
+    recorded_tapes::{self, OpenTapeError},
+    warn_all,
 };
 use crate::{
-    diagnostic::Problem,
+    diagnostic::{Diagnostic, Problem},
     ingest::{
         content_digest,
         plan::{IngestPlan, PlanError, UnitSelection, WorkUnit, plan, plan_against},
         project::Project,
     },
-    run::{
-        PollStatus, RunState, Timeline,
-        prior_run::PriorRunView,
-        state::{UnitState, UnitStatus},
-    },
+    run::{RunState, prior_run::PriorRunView, state::UnitState},
     scoped_dir::ScopedDir,
-    store::{RecordedRun, RunStatus, RunStore, db::UnitEffort},
+    store::{RecordedRun, RunStatus, RunStore, db::UnitEffort, index_refresh::RefreshError, runs::RunStoreError},
     tape::{
         RunId, UnitKey,
         note::{AttemptOutput, ContinuedRun, PlannedUnit},
@@ -37,9 +33,6 @@ use crate::{
     text::pluralize,
     units::reuse::{PriorOutcome as Stood, PriorUnit, ReuseDecision, decide_reuse},
 };
-
-/// Bytes of a record that are folded at a time.
-const SLICE: usize = 4 << 20;
 
 /// Maximum number of units that a sentence names.
 const MAX_NAMED: usize = 6;
@@ -92,23 +85,94 @@ pub(crate) fn pending_patches(continues: Option<&ContinuedRun>) -> impl Iterator
     units.filter_map(|(unit, earlier)| Some((unit, earlier.reused.as_ref()?.pending_patch.as_deref()?)))
 }
 
-/// Plans the units of `select` for the given `model`.
+/// The units that a command selects, and the model of their attempts.
+#[derive(Clone, Debug)]
+pub(crate) struct PlanRequest<'a> {
+    pub selection: UnitSelection,
+    /// The run to continue, by its name, and how.
+    pub continued: Option<(ContinueMode, &'a str)>,
+    pub model: Option<&'a str>,
+}
+
+/// Which units of a prior run a new run executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContinueMode {
+    /// All without a reusable result.
+    Unfinished,
+    /// Those that failed, ran out of turns or were stopped.
+    Failed,
+}
+
+/// Why a run cannot be planned or continued.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ResumeError {
+    #[error(transparent)]
+    Store(#[from] RunStoreError),
+    #[error(transparent)]
+    Index(#[from] RefreshError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Tape(#[from] OpenTapeError),
+    /// `latest` was requested, but there is no run of units.
+    #[error("no run of units is recorded in this project yet")]
+    NoRun,
+    /// The record cannot be continued.
+    #[error(transparent)]
+    NotResumable(Problem),
+    /// Another process writes the record.
+    #[error("run {} is still running{holder}", .run.short())]
+    Running { run: RunId, holder: String },
+    /// The plan no longer has any of its units.
+    #[error("no unit of run {} is left in the plan", .0.short())]
+    NoUnitsLeft(RunId),
+    #[error("none of the units that failed in run {} is left in the plan: {units}", .run.short())]
+    FailedUnitsGone { run: RunId, units: String },
+    /// A later run has taken over everything.
+    #[error("run {} continued run {} and saved its remaining units", .later.short(), .run.short())]
+    Continued { run: RunId, later: RunId },
+    /// The value of `--failed` was parsed as a connection.
+    #[error("ktx.yaml has no connection `{0}`")]
+    RunAsConnection(String),
+}
+
+impl Diagnostic for ResumeError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::Store(error) => return error.help(),
+            Self::Index(error) => return error.help(),
+            Self::Plan(error) => return error.help(),
+            Self::Tape(error) => return error.help(),
+            Self::NotResumable(problem) => return problem.help(),
+            Self::NoRun => "start one with `ingestdeck run`".into(),
+            Self::Running { run, .. } => {
+                format!("watch it with `ingestdeck watch {}`, or end it first", run.short())
+            }
+            Self::NoUnitsLeft(_) => "show the plan with `ingestdeck plan`".into(),
+            Self::FailedUnitsGone { .. } => return None,
+            Self::Continued { later, .. } => {
+                format!("resume the later run with `--resume-run {}`", later.short())
+            }
+            Self::RunAsConnection(name) => format!("to name the run, write `--failed={name}`"),
+        })
+    }
+}
+
+/// Plans the units of `request`. Warnings are passed to `warn` immediately.
 ///
 /// # Errors
 /// If the selection names something that does not exist, cannot be ingested, or is still running.
 pub(crate) fn plan_run(
-    global: &GlobalArgs,
     project: &Project,
-    select: &SelectArgs,
-    model: Option<&str>,
-) -> Result<RunPlan, CliError> {
+    request: PlanRequest<'_>,
+    warn: WarningSink<'_>,
+) -> Result<RunPlan, ResumeError> {
     let runs = RunStore::new(&project.root);
-    let asked = project::selection(select);
-    let ResumeArgs { resume_run, failed: of_failed } = &select.resume;
-    let Some(what) = resume_run.as_ref().or(of_failed.as_ref()) else {
-        let history = open_history(project)?;
+    let PlanRequest { selection: asked, continued, model } = request;
+    let Some((mode, what)) = continued else {
+        let history = open_history(project, warn)?;
         let past = history.past(None)?;
-        let mut planned = project::plan_units(project, &asked, &past.baseline)?;
+        let mut planned = plan_against(project, &asked, &past.baseline)?;
         past.annotate(&mut planned);
         unreconciled::drop_decided_artifacts(&runs, &mut planned)?;
         let left = still_planned(project, past.unsaved_run)?;
@@ -121,52 +185,52 @@ pub(crate) fn plan_run(
             is_ktx_locked: history.is_ktx_locked,
         });
     };
-    let chain = ResumeChain::load(&runs, find_resumable(global, &runs, what)?)?;
+    let is_failed = mode == ContinueMode::Failed;
+    let chain = ResumeChain::load(&runs, find_resumable(&runs, what)?)?;
     // Units must be chosen and split as in the prior run, otherwise they cannot be compared.
-    let history = open_history(project)?;
+    let history = open_history(project, warn)?;
     let past = history.past(Some(chain.oldest()))?;
     let then = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone());
     let then = then.unwrap_or_else(|| asked.clone());
     let selection = UnitSelection { full: then.full || asked.full, ..then };
     let mut planned = plan_against(project, &selection, &past.baseline).map_err(|error| match error {
-        PlanError::NoSuchUnit { .. } => no_units_left(chain.id()),
-        error => project::plan_error(&error),
+        PlanError::NoSuchUnit { .. } => ResumeError::NoUnitsLeft(chain.id()),
+        error => error.into(),
     })?;
     planned.reuse_unit_keys(chain.units());
     unreconciled::drop_settled_evictions(&history, &mut planned)?;
     let others = planned.narrow(project, &asked).map_err(|error| match error {
         // `--failed RUN` looks like `--resume-run RUN`, but its value needs an equals sign.
-        PlanError::NoSuchConnection(name, _) if of_failed.is_some() && runs.resolve(&name).is_ok() => {
-            CliError::usage(format!("ktx.yaml has no connection `{name}`"))
-                .with_help(format!("to name the run, write `--failed={name}`"))
+        PlanError::NoSuchConnection(name, _) if is_failed && runs.resolve(&name).is_ok() => {
+            ResumeError::RunAsConnection(name)
         }
-        error => project::plan_error(&error),
+        error => error.into(),
     })?;
     past.annotate(&mut planned);
     unreconciled::drop_decided_artifacts(&runs, &mut planned)?;
-    let ground = ResumeBasis { project, chain: &chain, model };
-    let mut taken = match of_failed {
-        None => ground.resume(planned, others)?,
-        Some(_) => ground.retry_failed(planned, others)?,
+    let ground = ResumeBasis { project, chain: &chain, model, warn };
+    let mut taken = match mode {
+        ContinueMode::Unfinished => ground.resume(planned, others)?,
+        ContinueMode::Failed => ground.retry_failed(planned, others)?,
     };
     unreconciled::drop_reconciled_patches(&runs, &mut taken)?;
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
-    let left = still_planned(project, past.unsaved_run.filter(|_| of_failed.is_some()))?;
+    let left = still_planned(project, past.unsaved_run.filter(|_| is_failed))?;
     Ok(RunPlan { efforts: past.efforts, unsaved_run: left, is_ktx_locked: history.is_ktx_locked, ..taken })
 }
 
 /// The records of prior runs, with a warning about unreadable ones.
-fn open_history(project: &Project) -> Result<ProjectHistory, CliError> {
+fn open_history(project: &Project, warn: WarningSink<'_>) -> Result<ProjectHistory, RefreshError> {
     let history = ProjectHistory::open(project)?;
-    project::print_warnings(&history.warnings);
+    warn_all(warn, &history.warnings);
     Ok(history)
 }
 
 /// Keeps the unsaved units that the project still has. This needs a full plan: a partial or incremental plan does not
 /// list all units.
-fn still_planned(project: &Project, left: Option<UnsavedRun>) -> Result<Option<UnsavedRun>, CliError> {
+fn still_planned(project: &Project, left: Option<UnsavedRun>) -> Result<Option<UnsavedRun>, PlanError> {
     let Some(left) = left else { return Ok(None) };
-    let whole = plan(project, &UnitSelection::default()).map_err(|error| project::plan_error(&error))?;
+    let whole = plan(project, &UnitSelection::default())?;
     Ok(left.still_planned(&whole.units))
 }
 
@@ -174,7 +238,7 @@ fn still_planned(project: &Project, left: Option<UnsavedRun>) -> Result<Option<U
 ///
 /// # Errors
 /// If later runs took over everything that `run` left.
-fn drop_saved_patches(runs: &RunStore, run: RunId, taken: &mut RunPlan) -> Result<(), CliError> {
+fn drop_saved_patches(runs: &RunStore, run: RunId, taken: &mut RunPlan) -> Result<(), ResumeError> {
     let Some(continues) = &mut taken.continues else { return Ok(()) };
     let of = |unit: &UnitKey| Some((unit.clone(), continues.units.get(unit)?.run));
     let mut waiting: HashMap<UnitKey, RunId> =
@@ -186,9 +250,9 @@ fn drop_saved_patches(runs: &RunStore, run: RunId, taken: &mut RunPlan) -> Resul
     let keys = taken.planned.units.iter().map(|unit| &unit.planned.unit);
     let mut open: HashSet<UnitKey> = keys.filter(|unit| !standing.contains(unit)).cloned().collect();
     let (mut saved, mut newest) = (HashSet::new(), None);
-    for found in runs.list().map_err(CliError::internal)?.into_iter().take_while(|found| found.id != run) {
+    for found in runs.list()?.into_iter().take_while(|found| found.id != run) {
         // An unreadable record proves no saved unit.
-        let Ok(state) = fold(runs, &found) else { continue };
+        let Ok(state) = recorded_tapes::fold(runs, &found) else { continue };
         let of_it: HashSet<UnitKey> =
             waiting.iter().filter(|waiting| has_saved(&state, *waiting)).map(|(unit, _)| unit.clone()).collect();
         if of_it.is_empty() {
@@ -201,9 +265,7 @@ fn drop_saved_patches(runs: &RunStore, run: RunId, taken: &mut RunPlan) -> Resul
         saved.extend(of_it);
     }
     if let Some(later) = newest.filter(|_| waiting.is_empty() && open.is_empty()) {
-        let (run, later) = (run.short(), later.short());
-        return Err(CliError::usage(format!("run {later} continued run {run} and saved its remaining units"))
-            .with_help(format!("resume the later run with `--resume-run {later}`")));
+        return Err(ResumeError::Continued { run, later });
     }
     for (_, earlier) in continues.units.iter_mut().filter(|(unit, _)| saved.contains(*unit)) {
         if let Some(reused) = &mut earlier.reused {
@@ -228,10 +290,10 @@ struct ResumeChain {
 }
 
 impl ResumeChain {
-    fn load(runs: &RunStore, last: (RecordedRun, RunState)) -> Result<Self, CliError> {
+    fn load(runs: &RunStore, last: (RecordedRun, RunState)) -> Result<Self, ResumeError> {
         const MOST: usize = 64;
         let continued = |state: &RunState| state.planned.as_ref()?.continues.as_ref().map(|continues| continues.run);
-        let recorded = runs.list().map_err(CliError::internal)?;
+        let recorded = runs.list()?;
         let (found, state) = last;
         let mut next = continued(&state);
         let mut chain = Self { last: (found.id, state), before: Vec::new() };
@@ -280,11 +342,12 @@ impl ResumeChain {
 }
 
 /// The inputs for the comparison of a plan.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 struct ResumeBasis<'a> {
     project: &'a Project,
     chain: &'a ResumeChain,
     model: Option<&'a str>,
+    warn: WarningSink<'a>,
 }
 
 impl<'a> ResumeBasis<'a> {
@@ -314,7 +377,7 @@ impl<'a> ResumeBasis<'a> {
     }
 
     /// The units of a prior run: successful ones as reused, the others to run.
-    fn resume(&self, mut planned: IngestPlan, others: Vec<WorkUnit>) -> Result<RunPlan, CliError> {
+    fn resume(&self, mut planned: IngestPlan, others: Vec<WorkUnit>) -> Result<RunPlan, ResumeError> {
         let before = self.before();
         let mut continues = before.continues();
         let known: HashMap<&str, &UnitState> =
@@ -324,7 +387,7 @@ impl<'a> ResumeBasis<'a> {
             .partition(|unit| known.contains_key(unit.planned.unit.as_str()));
         // A run that handled only deleted files has no units.
         if units.is_empty() && !known.is_empty() {
-            return Err(no_units_left(continues.run));
+            return Err(ResumeError::NoUnitsLeft(continues.run));
         }
         planned.units = units;
         let mut gone_since = Vec::new();
@@ -364,8 +427,8 @@ impl<'a> ResumeBasis<'a> {
         self.exclude_units(&mut planned, others);
         let new = self.exclude_units(&mut planned, new);
         unreconciled::retain_existing(self.project, &mut continues);
-        warn_excluded_units(&continues, &known, &planned.units, &new);
-        warn_deleted_files(&gone_since);
+        warn_excluded_units(self.warn, &continues, &known, &planned.units, &new);
+        warn_deleted_files(self.warn, &gone_since);
         Ok(RunPlan {
             planned,
             continues: Some(continues),
@@ -377,7 +440,7 @@ impl<'a> ResumeBasis<'a> {
     }
 
     /// The units of a prior run that failed, ran out of turns or were stopped.
-    fn retry_failed(&self, mut planned: IngestPlan, others: Vec<WorkUnit>) -> Result<RunPlan, CliError> {
+    fn retry_failed(&self, mut planned: IngestPlan, others: Vec<WorkUnit>) -> Result<RunPlan, ResumeError> {
         let before = self.before();
         let mut continues = before.continues();
         let known: HashMap<&str, &UnitState> = planned_units(self.chain.state())
@@ -390,13 +453,9 @@ impl<'a> ResumeBasis<'a> {
             .into_iter()
             .partition(|unit| known.contains_key(unit.planned.unit.as_str()));
         if units.is_empty() && !known.is_empty() {
-            let run = continues.run.short();
             let mut names: Vec<&str> = known.keys().copied().collect();
             names.sort_unstable();
-            return Err(CliError::not_found(format!(
-                "none of the units that failed in run {run} is left in the plan: {}",
-                join_names(&names)
-            )));
+            return Err(ResumeError::FailedUnitsGone { run: continues.run, units: join_names(&names) });
         }
         let nothing = units.is_empty().then(|| no_failures_message(continues.run, self.chain.state()));
         planned.units = units;
@@ -409,7 +468,7 @@ impl<'a> ResumeBasis<'a> {
         }
         self.exclude_units(&mut planned, others.into_iter().chain(rest).collect());
         unreconciled::retain_for_failed(self.project, &mut continues, self.chain.state());
-        warn_excluded_units(&continues, &known, &planned.units, &[]);
+        warn_excluded_units(self.warn, &continues, &known, &planned.units, &[]);
         Ok(RunPlan {
             planned,
             continues: Some(continues),
@@ -425,7 +484,7 @@ impl<'a> ResumeBasis<'a> {
 fn no_failures_message(run: RunId, state: &RunState) -> String {
     let run = run.short();
     let unsaved = planned_units(state).filter(|unit| state.is_unsaved(unit)).count();
-    let open = planned_units(state).filter(|unit| needs_retry(unit.status)).count();
+    let open = planned_units(state).filter(|unit| unit.status.needs_retry()).count();
     let are = |count: usize| if count == 1 { "is" } else { "are" };
     let what = match (open, unsaved) {
         (0, 0) => return format!("no unit failed in run {run}: there is nothing to run"),
@@ -438,12 +497,6 @@ fn no_failures_message(run: RunId, state: &RunState) -> String {
     format!("no unit failed in run {run}, but {what}; `--resume-run {run}` resumes it")
 }
 
-fn no_units_left(run: RunId) -> CliError {
-    let run = run.short();
-    CliError::not_found(format!("no unit of run {run} is left in the plan"))
-        .with_help("show the plan with `ingestdeck plan`")
-}
-
 /// Units that were planned, without those that only appear in the record.
 fn planned_units(state: &RunState) -> impl Iterator<Item = &UnitState> {
     state.units.iter().filter(|unit| unit.planned.is_some())
@@ -451,6 +504,7 @@ fn planned_units(state: &RunState) -> impl Iterator<Item = &UnitState> {
 
 /// Warns about units that are not part of the run.
 fn warn_excluded_units(
+    warn: WarningSink<'_>,
     continues: &ContinuedRun,
     known: &HashMap<&str, &UnitState>,
     units: &[WorkUnit],
@@ -473,17 +527,17 @@ fn warn_excluded_units(
         let what = pluralize(new.len(), "unit");
         sentences.push(format!("{what} left out because run {run} does not contain them: {}", join_names(&names)));
     }
-    project::print_warnings(&sentences);
+    warn_all(warn, &sentences);
 }
 
 /// Files may have been deleted on purpose, so they are only written again on request.
-fn warn_deleted_files(units: &[String]) {
+fn warn_deleted_files(warn: WarningSink<'_>, units: &[String]) {
     if units.is_empty() {
         return;
     }
     let names: Vec<&str> = units.iter().map(String::as_str).collect();
     let deleted = Problem::new(format!("files of reused units were deleted: {}", join_names(&names)));
-    exit::print_warning(&deleted.with_help("write them again with `run --full --only UNIT`"));
+    warn(&deleted.with_help("write them again with `run --full --only UNIT`"));
 }
 
 fn join_names(names: &[&str]) -> String {
@@ -492,29 +546,24 @@ fn join_names(names: &[&str]) -> String {
 }
 
 /// The run of units that `what` names, and its final state.
-fn find_resumable(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<(RecordedRun, RunState), CliError> {
+fn find_resumable(runs: &RunStore, what: &str) -> Result<(RecordedRun, RunState), ResumeError> {
     if what != "latest" {
-        let found = runs.resolve(what).map_err(|error| runs::lookup_error(&error))?;
+        let found = runs.resolve(what)?;
         let state = fold_finished(runs, &found)?;
         return match not_resumable_reason(&state) {
             None => Ok((found, state)),
-            Some(why) => {
-                let run = found.id.short();
-                Err(CliError::from_error(Exit::Usage, &why.prefixed(format_args!("run {run} "))))
-            }
+            Some(why) => Err(ResumeError::NotResumable(why.prefixed(format_args!("run {} ", found.id.short())))),
         };
     }
     // Plain sessions are recorded in the same store, and one of them may be running.
-    for found in runs.list().map_err(CliError::internal)? {
+    for found in runs.list()? {
         let over = ensure_finished(runs, &found);
-        let state = fold(runs, &found)?;
+        let state = recorded_tapes::fold(runs, &found)?;
         if not_resumable_reason(&state).is_none() {
             return over.map(|()| (found, state));
         }
     }
-    let flag = global.project_dir.as_ref().map(|_| " --project-dir DIR").unwrap_or_default();
-    Err(CliError::not_found("no run of units is recorded in this project yet")
-        .with_help(format!("start one with `ingestdeck run{flag}`")))
+    Err(ResumeError::NoRun)
 }
 
 /// Why a run cannot be resumed, as the end of a sentence about it.
@@ -530,30 +579,15 @@ pub(crate) fn not_resumable_reason(state: &RunState) -> Option<Problem> {
 }
 
 /// The final state of a finished run.
-fn fold_finished(runs: &RunStore, found: &RecordedRun) -> Result<RunState, CliError> {
+fn fold_finished(runs: &RunStore, found: &RecordedRun) -> Result<RunState, ResumeError> {
     ensure_finished(runs, found)?;
-    fold(runs, found)
+    Ok(recorded_tapes::fold(runs, found)?)
 }
 
-fn ensure_finished(runs: &RunStore, found: &RecordedRun) -> Result<(), CliError> {
-    if runs.status(found).map_err(CliError::internal)? != RunStatus::Running {
+fn ensure_finished(runs: &RunStore, found: &RecordedRun) -> Result<(), ResumeError> {
+    if runs.status(found)? != RunStatus::Running {
         return Ok(());
     }
-    let run = found.id.short();
     let holder = runs.lock_holder_pid(found.id).map(|pid| format!(" in process {pid}")).unwrap_or_default();
-    Err(CliError::usage(format!("run {run} is still running{holder}"))
-        .with_help(format!("watch it with `ingestdeck watch {run}`, or end it first")))
-}
-
-/// The recorded state of a run.
-fn fold(runs: &RunStore, found: &RecordedRun) -> Result<RunState, CliError> {
-    let source = runs::open_source(runs, found)?.with_shortened_lines();
-    let mut timeline = Timeline::new_forward_only(Box::new(source));
-    while timeline.advance(SLICE, &mut |_| {}).map_err(CliError::internal)? == PollStatus::More {}
-    Ok(timeline.view().state.clone())
-}
-
-/// True for a unit that should be tried again.
-pub(crate) fn needs_retry(status: UnitStatus) -> bool {
-    !matches!(status, UnitStatus::Succeeded | UnitStatus::Reused)
+    Err(ResumeError::Running { run: found.id, holder })
 }

@@ -1,25 +1,24 @@
 //! Prepares where a run writes: the project directly, or worktrees of its repository. Recovers from interrupted runs
 //! and refuses repositories that must not be committed to.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, io, path::Path};
 
-use super::{
-    exit::{CliError, Exit},
-    launch, project,
-};
+use super::{WarningSink, guard_children, warn_all};
 use crate::{
     diagnostic::Diagnostic,
     ingest::{
-        self, branch_update,
+        self,
+        branch_update::{self, BranchUpdateError},
+        git::GitError,
         lock::{self, ProjectLock, ProjectLockError},
         plan::IngestPlan,
         project::Project,
         repository::{BranchHead, PATH_PLACEHOLDER, Repository, RepositoryError},
         workspace::{self, PublishError, publish},
-        worktree,
+        worktree::{self, WorktreeError},
     },
     scoped_dir::{FileLock, ScopedDir},
-    store::RunStore,
+    store::{RunStore, runs::RunStoreError},
     text::pluralize,
 };
 
@@ -96,9 +95,40 @@ fn disabled_programs_message(repository: &Repository) -> Option<String> {
     (!programs.is_empty()).then(|| format!("programs of the git repository that a run does not start: {named}{more}"))
 }
 
-/// True if the project is a repository. Only then patches are integrated and reconciled.
-pub(crate) fn is_repository(root: &Path) -> bool {
-    Repository::exists_at(root)
+/// Why a project cannot be prepared for a run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProjectPreparationError {
+    #[error(transparent)]
+    Lock(#[from] ProjectLockError),
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
+    #[error(transparent)]
+    Store(#[from] RunStoreError),
+    #[error(transparent)]
+    Git(#[from] GitError),
+    #[error("cannot write below .ktx: {0}")]
+    StateDirs(io::Error),
+    #[error("cannot undo an interrupted publication: {0}")]
+    Publication(#[from] PublishError),
+    #[error("cannot recover an interrupted branch update: {0}")]
+    BranchUpdate(#[from] BranchUpdateError),
+    #[error("cannot remove the worktrees of an earlier run: {0}")]
+    Worktrees(WorktreeError),
+}
+
+impl Diagnostic for ProjectPreparationError {
+    fn help(&self) -> Option<String> {
+        match self {
+            Self::Lock(error) => error.help(),
+            Self::Repository(error) => error.help(),
+            Self::Store(error) => error.help(),
+            Self::Git(error) => error.help(),
+            Self::StateDirs(_) => None,
+            Self::Publication(error) => error.help(),
+            Self::BranchUpdate(error) => error.help(),
+            Self::Worktrees(error) => error.help(),
+        }
+    }
 }
 
 /// A project that is locked for a run and recovered from interrupted runs.
@@ -122,26 +152,27 @@ impl PreparedProject {
     ///
     /// # Errors
     /// If another process runs units of the project, the repository must not be committed to, or recovery fails.
-    pub(crate) fn new(project: &Project, planned: &IngestPlan) -> Result<Self, CliError> {
+    pub(crate) fn new(
+        project: &Project,
+        planned: &IngestPlan,
+        warn: WarningSink<'_>,
+    ) -> Result<Self, ProjectPreparationError> {
         let root = &project.root;
-        let refused = |error: RepositoryError| CliError::from_error(Exit::Usage, &error);
-        launch::guard_children();
-        let lock = lock_project(root)?;
-        remove_stale_work_dirs(root);
-        let Some(repository) = Repository::find(root).map_err(refused)? else {
-            recover_publication(root)?;
+        guard_children();
+        let lock = lock::acquire(root)?;
+        remove_stale_work_dirs(root, warn);
+        let Some(repository) = Repository::find(root)? else {
+            recover_publication(root, warn)?;
             return Ok(Self { lock: ProjectRunLocks { _project: lock, _repository: None }, branch: None });
         };
-        let lock = ProjectRunLocks { _project: lock, _repository: Some(repository.lock().map_err(refused)?) };
+        let lock = ProjectRunLocks { _project: lock, _repository: Some(repository.lock()?) };
         // Symbolic links among these paths are refused before anything is changed or deleted.
-        repository
-            .ignore_state_dirs()
-            .map_err(|error| CliError::failed("cannot write below .ktx").with_cause(error))?;
+        repository.ignore_state_dirs().map_err(ProjectPreparationError::StateDirs)?;
         refuse_tracked_journal(&repository)?;
-        recover_publication(root)?;
-        recover_branch_update(&repository)?;
-        remove_stale_worktrees(&repository)?;
-        let head = repository.check_ready(&files_to_add(project, Some(planned))).map_err(refused)?;
+        recover_publication(root, warn)?;
+        recover_branch_update(&repository, warn)?;
+        remove_stale_worktrees(&repository, warn)?;
+        let head = repository.check_ready(&files_to_add(project, Some(planned)))?;
         Ok(Self { lock, branch: Some((repository, head)) })
     }
 
@@ -149,11 +180,11 @@ impl PreparedProject {
     ///
     /// # Errors
     /// If another process runs units of the project, or recovery fails.
-    pub(crate) fn with_overlay(root: &Path) -> Result<Self, CliError> {
-        launch::guard_children();
-        let lock = ProjectRunLocks { _project: lock_project(root)?, _repository: None };
-        remove_stale_work_dirs(root);
-        recover_publication(root)?;
+    pub(crate) fn with_overlay(root: &Path, warn: WarningSink<'_>) -> Result<Self, ProjectPreparationError> {
+        guard_children();
+        let lock = ProjectRunLocks { _project: lock::acquire(root)?, _repository: None };
+        remove_stale_work_dirs(root, warn);
+        recover_publication(root, warn)?;
         Ok(Self { lock, branch: None })
     }
 }
@@ -162,56 +193,38 @@ impl PreparedProject {
 ///
 /// # Errors
 /// If a directory or a file that a run writes is not writable.
-pub(crate) fn check_writable(root: &Path) -> Result<(), CliError> {
-    lock::check_lock_file(root).map_err(|error| lock_error(&error))?;
-    RunStore::new(root).check_create().map_err(CliError::internal)?;
+pub(crate) fn check_writable(root: &Path) -> Result<(), ProjectPreparationError> {
+    lock::check_lock_file(root)?;
+    RunStore::new(root).check_create()?;
     match Repository::find(root) {
-        Ok(Some(repository)) => repository.check_lock().map_err(|error| CliError::from_error(Exit::Usage, &error)),
+        Ok(Some(repository)) => Ok(repository.check_lock()?),
         // An unusable repository is reported by a separate check.
         Ok(None) | Err(_) => Ok(()),
     }
 }
 
-fn lock_project(root: &Path) -> Result<ProjectLock, CliError> {
-    lock::acquire(root).map_err(|error| lock_error(&error))
-}
-
-fn lock_error(error: &ProjectLockError) -> CliError {
-    match error {
-        ProjectLockError::Held { .. } => CliError::from_error(Exit::Usage, error),
-        ProjectLockError::Io { .. } => CliError::from_error(Exit::Internal, error),
-    }
-}
-
-fn recovery_error(error: &PublishError) -> CliError {
-    CliError::from_error(Exit::Internal, error).context("cannot undo an interrupted publication")
-}
-
-fn recover_publication(root: &Path) -> Result<(), CliError> {
-    let recovered = workspace::recover_publication(root).map_err(|error| recovery_error(&error))?;
-    project::print_warnings(&publication_recovery_messages(&recovered));
+fn recover_publication(root: &Path, warn: WarningSink<'_>) -> Result<(), PublishError> {
+    let recovered = workspace::recover_publication(root)?;
+    warn_all(warn, &publication_recovery_messages(&recovered));
     Ok(())
 }
 
-fn refuse_tracked_journal(repository: &Repository) -> Result<(), CliError> {
+fn refuse_tracked_journal(repository: &Repository) -> Result<(), ProjectPreparationError> {
     let there = ScopedDir::open(repository.root()).and_then(|root| root.kind(publish::JOURNAL_FILE));
-    if !there.is_ok_and(|kind| kind.is_none())
-        && repository.tracks(publish::JOURNAL_FILE).map_err(CliError::internal)?
-    {
-        return Err(recovery_error(&PublishError::journal_tracked_by_git()));
+    if !there.is_ok_and(|kind| kind.is_none()) && repository.tracks(publish::JOURNAL_FILE)? {
+        return Err(PublishError::journal_tracked_by_git().into());
     }
     Ok(())
 }
 
-fn recover_branch_update(repository: &Repository) -> Result<(), CliError> {
-    let settled = branch_update::recover(repository)
-        .map_err(|error| CliError::internal(error).context("cannot recover an interrupted branch update"))?;
-    project::print_warnings(&branch_recovery_messages(&settled));
+fn recover_branch_update(repository: &Repository, warn: WarningSink<'_>) -> Result<(), BranchUpdateError> {
+    let settled = branch_update::recover(repository)?;
+    warn_all(warn, &branch_recovery_messages(&settled));
     Ok(())
 }
 
 /// Removes the work directories of killed runs, but only of runs that this installation recorded.
-fn remove_stale_work_dirs(root: &Path) {
+fn remove_stale_work_dirs(root: &Path, warn: WarningSink<'_>) {
     let runs = RunStore::new(root);
     let found = runs.list().unwrap_or_default().into_iter().filter(|found| ingest::is_run_marked(root, found.id));
     let mut removed = 0;
@@ -226,18 +239,17 @@ fn remove_stale_work_dirs(root: &Path) {
         let what = pluralize(removed, "work directory");
         sentences.insert(0, format!("an earlier run was killed; removed {what} that it had left"));
     }
-    project::print_warnings(&sentences);
+    warn_all(warn, &sentences);
 }
 
-fn remove_stale_worktrees(repository: &Repository) -> Result<(), CliError> {
-    let swept = worktree::remove_leftovers(repository)
-        .map_err(|error| CliError::internal(error).context("cannot remove the worktrees of an earlier run"))?;
+fn remove_stale_worktrees(repository: &Repository, warn: WarningSink<'_>) -> Result<(), ProjectPreparationError> {
+    let swept = worktree::remove_leftovers(repository).map_err(ProjectPreparationError::Worktrees)?;
     let mut sentences: Vec<String> = swept.skipped.iter().map(ToString::to_string).collect();
     if swept.removed_worktrees > 0 {
         let what = pluralize(swept.removed_worktrees, "worktree");
         sentences.insert(0, format!("an earlier run was killed; removed {what} that it had left"));
     }
-    project::print_warnings(&sentences);
+    warn_all(warn, &sentences);
     Ok(())
 }
 

@@ -1,10 +1,10 @@
 //! The backlog of a plan for the reconcile step, and the messages about it. Must not run anything.
 
-use super::{args::SelectArgs, resume::RunPlan};
-use crate::{engine::execute::ReconcileOptions, text::pluralize};
+use super::{execute::ReconcileOptions, resume::RunPlan};
 use crate::{
     ingest::{plan::SourcePlan, reconcile::staged_path},
     tape::note::FilesEvicted,
+    text::pluralize,
 };
 
 /// Whether a run has a reconcile step, and if not, why.
@@ -46,9 +46,8 @@ impl ReconcilePolicy {
         })
     }
 
-    /// True if the backlog justifies a run without any unit. A selection of units excludes such a run.
-    pub(crate) fn justifies_a_run(self, taken: &RunPlan, select: &SelectArgs) -> bool {
-        let everything = select.only.is_empty() && select.resume.failed.is_none();
+    /// True if the backlog justifies a run without any unit. If not `everything` was selected, deleted files do not.
+    pub(crate) fn justifies_a_run(self, taken: &RunPlan, everything: bool) -> bool {
         self.options(taken).is_some_and(|pass| !pass.unreconciled.is_empty() || (everything && pass.is_due()))
     }
 

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::RunPlan;
+use super::{ResumeError, RunPlan};
 use crate::{
-    cli::{exit::CliError, prior_results::ProjectHistory},
+    engine::{prior_results::ProjectHistory, recorded_tapes},
     ingest::{
         plan::IngestPlan,
         project::Project,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Removes evictions from the plan that a reconcile step settled after the prior run began.
-pub(super) fn drop_settled_evictions(history: &ProjectHistory, planned: &mut IngestPlan) -> Result<(), CliError> {
+pub(super) fn drop_settled_evictions(history: &ProjectHistory, planned: &mut IngestPlan) -> Result<(), ResumeError> {
     if planned.sources.iter().all(|source| source.diff.deleted.is_empty()) {
         return Ok(());
     }
@@ -31,17 +31,17 @@ pub(super) fn drop_settled_evictions(history: &ProjectHistory, planned: &mut Ing
 
 /// Removes the artifacts of deleted files from the plan about which an earlier reconcile step decided since the file was
 /// deleted.
-pub(super) fn drop_decided_artifacts(runs: &RunStore, planned: &mut IngestPlan) -> Result<(), CliError> {
+pub(super) fn drop_decided_artifacts(runs: &RunStore, planned: &mut IngestPlan) -> Result<(), ResumeError> {
     let sources = planned.sources.iter();
     let files = sources
         .flat_map(|source| source.eviction_candidates.keys().map(|path| (source.connection.clone(), path.clone())));
     let mut open: HashSet<(String, String)> = files.collect();
-    for found in runs.list().map_err(CliError::internal)? {
+    for found in runs.list()? {
         if open.is_empty() {
             return Ok(());
         }
         // An unreadable record proves no decision.
-        let Ok(state) = super::fold(runs, &found) else { continue };
+        let Ok(state) = recorded_tapes::fold(runs, &found) else { continue };
         // What was decided before the file was last read is about an earlier deletion.
         for source in &state.sources {
             for file in &source.files {
@@ -64,14 +64,14 @@ pub(super) fn drop_decided_artifacts(runs: &RunStore, planned: &mut IngestPlan) 
 }
 
 /// Removes patches that a later run reconciled: a second review would only cost money.
-pub(super) fn drop_reconciled_patches(runs: &RunStore, taken: &mut RunPlan) -> Result<(), CliError> {
+pub(super) fn drop_reconciled_patches(runs: &RunStore, taken: &mut RunPlan) -> Result<(), ResumeError> {
     let Some(continues) = taken.continues.as_mut().filter(|continues| !continues.unreconciled.is_empty()) else {
         return Ok(());
     };
     let run = continues.run;
-    for found in runs.list().map_err(CliError::internal)?.into_iter().take_while(|found| found.id != run) {
+    for found in runs.list()?.into_iter().take_while(|found| found.id != run) {
         // An unreadable record proves no reconciled patch.
-        let Ok(state) = super::fold(runs, &found) else { continue };
+        let Ok(state) = recorded_tapes::fold(runs, &found) else { continue };
         let plan = state.planned.as_ref().and_then(|plan| plan.continues.as_ref()).filter(|then| then.run == run);
         let saw = |unit: &UnitKey| plan.is_some_and(|then| then.unreconciled.contains_key(unit));
         continues.unreconciled.retain(|unit, _| !saw(unit) || state.unreconciled.contains(unit));

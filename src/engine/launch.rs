@@ -1,0 +1,403 @@
+//! Composes a run: creates its tape, drives its schedule with the agents, and hands it to a client that shows it. Must
+//! not print: what people see is the client's part.
+
+use std::{
+    collections::HashSet,
+    io,
+    num::NonZero,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use tokio::{
+    runtime::{self, Runtime},
+    sync::{mpsc, watch},
+};
+
+use super::{
+    approval::ApprovalQueue,
+    driver::{DriverError, Executor, ScheduleDriver},
+    execute::{AgentBackend, AttemptExecutor, AttemptOptions, OutputTarget, ReconcileOptions},
+    fail_fast_recorder::FailFastRecorder,
+    guard_children,
+    prepare::PreparedProject,
+    recorded_tapes, resume,
+    run_meter::RunMeter,
+    trace::TraceTask,
+};
+use crate::{
+    claude::{private_dir, process, session_lock::SessionLocks, unit},
+    config::{Config, paths::UserDirs},
+    diagnostic::{Diagnostic, Problem},
+    ingest::{
+        self,
+        attempt::IngestJob,
+        plan::{IngestPlan, UnplannedConnection},
+        project::{Project, RateLimitSettings},
+        reconcile::RECONCILE,
+        staged_copies::{self, StagingError},
+        worktree::Worktrees,
+    },
+    program_path,
+    replay::{FileSource, OpenError, file::FollowHandle},
+    run::{NewEntry, Recorder, entry_source::RecordError},
+    store::{RunStore, TapeWriter, retention, runs::RunStoreError},
+    tape::{
+        EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
+        note::{ContinuedRun, RunEnded, RunPlanned, Severity},
+    },
+    units::{
+        governor::ThrottlePolicy,
+        retry::RetryPolicy,
+        schedule::{FailureMode, Schedule, ScheduleEvent, ScheduleSettings},
+    },
+};
+
+/// Capacity of the queue of events from the user, from signals and from the service.
+const INPUT_QUEUE_CAPACITY: usize = 256;
+
+/// How long the runtime waits for tasks that cannot be stopped.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Why a run cannot be started or recorded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaunchError {
+    #[error("cannot start threads: {0}")]
+    Threads(io::Error),
+    #[error(transparent)]
+    Staging(#[from] StagingError),
+    #[error(transparent)]
+    Store(#[from] RunStoreError),
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
+impl Diagnostic for LaunchError {
+    fn help(&self) -> Option<String> {
+        match self {
+            Self::Threads(_) => None,
+            Self::Staging(error) => error.help(),
+            Self::Store(error) => error.help(),
+            Self::Open(error) => error.help(),
+        }
+    }
+}
+
+/// What to run, and how.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub project: Project,
+    /// The planned units of the project.
+    pub planned: IngestPlan,
+    /// The prior run that this run continues.
+    pub continues: Option<ContinuedRun>,
+    /// The program that plays the model.
+    pub agent: AgentBackend,
+    /// The options of all attempts.
+    pub terms: AttemptOptions,
+    /// Number of units that run at the same time.
+    pub concurrency: u32,
+    pub retry: RetryPolicy,
+    /// Units that are held from the beginning.
+    pub initially_held: Vec<UnitKey>,
+    /// Where the attempts write.
+    pub prepared: PreparedProject,
+    /// The reconcile step, if it is wanted and the project supports it.
+    pub reconcile: Option<ReconcileOptions>,
+}
+
+impl Launch {
+    fn failure_mode(&self) -> FailureMode {
+        FailureMode::parse(self.project.settings.work_units.failure_mode.as_str()).unwrap_or_default()
+    }
+
+    fn schedule(&self, integrates: bool) -> Schedule {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let settings = ScheduleSettings {
+            failure_mode: self.failure_mode(),
+            retry: self.retry,
+            integrates_patches: integrates,
+            budget_usd: self.terms.run_budget_usd,
+            throttle_policy: throttle_policy(&self.project.settings.rate_limit),
+            ..ScheduleSettings::new(self.concurrency, u32::try_from(cores).unwrap_or(u32::MAX))
+        };
+        let schedule =
+            Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
+                .with_reused(resume::reused_units(self.continues.as_ref()))
+                .with_prior_patches(resume::pending_patches(self.continues.as_ref()).map(|(unit, _)| unit));
+        match self.reconcile.as_ref().filter(|_| integrates) {
+            Some(pass) => schedule.with_reconcile_step(RECONCILE.into(), pass.is_due()),
+            None => schedule,
+        }
+    }
+
+    fn plan_notes(&self, job: &IngestJob) -> Vec<Note> {
+        let plan = Note::RunPlanned(Box::new(RunPlanned {
+            job: job.id.clone(),
+            units: self.planned.units.iter().map(|unit| unit.planned.clone()).collect(),
+            skipped: self.planned.skipped.iter().map(UnplannedConnection::to_note).collect(),
+            concurrency: self.concurrency,
+            step_budget: self.terms.step_budget,
+            failure_mode: self.failure_mode().as_str().to_owned(),
+            tool_failures: self.terms.rule.as_str().to_owned(),
+            model: self.terms.model.clone(),
+            scripted: self.agent.is_scripted(),
+            run_budget_usd: self.terms.run_budget_usd,
+            instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
+            continues: self.continues.clone(),
+            silence_after_ms: u64::try_from(self.terms.silence_after.as_millis()).ok(),
+            selection: Some(self.planned.selection.clone()),
+        }));
+        let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.to_note())));
+        // The record must mention files that were left out.
+        let left_out = self.planned.warnings.iter();
+        let left_out = left_out.map(|text| Note::Message { level: Severity::Warning, text: text.to_line() });
+        std::iter::once(plan).chain(read).chain(left_out).collect()
+    }
+}
+
+/// The jitter must differ between runs; only its seed varies.
+fn throttle_policy(limits: &RateLimitSettings) -> ThrottlePolicy {
+    let seed = || Timestamp::now().as_nanosecond().unsigned_abs() as u64;
+    ThrottlePolicy {
+        enabled: limits.enabled,
+        threshold: limits.throttle_threshold,
+        concurrency_under_pressure: limits.min_concurrency_under_pressure,
+        max_wait_ms: limits.max_wait_ms.map(u64::from),
+        max_limit_attempts: limits.retry.max_attempts,
+        base_delay_ms: limits.retry.base_delay_ms.into(),
+        max_delay_ms: limits.retry.max_delay_ms.into(),
+        jitter: limits.retry.jitter.then(seed),
+    }
+}
+
+/// Runs the plan, and returns the result of the client. If the client `is_interactive`, the run waits for its commands
+/// after the last unit.
+///
+/// # Errors
+/// If the run cannot be recorded. Running attempts have been ended by then.
+pub(crate) fn launch<T>(
+    mut launch: Launch,
+    is_interactive: bool,
+    client: impl AsyncFnOnce(LiveRun) -> T,
+) -> Result<T, LaunchError> {
+    let setup = RunSetup {
+        runs: RunStore::new(&launch.project.root),
+        project_name: launch.project.root.file_name().map(|name| name.to_string_lossy().into_owned()),
+        scripted: launch.agent.is_scripted(),
+        initially_held: std::mem::take(&mut launch.initially_held),
+        is_interactive,
+    };
+    let now = Timestamp::now();
+    let job = IngestJob::new(now);
+    let _staged = staged_copies::stage_raw_files(&launch.project.root, &job, &mut launch.planned)?;
+    let reused: HashSet<&UnitKey> = resume::reused_units(launch.continues.as_ref()).collect();
+    let projections = launch.planned.pending_projections(|unit| reused.contains(unit));
+    let schedule = launch.schedule(launch.prepared.branch.is_some()).projecting(!projections.is_empty());
+    let plan = launch.plan_notes(&job);
+    let project = Arc::new(launch.project);
+    // The lock is held until the run is over.
+    let PreparedProject { lock: _lock, branch } = launch.prepared;
+    let diff = launch.planned.diff_counts().to_string();
+    let (agent, terms, continues) = (launch.agent, launch.terms, launch.continues);
+    let reconcile = launch.reconcile;
+    let locks = session_locks(&setup.runs, setup.scripted);
+    let make = |recorder, holds, directory: &Path| {
+        let ground = match branch {
+            Some((repository, head)) => OutputTarget::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
+            None => OutputTarget::Overlay(directory.join(retention::WORK_DIR)),
+        };
+        let units = &launch.planned.units;
+        let attempts = AttemptExecutor::new(project, units, diff, job, ground, agent, terms, recorder, holds, locks);
+        attempts
+            .with_prior_patches(resume::pending_patches(continues.as_ref()))
+            .with_reconcile_step(reconcile)
+            .with_projections(projections)
+    };
+    setup.run_schedule(now, schedule, &plan, make, client)
+}
+
+/// The automatic retries of the settings.
+pub(crate) fn retry_policy(config: &Config) -> RetryPolicy {
+    let retry = &config.retry;
+    RetryPolicy {
+        max_retries: *retry.max_retries,
+        initial_delay_ms: *retry.initial_delay_ms,
+        factor: *retry.factor,
+        max_delay_ms: *retry.max_delay_ms,
+    }
+}
+
+/// The directory of session locks: sessions belong to the user, whatever project they run in. Locks of scripted
+/// sessions are in the project.
+pub(crate) fn session_locks(runs: &RunStore, scripted: bool) -> SessionLocks {
+    let of_user = UserDirs::from_environment().locks().filter(|_| !scripted);
+    // The runs of a project are in `.ktx/ingestdeck` below it.
+    let project = || SessionLocks::in_project(runs.root().ancestors().nth(2).unwrap_or(runs.root()));
+    of_user.map_or_else(project, SessionLocks::new)
+}
+
+/// A runtime with this number of worker threads in addition to the caller's thread.
+///
+/// # Errors
+/// If the system provides no threads.
+pub(crate) fn runtime(workers: usize) -> Result<Runtime, LaunchError> {
+    unit::start_tick_clock();
+    runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().map_err(LaunchError::Threads)
+}
+
+/// The future that runs a schedule.
+type Drive = Pin<Box<dyn Future<Output = Result<RunEnded, DriverError>> + Send>>;
+
+/// A run for its client, which must poll `drive` and must not return before it ends.
+pub(crate) struct LiveRun {
+    pub id: RunId,
+    /// Path of the tape.
+    pub tape: PathBuf,
+    pub source: FileSource,
+    /// Reports that the tape is complete.
+    pub finish: FollowHandle,
+    /// Reports that the tape has grown.
+    pub changed: watch::Receiver<u64>,
+    pub drive: Drive,
+    pub inputs: mpsc::Sender<ScheduleEvent>,
+    pub approvals: Arc<ApprovalQueue>,
+}
+
+/// Where a run is recorded, regardless of its attempts.
+#[derive(Debug)]
+pub(crate) struct RunSetup {
+    /// The store for the record.
+    pub runs: RunStore,
+    /// Project name for display.
+    pub project_name: Option<String>,
+    /// Whether a script plays the model.
+    pub scripted: bool,
+    /// Units that are held from the beginning.
+    pub initially_held: Vec<UnitKey>,
+    /// True if the run waits for commands after its last unit.
+    pub is_interactive: bool,
+}
+
+impl RunSetup {
+    /// Runs `schedule` with the executor that `make` builds from the recorder, the approval queue and the run's
+    /// directory, and returns the result of the client.
+    ///
+    /// # Errors
+    /// If the run cannot be recorded. Running attempts have been ended by then.
+    pub(crate) fn run_schedule<E: Executor, T>(
+        &self,
+        now: Timestamp,
+        schedule: Schedule,
+        plan: &[Note],
+        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>, &Path) -> E,
+        client: impl AsyncFnOnce(LiveRun) -> T,
+    ) -> Result<T, LaunchError> {
+        private_dir::remove_abandoned_dirs();
+        guard_children();
+        // One worker thread in addition to the caller: two would wake each other for every line, which costs more than
+        // it gains.
+        let runtime = runtime(1)?;
+        let result = runtime.block_on(self.run(now, schedule, plan, make, client));
+        // No child process may outlive this process, whatever failed. A tool that never returns would block the runtime
+        // forever.
+        process::kill_all();
+        runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+        result
+    }
+
+    /// The newest run; the id of the new run must be later.
+    fn newest_run(&self, now: Timestamp) -> Option<RunId> {
+        const DAY_MS: u64 = 86_400_000;
+        let latest = u64::try_from(now.as_millisecond()).unwrap_or_default().saturating_add(DAY_MS);
+        let project = self.runs.root().ancestors().nth(2);
+        let is_ours = |id: RunId| project.is_some_and(|project| ingest::is_run_marked(project, id));
+        // Without a list of runs, `latest` has no meaning.
+        self.runs.newest(latest, is_ours).ok()?
+    }
+
+    async fn run<E: Executor, T>(
+        &self,
+        now: Timestamp,
+        schedule: Schedule,
+        plan: &[Note],
+        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>, &Path) -> E,
+        client: impl AsyncFnOnce(LiveRun) -> T,
+    ) -> Result<T, LaunchError> {
+        let new = self.runs.create(self.newest_run(now), |run| Header {
+            tape: FORMAT_VERSION,
+            program: concat!("ingestdeck ", env!("CARGO_PKG_VERSION")).into(),
+            run,
+            started_at: now,
+            project: self.project_name.clone(),
+            scripted: self.scripted,
+        })?;
+        let (id, directory) = (new.id, new.directory.clone());
+        if let Some(project) = self.runs.root().ancestors().nth(2)
+            && let Err(error) = ingest::mark_run(project, id)
+        {
+            tracing::warn!(%error, "the record is not marked as written by this installation; later plans will warn about it");
+        }
+        let (tape, lock) = new.into_parts();
+        let tape = Arc::new(tape);
+        plan.iter().try_for_each(|plan| record_note(&tape, plan)).map_err(RunStoreError::from)?;
+        let (source, finish) = FileSource::follow(tape.path())?;
+
+        let tracing = self.start_trace(&tape);
+        let (inputs, received) = mpsc::channel(INPUT_QUEUE_CAPACITY);
+        let fuse = Arc::new(FailFastRecorder::new(Arc::clone(&tape) as _));
+        let recorder: Arc<dyn Recorder> = Arc::clone(&fuse) as _;
+        let meter = Arc::new(RunMeter::new(inputs.downgrade()));
+        let approvals = Arc::new(ApprovalQueue::new(Arc::clone(&recorder), meter));
+        self.initially_held.iter().for_each(|unit| approvals.hold(unit));
+        let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&approvals), &directory));
+        let driver = ScheduleDriver::new(schedule, executor, recorder);
+        let drive = Box::pin(driver.run(received, self.is_interactive, fuse.first_error()));
+        let (changed, path) = (tape.subscribe(), tape.path().to_owned());
+        let result = client(LiveRun { id, tape: path, source, finish, changed, drive, inputs, approvals }).await;
+        if let Some(tracing) = tracing
+            && let Err(error) = tracing.finish().await
+        {
+            tracing::warn!(%error, "the trace is not complete");
+        }
+        // The directory is empty unless something could not be deleted; then it is kept.
+        let _ = std::fs::remove_dir(directory.join(retention::WORK_DIR));
+        drop(lock);
+        recorded_tapes::try_update_index(&self.runs);
+        Ok(result)
+    }
+
+    /// Starts KTX's trace of a project's run. Nothing depends on it.
+    fn start_trace(&self, tape: &TapeWriter) -> Option<TraceTask> {
+        let project = self.runs.root().parent().and_then(Path::parent)?;
+        let traced = TraceTask::follow(tape.path(), project, tape.subscribe());
+        traced.inspect_err(|error| tracing::warn!(%error, "the run is not traced")).ok()
+    }
+}
+
+fn record_note(recorder: &TapeWriter, note: &Note) -> Result<(), RecordError> {
+    let json = note.to_json();
+    recorder.record(&[NewEntry { attempt: None, body: EntryBody::Note(&json) }])
+}
+
+/// Finds the agent of a run: the program at the absolute path `given`, or `claude` on the `PATH`.
+///
+/// # Errors
+/// If there is no such program.
+pub(crate) fn find_claude(given: Option<&Path>) -> Result<PathBuf, Problem> {
+    const INSTALL: &str = "install it with `npm install -g @anthropic-ai/claude-code` and run `claude` once to sign in, or name it with --claude-bin";
+    let Some(given) = given else {
+        let missing = || Problem::new("claude is not on the PATH");
+        return program_path::find("claude")
+            .ok_or_else(|| missing().with_help(format!("{INSTALL}{}", program_path::skipped_note())));
+    };
+    let name = given.display();
+    match (program_path::is_program(given), given.symlink_metadata().is_ok()) {
+        (true, _) => Ok(given.to_owned()),
+        (false, true) => Err(Problem::new(format!("{name} cannot be executed")).with_help(INSTALL)),
+        (false, false) => Err(Problem::new(format!("there is no program {name}")).with_help(INSTALL)),
+    }
+}

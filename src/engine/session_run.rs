@@ -1,0 +1,233 @@
+//! Runs one plain Claude Code session like a unit.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    approval::ApprovalQueue,
+    driver::{self, AttemptEnd, Executor},
+    execute::forward_stops,
+    launch::{self, LaunchError, LiveRun, RunSetup},
+    run_meter::RunMeter,
+};
+use crate::{
+    claude::{
+        process::StreamLimits,
+        session::{self, SessionLaunch},
+        unit::AgentProgram,
+    },
+    config::Config,
+    run::{NewEntry, Recorder, entry_source::RecordError},
+    store::RunStore,
+    tape::{
+        EntryBody, Note, UnitKey,
+        note::{Amendment, AttemptEnded, PlannedUnit, RunPlanned, StopMode},
+    },
+    units::schedule::{Schedule, ScheduleSettings},
+};
+
+/// The unit key of a session on its tape.
+const SESSION_UNIT: &str = "session";
+
+/// A session that a person requests.
+#[derive(Debug)]
+pub(crate) struct SessionRequest {
+    pub exe: PathBuf,
+    pub cwd: PathBuf,
+    pub prompt: String,
+    pub args: session::ClaudeSessionArgs,
+    /// The store for the record.
+    pub runs: RunStore,
+    /// True if the run waits for commands after the session.
+    pub is_interactive: bool,
+}
+
+/// Runs a session. Returns the result of the client, and the id of the session if it can be continued.
+///
+/// # Errors
+/// If the session cannot be recorded. A running session has been ended by then.
+pub(crate) fn run<T>(
+    request: SessionRequest,
+    config: &Config,
+    client: impl AsyncFnOnce(LiveRun) -> T,
+) -> Result<(T, Option<String>), LaunchError> {
+    let SessionRequest { exe, cwd, prompt, args, runs, is_interactive } = request;
+    let plan = Note::RunPlanned(Box::new(RunPlanned {
+        units: vec![PlannedUnit { unit: SESSION_UNIT.into(), why: "asked for".into(), ..PlannedUnit::default() }],
+        concurrency: 1,
+        model: args.model.clone(),
+        ..RunPlanned::default()
+    }));
+    let launch = SessionLaunch {
+        program: AgentProgram { exe, prefix: Vec::new(), scripted: false },
+        cwd,
+        unit: SESSION_UNIT.into(),
+        attempt: 1,
+        prompt,
+        args,
+        use_api_billing: *config.claude.use_api_billing,
+        mismatch: *config.claude.session_mismatch,
+        locks: launch::session_locks(&runs, false),
+        limits: StreamLimits::default(),
+        recorder: Arc::new(NullRecorder),
+        observer: None,
+        paid_usd: None,
+        amendment: None,
+    };
+    let settings = ScheduleSettings { retry: launch::retry_policy(config), ..ScheduleSettings::new(1, 1) };
+    let schedule = Schedule::new(vec![SESSION_UNIT.into()], settings);
+    let setup = RunSetup {
+        runs,
+        project_name: Some(SESSION_UNIT.into()),
+        scripted: false,
+        initially_held: Vec::new(),
+        is_interactive,
+    };
+    let resumable = Arc::new(Mutex::new(None));
+    let make = |recorder, approvals: Arc<ApprovalQueue>, _: &Path| SessionExecutor {
+        meter: Arc::clone(approvals.meter()),
+        launch: SessionLaunch { recorder, observer: Some(Arc::clone(approvals.meter()) as _), ..launch },
+        resumable: Arc::clone(&resumable),
+    };
+    let result = setup.run_schedule(Timestamp::now(), schedule, &[plan], make, client)?;
+    let resumable = resumable.lock().unwrap_or_else(PoisonError::into_inner).take();
+    Ok((result, resumable))
+}
+
+/// A placeholder until the run has a tape.
+#[derive(Debug)]
+struct NullRecorder;
+
+impl Recorder for NullRecorder {
+    fn record(&self, _: &[NewEntry<'_>]) -> Result<(), RecordError> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct SessionExecutor {
+    meter: Arc<RunMeter>,
+    launch: SessionLaunch,
+    /// The session that the next attempt can continue.
+    resumable: Arc<Mutex<Option<String>>>,
+}
+
+impl SessionExecutor {
+    /// The requested session with the amendments of a person.
+    fn amended_launch(&self, amendment: Option<&Amendment>) -> SessionLaunch {
+        let mut launch = self.launch.clone();
+        let Some(amendment) = amendment else { return launch };
+        let feedback = amendment.feedback.as_deref();
+        if amendment.resume.is_some() {
+            launch.args.resume.clone_from(&amendment.resume);
+            launch.args.fork = false;
+            launch.prompt = feedback.map_or_else(
+                || "Continue with the task".to_owned(),
+                |feedback| format!("Continue with the following feedback: {feedback}"),
+            );
+        } else if let Some(feedback) = feedback {
+            launch.prompt = format!("{}\n\n{feedback}", launch.prompt);
+        }
+        launch.args.model = amendment.model.clone().or(launch.args.model);
+        launch.args.max_turns = amendment.step_budget.or(launch.args.max_turns);
+        launch.amendment = Some(amendment.clone());
+        launch
+    }
+}
+
+impl Executor for SessionExecutor {
+    async fn run(
+        &self,
+        unit: UnitKey,
+        attempt: u32,
+        amendment: Option<Arc<Amendment>>,
+        stop: mpsc::Receiver<StopMode>,
+        ready: oneshot::Sender<()>,
+    ) -> AttemptEnd {
+        let launch = self.amended_launch(amendment.as_deref());
+        let resumed = launch.args.resume.as_deref();
+        let paid_usd = resumed.and_then(|session| self.meter.session_cost(&unit, session));
+        let launch = SessionLaunch { attempt, paid_usd, ..launch };
+        let (send, commands) = mpsc::channel(4);
+        let forwarding = tokio::spawn(forward_stops(stop, send));
+        let end = session::run_session(launch, commands, ready).await;
+        forwarding.abort();
+        *self.resumable.lock().unwrap_or_else(PoisonError::into_inner) = end.resumable().map(str::to_owned);
+        let repeat = end.retry_mode();
+        let verdict = end.verdict(&unit);
+        driver::log_verdict(&unit, attempt, &verdict, end.facts.exit_code, end.facts.signal);
+        let ended = AttemptEnded {
+            verdict: verdict.clone(),
+            tool_failures: 0,
+            failed_call: None,
+            exit_code: end.facts.exit_code,
+            signal: end.facts.signal,
+            stderr_tail: end.facts.stderr_tail,
+            wrote: Vec::new(),
+            work: Default::default(),
+            extra: serde_json::Map::default(),
+        };
+        let json = Note::AttemptEnded(Box::new(ended)).to_json();
+        let item = NewEntry { attempt: Some((&unit, attempt)), body: EntryBody::Note(&json) };
+        if let Err(error) = self.launch.recorder.record(&[item]) {
+            tracing::error!(%error, "a verdict is lost");
+        }
+        AttemptEnd { verdict, repeat }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::MismatchPolicy;
+
+    fn sessions() -> SessionExecutor {
+        let args = session::ClaudeSessionArgs {
+            fork: true,
+            model: Some("sonnet".into()),
+            ..session::ClaudeSessionArgs::default()
+        };
+        SessionExecutor {
+            launch: SessionLaunch {
+                program: AgentProgram { exe: "claude".into(), prefix: Vec::new(), scripted: false },
+                cwd: "/".into(),
+                unit: SESSION_UNIT.into(),
+                attempt: 1,
+                prompt: "Read it.".into(),
+                args,
+                use_api_billing: false,
+                mismatch: MismatchPolicy::Error,
+                locks: crate::claude::session_lock::SessionLocks::new("/locks"),
+                limits: StreamLimits::default(),
+                recorder: Arc::new(NullRecorder),
+                observer: None,
+                paid_usd: None,
+                amendment: None,
+            },
+            meter: Arc::new(RunMeter::new(mpsc::channel(1).0.downgrade())),
+            resumable: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn amendment_resumes_the_session_or_extends_the_prompt() {
+        let plain = sessions().amended_launch(None);
+        assert_eq!((plain.prompt.as_str(), plain.args.fork), ("Read it.", true));
+        let amendment = Amendment { feedback: Some("Slowly.".into()), ..Amendment::default() };
+        let launch = sessions().amended_launch(Some(&amendment));
+        assert_eq!((launch.prompt.as_str(), launch.args.model.as_deref()), ("Read it.\n\nSlowly.", Some("sonnet")));
+        let resumed =
+            Amendment { resume: Some("s".into()), model: Some("opus".into()), step_budget: Some(3), ..amendment };
+        let launch = sessions().amended_launch(Some(&resumed));
+        assert_eq!(launch.prompt, "Continue with the following feedback: Slowly.");
+        assert_eq!((launch.args.resume.as_deref(), launch.args.fork), (Some("s"), false));
+        assert_eq!((launch.args.model.as_deref(), launch.args.max_turns), (Some("opus"), Some(3)));
+        let silent = sessions().amended_launch(Some(&Amendment { feedback: None, ..resumed }));
+        assert_eq!(silent.prompt, "Continue with the task");
+    }
+}

@@ -1,0 +1,34 @@
+//! Commands of this program in sentences for people, as words of a shell.
+
+use std::path::Path;
+
+/// The command that resumes `run`.
+pub(crate) fn resume_command(project: Option<&Path>, run: &str) -> String {
+    format!("ingestdeck run{} --resume-run {run}", project_dir_flag(project))
+}
+
+/// The flag that names `project`, after a space; empty without one.
+pub(crate) fn project_dir_flag(project: Option<&Path>) -> String {
+    project.map(|project| format!(" --project-dir {}", shell_quote(&project.display().to_string()))).unwrap_or_default()
+}
+
+/// Quotes `text` as one word of a shell.
+pub(crate) fn shell_quote(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./@%+=:,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shell_words_are_quoted() {
+        assert_eq!(shell_quote("a 'b'; c"), r"'a '\''b'\''; c'");
+        assert_eq!(shell_quote("docs/a.md"), "docs/a.md");
+    }
+}

@@ -1,0 +1,74 @@
+//! Formats counts, sizes, costs and times.
+
+use crate::tape::Millis;
+
+/// For example `1 unit` or `2 units`.
+pub(crate) fn pluralize(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Formats a number of bytes: `812 B`, `15.7 KB`, `1.2 MB`.
+pub(crate) fn size(bytes: u64) -> String {
+    let (mut value, mut unit) = (bytes as f64, "B");
+    for larger in ["KB", "MB", "GB"] {
+        // A value that would be shown as 1024.0 uses the next unit.
+        if value < 1023.95 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
+}
+
+/// Formats a run time: `00:03`, `03:12`, `1:03:12`.
+pub(crate) fn clock(at: Millis) -> String {
+    let seconds = at.0 / 1000;
+    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if hours > 0 { format!("{hours}:{minutes:02}:{rest:02}") } else { format!("{minutes:02}:{rest:02}") }
+}
+
+/// Formats the duration of a call: `0.1s`, `12.0s`, `1m 01s`.
+pub(crate) fn latency(took: Millis) -> String {
+    if took.0 < 60_000 { format!("{}.{}s", took.0 / 1000, took.0 % 1000 / 100) } else { took.to_string() }
+}
+
+/// Formats a cost in US dollars: `$0.42`, `$0.0015`, or `$?` if unknown.
+pub(crate) fn dollars(cost: Option<f64>) -> String {
+    match cost {
+        None => "$?".to_owned(),
+        Some(cost) if cost >= 100.0 => format!("${cost:.0}"),
+        Some(cost) if cost > 0.0 && cost < 0.01 => format!("${cost:.4}"),
+        Some(cost) => format!("${cost:.2}"),
+    }
+}
+
+/// Formats a count: `84`, `12.3k`, `4.5M`.
+pub(crate) fn count(number: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+    let value = number as f64;
+    match number {
+        0..10_000 => number.to_string(),
+        10_000..1_000_000 => format!("{:.1}k", value / 1e3),
+        _ => format!("{:.1}M", value / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_one_decimal_and_a_unit() {
+        for (bytes, shown) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KB"),
+            (1024 * 1024 - 1, "1.0 MB"),
+            (5 * 1024 * 1024 * 1024, "5.0 GB"),
+            (5 << 40, "5120.0 GB"),
+        ] {
+            assert_eq!(size(bytes), shown);
+        }
+    }
+}
