@@ -11,6 +11,7 @@ mod effective_result;
 pub(crate) mod entry_source;
 pub(crate) mod failure_groups;
 pub(crate) mod fold;
+mod note_sentence;
 pub(crate) mod outcome;
 pub(crate) mod prior_run;
 pub(crate) mod recorded_decisions;

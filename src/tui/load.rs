@@ -294,7 +294,7 @@ fn entry_line(arrived: &EntryRef<'_>, size: u64) -> EntryLine {
         EntryBody::Note(json) => {
             let note = Note::parse(json);
             let amendment = row_text::amendment(&note).map(|words| format!(" · {words}")).unwrap_or_default();
-            ("note", row_text::note_kind(json), StyleRole::Focus, row_text::note(&note) + &amendment)
+            ("note", row_text::note_kind(json), StyleRole::Focus, note.to_string() + &amendment)
         }
         EntryBody::Stderr(_) => ("err", "stderr".to_owned(), StyleRole::Warning, text(String::new())),
         EntryBody::StdoutRaw(_) => ("raw", "not JSON".to_owned(), StyleRole::Warning, text(String::new())),

@@ -17,7 +17,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("decode", &[]),
     ("actions", &["decode", "text"]),
     ("units", &["tape"]),
-    ("run", &["diagnostic", "tape", "decode", "actions", "units"]),
+    ("run", &["diagnostic", "text", "tape", "decode", "actions", "units"]),
     ("scoped_dir", &[]),
     ("program_path", &[]),
     ("group_guard", &[]),

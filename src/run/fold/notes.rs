@@ -31,9 +31,7 @@ impl Fold {
             Note::RunPlanned(planned) => self.planned(view, entry, planned, emit),
             Note::SourceRead(read) => view.state.sources.push(Arc::new((**read).clone())),
             Note::FilesEvicted(evicted) => {
-                let files = if evicted.paths.len() == 1 { "file" } else { "files" };
-                let text = format!("handled {} deleted {files} of {}", evicted.paths.len(), evicted.connection);
-                self.report_message(view, entry, Severity::Info, text);
+                self.report_message(view, entry, Severity::Info, note.to_string());
                 view.state.evicted.push(Arc::new((**evicted).clone()));
             }
             Note::SourcesProjected(projected) => {
@@ -60,7 +58,7 @@ impl Fold {
                 }
             }
             Note::AttemptEnded(ended) => self.attempt_ended(view, entry, ended, emit),
-            Note::RetryScheduled { delay_ms, next, .. } => {
+            Note::RetryScheduled { delay_ms, .. } => {
                 view.last_change.marks.add(ActivityMark::Retry);
                 self.attempt_waiting(
                     view,
@@ -69,23 +67,20 @@ impl Fold {
                     UnitStatus::Waiting,
                     emit,
                 );
-                let wait = Millis(*delay_ms);
-                self.report_message(view, entry, Severity::Info, format!("attempt {next} starts in {wait}"));
+                self.report_message(view, entry, Severity::Info, note.to_string());
             }
-            Note::RetryRequested { next, amendment } => {
+            Note::RetryRequested { .. } => {
                 view.last_change.marks.add(ActivityMark::Retry);
                 view.state.ended = None;
                 view.state.is_stopping = false;
                 self.attempt_waiting(view, entry, None, UnitStatus::Queued, emit);
-                let amended = amendment.as_ref().map(|amendment| format!(", {amendment}")).unwrap_or_default();
-                self.report_message(view, entry, Severity::Info, format!("retry requested: attempt {next}{amended}"));
+                self.report_message(view, entry, Severity::Info, note.to_string());
             }
             Note::StopRequested { how } => self.stop_requested(view, entry, *how, emit),
             Note::HoldRequested => self.hold_changed(view, entry, HoldMode::EachCall, "hold requested", emit),
             Note::HoldReleased => self.hold_changed(view, entry, HoldMode::Off, "released", emit),
             Note::RunUntil { condition } => {
-                let text = format!("runs until {condition}");
-                self.hold_changed(view, entry, HoldMode::Until(condition.as_str().into()), &text, emit);
+                self.hold_changed(view, entry, HoldMode::Until(condition.as_str().into()), &note.to_string(), emit);
             }
             Note::CallHeld { tool, tool_use_id, input, reached } => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
@@ -136,8 +131,7 @@ impl Fold {
                 view.last_change.marks.add(ActivityMark::Limit);
                 let until = until.or_else(|| wait_ms.map(|wait| Millis(at.0.saturating_add(wait))));
                 view.state.pause = Some(RunPause { until, reason: limit.clone() });
-                let wait = wait_ms.map(|wait| format!(" for {}", Millis(wait))).unwrap_or_default();
-                self.report_message(view, entry, Severity::Warning, format!("paused{wait}: {limit}"));
+                self.report_message(view, entry, Severity::Warning, note.to_string());
                 emit(SinkEvent::Run { at, change: RunEvent::Paused { until, limit } });
             }
             Note::LimitLifted => {
@@ -148,12 +142,8 @@ impl Fold {
             }
             Note::Throttled { slots, limit } => {
                 view.state.throttling = slots.map(|slots| Throttling { concurrency: slots, reason: limit.clone() });
-                let (level, text) = match slots {
-                    Some(slots) => {
-                        (Severity::Warning, format!("{limit} is nearly reached; concurrency reduced to {slots}"))
-                    }
-                    None => (Severity::Info, format!("{limit} recovered; back to full concurrency")),
-                };
+                let level = if slots.is_some() { Severity::Warning } else { Severity::Info };
+                let text = note.to_string();
                 self.report_message(view, entry, level, text.clone());
                 emit(SinkEvent::Run { at, change: RunEvent::Message { level, text: &text } });
             }
@@ -161,7 +151,7 @@ impl Fold {
                 if let Some(planned) = &mut view.state.planned {
                     Arc::make_mut(planned).concurrency = *slots;
                 }
-                self.report_message(view, entry, Severity::Info, format!("concurrency is now {slots}"));
+                self.report_message(view, entry, Severity::Info, note.to_string());
             }
             Note::Published { paths } => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };

@@ -259,8 +259,7 @@ fn decisions(
                     Some((arrived.at, "held for a decision".to_owned(), None))
                 }
                 Note::CallDecided { tool_use_id, input, decision, reason } if tool_use_id.as_deref() == Some(id) => {
-                    let words =
-                        super::row_text::note(&Note::CallDecided { tool_use_id: None, decision, input: None, reason });
+                    let words = Note::CallDecided { tool_use_id: None, decision, input: None, reason }.to_string();
                     Some((arrived.at, words, input.map(|input| input.to_string())))
                 }
                 _ => None,

@@ -7,7 +7,7 @@ use crate::{
     decode::{LineBody, LineKind, MessageBlock, RawJson, ResultLine, ToolResult, line::SystemLine},
     tape::{
         Millis, Note,
-        note::{Amendment, AttemptOutcome, CallDecision, Severity, StopMode, StopReason},
+        note::{Amendment, AttemptOutcome},
     },
     text::{dollars, latency, one_row, size},
 };
@@ -224,7 +224,7 @@ pub(super) fn note_row(note: &Note) -> String {
         Note::AttemptEnded(end) if end.verdict.outcome == AttemptOutcome::Failed => {
             format!("failed: {}", end.verdict.cause.label())
         }
-        note => self::note(note),
+        note => note.to_string(),
     }
 }
 
@@ -237,111 +237,6 @@ pub(super) fn amendment(note: &Note) -> Option<String> {
     let asked = (!asked.is_empty()).then(|| format!("requested: {}", one_row(&asked.to_string(), 600)));
     let continues = amendment.resume.as_ref().map(|_| "continues the session".to_owned());
     Some([continues, asked].into_iter().flatten().collect::<Vec<_>>().join(" · "))
-}
-
-fn amended(amendment: Option<&Amendment>) -> String {
-    amendment.map(|amendment| format!(" · {}", one_row(&amendment.to_string(), 300))).unwrap_or_default()
-}
-
-fn short_hash(commit: &str) -> &str {
-    commit.get(..8).unwrap_or(commit)
-}
-
-pub(super) fn note(note: &Note) -> String {
-    match note {
-        Note::RunPlanned(plan) => {
-            format!("planned {}, concurrency {}", counted(plan.units.len(), "unit"), plan.concurrency)
-        }
-        Note::SourceRead(read) => format!("read {}: {}", read.connection, read.diff),
-        Note::FilesEvicted(evicted) => {
-            format!("processed {} of {}", counted(evicted.paths.len(), "deleted file"), evicted.connection)
-        }
-        Note::SourcesProjected(projected) => projected.to_string(),
-        Note::AttemptStarted(start) => {
-            let model = start.model.as_deref().unwrap_or("default model");
-            let pid = start.pid.map(|pid| format!(" · pid {pid}")).unwrap_or_default();
-            format!("attempt started · {model} · {}{pid}", counted(start.tools.len(), "tool"))
-        }
-        Note::IsolationChecked(check) => match &check.breach {
-            None => "isolation holds".to_owned(),
-            Some(breach) => format!("isolation breach: {breach}"),
-        },
-        Note::AttemptEnded(end) => {
-            let outcome = match (end.verdict.outcome, end.verdict.stop) {
-                (AttemptOutcome::Succeeded, StopReason::Budget) => "budget",
-                (AttemptOutcome::Succeeded, _) => "succeeded",
-                (AttemptOutcome::Failed, _) => "failed",
-                (AttemptOutcome::Stopped, _) => "stopped",
-            };
-            format!("{outcome}: {}", end.verdict.reason)
-        }
-        Note::RetryScheduled { next, delay_ms, .. } => format!("attempt {next} starts in {} ms", delay_ms),
-        Note::RetryRequested { next, amendment } => format!("attempt {next} requested{}", amended(amendment.as_ref())),
-        Note::StopRequested { how } => match how {
-            StopMode::Drain => "drain requested",
-            StopMode::Stop => "stop requested",
-            StopMode::Kill => "kill requested",
-        }
-        .to_owned(),
-        Note::HoldRequested => "hold requested: tool calls wait for approval".to_owned(),
-        Note::HoldReleased => "released: tool calls no longer wait for approval".to_owned(),
-        Note::RunUntil { condition } => format!("runs until {}", one_row(condition, 300)),
-        Note::CallHeld { tool, input, reached, .. } => {
-            let reached =
-                reached.as_ref().map(|condition| format!(" at {}", one_row(condition, 80))).unwrap_or_default();
-            format!("held{reached}: {tool} {}", one_row(&input.to_string(), 300))
-        }
-        Note::CallDecided { decision, input, reason, .. } => match decision {
-            CallDecision::Allowed => "allowed once".to_owned(),
-            CallDecision::Edited => {
-                let input = input.as_ref().map(|input| format!(": {}", one_row(&input.to_string(), 300)));
-                format!("allowed with other arguments{}", input.unwrap_or_default())
-            }
-            CallDecision::Denied => format!("denied: {}", one_row(reason.as_deref().unwrap_or_default(), 300)),
-            CallDecision::Released => "released".to_owned(),
-            CallDecision::Withdrawn => "withdrawn: the call no longer waits for a decision".to_owned(),
-        },
-        Note::LimitPaused { limit, .. } => format!("paused for a limit: {limit}"),
-        Note::Throttled { slots: Some(slots), limit } => format!("concurrency limited to {slots} because of {limit}"),
-        Note::Throttled { slots: None, limit } => format!("back to full concurrency: {limit} recovered"),
-        Note::LimitLifted => "limit lifted".to_owned(),
-        Note::ConcurrencyChanged { slots } => format!("concurrency set to {slots}"),
-        Note::Published { paths } => format!("published {}", paths.join(", ")),
-        Note::PatchWritten(written) => match &written.path {
-            Some(path) => format!("patch written: {path} ({})", written.paths.join(", ")),
-            None => "no patch: the attempt changed nothing".to_owned(),
-        },
-        Note::IntegrationStarted(integrating) => {
-            format!("integrating {} on {}", counted(integrating.units.len(), "unit"), short_hash(&integrating.onto))
-        }
-        Note::PatchIntegrated(integrated) => match &integrated.verdict {
-            Some(verdict) => format!("{}: {}", integrated.result.label(), verdict.reason),
-            None => {
-                let shared = integrated.shared.iter().map(|shared| format!("; {shared}"));
-                format!("{}{}", integrated.result.label(), shared.collect::<String>())
-            }
-        },
-        Note::RunSaved(saved) => match saved.short_commit() {
-            Some(commit) => format!("saved as commit {commit}: {}", saved.subject),
-            None => "nothing to save".to_owned(),
-        },
-        Note::SlRefsRepaired(repaired) => {
-            repaired.repairs.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-        }
-        Note::SaveFailed(failed) => format!("not saved: {}", failed.reason),
-        Note::ToolFailed { tool, message, .. } => format!("{tool} failed: {}", one_row(message, 300)),
-        Note::ToolDeclined { tool, message, .. } => format!("{tool} declined: {}", one_row(message, 300)),
-        Note::Message { level, text } => match level {
-            Severity::Debug | Severity::Info => text.clone(),
-            Severity::Warning => format!("warning: {text}"),
-            Severity::Error => format!("error: {text}"),
-        },
-        Note::RunEnded(end) => format!(
-            "run ended {}: {} succeeded, {} failed, {} stopped, {} not run",
-            end.outcome, end.succeeded, end.failed, end.stopped, end.not_run
-        ),
-        Note::Unknown { kind } => format!("note of unknown kind {kind}"),
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,129 @@
+//! The sentence of a note, which the screen, lines and the log share. The sentence is not escaped.
+
+use std::fmt;
+
+use crate::{
+    tape::{
+        Millis, Note,
+        note::{Amendment, AttemptOutcome, CallDecision, Severity, StopMode, StopReason},
+    },
+    text::{one_row, pluralize},
+};
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&sentence(self))
+    }
+}
+
+fn sentence(note: &Note) -> String {
+    match note {
+        Note::RunPlanned(plan) => {
+            format!("planned {}, concurrency {}", pluralize(plan.units.len(), "unit"), plan.concurrency)
+        }
+        Note::SourceRead(read) => format!("read {}: {}", read.connection, read.diff),
+        Note::FilesEvicted(evicted) => {
+            format!("handled {} of {}", pluralize(evicted.paths.len(), "deleted file"), evicted.connection)
+        }
+        Note::SourcesProjected(projected) => projected.to_string(),
+        Note::AttemptStarted(start) => {
+            let model = start.model.as_deref().unwrap_or("default model");
+            let pid = start.pid.map(|pid| format!(" · pid {pid}")).unwrap_or_default();
+            format!("attempt started · {model} · {}{pid}", pluralize(start.tools.len(), "tool"))
+        }
+        Note::IsolationChecked(check) => match &check.breach {
+            None => "isolation holds".to_owned(),
+            Some(breach) => format!("isolation breach: {breach}"),
+        },
+        Note::AttemptEnded(end) => {
+            let outcome = match (end.verdict.outcome, end.verdict.stop) {
+                (AttemptOutcome::Succeeded, StopReason::Budget) => "budget",
+                (AttemptOutcome::Succeeded, _) => "succeeded",
+                (AttemptOutcome::Failed, _) => "failed",
+                (AttemptOutcome::Stopped, _) => "stopped",
+            };
+            format!("{outcome}: {}", end.verdict.reason)
+        }
+        Note::RetryScheduled { next, delay_ms, .. } => format!("attempt {next} starts in {}", Millis(*delay_ms)),
+        Note::RetryRequested { next, amendment } => {
+            format!("retry requested: attempt {next}{}", amended(amendment.as_ref()))
+        }
+        Note::StopRequested { how } => match how {
+            StopMode::Drain => "drain requested",
+            StopMode::Stop => "stop requested",
+            StopMode::Kill => "kill requested",
+        }
+        .to_owned(),
+        Note::HoldRequested => "hold requested: tool calls wait for approval".to_owned(),
+        Note::HoldReleased => "released: tool calls no longer wait for approval".to_owned(),
+        Note::RunUntil { condition } => format!("runs until {}", one_row(condition, 300)),
+        Note::CallHeld { tool, input, reached, .. } => {
+            let reached =
+                reached.as_ref().map(|condition| format!(" at {}", one_row(condition, 80))).unwrap_or_default();
+            format!("held{reached}: {tool} {}", one_row(&input.to_string(), 300))
+        }
+        Note::CallDecided { decision, input, reason, .. } => match decision {
+            CallDecision::Allowed => "allowed once".to_owned(),
+            CallDecision::Edited => {
+                let input = input.as_ref().map(|input| format!(": {}", one_row(&input.to_string(), 300)));
+                format!("allowed with other arguments{}", input.unwrap_or_default())
+            }
+            CallDecision::Denied => format!("denied: {}", one_row(reason.as_deref().unwrap_or_default(), 300)),
+            CallDecision::Released => "released".to_owned(),
+            CallDecision::Withdrawn => "withdrawn: the call no longer waits for a decision".to_owned(),
+        },
+        Note::LimitPaused { limit, wait_ms, .. } => {
+            let wait = wait_ms.map(|wait| format!(" for {}", Millis(wait))).unwrap_or_default();
+            format!("paused{wait}: {limit}")
+        }
+        Note::Throttled { slots: Some(slots), limit } => {
+            format!("{limit} is nearly reached; concurrency reduced to {slots}")
+        }
+        Note::Throttled { slots: None, limit } => format!("{limit} recovered; back to full concurrency"),
+        Note::LimitLifted => "limit lifted".to_owned(),
+        Note::ConcurrencyChanged { slots } => format!("concurrency is now {slots}"),
+        Note::Published { paths } => format!("published {}", paths.join(", ")),
+        Note::PatchWritten(written) => match &written.path {
+            Some(path) => format!("patch written: {path} ({})", written.paths.join(", ")),
+            None => "no patch: the attempt changed nothing".to_owned(),
+        },
+        Note::IntegrationStarted(integrating) => {
+            format!("integrating {} on {}", pluralize(integrating.units.len(), "unit"), short_hash(&integrating.onto))
+        }
+        Note::PatchIntegrated(integrated) => match &integrated.verdict {
+            Some(verdict) => format!("{}: {}", integrated.result.label(), verdict.reason),
+            None => {
+                let shared = integrated.shared.iter().map(|shared| format!("; {shared}"));
+                format!("{}{}", integrated.result.label(), shared.collect::<String>())
+            }
+        },
+        Note::RunSaved(saved) => match saved.short_commit() {
+            Some(commit) => format!("saved as commit {commit}: {}", saved.subject),
+            None => "nothing to save".to_owned(),
+        },
+        Note::SlRefsRepaired(repaired) => {
+            repaired.repairs.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        }
+        Note::SaveFailed(failed) => format!("not saved: {}", failed.reason),
+        Note::ToolFailed { tool, message, .. } => format!("{tool} failed: {}", one_row(message, 300)),
+        Note::ToolDeclined { tool, message, .. } => format!("{tool} declined: {}", one_row(message, 300)),
+        Note::Message { level, text } => match level {
+            Severity::Debug | Severity::Info => text.clone(),
+            Severity::Warning => format!("warning: {text}"),
+            Severity::Error => format!("error: {text}"),
+        },
+        Note::RunEnded(end) => format!(
+            "run ended {}: {} succeeded, {} failed, {} stopped, {} not run",
+            end.outcome, end.succeeded, end.failed, end.stopped, end.not_run
+        ),
+        Note::Unknown { kind } => format!("note of unknown kind {kind}"),
+    }
+}
+
+fn amended(amendment: Option<&Amendment>) -> String {
+    amendment.map(|amendment| format!(", {}", one_row(&amendment.to_string(), 300))).unwrap_or_default()
+}
+
+fn short_hash(commit: &str) -> &str {
+    commit.get(..8).unwrap_or(commit)
+}
