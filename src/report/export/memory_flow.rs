@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use crate::{
-    cli::report::provenance,
+    report::snapshot::provenance,
     run::{
         FoldEvent, RunEvent, RunOutcome, RunReport,
         event::{ActionDetail, ActionPhase, AgentEvent},
