@@ -20,6 +20,7 @@ mod ingest;
 mod open_file_limit;
 mod program_path;
 mod replay;
+mod report;
 mod run;
 mod scoped_dir;
 mod store;

@@ -21,7 +21,8 @@
 //! | 3 | [`scoped_dir`], [`program_path`], [`group_guard`], [`open_file_limit`] | nothing; the files and processes that the others of this layer use |
 //! | 3 | [`claude`], [`ingest`], [`store`], [`replay`], [`tui`] | layers below, never each other |
 //! | 4 | [`engine`] | layers below, but not `tui` |
-//! | 5 | [`cli`] | everything |
+//! | 5 | [`report`] | layers 0 to 2, `scoped_dir`, `ingest`, `replay` |
+//! | 6 | [`cli`] | everything |
 //!
 //! `tests/it/architecture.rs` checks the `crate::` paths of every file against the table.
 //!
@@ -46,6 +47,7 @@ mod ingest;
 mod open_file_limit;
 mod program_path;
 mod replay;
+mod report;
 mod run;
 mod scoped_dir;
 mod store;

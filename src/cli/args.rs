@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::{config::value, guide::PAGES};
+use crate::{config::value, guide::PAGES, report::ReportFormat};
 
 /// Variable that names the Claude Code program.
 pub(crate) const CLAUDE_BIN: &str = "INGESTDECK_CLAUDE_BIN";
@@ -431,19 +431,6 @@ pub(crate) struct DiffArgs {
     /// Also list units that differ only in cost and time
     #[arg(long)]
     pub all: bool,
-}
-
-/// Format of a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReportFormat {
-    /// Markdown for a pull request.
-    Md,
-    /// KTX's report, one object per connection and line.
-    Json,
-    /// JUnit XML for CI; failed units are failed tests.
-    Junit,
-    /// One page without external resources.
-    Html,
 }
 
 /// `runs`.

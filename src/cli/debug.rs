@@ -12,9 +12,10 @@ use color_eyre::config::{HookBuilder, Theme};
 use nix::{errno::Errno, fcntl::OFlag, unistd::Uid};
 use tracing_subscriber::EnvFilter;
 
-use super::{exit::CliError, export, output};
+use super::{exit::CliError, output};
 use crate::{
     claude::{caught_panics, process},
+    report::redact::Redactor,
     tui::terminal,
 };
 
@@ -57,7 +58,7 @@ fn start_log(path: &Path) -> Result<(), CliError> {
     })?;
     let filter = EnvFilter::try_from_env("INGESTDECK_LOG").unwrap_or_else(|_| EnvFilter::new("ingestdeck=debug"));
     let project = std::env::current_dir().ok();
-    let masked = MaskingWriter { file, mask: export::SecretMask::new(project.as_deref()) };
+    let masked = MaskingWriter { file, mask: Redactor::for_process(project.as_deref()) };
     // Only the first subscriber of a process takes effect.
     let _ =
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(Mutex::new(masked)).try_init();
@@ -67,7 +68,7 @@ fn start_log(path: &Path) -> Result<(), CliError> {
 /// Masks the secrets in each event. An event is one write.
 struct MaskingWriter<W> {
     file: W,
-    mask: export::SecretMask,
+    mask: Redactor,
 }
 
 impl<W: io::Write> io::Write for MaskingWriter<W> {
@@ -127,7 +128,7 @@ mod tests {
 
     #[test]
     fn debug_log_masks_secrets() {
-        let mut writer = MaskingWriter { file: Vec::new(), mask: export::SecretMask::new(None) };
+        let mut writer = MaskingWriter { file: Vec::new(), mask: Redactor::for_process(None) };
         let token = format!("ghp_{}", "aB3dE5gH7jK9mN1pQ3sT5vW7xY9zA1cD3eF5");
         io::Write::write_all(&mut writer, format!("message=\"{token}\"\n").as_bytes()).unwrap();
         let text = String::from_utf8(writer.file).unwrap();

@@ -1,8 +1,6 @@
 //! `diff`: compares two runs, for people and for programs.
 
-use std::{fmt::Write as _, io::Write as _};
-
-use serde_json::{Value, json};
+use std::io::Write as _;
 
 use super::{
     args::{DiffArgs, GlobalArgs, Ui},
@@ -10,15 +8,9 @@ use super::{
     output, playback_output, report, runs,
 };
 use crate::{
-    run::{
-        RunReport,
-        diff::{RunDiff, UnitChange, UnitDiff, UnitSnapshot},
-    },
-    text::{self, dollars, pluralize},
+    report::{render_json, render_text},
+    run::{RunReport, diff::RunDiff},
 };
-
-/// Maximum width of a key, in columns.
-const MAX_KEY_WIDTH: usize = 60;
 
 /// Compares two runs.
 ///
@@ -57,166 +49,4 @@ fn same_run_failure(global: &GlobalArgs, before: &RunReport, after: &RunReport) 
             CliError::usage(format!("run {run} is the newest one")).with_help("name an earlier run to compare it with")
         }
     }))
-}
-
-fn render_text(before: &RunReport, after: &RunReport, diff: &RunDiff, all: bool) -> String {
-    let mut out = String::new();
-    let _ = writeln!(out, "{} → {}", title(before), title(after));
-    let pairs = [
-        Some(format_change(&before.outcome.as_str(), &after.outcome.as_str())),
-        Some(format!("{} units", format_change(&before.units.len(), &after.units.len()))),
-        Some(format!("{} failed calls", format_change(&before.totals.failures, &after.totals.failures))),
-        Some(format_change(&dollars(before.totals.cost), &dollars(after.totals.cost))),
-        Some(format_change(&before.duration.to_string(), &after.duration.to_string())),
-    ];
-    let _ = writeln!(out, "{}", pairs.into_iter().flatten().collect::<Vec<_>>().join(" · "));
-    let shown: Vec<&UnitDiff> = diff.units.iter().filter(|unit| all || unit.change() != UnitChange::Same).collect();
-    let widest = shown.iter().map(|unit| text::width(&unit.key)).max().unwrap_or_default().min(MAX_KEY_WIDTH);
-    for unit in &shown {
-        let pad = widest.saturating_sub(text::width(&unit.key));
-        let key = text::printable(&unit.key, MAX_KEY_WIDTH);
-        let (glyph, word) = mark(unit.change());
-        let _ = writeln!(out, "  {glyph} {word:<7} {key}{:pad$}  {}", "", facts(unit));
-    }
-    let same = diff.count(UnitChange::Same);
-    if same > 0 && !all {
-        let _ = writeln!(out, "  = same    {}", pluralize(same, "unit"));
-    }
-    out
-}
-
-fn mark(change: UnitChange) -> (char, &'static str) {
-    let glyph = match change {
-        UnitChange::New => '+',
-        UnitChange::Removed => '-',
-        UnitChange::Changed => '~',
-        UnitChange::Same => '=',
-    };
-    (glyph, change.as_str())
-}
-
-fn facts(unit: &UnitDiff) -> String {
-    match (&unit.before, &unit.after) {
-        (Some(before), Some(after)) => {
-            let mut facts = vec![format_change(&outcome(before), &outcome(after))];
-            let mut fact = |name: &str, before: u64, after: u64| {
-                if before != after {
-                    facts.push(format!("{name} {before} → {after}"));
-                }
-            };
-            fact("attempts", before.attempts as u64, after.attempts as u64);
-            fact("calls", before.calls, after.calls);
-            fact("failed calls", before.failures, after.failures);
-            if before.saved != after.saved {
-                facts.push(format!("saved {}", saved(before, after)));
-            }
-            facts.push(format_change(&dollars(before.cost), &dollars(after.cost)));
-            facts.push(format_change(&before.active_time.to_string(), &after.active_time.to_string()));
-            facts.join(" · ")
-        }
-        (Some(side), None) | (None, Some(side)) => {
-            let attempts = pluralize(side.attempts, "attempt");
-            format!("{} · {attempts} · {} · {}", outcome(side), dollars(side.cost), side.active_time)
-        }
-        (None, None) => String::new(),
-    }
-}
-
-/// Items that only the second run saved, with a plus, and items that only the first run saved, with a minus.
-fn saved(before: &UnitSnapshot, after: &UnitSnapshot) -> String {
-    let more = after.saved.iter().filter(|key| !before.saved.contains(key)).map(|key| format!("+{key}"));
-    let less = before.saved.iter().filter(|key| !after.saved.contains(key)).map(|key| format!("-{key}"));
-    text::printable(&more.chain(less).collect::<Vec<_>>().join(", "), MAX_KEY_WIDTH * 2).into_owned()
-}
-
-fn outcome(side: &UnitSnapshot) -> String {
-    match &side.cause {
-        Some(cause) if cause != "completed" => {
-            format!("{} ({})", side.status.as_str(), text::printable(cause, MAX_KEY_WIDTH))
-        }
-        Some(_) | None => side.status.as_str().to_owned(),
-    }
-}
-
-fn format_change<T: PartialEq + std::fmt::Display>(before: &T, after: &T) -> String {
-    if before == after { after.to_string() } else { format!("{before} → {after}") }
-}
-
-fn title(report: &RunReport) -> String {
-    let title = match &report.header {
-        Some(header) => format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short()),
-        None => report.name.clone(),
-    };
-    text::printable(&title, MAX_KEY_WIDTH * 2).into_owned()
-}
-
-/// Writes one object per unit and then one about the runs.
-fn render_json(before: &RunReport, after: &RunReport, diff: &RunDiff) -> String {
-    let mut out = String::new();
-    for unit in &diff.units {
-        let (before, after) = (unit.before.as_ref().map(side), unit.after.as_ref().map(side));
-        let object = json!({"unit": unit.key, "change": unit.change().as_str(), "before": before, "after": after});
-        let _ = writeln!(out, "{object}");
-    }
-    let run = |report: &RunReport| {
-        json!({
-            "run": report.name, "outcome": report.outcome.as_str(), "units": report.units.len(),
-            "calls": report.totals.calls, "failures": report.totals.failures, "cost_usd": report.totals.cost,
-            "duration_ms": report.duration.0,
-        })
-    };
-    let counts: serde_json::Map<String, Value> =
-        [UnitChange::New, UnitChange::Removed, UnitChange::Changed, UnitChange::Same]
-            .into_iter()
-            .map(|change| (change.as_str().to_owned(), diff.count(change).into()))
-            .collect();
-    let _ = writeln!(out, "{}", json!({"before": run(before), "after": run(after), "units": counts}));
-    out
-}
-
-fn side(side: &UnitSnapshot) -> Value {
-    json!({
-        "state": side.status.as_str(), "cause": side.cause, "attempts": side.attempts, "calls": side.calls,
-        "failures": side.failures, "cost_usd": side.cost, "worked_ms": side.active_time.0, "saved": side.saved,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::{replay::FileSource, run::state::UnitStatus};
-
-    fn report_of(name: &str) -> RunReport {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes").join(name);
-        report::fold_report(FileSource::open(&path).unwrap(), false).unwrap()
-    }
-
-    #[test]
-    fn diff_of_a_run_with_itself_has_no_changes() {
-        let report = report_of("real.jsonl");
-        let diff = RunDiff::new(&report, &report);
-        assert_eq!(diff.count(UnitChange::Same), report.units.len());
-        insta::assert_snapshot!(render_text(&report, &report, &diff, false));
-    }
-
-    #[test]
-    fn diff_reports_new_gone_changed_and_same_units() {
-        let before = report_of("real.jsonl");
-        let mut after = before.clone();
-        after.units.remove(0);
-        after.units[0].status = UnitStatus::Succeeded;
-        after.units[0].cause = Some("completed".into());
-        let retry = after.units[0].attempts[0].clone();
-        after.units[0].attempts.push(retry);
-        after.units[1].key = "docs-\u{1b}[31mnew".into();
-        after.units[2].attempts[0].published.push("wiki/global/more.md".into());
-        let diff = RunDiff::new(&before, &after);
-        insta::assert_snapshot!(render_text(&before, &after, &diff, true));
-        let objects = render_json(&before, &after, &diff);
-        let parsed: Vec<Value> = objects.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(parsed.len(), diff.units.len() + 1);
-        assert_eq!(parsed.last().unwrap()["units"], json!({"new": 1, "gone": 2, "changed": 2, "same": 4}));
-    }
 }

@@ -1,38 +1,28 @@
 //! `runs export`: a run for sharing, with secrets of known kinds masked.
 //!
 //! An exported tape can be replayed anywhere; the other formats are KTX's. The number of masked values is printed to
-//! stderr. The module `redact` finds the secrets.
+//! stderr. [`crate::report::redact`] finds the secrets.
 
 use std::{
-    borrow::Cow,
-    io::{self, BufRead as _, BufReader, BufWriter, IsTerminal as _, Read as _, Seek as _, Write},
+    io::{self, BufReader, BufWriter, IsTerminal as _, Read as _, Seek as _, Write},
     path::Path,
 };
 
-use self::redact::{KnownValues, Redactor};
 use super::{
     args::{ExportArgs, ExportFormat, GlobalArgs},
     exit::{CliError, Exit},
     output, playback_output, project, report, runs,
 };
 use crate::{
-    run::{
-        PollStatus, Timeline,
-        report::ReportBuilder,
-        trace::{TraceLevel, TraceWriter},
-    },
+    report::{export, redact::Redactor},
+    run::trace::{TraceLevel, TraceWriter},
     tape::{Header, TapeEntry},
     text::pluralize,
 };
 
-mod memory_flow;
 pub(super) mod out_file;
-mod redact;
 
-/// Longest line of an exported tape, in bytes: the longest line of an agent with every byte escaped.
-const LONGEST_LINE: u64 = 6 * (64 << 20) + (1 << 20);
-
-/// Bytes that are folded at a time.
+/// Bytes that are read at a time.
 const SLICE: usize = 1 << 20;
 
 /// Exports the run.
@@ -41,7 +31,7 @@ const SLICE: usize = 1 << 20;
 /// If the run does not exist or cannot be read, or if the export cannot be written.
 pub(crate) fn export(global: &GlobalArgs, args: &ExportArgs) -> Result<Exit, CliError> {
     let project = project::resolve_directory(global).ok();
-    let mut redactor = Redactor::new(KnownValues::gather(std::env::vars_os(), project.as_deref()));
+    let mut redactor = Redactor::for_process(project.as_deref());
     match out_file::target_path(args.out.as_deref()) {
         Some(path) => {
             // Fail before the output file is changed.
@@ -63,27 +53,6 @@ pub(crate) fn export(global: &GlobalArgs, args: &ExportArgs) -> Result<Exit, Cli
         "ingestdeck: {values} of known kinds {were} masked; other secrets may remain, so review it before you share it"
     ));
     Ok(Exit::Ok)
-}
-
-/// Masks secrets of known kinds, of the environment and of the project's settings.
-pub(super) struct SecretMask(Redactor);
-
-impl SecretMask {
-    pub(super) fn new(project: Option<&Path>) -> Self {
-        Self(Redactor::new(KnownValues::gather(std::env::vars_os(), project)))
-    }
-
-    /// Returns `text` without secrets.
-    pub(super) fn text<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
-        self.0.text(text)
-    }
-}
-
-/// Returns `text` without secrets of known kinds, and the number of masked places.
-pub(super) fn mask_secrets(text: &str, project: Option<&Path>) -> (String, usize) {
-    let mut redactor = Redactor::new(KnownValues::gather(std::env::vars_os(), project));
-    let text = redactor.text(text).into_owned();
-    (text, redactor.masked)
 }
 
 /// The error for a file of `--out` that cannot be written.
@@ -122,15 +91,7 @@ fn write(
         }
         ExportFormat::MemoryFlow => {
             let (source, live) = report::open_record(global, &args.run)?;
-            let mut timeline = Timeline::new_forward_only(Box::new(source));
-            let (mut gathering, mut steps) = (ReportBuilder::default(), memory_flow::ReplaySteps::default());
-            let mut take = |emitted: crate::run::SinkEvent<'_>| {
-                gathering.observe(&emitted);
-                steps.observe(&emitted);
-            };
-            while timeline.advance(SLICE, &mut take)? == PollStatus::More {}
-            let report = gathering.finish(timeline.source().info(), timeline.view(), live);
-            for replay in memory_flow::replays(&report, &steps) {
+            for replay in export::memory_flows(source, live)? {
                 let line = format!("{}\n", redactor.text(&replay.to_string()));
                 out.write_all(&output::escape_json(line.as_bytes())).map_err(failed)?;
             }
@@ -155,43 +116,5 @@ fn for_each_redacted_line(
         tape.rewind().map_err(failed)?;
         Ok(BufReader::with_capacity(SLICE, tape.take(length)))
     };
-    redact_in_two_passes(redactor, open, failed, take)
+    export::mask_lines(redactor, open, failed, take)
 }
-
-/// Masks the lines of a tape in two passes; `open` opens the tape.
-fn redact_in_two_passes<R: io::BufRead>(
-    redactor: &mut Redactor,
-    open: impl Fn() -> Result<R, CliError>,
-    failed: impl Fn(io::Error) -> CliError,
-    take: &mut dyn FnMut(&[u8]) -> Result<(), CliError>,
-) -> Result<(), CliError> {
-    each_line(open()?, &failed, |number, line| {
-        redactor.collect_deltas(number, line);
-        Ok(())
-    })?;
-    redactor.finish_collection();
-    each_line(open()?, &failed, |number, line| take(&redactor.tape_line(number, line)))
-}
-
-fn each_line(
-    mut reader: impl io::BufRead,
-    failed: &dyn Fn(io::Error) -> CliError,
-    mut take: impl FnMut(u64, &[u8]) -> Result<(), CliError>,
-) -> Result<(), CliError> {
-    let mut line = Vec::new();
-    for number in 0.. {
-        line.clear();
-        if io::Read::take(&mut reader, LONGEST_LINE + 1).read_until(b'\n', &mut line).map_err(failed)? == 0 {
-            break;
-        }
-        if line.len() as u64 > LONGEST_LINE {
-            let why = format!("line {} is longer than {} MiB, which no run records", number + 1, LONGEST_LINE >> 20);
-            return Err(failed(io::Error::new(io::ErrorKind::InvalidData, why)));
-        }
-        take(number, line.strip_suffix(b"\n").unwrap_or(&line))?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests;

@@ -33,7 +33,7 @@ const SLICE: usize = 1 << 20;
 const COALESCE_DELAY: Duration = Duration::from_millis(50);
 
 /// Poll interval for a source that does not report its growth.
-pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Signal number of a closed pipe, for the exit code that shells report.
 pub(crate) const SIGPIPE: u8 = 13;

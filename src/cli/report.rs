@@ -1,53 +1,41 @@
 //! `report`: a run as a file for people, CI systems and KTX.
 //!
-//! Chooses the record and the output file. [`crate::run::report`] folds the content, and the pure modules below write
-//! it.
+//! Chooses the record and the output file. [`crate::run::report`] folds the content, and [`crate::report`] writes it.
 
 use std::io::Write as _;
 
 use super::{
-    args::{GlobalArgs, ReportArgs, ReportFormat, Ui},
+    args::{GlobalArgs, ReportArgs, Ui},
     exit::{CliError, Exit},
     export::{self, out_file},
     output, playback_output, project, replay, runs,
 };
 use crate::{
-    engine::{recorded_tapes, trace},
+    engine::recorded_tapes,
     replay::FileSource,
-    run::{PollStatus, RunReport, Timeline, report::ReportBuilder},
+    report::{self, ReportFormat, redact},
+    run::{RunReport, trace::trace_path},
     scoped_dir::ScopedDir,
     text::pluralize,
 };
-
-mod escape;
-mod html;
-mod junit;
-mod labels;
-mod markdown;
-mod snapshot;
-
-pub(super) use snapshot::provenance;
-
-/// Bytes that are folded at a time.
-const SLICE: usize = 1 << 20;
 
 /// Writes the report.
 ///
 /// # Errors
 /// If the run does not exist or cannot be read, or if the file cannot be written.
 pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, CliError> {
-    let mut report = gather_report(global, &args.run)?;
+    let mut gathered = gather_report(global, &args.run)?;
     if let Some(connection) = &args.connection {
-        report = filter_connection(report, connection)?;
+        gathered = filter_connection(gathered, connection)?;
     }
     let format = args.format.unwrap_or(if global.ui == Ui::Json { ReportFormat::Json } else { ReportFormat::Md });
-    let traced = report.job().is_some_and(|job| {
+    let traced = gathered.job().is_some_and(|job| {
         let project = project::resolve_directory(global).ok();
         let project = project.and_then(|project| ScopedDir::open(&project).ok());
-        project.is_some_and(|project| project.is_file(&trace::path(job)))
+        project.is_some_and(|project| project.is_file(&trace_path(job)))
     });
     let project = project::resolve_directory(global).ok();
-    let (text, masked) = export::mask_secrets(&render(&report, format, traced), project.as_deref());
+    let (text, masked) = redact::mask_secrets(&report::render(&gathered, format, traced), project.as_deref());
     if masked > 0 {
         playback_output::print_stderr(&format!(
             "ingestdeck: {} of known kinds masked; other secrets may remain, so review it before you share it",
@@ -69,43 +57,13 @@ pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, Cli
     Ok(Exit::Ok)
 }
 
-/// Renders the report in a format; `traced` if KTX's trace of the run exists. Pure.
-pub(crate) fn render(report: &RunReport, format: ReportFormat, traced: bool) -> String {
-    match format {
-        ReportFormat::Md => markdown::render(report),
-        ReportFormat::Junit => junit::render(report),
-        ReportFormat::Html => html::render(report),
-        ReportFormat::Json => {
-            snapshot::snapshots(report, traced).iter().map(|snapshot| format!("{snapshot}\n")).collect()
-        }
-    }
-}
-
 /// Folds the record that `what` names, up to its current end.
 ///
 /// # Errors
 /// If the record does not exist or cannot be read.
 pub(crate) fn gather_report(global: &GlobalArgs, what: &str) -> Result<RunReport, CliError> {
     let (source, live) = open_record(global, what)?;
-    fold_report(source, live)
-}
-
-/// Folds a source up to its current end.
-///
-/// # Errors
-/// If it cannot be read.
-pub(crate) fn fold_report(source: FileSource, live: bool) -> Result<RunReport, CliError> {
-    let mut timeline = Timeline::new_forward_only(Box::new(source));
-    let mut gathering = ReportBuilder::default();
-    // A live run without new entries ends the loop; a pipe may only be slow.
-    loop {
-        match timeline.advance(SLICE, &mut |emitted| gathering.observe(&emitted))? {
-            PollStatus::More => {}
-            PollStatus::Waiting if !live => std::thread::sleep(playback_output::POLL_INTERVAL),
-            PollStatus::Waiting | PollStatus::End => break,
-        }
-    }
-    Ok(gathering.finish(timeline.source().info(), timeline.view(), live))
+    Ok(report::fold_report(source, live)?)
 }
 
 /// The record, and whether its run is still active. If so, the end of the record is not the end of the run.
@@ -128,6 +86,3 @@ fn filter_connection(report: RunReport, connection: &str) -> Result<RunReport, C
             .with_help(format!("name one of its connections: {known}"))
     })
 }
-
-#[cfg(test)]
-mod tests;

@@ -19,13 +19,10 @@ use tokio::{
 use self::line_splitter::LineSplitter;
 use crate::{
     claude::caught_panics,
-    run::trace::{TraceLevel, TraceWriter},
+    run::trace::{TRACES_DIR, TraceLevel, TraceWriter, trace_path},
     scoped_dir::{self, ScopedDir},
     tape::{Header, TapeEntry},
 };
-
-/// KTX's directory for traces, relative to the project.
-const TRACES_DIR: &str = ".ktx/ingest-traces";
 
 /// The variable with the trace level.
 const LEVEL_VAR: &str = "KTX_INGEST_TRACE_LEVEL";
@@ -160,18 +157,13 @@ impl TraceFollower {
     }
 }
 
-/// The path of a job's trace, relative to the project.
-pub(crate) fn path(job: &str) -> String {
-    format!("{TRACES_DIR}/{job}/trace.jsonl")
-}
-
 /// Creates private files that git ignores, because transcripts and traces contain secrets.
 fn create(project: &Path, job: &str) -> io::Result<File> {
     if job.contains(['/', '\\']) || job.starts_with('.') {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("the job {job:?} is not a valid file name")));
     }
     scoped_dir::create_ignored_dir(project, &project.join(TRACES_DIR))?;
-    ScopedDir::open(project)?.append_to(&path(job))
+    ScopedDir::open(project)?.append_to(&trace_path(job))
 }
 
 #[cfg(test)]

@@ -26,6 +26,14 @@ use crate::{
     },
 };
 
+/// KTX's directory for traces, relative to the project.
+pub(crate) const TRACES_DIR: &str = ".ktx/ingest-traces";
+
+/// The path of a job's trace, relative to the project.
+pub(crate) fn trace_path(job: &str) -> String {
+    format!("{TRACES_DIR}/{job}/trace.jsonl")
+}
+
 /// The detail level of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum TraceLevel {

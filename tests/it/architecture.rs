@@ -77,6 +77,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "replay",
         ],
     ),
+    ("report", &["diagnostic", "text", "tape", "decode", "actions", "units", "run", "scoped_dir", "ingest", "replay"]),
     ("cli", EVERYTHING),
     ("main", &["cli"]),
 ];
@@ -101,6 +102,7 @@ const EVERYTHING: &[&str] = &[
     "tui",
     "text",
     "engine",
+    "report",
 ];
 
 /// Modules without I/O, tasks, clock or environment.
@@ -502,7 +504,7 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/cli/demo.rs", "writes the bundled project into a new directory"),
     ("src/engine/descriptors.rs", "counts the process's own descriptors"),
     ("src/cli/export/out_file.rs", "the file that --out names, which is checked there"),
-    ("src/cli/export/redact/known_values.rs", "whether a value of the environment is a path"),
+    ("src/report/redact/known_values.rs", "whether a value of the environment is a path"),
     ("src/cli/init.rs", "ktx.yaml in the named directory, created only if nothing is there"),
     ("src/cli/manual.rs", "the directory that --out names"),
     ("src/cli/replay.rs", "whether an argument is a path"),

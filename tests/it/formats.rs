@@ -9,7 +9,7 @@
 //! | words of states, causes, kinds and levels; exit codes | `words`, `words.txt` and `exit-codes.txt` |
 //! | `runs list`, `runs show`, `runs prune`, `diff` | `events`, one file each |
 //! | `report --format json`, and KTX's trace and memory flow | `events`, `report.json`, `trace.jsonl`, `memory-flow.json` |
-//! | `report --format junit` (`md` and `html` are for people) | `src/cli/report/snapshots` |
+//! | `report --format junit` (`md` and `html` are for people) | `src/report/snapshots` |
 //! | `plan`, `doctor` | `commands`, one file each |
 //! | the `ktx.yaml` that `init` writes | `tests/it/commands.rs`; `init`, `config` and `completions` print nothing for programs |
 //! | subcommands, arguments and flags | `surface`, `command-line.txt`; the texts of `--help` by `tests/it/commands.rs` |

@@ -425,8 +425,8 @@ proptest! {
 #[test]
 fn fuzzed_lines_stay_json_and_are_masked_once() {
     let tapes = [
-        include_str!("../../../../tests/fixtures/tapes/demo.jsonl"),
-        include_str!("../../../../tests/fixtures/captures/partial_messages.jsonl"),
+        include_str!("../../../tests/fixtures/tapes/demo.jsonl"),
+        include_str!("../../../tests/fixtures/captures/partial_messages.jsonl"),
     ];
     let secrets =
         "password: hunter2-is-long\nAKIAIOSFODNN7EXAMPL2 postgres://svc:hun/ter2@db -----BEGIN PRIVATE KEY-----\nMIIE";

@@ -35,7 +35,7 @@ const HOLDERS: &[&str] = &["_URL", "_URI", "_DSN", "_HEADERS", "_BODY", "_CONNEC
 
 /// Patterns of known values.
 #[derive(Clone, Default)]
-pub(in crate::cli::export) struct KnownValues {
+pub(super) struct KnownValues {
     /// The values as they are, and escaped.
     plain: Option<Regex>,
     /// Base64 of a text that contains a value.
@@ -51,10 +51,7 @@ impl std::fmt::Debug for KnownValues {
 
 impl KnownValues {
     /// Collects the values of `variables`, and of the `ktx.yaml` in `project`.
-    pub(in crate::cli::export) fn gather(
-        variables: impl IntoIterator<Item = (OsString, OsString)>,
-        project: Option<&Path>,
-    ) -> Self {
+    pub(super) fn gather(variables: impl IntoIterator<Item = (OsString, OsString)>, project: Option<&Path>) -> Self {
         let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
         let variables: HashMap<String, String> = variables.into_iter().filter_map(text).collect();
         let mut values = BTreeSet::new();

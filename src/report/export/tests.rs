@@ -1,12 +1,14 @@
 //! Exports of recorded runs.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::*;
 use crate::{
     replay::FileSource,
     tape::{
-        EntryBody, Millis, Note, Seq,
+        EntryBody, Header, Millis, Note, Seq, TapeEntry,
         note::{
             AttemptOutcome, AttemptOutput, AttemptStarted, ContentDigests, DiffCounts, PlannedUnit, RunEnded,
             RunPlanned, RunSaved, SourceRead, StopReason, Verdict, VerdictCause, attempt_output::UnmappedFile,
@@ -18,25 +20,15 @@ const TAPE: &str = include_str!("../../../tests/fixtures/tapes/demo.jsonl");
 
 fn replays(name: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
-    let mut timeline = Timeline::new_forward_only(Box::new(FileSource::open(&path).unwrap()));
-    let (mut gathering, mut steps) = (ReportBuilder::default(), memory_flow::ReplaySteps::default());
-    while timeline
-        .advance(SLICE, &mut |emitted| {
-            gathering.observe(&emitted);
-            steps.observe(&emitted);
-        })
-        .unwrap()
-        == PollStatus::More
-    {}
-    memory_flow::replays(&gathering.finish(timeline.source().info(), timeline.view(), false), &steps)
+    memory_flows(FileSource::open(&path).unwrap(), false).unwrap()
 }
 
 /// The exported lines of a tape.
 fn exported(tape: &[u8]) -> (Vec<u8>, usize) {
     let mut redactor = Redactor::default();
     let mut out = Vec::new();
-    let failed = |error: io::Error| CliError::internal(error);
-    redact_in_two_passes(&mut redactor, || Ok(tape), failed, &mut |line| {
+    let failed = |error: io::Error| error;
+    mask_lines(&mut redactor, || Ok(tape), failed, &mut |line| {
         out.extend_from_slice(line);
         out.push(b'\n');
         Ok(())

@@ -7,16 +7,16 @@
 //! [`known_values`] the values of this process, [`fragments`] streamed text. [`normalize`] and [`words`] undo encodings
 //! that hide a secret from all of them.
 
-use std::{borrow::Cow, collections::HashMap, ops::Range};
+use std::{borrow::Cow, collections::HashMap, ops::Range, path::Path};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 
-pub(super) use self::known_values::KnownValues;
 use self::{
     columns::JsonColumns,
     fragments::{DeltaAssembler, DeltaEdits},
     json::{JsonPathFrame, JsonVisitor, TextEdit},
     key_block::OpenBlock,
+    known_values::KnownValues,
     names::{NameKind, NamedValue},
 };
 use crate::tape::TapeEntry;
@@ -55,11 +55,18 @@ const FULL_LINE: usize = 60;
 /// An attempt, and the field of its entries whose lines follow each other.
 type StreamKey = (Option<(String, u32)>, &'static str);
 
+/// Returns `text` without secrets of known kinds, and the number of masked places.
+pub(crate) fn mask_secrets(text: &str, project: Option<&Path>) -> (String, usize) {
+    let mut redactor = Redactor::for_process(project);
+    let text = redactor.text(text).into_owned();
+    (text, redactor.masked)
+}
+
 /// Masks secrets, and counts them.
 #[derive(Debug, Default)]
-pub(super) struct Redactor {
+pub(crate) struct Redactor {
     /// Number of masked secrets.
-    pub(super) masked: usize,
+    pub(crate) masked: usize,
     known: KnownValues,
     /// Key blocks whose lines are separate entries.
     open: HashMap<StreamKey, OpenBlock>,
@@ -70,8 +77,12 @@ pub(super) struct Redactor {
 }
 
 impl Redactor {
-    /// Also masks `known` values.
-    pub(super) fn new(known: KnownValues) -> Self {
+    /// Masks secrets of known kinds, and those of the environment and of the project's settings.
+    pub(crate) fn for_process(project: Option<&Path>) -> Self {
+        Self::new(KnownValues::gather(std::env::vars_os(), project))
+    }
+
+    fn new(known: KnownValues) -> Self {
         Self { known, ..Self::default() }
     }
 
@@ -106,7 +117,7 @@ impl Redactor {
     }
 
     /// Returns text or JSON without its secrets.
-    pub(super) fn text<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
+    pub(crate) fn text<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
         let edits = self.edits(text, &mut None, 0);
         if edits.is_empty() { text.into() } else { json::apply(text, &edits).into() }
     }

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    diagnostic::Diagnostic as _,
     replay::FileSource,
     run::{
         RunOutcome,
@@ -160,9 +159,9 @@ fn report_lists_units_out_of_budget() {
 fn report_of_one_connection_has_its_own_totals() {
     let report = report_of("tapes/demo.jsonl");
     let all = report.units.len();
-    let known = filter_connection(report.clone(), "nowhere").unwrap_err();
-    assert!(known.to_line().contains("warehouse-dbt, handbook"), "{known}");
-    let one = filter_connection(report, "handbook").unwrap();
+    let known = report.clone().into_connection("nowhere").unwrap_err();
+    assert!(known.join(", ").contains("warehouse-dbt, handbook"), "{known:?}");
+    let one = report.into_connection("handbook").unwrap();
     assert_eq!(
         (one.units.len(), one.totals.statuses.iter().map(|(_, count)| count).sum::<usize>()),
         (all - 1, all - 1)
@@ -220,7 +219,7 @@ fn reconcile_decisions_are_in_the_report_of_their_connection() {
     }));
     report.units.push(pass);
     let [_, json, junit, _] = written(&report);
-    let one = filter_connection(report, "orchard-handbook").unwrap();
+    let one = report.into_connection("orchard-handbook").unwrap();
     let alone: Value = serde_json::from_str(&written(&one)[1]).unwrap();
     let snapshots: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(snapshots.len(), 2, "the reconcile step belongs to no connection");

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    engine::trace,
     run::{
         RunOutcome, RunReport,
         report::{AttemptReport, FailedCallReport, ToolCallCounts, UnitReport},
         state::{TokenCounts, UnitStatus},
+        trace::trace_path,
     },
     tape::note::{
         DiffCounts, PatchResult, SlRefRepair, SourceRead,
@@ -86,7 +86,7 @@ fn snapshot(
     body.insert("diffSummary".into(), diff(source, units));
     body.insert("commitSha".into(), json!(report.saved.as_ref().and_then(|saved| saved.commit.as_deref())));
     if let (Some(job), true) = (job, traced) {
-        body.insert("tracePath".into(), trace::path(job).into());
+        body.insert("tracePath".into(), trace_path(job).into());
     }
     let is_failed = failure.is_some();
     if let Some((phase, message)) = failure {
@@ -314,11 +314,7 @@ fn unmapped_in_connection(files: &[UnmappedFile], connection: Option<&str>) -> V
 
 /// The provenance of a connection, as KTX records it: the results of its units' raw files, the changes and merges of
 /// the reconcile step, and files of successful units without results.
-pub(in crate::cli) fn provenance(
-    units: &[&UnitReport],
-    step: Option<&UnitReport>,
-    connection: Option<&str>,
-) -> Vec<Value> {
+pub(super) fn provenance(units: &[&UnitReport], step: Option<&UnitReport>, connection: Option<&str>) -> Vec<Value> {
     // Prior runs have separate reports, and unpublished results belong to no report.
     let is_own = |unit: &UnitReport| {
         unit.is_successful() && !unit.is_unsaved && (unit.status != UnitStatus::Reused || unit.prior_work.is_some())

@@ -21,7 +21,7 @@ const MAX_NAME_WIDTH: usize = 120;
 const MAX_SENTENCE_WIDTH: usize = 600;
 
 /// Colours follow the reader's setting. Glyphs and words carry the meaning; colour only repeats it.
-const STYLE: &str = include_str!("../../../assets/report.css");
+const STYLE: &str = include_str!("../../assets/report.css");
 
 /// Prevents all loading, whatever the page contains.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";

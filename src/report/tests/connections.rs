@@ -111,7 +111,7 @@ fn named(text: &str, kinds: &[&str], suffix: &str) -> Vec<usize> {
 fn report_of_a_connection_has_its_decisions_only() {
     let kinds = ["conflict", "eviction", "merge", "unmapped"];
     for (connection, own, other) in [(DBT, "dbt", "handbook"), (HANDBOOK, "handbook", "dbt")] {
-        let one = filter_connection(both(), connection).unwrap();
+        let one = both().into_connection(connection).unwrap();
         let [md, _, junit, html] = written(&one);
         for text in [&md, &html] {
             assert_eq!(named(text, &kinds, own), [1; 4], "{connection}: {text}");
@@ -159,7 +159,7 @@ fn snapshot_of_a_connection_has_its_own_records_once() {
         assert_eq!(named(&text, &["projected", "left"], own), [1, 1]);
         assert_eq!(named(&text, &["projected", "left"], other), [0, 0]);
         assert_eq!(body["wikiSlRefRepairWarnings"].as_array().unwrap().len(), 2);
-        let alone = filter_connection(both(), snapshot["connectionId"].as_str().unwrap()).unwrap();
+        let alone = both().into_connection(snapshot["connectionId"].as_str().unwrap()).unwrap();
         let alone: Value = serde_json::from_str(&written(&alone)[1]).unwrap();
         for key in [
             "conflictsResolved",

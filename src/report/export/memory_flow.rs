@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use crate::{
-    cli::report::provenance,
+    report::snapshot::provenance,
     run::{
         RunEvent, RunOutcome, RunReport, SinkEvent,
         event::{ActionDetail, ActionPhase, AgentEvent},
