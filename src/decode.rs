@@ -13,6 +13,7 @@ pub(crate) mod byte_masks;
 mod chat_line;
 mod json_scanner;
 mod line_decoder;
+mod line_head;
 mod system_line;
 mod text;
 

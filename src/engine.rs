@@ -18,6 +18,7 @@ pub(crate) mod resume;
 pub(crate) mod run_meter;
 pub(crate) mod session_run;
 pub(crate) mod trace;
+pub(crate) mod unsaved_run;
 
 use crate::{diagnostic::Problem, group_guard};
 

@@ -20,12 +20,14 @@ use nix::{
 };
 
 pub(crate) use agents::{AgentGuard, end_all_agents};
-pub(crate) use members::AGENT_MARK_VAR;
 use members::{AgentProcesses, end_agents};
 
 mod agents;
 mod members;
 mod process_table;
+
+/// Environment variable that marks the processes of an agent. Its value is unique to the agent.
+pub(crate) const AGENT_MARK_VAR: &str = "INGESTDECK_AGENT";
 
 /// The hidden subcommand that runs the guard.
 pub(crate) const GROUP_GUARD: &str = "group-guard";

@@ -4,6 +4,7 @@
 //! Start reading at `timeline` and `fold`.
 
 pub(crate) mod activity_index;
+pub(crate) mod activity_mark;
 pub(crate) mod attempt_reducer;
 pub(crate) mod breakpoint;
 pub(crate) mod diff;
@@ -25,7 +26,8 @@ pub(crate) mod trace;
 
 /// The event types that [`SinkEvent`] carries, for layers that use runs and must not depend on `actions`.
 pub(crate) use crate::actions::event;
-pub(crate) use activity_index::{ActivityIndex, ActivityMark};
+pub(crate) use activity_index::ActivityIndex;
+pub(crate) use activity_mark::ActivityMark;
 pub(crate) use entry_source::{
     EntryRef, EntryScope, EntrySource, EntrySourceError, NewEntry, PollStatus, Recorder, SourceInfo,
 };

@@ -33,8 +33,25 @@ use super::{
     isolation::{self, AllowedTools, UnofferedToolCalls},
     mcp::ServerEvent,
     process::{EscalationStep, ProcessExit, ProcessTimeouts},
-    unit::{StopCommand, deadlines::WaitReason},
 };
+
+/// A request to a running attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StopCommand {
+    /// End it, with time to report its state.
+    Interrupt,
+    Kill,
+}
+
+/// What an attempt waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WaitReason {
+    Agent,
+    /// One of our tools runs.
+    Tool,
+    /// A person decides about a call.
+    Approval,
+}
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AttemptEffect {

@@ -39,6 +39,7 @@ use self::{
     recorder::AttemptRecorder,
     start::{AttemptStartError, StartedProcess, start_process},
 };
+pub(crate) use super::attempt_machine::StopCommand;
 pub(crate) use super::control::{ApprovalDecision, ApprovalRequest};
 use super::{
     attempt_machine::{AttemptEffect, AttemptMachine, AttemptTimer, ContinuedSession},
@@ -114,14 +115,6 @@ impl UnitLaunch {
     pub(crate) fn resume(&self) -> Option<&str> {
         self.amendment.as_ref()?.resume.as_deref()
     }
-}
-
-/// A request to a running attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StopCommand {
-    /// End it, with time to report its state.
-    Interrupt,
-    Kill,
 }
 
 /// Decides about every tool call before it runs. The call waits for the decision; the future is dropped when the agent

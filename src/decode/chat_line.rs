@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::{
     ChatLine, LazyText, MessageBlock, RawJson, ToolResult, ToolUse, Usage,
     json_scanner::{JsonScanner, ScanResult},
-    line_decoder::{LineHead, error_text},
+    line_head::{LineHead, error_text},
 };
 
 /// Location of the blocks of a line.

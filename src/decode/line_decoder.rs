@@ -10,6 +10,7 @@ use super::{
     chat_line::{self, BlockPlacement},
     json_scanner::{JsonScanner, ScanResult},
     line::{PermissionDenial, RateLimitEvent, ResultLine, StreamDelta},
+    line_head::{LineHead, error_text},
     system_line,
 };
 
@@ -64,32 +65,6 @@ pub(crate) fn guess_kind(prefix: &[u8]) -> Option<LineKind> {
         _ => LineKind::Other,
     };
     Some(kind)
-}
-
-/// Fields that every line may have, and the reading position.
-#[derive(Debug, Default)]
-pub(super) struct LineHead<'a> {
-    session_id: Option<Cow<'a, str>>,
-    pub(super) parent_tool_use_id: Option<Cow<'a, str>>,
-    timestamp: Option<Cow<'a, str>>,
-    on_disk: bool,
-}
-
-impl<'a> LineHead<'a> {
-    /// Reads a field that the reader of the body does not use.
-    pub(super) fn read_field(&mut self, scan: &mut JsonScanner<'a>, key: &[u8]) -> ScanResult<()> {
-        match key {
-            b"session_id" => self.session_id = scan.non_empty_text()?,
-            b"sessionId" => {
-                self.session_id = scan.non_empty_text()?;
-                self.on_disk = true;
-            }
-            b"parent_tool_use_id" => self.parent_tool_use_id = scan.non_empty_text()?,
-            b"timestamp" => self.timestamp = scan.non_empty_text()?,
-            _ => scan.skip()?,
-        }
-        Ok(())
-    }
 }
 
 fn read(bytes: &[u8]) -> Option<AgentLine<'_>> {
@@ -296,23 +271,6 @@ fn costs(scan: &mut JsonScanner<'_>) -> ScanResult<Option<f64>> {
         Ok(())
     })?;
     Ok(total.filter(|_| is_object))
-}
-
-/// Reads a string, or the `message` (else `error`) of an object.
-pub(super) fn error_text<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<Cow<'a, str>>> {
-    if scan.peek()? != b'{' {
-        return scan.non_empty_text();
-    }
-    let (mut message, mut error) = (None, None);
-    scan.object(|scan, key| {
-        match key {
-            b"message" => message = scan.non_empty_text()?,
-            b"error" => error = scan.non_empty_text()?,
-            _ => scan.skip()?,
-        }
-        Ok(())
-    })?;
-    Ok(message.or(error))
 }
 
 /// Reads an object, or the legacy form: the tool's name. Any other value yields `None`.

@@ -6,7 +6,7 @@ use super::{
     LineBody,
     json_scanner::{JsonScanner, ScanResult},
     line::{InitLine, SystemLine},
-    line_decoder::LineHead,
+    line_head::LineHead,
 };
 
 /// The fields of all subtypes. The subtype may come last, so all fields are read before it is evaluated.

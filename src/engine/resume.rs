@@ -4,9 +4,6 @@
 
 mod deleted_files;
 mod unreconciled;
-mod unsaved_run;
-
-pub(crate) use unsaved_run::UnsavedRun;
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,6 +11,7 @@ use super::{
     WarningSink,
     prior_results::ProjectHistory,
     recorded_tapes::{self, OpenTapeError},
+    unsaved_run::UnsavedRun,
     warn_all,
 };
 use crate::{

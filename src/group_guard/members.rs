@@ -19,8 +19,6 @@ use nix::{
 
 use super::process_table::{ProcScanner, ProcessTable, StartTime};
 
-/// Environment variable that marks the processes of an agent. Its value is unique to the agent.
-pub(crate) const AGENT_MARK_VAR: &str = "INGESTDECK_AGENT";
 /// Time from SIGTERM to SIGKILL.
 const SIGTERM_GRACE: Duration = Duration::from_secs(2);
 /// How long SIGKILL is repeated. Processes that remain after that cannot be killed.
@@ -258,7 +256,10 @@ mod tests {
 
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-    use super::{super::process_table::fake::FakeProc, *};
+    use super::{
+        super::{AGENT_MARK_VAR, process_table::fake::FakeProc},
+        *,
+    };
 
     /// A shell in a separate group that runs `script`, and the process ids that it prints, one per line.
     fn agent(script: &str, lines: usize) -> (Child, AgentProcesses, Vec<Pid>) {

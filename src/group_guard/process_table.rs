@@ -16,7 +16,7 @@ use nix::{
     unistd::{Pid, geteuid, getpid},
 };
 
-use super::members::AGENT_MARK_VAR;
+use super::AGENT_MARK_VAR;
 
 /// Start time of a process, in the kernel's ticks. Together with the process id it identifies a process uniquely.
 pub(super) type StartTime = u64;

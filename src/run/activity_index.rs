@@ -4,7 +4,10 @@
 //! It grows only with entries that are folded for the first time; seeking back changes nothing. It must not depend on
 //! how it is displayed.
 
-use super::state::{AttemptId, LastEntryEffects};
+use super::{
+    activity_mark::{ActivityMark, ActivityMarks},
+    state::{AttemptId, LastEntryEffects},
+};
 use crate::tape::{Millis, Seq};
 
 /// Maximum number of buckets. When the time exceeds them, adjacent buckets are merged in pairs.
@@ -12,50 +15,6 @@ const MAX_BUCKETS: usize = 2048;
 
 /// Initial length of a bucket in milliseconds.
 const MIN_BUCKET_MS: u64 = 16;
-
-/// A kind of event that users look for in a long run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ActivityMark {
-    Failure,
-    Denial,
-    /// A usage limit was near or reached, or a budget was exhausted.
-    Limit,
-    /// An attempt or an API request was retried.
-    Retry,
-}
-
-impl ActivityMark {
-    /// All marks, the most important one first.
-    pub(crate) const ALL: [Self; 4] = [Self::Failure, Self::Denial, Self::Limit, Self::Retry];
-
-    /// Its text in the singular and in the plural.
-    pub(crate) fn labels(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Failure => ("failure", "failures"),
-            Self::Denial => ("denial", "denials"),
-            Self::Limit => ("limit", "limits"),
-            Self::Retry => ("retry", "retries"),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ActivityMarks(u8);
-
-impl ActivityMarks {
-    pub(crate) fn add(&mut self, mark: ActivityMark) {
-        self.0 |= 1 << mark as u8;
-    }
-
-    pub(crate) fn has(self, mark: ActivityMark) -> bool {
-        self.0 & (1 << mark as u8) != 0
-    }
-
-    /// Returns the most important mark in the set.
-    pub(crate) fn most_important(self) -> Option<ActivityMark> {
-        ActivityMark::ALL.into_iter().find(|mark| self.has(*mark))
-    }
-}
 
 /// The activity in one time interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +27,7 @@ pub(crate) struct ActivityBucket {
 impl ActivityBucket {
     fn add(&mut self, other: Self) {
         self.entries = self.entries.saturating_add(other.entries);
-        self.marks.0 |= other.marks.0;
+        self.marks = self.marks.union(other.marks);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{report::RECONCILE_KEY, state::RunState};
+use super::{state::RECONCILE_KEY, state::RunState};
 use crate::tape::note::{AttemptOutput, attempt_output::UnmappedFile};
 
 /// Maximum number of subjects that the summary names.

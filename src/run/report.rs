@@ -20,7 +20,7 @@ use super::{
     recorded_decisions::{RecordedDecision, recorded_decisions},
     shared_files::{self, SharedFile},
     spending::{UnitSpending, attempt_duration},
-    state::{self, LossCounts, RunView, TokenCounts, UnitStatus},
+    state::{self, LossCounts, RECONCILE_KEY, RunView, TokenCounts, UnitStatus},
 };
 use crate::{
     actions::label::strip_error_tags,
@@ -41,9 +41,6 @@ const NAMED_FAILURES: usize = 40;
 
 /// Maximum length of such an error in characters.
 const MAX_ERROR_CHARS: usize = 600;
-
-/// Unit key of the reconcile step.
-pub(crate) const RECONCILE_KEY: &str = "reconcile";
 
 /// Maximum number of messages that are kept.
 const MAX_MESSAGES: usize = 200;

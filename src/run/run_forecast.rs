@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    report::RECONCILE_KEY,
     spending::UnitSpending,
+    state::RECONCILE_KEY,
     state::{RunState, UnitState, UnitStatus},
 };
 use crate::{

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::activity_index::{ActivityMark, ActivityMarks};
+use super::activity_mark::{ActivityMark, ActivityMarks};
 use crate::{
     decode::Usage,
     tape::{
@@ -19,6 +19,9 @@ use crate::{
     },
     units::reuse::BudgetExhaustion,
 };
+
+/// Unit key of the reconcile step.
+pub(crate) const RECONCILE_KEY: &str = "reconcile";
 
 /// The counts and facts of a run at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -14,7 +14,7 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 
 use self::throttling::LimitTracker;
-use super::{report::RECONCILE_KEY, state::TokenCounts};
+use super::{state::RECONCILE_KEY, state::TokenCounts};
 use crate::{
     decode::{self, LineKind, Usage},
     tape::{

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{tape::Millis, units::verdict::TimeLimit};
+use crate::{claude::attempt_machine::WaitReason, tape::Millis, units::verdict::TimeLimit};
 
 /// Time limits of an attempt; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,15 +16,6 @@ pub(crate) struct AttemptTimeouts {
     pub silence: Option<Duration>,
     /// Longest time since the start of the process.
     pub total: Option<Duration>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::claude) enum WaitReason {
-    Agent,
-    /// One of our tools runs.
-    Tool,
-    /// A person decides about a call.
-    Approval,
 }
 
 /// Deadlines of an attempt.

@@ -17,7 +17,7 @@ use crate::{
     },
     run::{
         EntryRef,
-        activity_index::ActivityMark,
+        activity_mark::ActivityMark,
         attempt_reducer::{AttemptReducer, CallChange, CallLedger, CallOutcome, ReducedLine},
         fold::{OutcomeDetail, SinkEvent},
         spending::session_cost,

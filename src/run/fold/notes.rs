@@ -9,7 +9,7 @@ use crate::{
     actions::StreamEnd,
     run::{
         EntryRef, EntryScope as Address,
-        activity_index::ActivityMark,
+        activity_mark::ActivityMark,
         state::{HeldCallState, HoldMode, RowOutcome, RunPause, RunView, Throttling, UnitStatus},
     },
     tape::{

@@ -8,7 +8,7 @@ use super::{Fold, RunEvent, SinkEvent, attempt::status_for_verdict};
 use crate::{
     run::{
         EntryRef, EntryScope as Address,
-        report::RECONCILE_KEY,
+        state::RECONCILE_KEY,
         state::{RunState, RunView, UnitState, UnitStatus},
     },
     tape::{

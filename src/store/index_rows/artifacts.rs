@@ -1,6 +1,6 @@
 //! Builds the index rows for the artifacts of a run, by raw file.
 
-use crate::run::{report::RECONCILE_KEY, state::RunState};
+use crate::run::{state::RECONCILE_KEY, state::RunState};
 
 /// An artifact that a unit wrote from a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,49 @@
+//! Kinds of events that users look for in a long run. Must not know where they are shown.
+
+/// A kind of event that users look for in a long run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ActivityMark {
+    Failure,
+    Denial,
+    /// A usage limit was near or reached, or a budget was exhausted.
+    Limit,
+    /// An attempt or an API request was retried.
+    Retry,
+}
+
+impl ActivityMark {
+    /// All marks, the most important one first.
+    pub(crate) const ALL: [Self; 4] = [Self::Failure, Self::Denial, Self::Limit, Self::Retry];
+
+    /// Its text in the singular and in the plural.
+    pub(crate) fn labels(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Failure => ("failure", "failures"),
+            Self::Denial => ("denial", "denials"),
+            Self::Limit => ("limit", "limits"),
+            Self::Retry => ("retry", "retries"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ActivityMarks(u8);
+
+impl ActivityMarks {
+    pub(crate) fn add(&mut self, mark: ActivityMark) {
+        self.0 |= 1 << mark as u8;
+    }
+
+    pub(crate) fn has(self, mark: ActivityMark) -> bool {
+        self.0 & (1 << mark as u8) != 0
+    }
+
+    pub(super) fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns the most important mark in the set.
+    pub(crate) fn most_important(self) -> Option<ActivityMark> {
+        ActivityMark::ALL.into_iter().find(|mark| self.has(*mark))
+    }
+}
