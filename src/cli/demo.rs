@@ -122,8 +122,8 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         Some(keep) => TapeLocation::InProject { flag: Some(keep.clone()) },
         None => TapeLocation::Temporary,
     };
-    // An overlay works with or without git, in any repository that may contain the `--keep` directory.
-    let ground = PreparedProject::with_overlay(&project.root)?;
+    // The `--keep` directory may be inside any repository.
+    let ground = PreparedProject::with_private_repository(&project, &planned)?;
     let outcome = launch::launch(
         global,
         Launch {

@@ -24,7 +24,7 @@ use crate::{
         version,
     },
     diagnostic::{Diagnostic, Problem},
-    ingest::git::{self, GitError},
+    ingest::git,
     program_path,
 };
 
@@ -256,9 +256,6 @@ fn unrecognized_version(asked: &ClaudeInvocation, output: &str) -> Problem {
 fn check_git() -> Finding {
     match git::version() {
         Ok(version) => Finding::ok(DoctorCheck::Git, version),
-        Err(GitError::Missing) => {
-            Finding::note(DoctorCheck::Git, "git is not on the PATH; only projects that are git repositories need it")
-        }
         Err(error) => Finding::fail(DoctorCheck::Git, error.to_line()),
     }
 }

@@ -28,7 +28,7 @@ use crate::{
     engine::{
         approval::ApprovalQueue,
         driver::{DriverError, Executor, ScheduleDriver},
-        execute::{AgentBackend, AttemptExecutor, AttemptOptions, OutputTarget, ReconcileOptions},
+        execute::{AgentBackend, AttemptExecutor, AttemptOptions, ReconcileOptions},
         fail_fast_recorder::FailFastRecorder,
         run_meter::RunMeter,
         trace::TraceTask,
@@ -46,7 +46,7 @@ use crate::{
     program_path,
     replay::{FileSource, file::FollowHandle},
     run::{NewEntry, Recorder, Timeline, entry_source::RecordError},
-    store::{RunStore, TapeWriter, retention},
+    store::{RunStore, TapeWriter},
     tape::{
         EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
         note::{ContinuedRun, RunEnded, RunPlanned, Severity},
@@ -85,9 +85,9 @@ pub(crate) struct Launch {
     pub record_location: TapeLocation,
     /// Units that are held from the beginning.
     pub initially_held: Vec<UnitKey>,
-    /// Where the attempts write.
+    /// The repository and its locks.
     pub prepared: PreparedProject,
-    /// The reconcile step, if it is wanted and the project supports it.
+    /// The reconcile step, if it is wanted.
     pub reconcile: Option<ReconcileOptions>,
     /// Sentences that are shown when the run starts.
     pub notices: Vec<String>,
@@ -105,12 +105,12 @@ impl Launch {
         FailureMode::parse(self.project.settings.work_units.failure_mode.as_str()).unwrap_or_default()
     }
 
-    fn schedule(&self, integrates: bool) -> Schedule {
+    fn schedule(&self) -> Schedule {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let settings = ScheduleSettings {
             failure_mode: self.failure_mode(),
             retry: retry_policy(&self.config),
-            integrates_patches: integrates,
+            integrates_patches: true,
             budget_usd: self.terms.run_budget_usd,
             throttle_policy: throttle_policy(&self.project.settings.rate_limit),
             ..ScheduleSettings::new(self.concurrency, u32::try_from(cores).unwrap_or(u32::MAX))
@@ -119,7 +119,7 @@ impl Launch {
             Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
                 .with_reused(resume::reused_units(self.continues.as_ref()))
                 .with_prior_patches(resume::pending_patches(self.continues.as_ref()).map(|(unit, _)| unit));
-        match self.reconcile.as_ref().filter(|_| integrates) {
+        match &self.reconcile {
             Some(pass) => schedule.with_reconcile_step(RECONCILE.into(), pass.is_due()),
             None => schedule,
         }
@@ -186,22 +186,19 @@ pub(crate) fn launch(global: &GlobalArgs, mut launch: Launch) -> Result<RunResul
         staging::stage_raw_files(&launch.project.root, &job, &mut launch.planned).map_err(CliError::internal)?;
     let reused: HashSet<&UnitKey> = resume::reused_units(launch.continues.as_ref()).collect();
     let projections = launch.planned.pending_projections(|unit| reused.contains(unit));
-    let schedule = launch.schedule(launch.prepared.branch.is_some()).projecting(!projections.is_empty());
+    let schedule = launch.schedule().projecting(!projections.is_empty());
     let plan = launch.plan_notes(&job);
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.
-    let PreparedProject { lock: _lock, branch } = launch.prepared;
+    let PreparedProject { lock: _lock, repository, head } = launch.prepared;
     let diff = launch.planned.diff_counts().to_string();
     let (agent, terms, continues) = (launch.agent, launch.terms, launch.continues);
     let reconcile = launch.reconcile;
     let locks = runs::session_locks(&stage.runs, stage.scripted);
-    stage.run_schedule(now, schedule, &plan, |recorder, holds, directory| {
-        let ground = match branch {
-            Some((repository, head)) => OutputTarget::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
-            None => OutputTarget::Overlay(directory.join(retention::WORK_DIR)),
-        };
+    stage.run_schedule(now, schedule, &plan, |recorder, holds| {
+        let worktrees = Worktrees::new(repository, &job.id, &head.commit);
         let units = &launch.planned.units;
-        let attempts = AttemptExecutor::new(project, units, diff, job, ground, agent, terms, recorder, holds, locks);
+        let attempts = AttemptExecutor::new(project, units, diff, job, worktrees, agent, terms, recorder, holds, locks);
         attempts
             .with_prior_patches(resume::pending_patches(continues.as_ref()))
             .with_reconcile_step(reconcile)
@@ -262,8 +259,7 @@ pub(crate) struct RunSetup<'a> {
 }
 
 impl RunSetup<'_> {
-    /// Runs `schedule` with the executor that `make` builds from the recorder, the approval queue and the run's
-    /// directory.
+    /// Runs `schedule` with the executor that `make` builds from the recorder and the approval queue.
     ///
     /// # Errors
     /// If the run cannot be recorded or shown. Running attempts have been ended by then.
@@ -272,7 +268,7 @@ impl RunSetup<'_> {
         now: Timestamp,
         schedule: Schedule,
         plan: &[Note],
-        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>, &Path) -> E,
+        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>) -> E,
     ) -> Result<RunResult, CliError> {
         private_dir::remove_abandoned_dirs();
         guard_children();
@@ -302,7 +298,7 @@ impl RunSetup<'_> {
         now: Timestamp,
         schedule: Schedule,
         plan: &[Note],
-        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>, &Path) -> E,
+        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>) -> E,
     ) -> Result<RunResult, CliError> {
         let ui = show::resolve_ui(self.global.ui);
         let options = if ui == Ui::Tui {
@@ -326,7 +322,7 @@ impl RunSetup<'_> {
                 scripted: self.scripted,
             })
             .map_err(CliError::internal)?;
-        let (id, directory) = (new.id, new.directory.clone());
+        let id = new.id;
         if let Some(project) = self.runs.root().ancestors().nth(2)
             && let Err(error) = ingest::mark_run(project, id)
         {
@@ -345,7 +341,7 @@ impl RunSetup<'_> {
         let meter = Arc::new(RunMeter::new(inputs.downgrade()));
         let holds = Arc::new(ApprovalQueue::new(Arc::clone(&recorder), meter));
         self.initially_held.iter().flatten().for_each(|unit| holds.hold(unit));
-        let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&holds), &directory));
+        let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&holds)));
         let drive =
             ScheduleDriver::new(schedule, executor, recorder).run(received, options.is_some(), fuse.first_error());
         let will =
@@ -377,8 +373,6 @@ impl RunSetup<'_> {
         {
             tracing::warn!(%error, "the trace is not complete");
         }
-        // The directory is empty unless something could not be deleted; then it is kept.
-        let _ = std::fs::remove_dir(directory.join(retention::WORK_DIR));
         drop(lock);
         runs::try_update_index(&self.runs);
         outcome

@@ -1,5 +1,5 @@
-//! Prepares where a run writes: the project directly, or worktrees of its repository. Recovers from interrupted runs
-//! and refuses repositories that must not be committed to.
+//! Prepares the repository of a run: the project's own or a private one. Recovers from interrupted runs and refuses
+//! repositories that must not be committed to.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -8,24 +8,22 @@ use super::{
     launch, project,
 };
 use crate::{
-    diagnostic::Diagnostic,
     ingest::{
-        self, branch_update,
+        branch_update, git,
         lock::{self, ProjectLock, ProjectLockError},
         plan::IngestPlan,
         project::Project,
-        repository::{BranchHead, PATH_PLACEHOLDER, Repository, RepositoryError},
-        workspace::{self, PublishError, publish},
+        repository::{BranchHead, PATH_PLACEHOLDER, Repository, RepositoryError, private},
         worktree,
     },
-    scoped_dir::{FileLock, ScopedDir},
+    scoped_dir::FileLock,
     store::RunStore,
     text::pluralize,
 };
 
 /// The sentence about a project without a repository.
 pub(crate) const NO_REPOSITORY: &str =
-    "no git repository: the changes of a unit are published to the project when it succeeds";
+    "no git repository: the changes of a run go through a private one and reach the project together";
 
 /// The sentence about a repository where a run crashed during the branch update.
 const UNFINISHED_BRANCH_UPDATE: &str = "git repository: an earlier run was killed during its branch update; the next \
@@ -51,7 +49,7 @@ pub(crate) fn inspect_repository(
         Ok(Some(repository)) => {
             (repository_state(&repository, &files_to_add(project, planned)), disabled_programs_message(&repository))
         }
-        Ok(None) => (Ok(NO_REPOSITORY.to_owned()), None),
+        Ok(None) => (git::version().map(|_| NO_REPOSITORY.to_owned()).map_err(Into::into), None),
         Err(error) => (Err(error), None),
     }
 }
@@ -96,66 +94,81 @@ fn disabled_programs_message(repository: &Repository) -> Option<String> {
     (!programs.is_empty()).then(|| format!("programs of the git repository that a run does not start: {named}{more}"))
 }
 
-/// True if the project is a repository. Only then patches are integrated and reconciled.
-pub(crate) fn is_repository(root: &Path) -> bool {
-    Repository::exists_at(root)
-}
-
 /// A project that is locked for a run and recovered from interrupted runs.
 #[derive(Debug)]
 pub(crate) struct PreparedProject {
-    /// Held until the run is over, because another run would delete its work directories.
+    /// Held until the run is over, because another run would delete its worktrees.
     pub lock: ProjectRunLocks,
-    /// The repository that the run commits to, with the head of its branch; `None` without one.
-    pub branch: Option<(Repository, BranchHead)>,
+    /// The repository that the run commits to.
+    pub repository: Repository,
+    /// The commit that the run starts from.
+    pub head: BranchHead,
 }
 
 /// The locks that exclude other runs.
 #[derive(Debug)]
 pub(crate) struct ProjectRunLocks {
     _project: ProjectLock,
-    _repository: Option<FileLock>,
+    _repository: FileLock,
 }
 
 impl PreparedProject {
-    /// Prepares a run of `planned`, which commits if the project is a repository.
+    /// Prepares a run of `planned`, which commits to the project's own repository if there is one.
     ///
     /// # Errors
     /// If another process runs units of the project, the repository must not be committed to, or recovery fails.
     pub(crate) fn new(project: &Project, planned: &IngestPlan) -> Result<Self, CliError> {
-        let root = &project.root;
-        let refused = |error: RepositoryError| CliError::from_error(Exit::Usage, &error);
         launch::guard_children();
-        let lock = lock_project(root)?;
-        remove_stale_work_dirs(root);
-        let Some(repository) = Repository::find(root).map_err(refused)? else {
-            recover_publication(root)?;
-            return Ok(Self { lock: ProjectRunLocks { _project: lock, _repository: None }, branch: None });
+        let lock = lock_project(&project.root)?;
+        let repository = match Repository::find(&project.root).map_err(|error| refused(&error))? {
+            Some(repository) => repository,
+            None => open_private(&project.root)?,
         };
-        let lock = ProjectRunLocks { _project: lock, _repository: Some(repository.lock().map_err(refused)?) };
+        Self::with_repository(project, planned, lock, repository)
+    }
+
+    /// Prepares a run that uses a private repository, even if a parent directory is a repository.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn with_private_repository(project: &Project, planned: &IngestPlan) -> Result<Self, CliError> {
+        launch::guard_children();
+        let lock = lock_project(&project.root)?;
+        let repository = open_private(&project.root)?;
+        Self::with_repository(project, planned, lock, repository)
+    }
+
+    fn with_repository(
+        project: &Project,
+        planned: &IngestPlan,
+        lock: ProjectLock,
+        repository: Repository,
+    ) -> Result<Self, CliError> {
+        let locked = repository.lock().map_err(|error| refused(&error))?;
+        let lock = ProjectRunLocks { _project: lock, _repository: locked };
         // Symbolic links among these paths are refused before anything is changed or deleted.
         repository
             .ignore_state_dirs()
             .map_err(|error| CliError::failed("cannot write below .ktx").with_cause(error))?;
-        refuse_tracked_journal(&repository)?;
-        recover_publication(root)?;
         recover_branch_update(&repository)?;
         remove_stale_worktrees(&repository)?;
-        let head = repository.check_ready(&files_to_add(project, Some(planned))).map_err(refused)?;
-        Ok(Self { lock, branch: Some((repository, head)) })
+        let head = repository.check_ready(&files_to_add(project, Some(planned))).map_err(|error| refused(&error))?;
+        repository.collect_garbage();
+        Ok(Self { lock, repository, head })
     }
+}
 
-    /// Prepares a run that writes to the project directly, whether or not it is a repository.
-    ///
-    /// # Errors
-    /// If another process runs units of the project, or recovery fails.
-    pub(crate) fn with_overlay(root: &Path) -> Result<Self, CliError> {
-        launch::guard_children();
-        let lock = ProjectRunLocks { _project: lock_project(root)?, _repository: None };
-        remove_stale_work_dirs(root);
-        recover_publication(root)?;
-        Ok(Self { lock, branch: None })
+fn refused(error: &RepositoryError) -> CliError {
+    CliError::from_error(Exit::Usage, error)
+}
+
+fn open_private(root: &Path) -> Result<Repository, CliError> {
+    let (repository, is_replaced) = Repository::open_private(root).map_err(|error| refused(&error))?;
+    if is_replaced {
+        let text = format!("`{}` was not created here, so it was replaced by an empty repository", private::DIR);
+        project::print_warnings(&[text]);
     }
+    Ok(repository)
 }
 
 /// Checks whether a run could lock the project at `root` and record itself. Changes nothing.
@@ -183,50 +196,11 @@ fn lock_error(error: &ProjectLockError) -> CliError {
     }
 }
 
-fn recovery_error(error: &PublishError) -> CliError {
-    CliError::from_error(Exit::Internal, error).context("cannot undo an interrupted publication")
-}
-
-fn recover_publication(root: &Path) -> Result<(), CliError> {
-    let recovered = workspace::recover_publication(root).map_err(|error| recovery_error(&error))?;
-    project::print_warnings(&publication_recovery_messages(&recovered));
-    Ok(())
-}
-
-fn refuse_tracked_journal(repository: &Repository) -> Result<(), CliError> {
-    let there = ScopedDir::open(repository.root()).and_then(|root| root.kind(publish::JOURNAL_FILE));
-    if !there.is_ok_and(|kind| kind.is_none())
-        && repository.tracks(publish::JOURNAL_FILE).map_err(CliError::internal)?
-    {
-        return Err(recovery_error(&PublishError::journal_tracked_by_git()));
-    }
-    Ok(())
-}
-
 fn recover_branch_update(repository: &Repository) -> Result<(), CliError> {
     let settled = branch_update::recover(repository)
         .map_err(|error| CliError::internal(error).context("cannot recover an interrupted branch update"))?;
     project::print_warnings(&branch_recovery_messages(&settled));
     Ok(())
-}
-
-/// Removes the work directories of killed runs, but only of runs that this installation recorded.
-fn remove_stale_work_dirs(root: &Path) {
-    let runs = RunStore::new(root);
-    let found = runs.list().unwrap_or_default().into_iter().filter(|found| ingest::is_run_marked(root, found.id));
-    let mut removed = 0;
-    let mut sentences = Vec::new();
-    for run in found {
-        match runs.remove_work_dir(&run) {
-            Ok(was_there) => removed += usize::from(was_there),
-            Err(error) => sentences.push(error.to_line()),
-        }
-    }
-    if removed > 0 {
-        let what = pluralize(removed, "work directory");
-        sentences.insert(0, format!("an earlier run was killed; removed {what} that it had left"));
-    }
-    project::print_warnings(&sentences);
 }
 
 fn remove_stale_worktrees(repository: &Repository) -> Result<(), CliError> {
@@ -253,21 +227,6 @@ fn branch_recovery_messages(settled: &branch_update::RecoveredUpdate) -> Vec<Str
         vec![format!("an earlier run was killed during its branch update; the project is now at commit {short}")];
     if !settled.kept_paths.is_empty() {
         sentences.push(format!("changed since then and therefore kept: {}", join_paths(&settled.kept_paths)));
-    }
-    sentences
-}
-
-fn publication_recovery_messages(recovered: &workspace::RecoveredPublication) -> Vec<String> {
-    let mut sentences = Vec::new();
-    if !recovered.restored_paths.is_empty() {
-        let paths = join_paths(&recovered.restored_paths);
-        sentences.push(format!("an earlier run was killed while it published changes; restored: {paths}"));
-    }
-    if !recovered.kept_paths.is_empty() {
-        let paths = join_paths(&recovered.kept_paths);
-        sentences.push(format!(
-            "changed since an earlier run was killed while it published changes, and therefore kept: {paths}"
-        ));
     }
     sentences
 }

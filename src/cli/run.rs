@@ -97,7 +97,7 @@ pub(crate) fn start_run(
         },
     };
     let slots = positive("--concurrency", concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
-    let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile, prepare::is_repository(&project.root));
+    let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile);
     pass.messages(&taken).iter().for_each(|sentence| show::print_stderr(&format!("ingestdeck: {sentence}")));
     let is_done = taken.is_done() && !pass.justifies_a_run(&taken, select);
     let pass = pass.options(&taken);
@@ -130,7 +130,7 @@ pub(crate) fn start_run(
     let ground = PreparedProject::new(&project, &planned)?;
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
-    if ground.branch.is_none() {
+    if ground.repository.is_private() {
         show::print_stderr(&format!("ingestdeck: {}", prepare::NO_REPOSITORY));
     }
     let agent = AgentBackend::Claude(claude);

@@ -82,12 +82,11 @@ pub(crate) fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, C
     let settings = ScheduleSettings { retry: launch::retry_policy(&config), ..ScheduleSettings::new(1, 1) };
     let schedule = Schedule::new(vec![SESSION_UNIT.into()], settings);
     let resumable = Arc::new(Mutex::new(None));
-    let outcome =
-        stage.run_schedule(Timestamp::now(), schedule, &[plan], |recorder, approvals, _| SessionExecutor {
-            meter: Arc::clone(approvals.meter()),
-            launch: SessionLaunch { recorder, observer: Some(Arc::clone(approvals.meter()) as _), ..launch },
-            resumable: Arc::clone(&resumable),
-        })?;
+    let outcome = stage.run_schedule(Timestamp::now(), schedule, &[plan], |recorder, approvals| SessionExecutor {
+        meter: Arc::clone(approvals.meter()),
+        launch: SessionLaunch { recorder, observer: Some(Arc::clone(approvals.meter()) as _), ..launch },
+        resumable: Arc::clone(&resumable),
+    })?;
     let resumable = resumable.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(session) = &resumable
         && show::resolve_ui(global.ui) != Ui::Json

@@ -73,10 +73,8 @@ pub(crate) struct AttemptFacts {
     pub dangling_refs: Vec<String>,
     /// Artifacts that failed validation, each with its subject (`wiki page orders: no summary`).
     pub invalid_artifacts: Vec<String>,
-    /// The same files of the project were changed concurrently.
-    pub conflict: Option<String>,
-    /// The artifacts could not be moved into the project.
-    pub publish_error: Option<String>,
+    /// The patch with the artifacts could not be written.
+    pub patch_error: Option<String>,
 }
 
 /// Error of Claude Code for an unknown session id.
@@ -283,11 +281,8 @@ fn work_verdict(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule, stop: S
         let reason = format!("validation failed for: {}", quote_foreign(&facts.invalid_artifacts.join(", ")));
         return Some(failure_verdict(stop, Cause::Validation, reason));
     }
-    if let Some(conflict) = &facts.conflict {
-        return Some(failure_verdict(stop, Cause::Conflict, quote_foreign(conflict)));
-    }
-    let error = facts.publish_error.as_deref()?;
-    let reason = format!("what it wrote could not be moved into the project: {}", quote_foreign(error));
+    let error = facts.patch_error.as_deref()?;
+    let reason = format!("its changes could not be saved as a patch: {}", quote_foreign(error));
     Some(failure_verdict(stop, Cause::Internal, reason))
 }
 
