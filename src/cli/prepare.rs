@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     ingest::{
-        branch_update, git,
+        branch_update,
         lock::{self, ProjectLock, ProjectLockError},
         plan::IngestPlan,
         project::Project,
@@ -49,7 +49,7 @@ pub(crate) fn inspect_repository(
         Ok(Some(repository)) => {
             (repository_state(&repository, &files_to_add(project, planned)), disabled_programs_message(&repository))
         }
-        Ok(None) => (git::version().map(|_| NO_REPOSITORY.to_owned()).map_err(Into::into), None),
+        Ok(None) => (Repository::check_private(&project.root).map(|()| NO_REPOSITORY.to_owned()), None),
         Err(error) => (Err(error), None),
     }
 }

@@ -185,7 +185,7 @@ impl AttemptExecutor {
     ) -> Self {
         let placed = |(index, unit): (usize, &WorkUnit)| (unit.planned.unit.clone(), (index, unit.clone()));
         let units = Arc::new(units.iter().enumerate().map(placed).collect());
-        let (round, published, running) = Default::default();
+        let (round, saved, running) = Default::default();
         let (pass, projections) = Default::default();
         Self {
             project,
@@ -199,7 +199,7 @@ impl AttemptExecutor {
             recorder,
             approvals: holds,
             locks,
-            saved_units: published,
+            saved_units: saved,
             attempt_counter: running,
             reconcile: pass,
             projections,

@@ -23,7 +23,7 @@ pub(super) use self::filtered_files::first_filtered;
 pub(crate) use self::filtered_files::{FilteredFile, PATH_PLACEHOLDER};
 use self::unsafe_entries::UnsafeEntry;
 use super::{
-    git::{CommitId, DisabledProgram, Git, GitError, ProgramKind},
+    git::{self, CommitId, DisabledProgram, Git, GitError, ProgramKind},
     local_record::UntrustedRecord,
 };
 
@@ -160,7 +160,8 @@ impl Diagnostic for RepositoryError {
                 )
             }
             Self::Recording { cause } => {
-                return cause.help().or_else(|| Some(format!("delete `{}`, then try again", private::DIR)));
+                let help = format!("solve what git reports; if the repository is damaged, delete `{}`", private::DIR);
+                return cause.help().or(Some(format!("{help}, then try again")));
             }
             Self::Git(error) => return error.help(),
             Self::Io { cause, .. } => return scoped_dir::remedy(cause).map(str::to_owned),
@@ -220,13 +221,23 @@ impl Repository {
         Self::open_checked(root, &top, USER_GIT_DIR).map(Some)
     }
 
+    /// Checks whether a run could open the private repository of the project at `root`. Changes nothing.
+    pub(crate) fn check_private(root: &Path) -> Result<(), RepositoryError> {
+        git::version()?;
+        let top = ScopedDir::open(root).map_err(|cause| RepositoryError::Io { project: root.to_path_buf(), cause })?;
+        match private::refusal(&top) {
+            Some(reason) => Err(RepositoryError::UntrustedPrivate { reason }),
+            None => Ok(()),
+        }
+    }
+
     /// Opens the private repository of the project at `root`, created if it is missing. True if it replaces one that
     /// this installation did not create. The project must be locked.
     pub(crate) fn open_private(root: &Path) -> Result<(Self, bool), RepositoryError> {
         let failed = |cause| RepositoryError::Io { project: root.to_path_buf(), cause };
+        Self::check_private(root)?;
         let top = ScopedDir::open(root).map_err(failed)?;
-        let created = private::create_or_replace(&top).map_err(failed)?;
-        let is_replaced = created.map_err(|reason| RepositoryError::UntrustedPrivate { reason })?;
+        let is_replaced = private::create_or_replace(&top).map_err(failed)?;
         Ok((Self::open_checked(root, &top, private::DIR)?, is_replaced))
     }
 

@@ -149,7 +149,7 @@ pub(crate) struct ResultFacts {
 
 /// Judges an attempt. The first match decides: prompt too large, isolation breach, agent loop (stopped, not recorded,
 /// time limit, line too long, stdin not read, not started, missing or bad result), unproved isolation, tool failures,
-/// dangling references, validation, publishing. A spent budget is a success with a note in its reason.
+/// dangling references, validation, patch. A spent budget is a success with a note in its reason.
 ///
 /// A call that a person refused is not a tool failure under any rule. The rule measures whether the model worked well;
 /// the person has already judged this call, given the model a reason and let the attempt continue. Refused calls are

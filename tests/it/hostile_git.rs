@@ -168,7 +168,9 @@ fn shipped_private_journal_changes_nothing() {
     fs::remove_dir_all(clone.root().join(".git")).unwrap();
     let journal = ".ktx/ingestdeck/repository.git/ingestdeck/branch-update.json";
     write(&clone.root(), journal, r#"{"version":2,"project":"x","content":{"old":"HEAD","new":"HEAD"}}"#);
-    let [.., ran] = clone.run_all_commands();
+    let [plan, doctor, ran] = clone.run_all_commands();
+    let words = "`.ktx/ingestdeck/repository.git` is not trusted: ";
+    assert!(plan.stderr.contains(words) && doctor.stdout.contains(words), "{plan:?} {doctor:?}");
     let sentence = ran.expect_refusal(2);
     assert!(sentence.contains("`.ktx/ingestdeck/repository.git` is not trusted: "), "{ran:?}");
     assert!(sentence.ends_with("then delete `.ktx/ingestdeck/repository.git`"), "{ran:?}");

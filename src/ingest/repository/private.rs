@@ -53,14 +53,17 @@ const MAX_FILE_BYTES: u64 = 4096;
 /// Number of loose objects from which they are packed, as in git itself.
 pub(super) const MAX_LOOSE_OBJECTS: u64 = 6700;
 
-/// Creates the repository in `project`, and replaces one that this installation did not create. Returns whether it was
-/// replaced. The inner error is the reason why it must not be replaced: it contains the only information about an
-/// interrupted update of the project.
-pub(super) fn create_or_replace(project: &ScopedDir) -> io::Result<Result<bool, UntrustedRecord>> {
+/// Why the repository in `project` can be neither used nor replaced: this installation did not create it, and it contains
+/// the only information about an interrupted update of the project.
+pub(super) fn refusal(project: &ScopedDir) -> Option<UntrustedRecord> {
+    let has_journal = project.kind(&format!("{DIR}/{UPDATE_JOURNAL_FILE}")).is_ok_and(|kind| kind.is_some());
+    (has_journal && !local_record::is_directory_marked(project, DIR)).then_some(UntrustedRecord::OtherLocation)
+}
+
+/// Creates the repository in `project`, and replaces one that this installation did not create. Returns true if it was
+/// replaced.
+pub(super) fn create_or_replace(project: &ScopedDir) -> io::Result<bool> {
     let is_ours = local_record::is_directory_marked(project, DIR);
-    if !is_ours && project.kind(&format!("{DIR}/{UPDATE_JOURNAL_FILE}")).is_ok_and(|kind| kind.is_some()) {
-        return Ok(Err(UntrustedRecord::OtherLocation));
-    }
     let is_replaced = !is_ours && project.remove_dir_all(DIR)?;
     let dir = project.dir(DIR, Some(PRIVATE_MODE))?;
     for name in DIRECTORIES {
@@ -78,7 +81,7 @@ pub(super) fn create_or_replace(project: &ScopedDir) -> io::Result<Result<bool, 
         // The mark is last: a repository that is not complete is replaced.
         local_record::mark_directory(project, DIR)?;
     }
-    Ok(Ok(is_replaced))
+    Ok(is_replaced)
 }
 
 /// The files and links of the recorded directories below `root`, sorted. Links are not followed. Names that are not
