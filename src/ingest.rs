@@ -2,10 +2,10 @@
 //!
 //! The steps, in order: [`project`] finds and reads `ktx.yaml`; [`mod@plan`] cuts the sources of its connections into
 //! units with the adapters of [`source`]; [`instructions`] are the prompts, skills and pins that agents get in addition
-//! to their unit; [`attempt`] provides the prompt and the tools of one attempt, checks the result and moves it into the
-//! project, completely or not at all. In a project with a [`repository`], an attempt works in a [`worktree`] and
-//! produces a patch; [`mod@integrate`] makes one commit of the patches. [`standalone_tools`] provides the same tools
-//! without an attempt.
+//! to their unit; [`attempt`] provides the prompt and the tools of one attempt, which works in a [`worktree`] of the
+//! [`repository`], checks the result and writes a patch; [`mod@integrate`] makes one commit of the patches, and
+//! [`mod@branch_update`] brings it into the project, completely or not at all. [`standalone_tools`] provides the same
+//! tools without an attempt.
 //!
 //! This module must not depend on how agents run, on the tape or on the screen.
 

@@ -125,8 +125,8 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         Some(keep) => TapeLocation::InProject { flag: Some(keep.clone()) },
         None => TapeLocation::Temporary,
     };
-    // An overlay works with or without git, in any repository that may contain the `--keep` directory.
-    let ground = PreparedProject::with_overlay(&project.root, &exit::print_warning)?;
+    // The `--keep` directory may be inside any repository.
+    let ground = PreparedProject::with_private_repository(&project, &planned, &exit::print_warning)?;
     let order = Launch {
         project,
         planned,

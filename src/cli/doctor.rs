@@ -25,7 +25,7 @@ use crate::{
     },
     diagnostic::{Diagnostic, Problem},
     engine::launch::runtime,
-    ingest::git::{self, GitError},
+    ingest::git,
     program_path,
 };
 
@@ -262,10 +262,6 @@ fn unrecognized_version(asked: &ClaudeInvocation, output: &str) -> Problem {
 fn check_git() -> DoctorFinding {
     match git::version() {
         Ok(version) => DoctorFinding::ok(DoctorCheck::Git, version),
-        Err(GitError::Missing) => DoctorFinding::note(
-            DoctorCheck::Git,
-            "git is not on the PATH; only projects that are git repositories need it",
-        ),
         Err(error) => DoctorFinding::fail(DoctorCheck::Git, error.to_line()),
     }
 }

@@ -21,7 +21,6 @@ use crate::{
         project::ModelRole,
         projection::PendingProjection,
         reconcile::EvictionCandidate,
-        repository::Repository,
         truncated_index_warnings,
     },
     store::db::UnitEffort,
@@ -62,7 +61,7 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
     }
     let slots = usize::try_from(project.settings.work_units.max_concurrency).unwrap_or(usize::MAX);
     let outlook = PlanForecast::new(&taken.efforts, slots);
-    let pass = ReconcilePolicy::new(*settings::load(global)?.ingest.reconcile, Repository::exists_at(&project.root));
+    let pass = ReconcilePolicy::new(*settings::load(global)?.ingest.reconcile);
     let is_all = pass.justifies_a_run(&taken, select.is_everything());
     let unusable = unusable_plan_error(&taken).filter(|_| !is_all);
     let is_empty = taken.planned.units.is_empty() && !is_all;

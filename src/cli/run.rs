@@ -19,7 +19,7 @@ use crate::{
         reconcile_policy::ReconcilePolicy,
         resume::RunPlan,
     },
-    ingest::{KTX_DATABASE, project::ModelRole, repository::Repository},
+    ingest::{KTX_DATABASE, project::ModelRole},
     tape::{UnitKey, note::PlannedUnit},
     units::failure_tally::FailureRule,
 };
@@ -98,7 +98,7 @@ pub(crate) fn start_run(
         },
     };
     let slots = positive("--concurrency", concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
-    let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile, Repository::exists_at(&project.root));
+    let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile);
     pass.messages(&taken).iter().for_each(|sentence| playback_output::print_stderr(&format!("ingestdeck: {sentence}")));
     let is_done = taken.is_done() && !pass.justifies_a_run(&taken, select.is_everything());
     let pass = pass.options(&taken);
@@ -132,7 +132,7 @@ pub(crate) fn start_run(
     let ground = PreparedProject::new(&project, &planned, &exit::print_warning)?;
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
-    if ground.branch.is_none() {
+    if ground.repository.is_private() {
         playback_output::print_stderr(&format!("ingestdeck: {}", prepare::NO_REPOSITORY));
     }
     let agent = AgentBackend::Claude(claude);

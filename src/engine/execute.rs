@@ -7,7 +7,6 @@ mod reconcile_step;
 use std::{
     collections::{HashMap, HashSet},
     ffi::OsString,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -35,14 +34,13 @@ use crate::{
     },
     diagnostic::Diagnostic,
     ingest::{
-        attempt::{AttemptPreparationError, DeliverError, DeliveredArtifact, IngestJob, UnitAttempt, WorkspaceSpec},
+        attempt::{AttemptPreparationError, IngestJob, UnitAttempt, WrittenPatch},
         plan::WorkUnit,
         project::Project,
         projection::PendingProjection,
         prompt::PromptAmendment,
         reconcile::RECONCILE,
         transcript::RejectedCall,
-        workspace::PublishError,
         worktree::Worktrees,
     },
     run::{NewEntry, Recorder},
@@ -51,7 +49,7 @@ use crate::{
         EntryBody, Note, UnitKey,
         note::{
             Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, ContentDigests, CountedFailure, PatchWritten,
-            SlRefsRepaired, StopMode, Verdict, VerdictCause,
+            StopMode, Verdict, VerdictCause,
         },
     },
     units::{
@@ -118,16 +116,6 @@ pub(crate) struct AttemptOptions {
     pub rule: FailureRule,
 }
 
-/// Where the attempts of a run write.
-#[derive(Clone, Debug)]
-pub(crate) enum OutputTarget {
-    /// To overlays of the project, each in a separate directory below this one. Results of successful attempts are
-    /// published immediately.
-    Overlay(PathBuf),
-    /// To worktrees. The results of successful attempts become one commit.
-    Worktrees(Arc<Worktrees>),
-}
-
 /// Runs the attempts of one run.
 #[derive(Debug)]
 pub(crate) struct AttemptExecutor {
@@ -137,18 +125,16 @@ pub(crate) struct AttemptExecutor {
     /// The changes of their sources, in KTX's format.
     diff: String,
     job: IngestJob,
-    output_target: OutputTarget,
+    worktrees: Arc<Worktrees>,
     integration_queue: Arc<Mutex<IntegrationQueue>>,
     agent: AgentBackend,
     options: AttemptOptions,
     recorder: Arc<dyn Recorder>,
     approvals: Arc<ApprovalQueue>,
     locks: SessionLocks,
-    published_units: Mutex<HashSet<UnitKey>>,
+    saved_units: Mutex<HashSet<UnitKey>>,
     /// Reference-counted: each running attempt holds a clone.
     attempt_counter: Arc<()>,
-    /// Held while an attempt's work is checked and published, because the project must not change in between.
-    publish_lock: Arc<Mutex<()>>,
     reconcile: Option<ReconcileOptions>,
     projections: Vec<PendingProjection>,
 }
@@ -183,14 +169,14 @@ impl PrepareError {
 }
 
 impl AttemptExecutor {
-    /// Prepares to run attempts at `units`, which write to `ground`.
+    /// Prepares to run attempts at `units`, which write to `worktrees`.
     #[expect(clippy::too_many_arguments, reason = "the parts of a run, each named once")]
     pub(crate) fn new(
         project: Arc<Project>,
         units: &[WorkUnit],
         diff: String,
         job: IngestJob,
-        ground: OutputTarget,
+        worktrees: Arc<Worktrees>,
         agent: AgentBackend,
         terms: AttemptOptions,
         recorder: Arc<dyn Recorder>,
@@ -199,23 +185,22 @@ impl AttemptExecutor {
     ) -> Self {
         let placed = |(index, unit): (usize, &WorkUnit)| (unit.planned.unit.clone(), (index, unit.clone()));
         let units = Arc::new(units.iter().enumerate().map(placed).collect());
-        let (round, published, running, publishing) = Default::default();
+        let (round, saved, running) = Default::default();
         let (pass, projections) = Default::default();
         Self {
             project,
             units,
             diff,
             job,
-            output_target: ground,
+            worktrees,
             integration_queue: round,
             agent,
             options: terms,
             recorder,
             approvals: holds,
             locks,
-            published_units: published,
+            saved_units: saved,
             attempt_counter: running,
-            publish_lock: publishing,
             reconcile: pass,
             projections,
         }
@@ -261,9 +246,7 @@ impl AttemptExecutor {
         record_rejected_calls(&opened, &facts);
         let (key, rule) = (self.ktx_key(unit).clone(), self.options.rule);
         let closing = Arc::clone(&opened);
-        let publishing = matches!(self.output_target, OutputTarget::Overlay(_)).then(|| Arc::clone(&self.publish_lock));
         let closed = caught_panics::spawn_blocking_caught(move || {
-            let _turn = publishing.as_ref().map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
             let (verdict, delivered) = finish_attempt(&closing, &key, &mut facts, rule);
             (verdict, delivered, facts)
         });
@@ -275,22 +258,10 @@ impl AttemptExecutor {
                 AttemptFacts::default(),
             ),
         };
-        match delivered {
-            Some(DeliveredArtifact::Published { paths, repairs }) if !paths.is_empty() => {
-                self.record_note(unit, attempt, &Note::Published { paths });
-                if !repairs.is_empty() {
-                    self.record_note(unit, attempt, &Note::SlRefsRepaired(SlRefsRepaired { repairs }));
-                }
-            }
-            Some(DeliveredArtifact::Patch { base, path, paths }) => {
-                self.integration_queue().add_patch(
-                    unit,
-                    attempt,
-                    path.as_ref().map(|path| self.project.root.join(path)),
-                );
-                self.record_note(unit, attempt, &Note::PatchWritten(PatchWritten { base, path, paths }));
-            }
-            Some(DeliveredArtifact::Published { .. }) | None => {}
+        if let Some(WrittenPatch { base, path, paths }) = delivered {
+            let file = path.as_ref().map(|path| self.project.root.join(path));
+            self.integration_queue().add_patch(unit, attempt, file);
+            self.record_note(unit, attempt, &Note::PatchWritten(PatchWritten { base, path, paths }));
         }
         let work = attempt_output(&opened, &verdict, &facts);
         if let Some(pass) = self.reconcile.as_ref().filter(|_| unit.as_str() == RECONCILE)
@@ -344,21 +315,13 @@ impl AttemptExecutor {
             return Err(PrepareError::Failed(format!("unit {unit} is not part of the plan"), None));
         };
         let (project, job) = (Arc::clone(&self.project), self.job.clone());
-        let place = match &self.output_target {
-            OutputTarget::Overlay(work) => {
-                WorkspaceSpec::Overlay(work.join(format!("{attempt:02}-{}", folder_name(unit))))
-            }
-            OutputTarget::Worktrees(trees) => {
-                let trees = base.map_or_else(|| Arc::clone(trees), |commit| trees.with_base(&commit));
-                WorkspaceSpec::Worktree { worktrees: trees, unit_index: index }
-            }
-        };
-        let (amendment, files_kept) = (amendment.clone(), self.published_units().contains(unit));
+        let worktrees = base.map_or_else(|| Arc::clone(&self.worktrees), |commit| self.worktrees.with_base(&commit));
+        let (amendment, files_kept) = (amendment.clone(), self.saved_units().contains(unit));
         // Amendments of one attempt do not change the identity of its unit.
         let model = self.options.model.clone();
         caught_panics::spawn_blocking_caught(move || {
             let amended = prompt_amendment(&amendment, files_kept);
-            let opened = UnitAttempt::open(&project, &work_unit, &job, attempt, amended, &place)?;
+            let opened = UnitAttempt::open(&project, (index, &work_unit), &job, attempt, amended, &worktrees)?;
             let content = opened.content(model.as_deref()).ok();
             Ok::<_, AttemptPreparationError>((opened, content))
         })
@@ -372,10 +335,9 @@ impl AttemptExecutor {
         self.integration_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Units whose last attempt was published to the project. The set stays valid if a thread panics while it holds the
-    /// lock.
-    fn published_units(&self) -> MutexGuard<'_, HashSet<UnitKey>> {
-        self.published_units.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Units whose last attempt is saved in the project. The set stays valid if a thread panics while it holds the lock.
+    fn saved_units(&self) -> MutexGuard<'_, HashSet<UnitKey>> {
+        self.saved_units.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn unit_launch(
@@ -435,11 +397,7 @@ impl Executor for AttemptExecutor {
         let amendment = amendment.as_deref().cloned().unwrap_or_default();
         let (verdict, facts, work) = self.run_attempt(&unit, attempt, &amendment, stop, ready).await;
         driver::log_verdict(&unit, attempt, &verdict, facts.exit_code, facts.signal);
-        if verdict.outcome == AttemptOutcome::Succeeded && matches!(self.output_target, OutputTarget::Overlay(_)) {
-            self.published_units().insert(unit.clone());
-        } else {
-            self.published_units().remove(&unit);
-        }
+        self.saved_units().remove(&unit);
         let ended = AttemptEnded {
             verdict: verdict.clone(),
             tool_failures: u32::try_from(facts.tally.calls().len()).unwrap_or(u32::MAX),
@@ -495,13 +453,13 @@ pub(crate) async fn forward_stops(mut stop: mpsc::Receiver<StopMode>, commands: 
     }
 }
 
-/// Determines the verdict. Checks and delivers the work of a successful attempt; discards that of any other.
+/// Determines the verdict. Checks the work of a successful attempt and writes its patch; discards that of any other.
 fn finish_attempt(
     attempt: &UnitAttempt,
     unit: &UnitKey,
     facts: &mut AttemptFacts,
     rule: FailureRule,
-) -> (Verdict, Option<DeliveredArtifact>) {
+) -> (Verdict, Option<WrittenPatch>) {
     let mut verdict = verdict::judge_attempt(unit, facts, rule);
     let mut delivered = None;
     if verdict.outcome == AttemptOutcome::Succeeded {
@@ -511,13 +469,10 @@ fn finish_attempt(
         verdict = verdict::judge_attempt(unit, facts, rule);
     }
     if verdict.outcome == AttemptOutcome::Succeeded {
-        match attempt.deliver() {
+        match attempt.write_patch() {
             Ok(done) => delivered = Some(done),
             Err(error) => {
-                match &error {
-                    DeliverError::Publish(PublishError::Conflict { .. }) => facts.conflict = Some(error.to_line()),
-                    _ => facts.publish_error = Some(error.to_line()),
-                }
+                facts.patch_error = Some(error.to_line());
                 verdict = verdict::judge_attempt(unit, facts, rule);
             }
         }
@@ -554,31 +509,5 @@ fn record_rejected_calls(attempt: &UnitAttempt, facts: &AttemptFacts) {
             message: &call.message,
             duration_ms: 0,
         });
-    }
-}
-
-/// A directory name for a unit: one component, readable if the key is, and unique per key.
-fn folder_name(unit: &UnitKey) -> String {
-    let name: String =
-        unit.chars().take(80).map(|c| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' }).collect();
-    if name == unit.as_str() {
-        return name;
-    }
-    let mut hash = DefaultHasher::new();
-    unit.hash(&mut hash);
-    format!("{name}~{:016x}", hash.finish())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn folder_name_is_unique_per_unit() {
-        let names = ["dbt-all", "a/b", "a_b", "a b"].map(|key| folder_name(&key.into()));
-        assert_eq!((names[0].as_str(), names[2].as_str()), ("dbt-all", "a_b"));
-        assert!(names[1].starts_with("a_b~") && names[1] != names[3], "{names:?}");
-        let long = "x".repeat(90);
-        assert_ne!(folder_name(&long.as_str().into()), folder_name(&long[..85].into()));
     }
 }

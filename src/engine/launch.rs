@@ -20,7 +20,7 @@ use tokio::{
 use super::{
     approval::ApprovalQueue,
     driver::{DriverError, Executor, ScheduleDriver},
-    execute::{AgentBackend, AttemptExecutor, AttemptOptions, OutputTarget, ReconcileOptions},
+    execute::{AgentBackend, AttemptExecutor, AttemptOptions, ReconcileOptions},
     fail_fast_recorder::FailFastRecorder,
     guard_children,
     prepare::PreparedProject,
@@ -44,7 +44,7 @@ use crate::{
     program_path,
     replay::{FileSource, OpenError, file::FollowHandle},
     run::{NewEntry, Recorder, entry_source::RecordError},
-    store::{RunStore, TapeWriter, retention, runs::RunStoreError},
+    store::{RunStore, TapeWriter, runs::RunStoreError},
     tape::{
         EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
         note::{ContinuedRun, RunEnded, RunPlanned, Severity},
@@ -103,9 +103,9 @@ pub(crate) struct Launch {
     pub retry: RetryPolicy,
     /// Units that are held from the beginning.
     pub initially_held: Vec<UnitKey>,
-    /// Where the attempts write.
+    /// The repository and its locks.
     pub prepared: PreparedProject,
-    /// The reconcile step, if it is wanted and the project supports it.
+    /// The reconcile step, if it is wanted.
     pub reconcile: Option<ReconcileOptions>,
 }
 
@@ -114,12 +114,12 @@ impl Launch {
         FailureMode::parse(self.project.settings.work_units.failure_mode.as_str()).unwrap_or_default()
     }
 
-    fn schedule(&self, integrates: bool) -> Schedule {
+    fn schedule(&self) -> Schedule {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let settings = ScheduleSettings {
             failure_mode: self.failure_mode(),
             retry: self.retry,
-            integrates_patches: integrates,
+            integrates_patches: true,
             budget_usd: self.terms.run_budget_usd,
             throttle_policy: throttle_policy(&self.project.settings.rate_limit),
             ..ScheduleSettings::new(self.concurrency, u32::try_from(cores).unwrap_or(u32::MAX))
@@ -128,7 +128,7 @@ impl Launch {
             Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
                 .with_reused(resume::reused_units(self.continues.as_ref()))
                 .with_prior_patches(resume::pending_patches(self.continues.as_ref()).map(|(unit, _)| unit));
-        match self.reconcile.as_ref().filter(|_| integrates) {
+        match &self.reconcile {
             Some(pass) => schedule.with_reconcile_step(RECONCILE.into(), pass.is_due()),
             None => schedule,
         }
@@ -196,22 +196,19 @@ pub(crate) fn launch<T>(
     let _staged = staged_copies::stage_raw_files(&launch.project.root, &job, &mut launch.planned)?;
     let reused: HashSet<&UnitKey> = resume::reused_units(launch.continues.as_ref()).collect();
     let projections = launch.planned.pending_projections(|unit| reused.contains(unit));
-    let schedule = launch.schedule(launch.prepared.branch.is_some()).projecting(!projections.is_empty());
+    let schedule = launch.schedule().projecting(!projections.is_empty());
     let plan = launch.plan_notes(&job);
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.
-    let PreparedProject { lock: _lock, branch } = launch.prepared;
+    let PreparedProject { lock: _lock, repository, head } = launch.prepared;
     let diff = launch.planned.diff_counts().to_string();
     let (agent, terms, continues) = (launch.agent, launch.terms, launch.continues);
     let reconcile = launch.reconcile;
     let locks = session_locks(&setup.runs, setup.scripted);
-    let make = |recorder, holds, directory: &Path| {
-        let ground = match branch {
-            Some((repository, head)) => OutputTarget::Worktrees(Worktrees::new(repository, &job.id, &head.commit)),
-            None => OutputTarget::Overlay(directory.join(retention::WORK_DIR)),
-        };
+    let make = |recorder, holds| {
+        let worktrees = Worktrees::new(repository, &job.id, &head.commit);
         let units = &launch.planned.units;
-        let attempts = AttemptExecutor::new(project, units, diff, job, ground, agent, terms, recorder, holds, locks);
+        let attempts = AttemptExecutor::new(project, units, diff, job, worktrees, agent, terms, recorder, holds, locks);
         attempts
             .with_prior_patches(resume::pending_patches(continues.as_ref()))
             .with_reconcile_step(reconcile)
@@ -283,8 +280,8 @@ pub(crate) struct RunSetup {
 }
 
 impl RunSetup {
-    /// Runs `schedule` with the executor that `make` builds from the recorder, the approval queue and the run's
-    /// directory, and returns the result of the client.
+    /// Runs `schedule` with the executor that `make` builds from the recorder and the approval queue,
+    /// and returns the result of the client.
     ///
     /// # Errors
     /// If the run cannot be recorded. Running attempts have been ended by then.
@@ -293,7 +290,7 @@ impl RunSetup {
         now: Timestamp,
         schedule: Schedule,
         plan: &[Note],
-        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>, &Path) -> E,
+        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>) -> E,
         client: impl AsyncFnOnce(LiveRun) -> T,
     ) -> Result<T, LaunchError> {
         private_dir::remove_abandoned_dirs();
@@ -324,7 +321,7 @@ impl RunSetup {
         now: Timestamp,
         schedule: Schedule,
         plan: &[Note],
-        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>, &Path) -> E,
+        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>) -> E,
         client: impl AsyncFnOnce(LiveRun) -> T,
     ) -> Result<T, LaunchError> {
         let new = self.runs.create(self.newest_run(now), |run| Header {
@@ -335,7 +332,7 @@ impl RunSetup {
             project: self.project_name.clone(),
             scripted: self.scripted,
         })?;
-        let (id, directory) = (new.id, new.directory.clone());
+        let id = new.id;
         if let Some(project) = self.runs.root().ancestors().nth(2)
             && let Err(error) = ingest::mark_run(project, id)
         {
@@ -353,7 +350,7 @@ impl RunSetup {
         let meter = Arc::new(RunMeter::new(inputs.downgrade()));
         let approvals = Arc::new(ApprovalQueue::new(Arc::clone(&recorder), meter));
         self.initially_held.iter().for_each(|unit| approvals.hold(unit));
-        let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&approvals), &directory));
+        let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&approvals)));
         let driver = ScheduleDriver::new(schedule, executor, recorder);
         let drive = Box::pin(driver.run(received, self.is_interactive, fuse.first_error()));
         let (changed, path) = (tape.subscribe(), tape.path().to_owned());
@@ -363,8 +360,6 @@ impl RunSetup {
         {
             tracing::warn!(%error, "the trace is not complete");
         }
-        // The directory is empty unless something could not be deleted; then it is kept.
-        let _ = std::fs::remove_dir(directory.join(retention::WORK_DIR));
         drop(lock);
         recorded_tapes::try_update_index(&self.runs);
         Ok(result)

@@ -1,5 +1,5 @@
-//! Prepares where a run writes: the project directly, or worktrees of its repository. Recovers from interrupted runs
-//! and refuses repositories that must not be committed to.
+//! Prepares the repository of a run: the project's own or a private one. Recovers from interrupted runs and refuses
+//! repositories that must not be committed to.
 
 use std::{collections::BTreeSet, io, path::Path};
 
@@ -7,24 +7,22 @@ use super::{WarningSink, guard_children, warn_all};
 use crate::{
     diagnostic::Diagnostic,
     ingest::{
-        self,
         branch_update::{self, BranchUpdateError},
         git::GitError,
         lock::{self, ProjectLock, ProjectLockError},
         plan::IngestPlan,
         project::Project,
-        repository::{BranchHead, PATH_PLACEHOLDER, Repository, RepositoryError},
-        workspace::{self, PublishError, publish},
+        repository::{BranchHead, PATH_PLACEHOLDER, Repository, RepositoryError, private},
         worktree::{self, WorktreeError},
     },
-    scoped_dir::{FileLock, ScopedDir},
+    scoped_dir::FileLock,
     store::{RunStore, runs::RunStoreError},
     text::pluralize,
 };
 
 /// The sentence about a project without a repository.
 pub(crate) const NO_REPOSITORY: &str =
-    "no git repository: the changes of a unit are published to the project when it succeeds";
+    "no git repository: the changes of a run go through a private one and reach the project together";
 
 /// The sentence about a repository where a run crashed during the branch update.
 const UNFINISHED_BRANCH_UPDATE: &str = "git repository: an earlier run was killed during its branch update; the next \
@@ -50,7 +48,7 @@ pub(crate) fn inspect_repository(
         Ok(Some(repository)) => {
             (repository_state(&repository, &files_to_add(project, planned)), disabled_programs_message(&repository))
         }
-        Ok(None) => (Ok(NO_REPOSITORY.to_owned()), None),
+        Ok(None) => (Repository::check_private(&project.root).map(|()| NO_REPOSITORY.to_owned()), None),
         Err(error) => (Err(error), None),
     }
 }
@@ -108,8 +106,6 @@ pub(crate) enum ProjectPreparationError {
     Git(#[from] GitError),
     #[error("cannot write below .ktx: {0}")]
     StateDirs(io::Error),
-    #[error("cannot undo an interrupted publication: {0}")]
-    Publication(#[from] PublishError),
     #[error("cannot recover an interrupted branch update: {0}")]
     BranchUpdate(#[from] BranchUpdateError),
     #[error("cannot remove the worktrees of an earlier run: {0}")]
@@ -124,7 +120,6 @@ impl Diagnostic for ProjectPreparationError {
             Self::Store(error) => error.help(),
             Self::Git(error) => error.help(),
             Self::StateDirs(_) => None,
-            Self::Publication(error) => error.help(),
             Self::BranchUpdate(error) => error.help(),
             Self::Worktrees(error) => error.help(),
         }
@@ -134,21 +129,23 @@ impl Diagnostic for ProjectPreparationError {
 /// A project that is locked for a run and recovered from interrupted runs.
 #[derive(Debug)]
 pub(crate) struct PreparedProject {
-    /// Held until the run is over, because another run would delete its work directories.
+    /// Held until the run is over, because another run would delete its worktrees.
     pub lock: ProjectRunLocks,
-    /// The repository that the run commits to, with the head of its branch; `None` without one.
-    pub branch: Option<(Repository, BranchHead)>,
+    /// The repository that the run commits to.
+    pub repository: Repository,
+    /// The commit that the run starts from.
+    pub head: BranchHead,
 }
 
 /// The locks that exclude other runs.
 #[derive(Debug)]
 pub(crate) struct ProjectRunLocks {
     _project: ProjectLock,
-    _repository: Option<FileLock>,
+    _repository: FileLock,
 }
 
 impl PreparedProject {
-    /// Prepares a run of `planned`, which commits if the project is a repository.
+    /// Prepares a run of `planned`, which commits to the project's own repository if there is one.
     ///
     /// # Errors
     /// If another process runs units of the project, the repository must not be committed to, or recovery fails.
@@ -157,36 +154,55 @@ impl PreparedProject {
         planned: &IngestPlan,
         warn: WarningSink<'_>,
     ) -> Result<Self, ProjectPreparationError> {
-        let root = &project.root;
         guard_children();
-        let lock = lock::acquire(root)?;
-        remove_stale_work_dirs(root, warn);
-        let Some(repository) = Repository::find(root)? else {
-            recover_publication(root, warn)?;
-            return Ok(Self { lock: ProjectRunLocks { _project: lock, _repository: None }, branch: None });
+        let lock = lock::acquire(&project.root)?;
+        let repository = match Repository::find(&project.root)? {
+            Some(repository) => repository,
+            None => open_private(&project.root, warn)?,
         };
-        let lock = ProjectRunLocks { _project: lock, _repository: Some(repository.lock()?) };
+        Self::with_repository(project, planned, lock, repository, warn)
+    }
+
+    /// Prepares a run that uses a private repository, even if a parent directory is a repository.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn with_private_repository(
+        project: &Project,
+        planned: &IngestPlan,
+        warn: WarningSink<'_>,
+    ) -> Result<Self, ProjectPreparationError> {
+        guard_children();
+        let lock = lock::acquire(&project.root)?;
+        let repository = open_private(&project.root, warn)?;
+        Self::with_repository(project, planned, lock, repository, warn)
+    }
+
+    fn with_repository(
+        project: &Project,
+        planned: &IngestPlan,
+        lock: ProjectLock,
+        repository: Repository,
+        warn: WarningSink<'_>,
+    ) -> Result<Self, ProjectPreparationError> {
+        let lock = ProjectRunLocks { _project: lock, _repository: repository.lock()? };
         // Symbolic links among these paths are refused before anything is changed or deleted.
         repository.ignore_state_dirs().map_err(ProjectPreparationError::StateDirs)?;
-        refuse_tracked_journal(&repository)?;
-        recover_publication(root, warn)?;
         recover_branch_update(&repository, warn)?;
         remove_stale_worktrees(&repository, warn)?;
         let head = repository.check_ready(&files_to_add(project, Some(planned)))?;
-        Ok(Self { lock, branch: Some((repository, head)) })
+        repository.collect_garbage();
+        Ok(Self { lock, repository, head })
     }
+}
 
-    /// Prepares a run that writes to the project directly, whether or not it is a repository.
-    ///
-    /// # Errors
-    /// If another process runs units of the project, or recovery fails.
-    pub(crate) fn with_overlay(root: &Path, warn: WarningSink<'_>) -> Result<Self, ProjectPreparationError> {
-        guard_children();
-        let lock = ProjectRunLocks { _project: lock::acquire(root)?, _repository: None };
-        remove_stale_work_dirs(root, warn);
-        recover_publication(root, warn)?;
-        Ok(Self { lock, branch: None })
+fn open_private(root: &Path, warn: WarningSink<'_>) -> Result<Repository, RepositoryError> {
+    let (repository, is_replaced) = Repository::open_private(root)?;
+    if is_replaced {
+        let text = format!("`{}` was not created here, so it was replaced by an empty repository", private::DIR);
+        warn_all(warn, &[text]);
     }
+    Ok(repository)
 }
 
 /// Checks whether a run could lock the project at `root` and record itself. Changes nothing.
@@ -203,43 +219,10 @@ pub(crate) fn check_writable(root: &Path) -> Result<(), ProjectPreparationError>
     }
 }
 
-fn recover_publication(root: &Path, warn: WarningSink<'_>) -> Result<(), PublishError> {
-    let recovered = workspace::recover_publication(root)?;
-    warn_all(warn, &publication_recovery_messages(&recovered));
-    Ok(())
-}
-
-fn refuse_tracked_journal(repository: &Repository) -> Result<(), ProjectPreparationError> {
-    let there = ScopedDir::open(repository.root()).and_then(|root| root.kind(publish::JOURNAL_FILE));
-    if !there.is_ok_and(|kind| kind.is_none()) && repository.tracks(publish::JOURNAL_FILE)? {
-        return Err(PublishError::journal_tracked_by_git().into());
-    }
-    Ok(())
-}
-
 fn recover_branch_update(repository: &Repository, warn: WarningSink<'_>) -> Result<(), BranchUpdateError> {
     let settled = branch_update::recover(repository)?;
     warn_all(warn, &branch_recovery_messages(&settled));
     Ok(())
-}
-
-/// Removes the work directories of killed runs, but only of runs that this installation recorded.
-fn remove_stale_work_dirs(root: &Path, warn: WarningSink<'_>) {
-    let runs = RunStore::new(root);
-    let found = runs.list().unwrap_or_default().into_iter().filter(|found| ingest::is_run_marked(root, found.id));
-    let mut removed = 0;
-    let mut sentences = Vec::new();
-    for run in found {
-        match runs.remove_work_dir(&run) {
-            Ok(was_there) => removed += usize::from(was_there),
-            Err(error) => sentences.push(error.to_line()),
-        }
-    }
-    if removed > 0 {
-        let what = pluralize(removed, "work directory");
-        sentences.insert(0, format!("an earlier run was killed; removed {what} that it had left"));
-    }
-    warn_all(warn, &sentences);
 }
 
 fn remove_stale_worktrees(repository: &Repository, warn: WarningSink<'_>) -> Result<(), ProjectPreparationError> {
@@ -265,21 +248,6 @@ fn branch_recovery_messages(settled: &branch_update::RecoveredUpdate) -> Vec<Str
         vec![format!("an earlier run was killed during its branch update; the project is now at commit {short}")];
     if !settled.kept_paths.is_empty() {
         sentences.push(format!("changed since then and therefore kept: {}", join_paths(&settled.kept_paths)));
-    }
-    sentences
-}
-
-fn publication_recovery_messages(recovered: &workspace::RecoveredPublication) -> Vec<String> {
-    let mut sentences = Vec::new();
-    if !recovered.restored_paths.is_empty() {
-        let paths = join_paths(&recovered.restored_paths);
-        sentences.push(format!("an earlier run was killed while it published changes; restored: {paths}"));
-    }
-    if !recovered.kept_paths.is_empty() {
-        let paths = join_paths(&recovered.kept_paths);
-        sentences.push(format!(
-            "changed since an earlier run was killed while it published changes, and therefore kept: {paths}"
-        ));
     }
     sentences
 }

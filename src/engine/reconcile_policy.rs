@@ -14,18 +14,11 @@ pub(crate) enum ReconcilePolicy {
     Enabled,
     /// It is disabled by a flag or setting.
     Disabled,
-    /// The project has no repository.
-    NoRepository,
 }
 
 impl ReconcilePolicy {
-    /// Combines whether the step is `wanted` with whether the project is a repository.
-    pub(crate) fn new(wanted: bool, has_history: bool) -> Self {
-        match (has_history, wanted) {
-            (true, true) => Self::Enabled,
-            (true, false) => Self::Disabled,
-            (false, _) => Self::NoRepository,
-        }
+    pub(crate) fn new(wanted: bool) -> Self {
+        if wanted { Self::Enabled } else { Self::Disabled }
     }
 
     /// The backlog of the reconcile step; no model is chosen yet.
@@ -60,11 +53,8 @@ impl ReconcilePolicy {
             let gone = format!("{} gone", count_with_verb(gone, "file"));
             sentences.push(match self {
                 Self::Enabled => format!("{gone}: the reconcile step reviews the artifacts that came from there"),
-                Self::Disabled => format!("{gone}: the artifacts that came from there are kept until a run has a reconcile step"),
-                Self::NoRepository => {
-                    format!(
-                        "{gone}: the artifacts that came from there are kept, because only a git project has a reconcile step"
-                    )
+                Self::Disabled => {
+                    format!("{gone}: the artifacts that came from there are kept until a run has a reconcile step")
                 }
             });
         }

@@ -1,7 +1,7 @@
 //! Runs one plain Claude Code session like a unit.
 
 use std::{
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -89,7 +89,7 @@ pub(crate) fn run<T>(
         is_interactive,
     };
     let resumable = Arc::new(Mutex::new(None));
-    let make = |recorder, approvals: Arc<ApprovalQueue>, _: &Path| SessionExecutor {
+    let make = |recorder, approvals: Arc<ApprovalQueue>| SessionExecutor {
         meter: Arc::clone(approvals.meter()),
         launch: SessionLaunch { recorder, observer: Some(Arc::clone(approvals.meter()) as _), ..launch },
         resumable: Arc::clone(&resumable),

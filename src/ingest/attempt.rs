@@ -1,5 +1,5 @@
-//! One attempt at a unit, from the ingest side: provides prompt and tools to the runner, then checks, publishes or
-//! discards the result.
+//! One attempt at a unit, from the ingest side: provides prompt and tools to the runner, then checks the result and
+//! writes its patch, or discards it.
 //!
 //! It must not know how the agent runs, nor decide whether the attempt succeeded.
 
@@ -18,17 +18,17 @@ use super::{
     prompt::{self, Prompt, PromptAmendment},
     repository::PATCHES_DIR,
     skill::Skill,
-    sl_ref_repair, source,
+    source,
     tool::{AttemptTools, ReconcileDecision, ToolContext},
     transcript::ToolTranscript,
-    workspace::{PublishError, Workspace, WorktreePatch},
+    workspace::{Workspace, WorktreePatch},
     workspace_check::{self, WorkspaceCheckReport},
     worktree::{WorktreeError, Worktrees, safe_name},
 };
 use crate::{
     diagnostic::Diagnostic,
     scoped_dir::{self, PRIVATE_MODE, ScopedDir},
-    tape::note::{AttemptOutput, ContentDigests, SlRefRepair},
+    tape::note::{AttemptOutput, ContentDigests},
     units::Toolset,
 };
 
@@ -50,69 +50,42 @@ impl IngestJob {
     }
 }
 
-/// Kind and location of an attempt's workspace.
-#[derive(Clone, Debug)]
-pub(crate) enum WorkspaceSpec {
-    /// An overlay over the project, in a directory below it that must not exist yet. Its changes are published.
-    Overlay(PathBuf),
-    /// A worktree. Its changes become a patch.
-    Worktree {
-        worktrees: Arc<Worktrees>,
-        /// Index of the unit in the plan, from 0.
-        unit_index: usize,
-    },
-}
-
-/// How the files of a successful attempt were delivered.
+/// The changes of a successful attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DeliveredArtifact {
-    /// The files are in the project.
-    Published {
-        /// Relative to the project, sorted.
-        paths: Vec<String>,
-        /// Changes to `sl_refs` of other pages that referred to removed sources.
-        repairs: Vec<SlRefRepair>,
-    },
-    /// The files are in a patch.
-    Patch {
-        /// The commit that the patch applies to.
-        base: String,
-        /// Path of the patch, relative to the project; `None` if the attempt changed nothing.
-        path: Option<String>,
-        /// Changed paths, project-relative and sorted.
-        paths: Vec<String>,
-    },
+pub(crate) struct WrittenPatch {
+    /// The commit that the patch applies to.
+    pub base: String,
+    /// Path of the patch, relative to the project; `None` if the attempt changed nothing.
+    pub path: Option<String>,
+    /// Changed paths, project-relative and sorted.
+    pub paths: Vec<String>,
 }
 
-/// The files of a successful attempt could not be delivered.
+/// The patch of a successful attempt could not be written.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DeliverError {
-    /// Publishing into the project failed.
-    #[error(transparent)]
-    Publish(#[from] PublishError),
+pub(crate) enum PatchError {
     /// git cannot create the patch.
     #[error(transparent)]
     Git(#[from] GitError),
     /// The patch file cannot be written.
     #[error("cannot write the patch {path}: {cause}")]
-    Patch {
+    Io {
         /// Relative to the project.
         path: String,
         cause: io::Error,
     },
 }
 
-impl Diagnostic for DeliverError {
+impl Diagnostic for PatchError {
     fn help(&self) -> Option<String> {
         match self {
-            Self::Publish(error) => error.help(),
             Self::Git(error) => error.help(),
-            Self::Patch { .. } => None,
+            Self::Io { .. } => None,
         }
     }
 }
 
-/// One attempt at a unit. If it is dropped before [`deliver`](Self::deliver), only its transcript remains.
+/// One attempt at a unit. If it is dropped before [`write_patch`](Self::write_patch), only its transcript remains.
 #[derive(Debug)]
 pub(crate) struct UnitAttempt {
     prompt: Prompt,
@@ -123,8 +96,8 @@ pub(crate) struct UnitAttempt {
     tools: Arc<AttemptTools>,
     transcript: Arc<ToolTranscript>,
     root: PathBuf,
-    /// Path for the patch, relative to the project; `None` without a worktree.
-    patch_path: Option<String>,
+    /// Path for the patch, relative to the project.
+    patch_path: String,
 }
 
 /// The attempt cannot be prepared.
@@ -144,20 +117,21 @@ impl Diagnostic for AttemptPreparationError {
 }
 
 impl UnitAttempt {
-    /// Prepares attempt number `attempt` (from 1) at `unit`. `amended` is the user's addition to the prompt.
+    /// Prepares attempt number `attempt` (from 1) at a unit, given with its index in the plan. `amended` is the user's
+    /// addition to the prompt.
     pub(crate) fn open(
         project: &Project,
-        unit: &WorkUnit,
+        (index, unit): (usize, &WorkUnit),
         job: &IngestJob,
         attempt: u32,
         amended: PromptAmendment<'_>,
-        place: &WorkspaceSpec,
+        worktrees: &Arc<Worktrees>,
     ) -> Result<Self, AttemptPreparationError> {
         let failed = |what: &str| {
             let what = format!("{what} of {}", unit.planned.unit);
             move |cause| AttemptPreparationError { part: what, cause }
         };
-        let workspace = workspace(project, unit, place).map_err(failed("the workspace"))?;
+        let workspace = workspace(unit, worktrees).map_err(failed("the workspace"))?;
         let transcript = ToolTranscript::open(&project.root, &job.id, &unit.planned.unit, attempt);
         let transcript = Arc::new(transcript.map_err(failed("the transcript"))?);
         let extra = source::find_adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
@@ -181,12 +155,6 @@ impl UnitAttempt {
         let context = Arc::new(context);
         let tools = Arc::new(AttemptTools::new(Arc::clone(&context), Some(Arc::clone(&transcript))));
         let instructions = Arc::clone(&project.instructions);
-        let patch = match place {
-            WorkspaceSpec::Overlay(_) => None,
-            WorkspaceSpec::Worktree { unit_index: index, .. } => {
-                Some(patch_path(&job.id, *index, &unit.planned.unit, attempt))
-            }
-        };
         Ok(Self {
             prompt,
             instructions,
@@ -195,7 +163,7 @@ impl UnitAttempt {
             tools,
             transcript,
             root: project.root.clone(),
-            patch_path: patch,
+            patch_path: patch_path(&job.id, index, &unit.planned.unit, attempt),
         })
     }
 
@@ -247,43 +215,20 @@ impl UnitAttempt {
         work
     }
 
-    /// Moves the changes into the project or into a patch, completely or not at all. Blocks while another attempt
-    /// publishes. Tool calls after this fail because the workspace is closed.
-    pub(crate) fn deliver(&self) -> Result<DeliveredArtifact, DeliverError> {
+    /// Writes the changes to a patch. Tool calls after this fail because the workspace is closed.
+    pub(crate) fn write_patch(&self) -> Result<WrittenPatch, PatchError> {
         let workspace = &self.tool_context.workspace;
-        let (Some(path), Some(WorktreePatch { base, patch, paths })) = (&self.patch_path, workspace.create_patch()?)
-        else {
-            let repairs = self.repair();
-            return Ok(DeliveredArtifact::Published { paths: workspace.publish()?, repairs });
-        };
+        let failed = |cause| PatchError::Io { path: self.patch_path.clone(), cause };
+        let patch = workspace.create_patch()?;
+        let WorktreePatch { base, patch, paths } =
+            patch.ok_or_else(|| failed(io::Error::other("the attempt has no worktree")))?;
         workspace.discard();
         if patch.is_empty() {
-            return Ok(DeliveredArtifact::Patch { base, path: None, paths: Vec::new() });
+            return Ok(WrittenPatch { base, path: None, paths: Vec::new() });
         }
-        let root = ScopedDir::open(&self.root);
-        root.and_then(|root| root.write(path, &patch, PRIVATE_MODE, 0o600))
-            .map_err(|cause| DeliverError::Patch { path: path.clone(), cause })?;
-        Ok(DeliveredArtifact::Patch { base, path: Some(path.clone()), paths })
-    }
-
-    /// Repairs the `sl_refs` of pages in projects without git, which have no integration to do it.
-    fn repair(&self) -> Vec<SlRefRepair> {
-        let ToolContext { workspace, scope, .. } = &*self.tool_context;
-        let repaired = sl_ref_repair::repair_sl_refs(workspace, &scope.target_ids()).unwrap_or_default().into_iter();
-        let written = repaired.filter_map(|page| {
-            let written = workspace
-                .read(&page.path)
-                .map_err(|error| error.to_string())
-                .and_then(|_| workspace.write(&page.path, page.text.as_bytes()).map_err(|error| error.to_string()));
-            match written {
-                Ok(()) => Some(page.repair),
-                Err(error) => {
-                    tracing::warn!(path = page.path, error, "cannot repair the sl_refs of a page");
-                    None
-                }
-            }
-        });
-        written.collect()
+        let root = ScopedDir::open(&self.root).map_err(failed)?;
+        root.write(&self.patch_path, &patch, PRIVATE_MODE, 0o600).map_err(failed)?;
+        Ok(WrittenPatch { base, path: Some(self.patch_path.clone()), paths })
     }
 
     pub(crate) fn discard(&self) {
@@ -298,16 +243,10 @@ impl Drop for UnitAttempt {
     }
 }
 
-fn workspace(project: &Project, unit: &WorkUnit, place: &WorkspaceSpec) -> io::Result<Workspace> {
-    match place {
-        WorkspaceSpec::Overlay(dir) => Workspace::create(&project.root, dir),
-        WorkspaceSpec::Worktree { worktrees: trees, .. } => {
-            let base = trees.base();
-            let worktree = trees.open(Some(&unit.planned.unit), &base);
-            let worktree = worktree.map_err(io::Error::other)?;
-            Ok(Workspace::from_worktree(worktree, base))
-        }
-    }
+fn workspace(unit: &WorkUnit, worktrees: &Arc<Worktrees>) -> io::Result<Workspace> {
+    let base = worktrees.base();
+    let worktree = worktrees.open(Some(&unit.planned.unit), &base).map_err(io::Error::other)?;
+    Ok(Workspace::from_worktree(worktree, base))
 }
 
 /// KTX's name for the patch of a unit. Later attempts get a suffix so that they do not overwrite it.

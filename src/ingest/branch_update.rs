@@ -16,11 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::{
     git::{CommitId, GitError, GitOutput},
     local_record::{self, RejectedJournal, UntrustedRecord},
-    repository::Repository,
+    repository::{Repository, UPDATE_JOURNAL_FILE},
 };
 
-/// Relative to the project.
-const JOURNAL_FILE: &str = ".git/ingestdeck/branch-update.json";
 /// Advice for a journal that is rejected.
 const JOURNAL_REMEDY: &str = "check `git status` and restore damaged files with `git restore`";
 
@@ -44,7 +42,11 @@ pub(crate) enum BranchUpdateError {
     BranchMoved,
     /// Files in the working tree would be overwritten.
     #[error("files in the project block the update ({reason})")]
-    WouldOverwrite { reason: String },
+    WouldOverwrite {
+        reason: String,
+        /// What the user can do about the files.
+        remedy: &'static str,
+    },
     /// The commit changes a file that a run never writes.
     #[error("the commit changes `{}`, which a run never writes", path.escape_debug())]
     ForbiddenPath {
@@ -74,7 +76,7 @@ pub(crate) enum BranchUpdateError {
 impl Diagnostic for BranchUpdateError {
     fn help(&self) -> Option<String> {
         Some(match self {
-            Self::WouldOverwrite { .. } => "commit or stash them, then try again".into(),
+            Self::WouldOverwrite { remedy, .. } => format!("{remedy}, then try again"),
             Self::RejectedJournal(rejected) => return rejected.help(),
             Self::Git(error) => return error.help(),
             Self::RollbackFailed { .. } => "the next run will roll it back".into(),
@@ -145,11 +147,14 @@ fn check_update(
     let rewritten =
         |path: &&str| changes.iter().any(|change| change.path == **path && change.commit_blobs[1].is_some());
     if let Some(path) = deleted.split('\0').find(rewritten) {
-        return Err(BranchUpdateError::WouldOverwrite { reason: format!("{} is deleted", path.escape_debug()) });
+        return Err(would_overwrite(repository, format!("{} is deleted", path.escape_debug())));
     }
-    check_read_tree(&retry_while_index_locked(|| {
-        git.try_run(&["read-tree", "-n", "-m", "-u", "--end-of-options", old.as_str(), new.as_str()])
-    })?)
+    check_read_tree(
+        repository,
+        &retry_while_index_locked(|| {
+            git.try_run(&["read-tree", "-n", "-m", "-u", "--end-of-options", old.as_str(), new.as_str()])
+        })?,
+    )
 }
 
 /// Updates files and index to the commit `new`. On failure, the index is unchanged.
@@ -157,18 +162,26 @@ fn checkout_commit(
     repository: &Repository,
     BranchUpdateJournal { old, new, .. }: &BranchUpdateJournal,
 ) -> Result<(), BranchUpdateError> {
-    check_read_tree(&retry_while_index_locked(|| {
-        repository.git.try_run(&["read-tree", "-m", "-u", "--end-of-options", old.as_str(), new.as_str()])
-    })?)
+    check_read_tree(
+        repository,
+        &retry_while_index_locked(|| {
+            repository.git.try_run(&["read-tree", "-m", "-u", "--end-of-options", old.as_str(), new.as_str()])
+        })?,
+    )
 }
 
-fn check_read_tree(answer: &GitOutput) -> Result<(), BranchUpdateError> {
+fn check_read_tree(repository: &Repository, answer: &GitOutput) -> Result<(), BranchUpdateError> {
     let why = || answer.stderr.clone();
     match answer.success {
         true => Ok(()),
-        false if is_overwrite_refusal(&answer.stderr) => Err(BranchUpdateError::WouldOverwrite { reason: why() }),
+        false if is_overwrite_refusal(&answer.stderr) => Err(would_overwrite(repository, why())),
         false => Err(GitError::Failed { subcommand: "read-tree".into(), stderr: why() }.into()),
     }
+}
+
+fn would_overwrite(repository: &Repository, reason: String) -> BranchUpdateError {
+    let remedy = if repository.is_private() { "move them away" } else { "commit or stash them" };
+    BranchUpdateError::WouldOverwrite { reason, remedy }
 }
 
 /// True if git refused because it would overwrite or remove files.
@@ -229,8 +242,9 @@ pub(crate) fn unrecovered_paths(repository: &Repository) -> Vec<String> {
 /// Files listed in the journal of an interrupted update; `None` without a journal.
 fn interrupted_changes(repository: &Repository) -> Result<Option<Vec<CommitChange>>, BranchUpdateError> {
     let project = open_project(repository)?;
-    let refused = |why| RejectedJournal { path: JOURNAL_FILE, reason: why, remedy: JOURNAL_REMEDY };
-    let bytes = project.read_if_exists(JOURNAL_FILE, MAX_JOURNAL_BYTES).map_err(io_error(JOURNAL_FILE))?;
+    let path = repository.git_path(UPDATE_JOURNAL_FILE);
+    let refused = |why| RejectedJournal { path: path.clone(), reason: why, remedy: JOURNAL_REMEDY };
+    let bytes = project.read_if_exists(&path, MAX_JOURNAL_BYTES).map_err(io_error(&path))?;
     let Some(bytes) = bytes else { return Ok(None) };
     let journal: BranchUpdateJournal = local_record::decode(&project, &bytes).map_err(refused)?;
     let changes = changes(repository, &journal).map_err(|error| match error {
@@ -253,12 +267,14 @@ fn io_error(path: &str) -> impl Fn(io::Error) -> BranchUpdateError {
 
 fn write(repository: &Repository, journal: &BranchUpdateJournal) -> Result<(), BranchUpdateError> {
     let project = open_project(repository)?;
-    let bytes = local_record::encode(&project, journal).map_err(io_error(JOURNAL_FILE))?;
-    project.write(JOURNAL_FILE, &bytes, PRIVATE_MODE, 0o600).map_err(io_error(JOURNAL_FILE))
+    let path = repository.git_path(UPDATE_JOURNAL_FILE);
+    let bytes = local_record::encode(&project, journal).map_err(io_error(&path))?;
+    project.write(&path, &bytes, PRIVATE_MODE, 0o600).map_err(io_error(&path))
 }
 
 fn delete_journal(repository: &Repository) -> Result<(), BranchUpdateError> {
-    open_project(repository)?.remove(JOURNAL_FILE).map(drop).map_err(io_error(JOURNAL_FILE))
+    let path = repository.git_path(UPDATE_JOURNAL_FILE);
+    open_project(repository)?.remove(&path).map(drop).map_err(io_error(&path))
 }
 
 /// A file that differs between the two commits of a journal.

@@ -97,7 +97,7 @@ pub(super) const COMMITTER_EMAIL: &str = "local@ktx.local";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GitError {
     /// git is not installed.
-    #[error("git is not on the PATH, and this project is a git repository")]
+    #[error("git is not on the PATH, and every run needs it")]
     Missing,
     /// git is too old for this program.
     #[error("git {}.{} or newer is needed, this is {found}", MIN_VERSION.0, MIN_VERSION.1)]
@@ -200,6 +200,8 @@ pub(crate) struct GitOutput {
 pub(crate) struct Git {
     program: &'static Path,
     dir: PathBuf,
+    /// Arguments that name the repository; empty if git finds it in `dir`.
+    location: &'static [&'static str],
     /// Programs of the configuration, which every call disables.
     configured_programs: Arc<ConfiguredPrograms>,
     /// Settings of this directory in addition to [`FORCED_SETTINGS`].
@@ -245,13 +247,24 @@ impl Git {
     /// Opens git in `dir`, the top of a working tree. Reads which programs the configuration names, so that calls can
     /// disable them.
     pub(crate) fn open(dir: &Path) -> Result<Self, GitError> {
-        version()?;
-        Self::open_with(program()?, dir, CONFIG_LIMITS)
+        Self::open_at(dir, &[])
     }
 
-    fn open_with(program: &'static Path, dir: &Path, limits: GitCallLimits) -> Result<Self, GitError> {
+    /// As [`open`](Self::open), with the arguments that name the repository, which git does not search for then.
+    pub(super) fn open_at(dir: &Path, location: &'static [&'static str]) -> Result<Self, GitError> {
+        version()?;
+        Self::open_with(program()?, dir, location, CONFIG_LIMITS)
+    }
+
+    fn open_with(
+        program: &'static Path,
+        dir: &Path,
+        location: &'static [&'static str],
+        limits: GitCallLimits,
+    ) -> Result<Self, GitError> {
         let git = Self {
             program,
+            location,
             configured_programs: Arc::new(ConfiguredPrograms::probe()),
             ..Self::open_unchecked(dir, limits)?
         };
@@ -271,6 +284,7 @@ impl Git {
         Ok(Self {
             program: program()?,
             dir: dir.to_path_buf(),
+            location: &[],
             configured_programs: Arc::default(),
             extra_settings: &[],
             limits,
@@ -361,6 +375,7 @@ impl Git {
         command
             .arg("--no-pager")
             .args(FORCED_SETTINGS.iter().chain(self.extra_settings).flat_map(|setting| ["-c", setting]))
+            .args(self.location)
             .args(args);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();

@@ -17,7 +17,7 @@ use std::{
 use super::{
     branch_update::{self, BranchUpdateError},
     git::{CommitId, GitError},
-    repository::{self, FilteredFile, PATCHES_DIR},
+    repository::{self, FilteredFile, PATCHES_DIR, RepositoryError},
     sl_ref_repair,
     workspace::{MAX_FILE_BYTES, Originals, Workspace},
     workspace_check,
@@ -110,6 +110,9 @@ pub(crate) enum IntegrationError {
     /// A file cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
     Io { path: PathBuf, cause: io::Error },
+    /// The current state of the project cannot be determined.
+    #[error(transparent)]
+    Repository(#[from] RepositoryError),
     /// A file of the result goes through a git filter.
     #[error(transparent)]
     FilteredFile(FilteredFile),
@@ -130,6 +133,7 @@ impl Diagnostic for IntegrationError {
             Self::Worktree(error) => return error.help(),
             Self::Git(error) => return error.help(),
             Self::BranchUpdate(error) => return error.help(),
+            Self::Repository(error) => return error.help(),
             Self::FilteredFile(file) => {
                 let help = file.help().unwrap_or_default();
                 format!("{help}; then resume the run: the changes of the units are kept in their patches")
@@ -183,7 +187,7 @@ impl PatchIntegrator {
     /// Starts from the current commit of the project's branch. `connections` are those that the run writes sources for,
     /// sorted.
     pub(crate) fn open(trees: &Arc<Worktrees>, connections: Vec<String>) -> Result<Self, IntegrationError> {
-        let onto = trees.repository.head()?;
+        let onto = trees.repository.current_state()?;
         let worktree = trees.open(None, &onto)?;
         Ok(Self { worktree, base: onto, writers_by_path: BTreeMap::new(), originals: Originals::new(), connections })
     }
@@ -414,12 +418,12 @@ impl PatchIntegrator {
 
     /// Updates the project's branch with one commit of all accepted patches, completely or not at all. If the branch
     /// moved, rebases onto it, provided that everything still applies. Later attempts start from the result. `raw` is
-    /// added to the commit if anything changed.
+    /// added to the commit if anything changed and the repository is the project's own.
     pub(crate) fn save(&mut self, message: &str, raw: &[RawCopy]) -> Result<SavedIntegration, IntegrationError> {
         let trees = Arc::clone(self.worktree.worktrees());
         let repository = &trees.repository;
-        for _ in 0..MAX_SAVE_TRIES {
-            let head = repository.head()?;
+        for tries_left in (0..MAX_SAVE_TRIES).rev() {
+            let head = repository.current_state()?;
             if head != self.base {
                 self.rebase_onto(&head)?;
             }
@@ -442,7 +446,8 @@ impl PatchIntegrator {
             let staged = || git.run(&[&staged[..], &[self.base.as_str()]].concat());
             let repairs = self.repair()?;
             let changed = if repairs.is_empty() { changed } else { staged()? };
-            let refused = self.stage_raw_copies(raw)?;
+            // A private repository contains only what a run needs.
+            let refused = if repository.is_private() { Vec::new() } else { self.stage_raw_copies(raw)? };
             let staged = staged()?;
             if let Some(filtered) = repository::first_filtered(&repository.git, &staged)? {
                 return Err(IntegrationError::FilteredFile(filtered));
@@ -466,6 +471,8 @@ impl PatchIntegrator {
                     });
                 }
                 Err(BranchUpdateError::BranchMoved) => {}
+                // The user changed files after their state was recorded. The next try records it again.
+                Err(BranchUpdateError::WouldOverwrite { .. }) if repository.is_private() && tries_left > 0 => {}
                 Err(error) => return Err(error.into()),
             }
         }

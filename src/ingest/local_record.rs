@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::workspace::HexHash;
 use crate::{
     config::paths::UserDirs,
     diagnostic::Diagnostic,
@@ -35,6 +34,8 @@ const INSTALLATION_LOCK: &str = "installation-id.lock";
 
 /// The mark of a run, in the directory of its tape.
 const RUN_MARK_FILE: &str = "written-here";
+/// The mark of a directory, in the directory itself.
+const DIRECTORY_MARK_FILE: &str = "created-here";
 /// Largest mark that is read, in bytes.
 const MAX_MARK_BYTES: u64 = 128;
 
@@ -57,9 +58,6 @@ pub(crate) enum UntrustedRecord {
     /// The record is bound to another installation or directory.
     #[error("it was written by another user, on another machine or in another copy of the project")]
     OtherLocation,
-    /// The file is tracked by the repository.
-    #[error("git tracks it, so it came with the project")]
-    TrackedByGit,
     /// The record names a path that the program never changes.
     #[error("it names `{}`, which a run never writes", .0.escape_debug())]
     ForbiddenPath(String),
@@ -73,7 +71,7 @@ pub(crate) enum UntrustedRecord {
 #[error("`{path}` is not trusted: {reason}")]
 pub(crate) struct RejectedJournal {
     /// Relative to the project.
-    pub(super) path: &'static str,
+    pub(super) path: String,
     pub(super) reason: UntrustedRecord,
     /// Advice for the step before deleting it.
     pub(super) remedy: &'static str,
@@ -110,7 +108,11 @@ fn identity(project: &ScopedDir) -> io::Result<String> {
     hash.update(b"ingestdeck project\0");
     hash.update(installation());
     hash.update(project.inode()?.to_be_bytes());
-    Ok(HexHash(Some(hash.finalize().into())).to_string())
+    Ok(hex(hash))
+}
+
+fn hex(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Marks the tape of `run` as written by this installation, in the project at `root`.
@@ -134,14 +136,34 @@ pub(crate) fn is_run_marked(root: &Path, run: RunId) -> bool {
     is_marked().unwrap_or(false)
 }
 
+/// Marks the directory `dir` of `project` as created by this installation.
+pub(super) fn mark_directory(project: &ScopedDir, dir: &str) -> io::Result<()> {
+    let mark = directory_mark(project, dir)?;
+    project.dir(dir, None)?.write(DIRECTORY_MARK_FILE, mark.as_bytes(), PRIVATE_MODE, 0o600)
+}
+
+/// Whether this installation created the directory `dir` of `project`.
+pub(super) fn is_directory_marked(project: &ScopedDir, dir: &str) -> bool {
+    let found = project.read(&format!("{dir}/{DIRECTORY_MARK_FILE}"), MAX_MARK_BYTES);
+    found.is_ok_and(|found| directory_mark(project, dir).is_ok_and(|mark| found == mark.as_bytes()))
+}
+
+fn directory_mark(project: &ScopedDir, dir: &str) -> io::Result<String> {
+    mark(project, b"ingestdeck directory\0", dir.as_bytes())
+}
+
 /// The mark differs for each run, so that it cannot be copied to another tape.
 fn run_mark(project: &ScopedDir, run: RunId) -> io::Result<String> {
+    mark(project, b"ingestdeck run\0", run.0.as_bytes())
+}
+
+fn mark(project: &ScopedDir, kind: &[u8], id: &[u8]) -> io::Result<String> {
     let mut hash = Sha256::new();
-    hash.update(b"ingestdeck run\0");
+    hash.update(kind);
     hash.update(installation());
     hash.update(project.inode()?.to_be_bytes());
-    hash.update(run.0.as_bytes());
-    Ok(HexHash(Some(hash.finalize().into())).to_string())
+    hash.update(id);
+    Ok(hex(hash))
 }
 
 fn run_dir(run: RunId) -> String {

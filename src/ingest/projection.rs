@@ -1,8 +1,8 @@
 //! Semantic-layer sources that follow from raw files without an agent. They are written before any unit runs, so that
 //! units can use them. KTX calls this deterministic projection.
 //!
-//! The sources pass the same checks as those that units write; invalid ones are left to the units. In a repository they
-//! become a separate commit. This module must not know how adapters derive sources from files.
+//! The sources pass the same checks as those that units write; invalid ones are left to the units. They become a separate
+//! commit. This module must not know how adapters derive sources from files.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -12,14 +12,14 @@ use std::{
 };
 
 use super::{
-    attempt::{IngestJob, WorkspaceSpec},
+    attempt::IngestJob,
     git::GitError,
     integrate::{IntegrationError, PatchIntegrator, PatchOutcome, UnitPatch},
     plan::IngestPlan,
     repository::PATCHES_DIR,
     semantic_layer::{self, FindSourceError, SemanticLayer, SemanticSources, SourceDoc, SourceFile},
     source::ProjectedSource,
-    workspace::{PublishError, Workspace, WriteError},
+    workspace::{Workspace, WriteError},
     workspace_check,
     worktree::{WorktreeError, Worktrees, safe_name},
 };
@@ -71,9 +71,6 @@ pub(crate) enum ProjectionError {
     /// A git command failed.
     #[error(transparent)]
     Git(#[from] GitError),
-    /// The sources could not be published to the project.
-    #[error(transparent)]
-    Publish(#[from] PublishError),
     /// The sources could not be integrated into the branch.
     #[error(transparent)]
     Integrate(#[from] IntegrationError),
@@ -87,7 +84,6 @@ impl Diagnostic for ProjectionError {
         match self {
             Self::Worktree(error) => error.help(),
             Self::Git(error) => error.help(),
-            Self::Publish(error) => error.help(),
             Self::Integrate(error) => error.help(),
             Self::Io(_) | Self::Read { .. } | Self::Rejected(_) => None,
         }
@@ -117,31 +113,22 @@ impl IngestPlan {
     }
 }
 
-/// Writes the sources of `due` into the project below `root`, either all of them or none. In a repository, attempts
-/// then start from this state. `targets` are the sorted ids of the connections whose sources pages may reference.
+/// Writes the sources of `due` into the project below `root`, either all of them or none. Attempts then start from this
+/// state. `targets` are the sorted ids of the connections whose sources pages may reference.
 ///
 /// # Errors
 /// Fails when the sources cannot be written; the project is unchanged then.
 pub(crate) fn write_projections(
     root: &Path,
-    place: &WorkspaceSpec,
+    worktrees: &Arc<Worktrees>,
     job: &IngestJob,
     due: &PendingProjection,
     targets: &[String],
 ) -> Result<SourcesProjected, ProjectionError> {
-    let workspace = match place {
-        WorkspaceSpec::Overlay(dir) => Workspace::create(root, dir)?,
-        WorkspaceSpec::Worktree { worktrees: trees, .. } => {
-            let base = trees.base();
-            Workspace::from_worktree(trees.open(Some(PATCH_NAME), &base)?, base)
-        }
-    };
-    let written = write(&workspace, due, targets).and_then(|written| match place {
-        WorkspaceSpec::Overlay(_) => Ok(SourcesProjected { paths: workspace.publish()?, ..written }),
-        WorkspaceSpec::Worktree { worktrees: trees, .. } => {
-            commit(root, &workspace, trees, (job, due), targets, written)
-        }
-    });
+    let base = worktrees.base();
+    let workspace = Workspace::from_worktree(worktrees.open(Some(PATCH_NAME), &base)?, base);
+    let written = write(&workspace, due, targets)
+        .and_then(|written| commit(root, &workspace, worktrees, (job, due), targets, written));
     workspace.discard();
     written
 }

@@ -390,7 +390,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let space = Workspace::create(dir.path(), &dir.path().join("work")).unwrap();
+        let space = Workspace::open_persistent(dir.path(), &dir.path().join("work")).unwrap();
         let targets = ["orbit".to_owned(), "wh".to_owned()];
         let catalog = ReferenceCatalog::new(&space, &targets, CatalogVersion::Current).unwrap();
         let good = page(

@@ -1,8 +1,10 @@
 //! The git repository of a project: whether a run may commit to it, and the current commit of its branch.
 //!
-//! It must not know units. A project without a repository is written to directly.
+//! A run uses the project's own repository, or a [`private`] one if neither the project nor a parent directory has one.
+//! This module must not know units.
 
 mod filtered_files;
+pub(crate) mod private;
 mod unsafe_entries;
 
 use crate::{
@@ -20,7 +22,10 @@ use std::{
 pub(super) use self::filtered_files::first_filtered;
 pub(crate) use self::filtered_files::{FilteredFile, PATH_PLACEHOLDER};
 use self::unsafe_entries::UnsafeEntry;
-use super::git::{CommitId, DisabledProgram, Git, GitError, ProgramKind};
+use super::{
+    git::{self, CommitId, DisabledProgram, Git, GitError, ProgramKind},
+    local_record::UntrustedRecord,
+};
 
 /// Files and directories of a repository that exist during an unfinished operation.
 const OPERATION_MARKERS: &[(&str, &str)] = &[
@@ -31,8 +36,14 @@ const OPERATION_MARKERS: &[(&str, &str)] = &[
     ("rebase-apply", "a rebase"),
 ];
 
-/// Lock of the run that uses the repository. Unlike the lock of the project it survives `git clean`.
-const LOCK_FILE: &str = ".git/ingestdeck/lock";
+/// Directory of the user's repository, relative to the project.
+const USER_GIT_DIR: &str = ".git";
+
+/// Lock of the run that uses the repository, relative to its git directory. Unlike the lock of the project it survives
+/// `git clean`.
+const LOCK_FILE: &str = "ingestdeck/lock";
+/// Journal of a branch update, relative to the git directory.
+pub(super) const UPDATE_JOURNAL_FILE: &str = "ingestdeck/branch-update.json";
 
 /// Directories below `.ktx` that must not be committed.
 const STATE_DIRS: &[&str] =
@@ -102,6 +113,12 @@ pub(crate) enum RepositoryError {
     /// of, for example, a Git LFS pointer.
     #[error(transparent)]
     FilteredFile(FilteredFile),
+    /// The private repository was not created here, and an update of the project through it was interrupted.
+    #[error("`{}` is not trusted: {reason}", private::DIR)]
+    UntrustedPrivate { reason: UntrustedRecord },
+    /// The files of a project without git cannot be recorded.
+    #[error("cannot record the state of wiki/ and semantic-layer/: {cause}")]
+    Recording { cause: GitError },
     /// A git call failed.
     #[error(transparent)]
     Git(#[from] GitError),
@@ -136,6 +153,16 @@ impl Diagnostic for RepositoryError {
                 format!("commit or stash {them}, then try again")
             }
             Self::FilteredFile(file) => return file.help(),
+            Self::UntrustedPrivate { .. } => {
+                format!(
+                    "check wiki/ and semantic-layer/ for missing or half written files, then delete `{}`",
+                    private::DIR
+                )
+            }
+            Self::Recording { cause } => {
+                let help = format!("solve what git reports; if the repository is damaged, delete `{}`", private::DIR);
+                return cause.help().or(Some(format!("{help}, then try again")));
+            }
             Self::Git(error) => return error.help(),
             Self::Io { cause, .. } => return scoped_dir::remedy(cause).map(str::to_owned),
         })
@@ -166,10 +193,12 @@ pub(crate) struct BranchHead {
     pub branch: Option<String>,
 }
 
-/// The repository of a project. git runs in its top directory.
+/// The repository of a project. git runs in the top directory of the project.
 #[derive(Clone, Debug)]
 pub(crate) struct Repository {
     root: PathBuf,
+    /// Relative to the project.
+    git_dir: &'static str,
     pub(super) git: Git,
 }
 
@@ -189,7 +218,34 @@ impl Repository {
                 };
             }
         }
-        match unsafe_entries::find_unsafe_entry(&top).map_err(failed)? {
+        Self::open_checked(root, &top, USER_GIT_DIR).map(Some)
+    }
+
+    /// Checks whether a run could open the private repository of the project at `root`. Changes nothing.
+    pub(crate) fn check_private(root: &Path) -> Result<(), RepositoryError> {
+        git::version()?;
+        let top = ScopedDir::open(root).map_err(|cause| RepositoryError::Io { project: root.to_path_buf(), cause })?;
+        match private::refusal(&top) {
+            Some(reason) => Err(RepositoryError::UntrustedPrivate { reason }),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens the private repository of the project at `root`, created if it is missing. True if it replaces one that
+    /// this installation did not create. The project must be locked.
+    pub(crate) fn open_private(root: &Path) -> Result<(Self, bool), RepositoryError> {
+        let failed = |cause| RepositoryError::Io { project: root.to_path_buf(), cause };
+        Self::check_private(root)?;
+        let top = ScopedDir::open(root).map_err(failed)?;
+        let is_replaced = private::create_or_replace(&top).map_err(failed)?;
+        Ok((Self::open_checked(root, &top, private::DIR)?, is_replaced))
+    }
+
+    /// Opens the repository in `git_dir` of the project `top` at `root`, unless git could be led out of it.
+    fn open_checked(root: &Path, top: &ScopedDir, git_dir: &'static str) -> Result<Self, RepositoryError> {
+        let project = || root.to_path_buf();
+        let failed = |cause| RepositoryError::Io { project: project(), cause };
+        match unsafe_entries::find_unsafe_entry(top, git_dir).map_err(failed)? {
             None => {}
             Some(UnsafeEntry::SymbolicLink { path }) if path == ".git/HEAD" => {
                 return Err(RepositoryError::SymlinkedHead);
@@ -197,7 +253,7 @@ impl Repository {
             Some(UnsafeEntry::SymbolicLink { path }) => return Err(RepositoryError::SymbolicLink { path }),
             Some(UnsafeEntry::NamedPipe { path }) => return Err(RepositoryError::NamedPipe { path }),
         }
-        let git = Git::open(root)?;
+        let git = open_git(root, git_dir)?;
         let places = git.try_run(&["rev-parse", "--show-toplevel", "--git-common-dir"])?;
         if !places.success && !places.stderr.contains("work tree") {
             return Err(GitError::Failed { subcommand: "rev-parse".into(), stderr: places.stderr }.into());
@@ -206,39 +262,44 @@ impl Repository {
             let (top, root) = (Path::new(OsStr::from_bytes(top)).canonicalize(), root.canonicalize());
             top.and_then(|top| root.map(|root| top == root)).unwrap_or(false)
         };
-        match places.stdout.strip_suffix(b"\n.git\n") {
-            Some(top) if places.success && is_root(top) => Ok(Some(Self { root: project(), git })),
+        match places.stdout.strip_suffix(format!("\n{git_dir}\n").as_bytes()) {
+            Some(top) if places.success && is_root(top) => Ok(Self { root: project(), git_dir, git }),
             _ => Err(RepositoryError::ExternalFiles { project: project() }),
         }
     }
 
-    /// Whether the project at `root` has its own repository, usable or not.
-    pub(crate) fn exists_at(root: &Path) -> bool {
-        ScopedDir::open(root).and_then(|root| root.kind(".git")).is_ok_and(|kind| kind == Some(FileKind::Directory))
+    /// Whether it is the [`private`] repository of a project without git.
+    pub(crate) fn is_private(&self) -> bool {
+        self.git_dir == private::DIR
+    }
+
+    /// Path of `name` in the git directory, relative to the project.
+    pub(super) fn git_path(&self, name: &str) -> String {
+        format!("{}/{name}", self.git_dir)
+    }
+
+    /// The beginning of a command line that calls git in this repository.
+    pub(super) fn git_command(&self) -> &'static str {
+        if self.is_private() { private::GIT_COMMAND } else { "git" }
     }
 
     /// Locks the repository against other runs until the lock is dropped.
     pub(crate) fn lock(&self) -> Result<FileLock, RepositoryError> {
         let project = || self.root.clone();
-        let lock = ScopedDir::open(&self.root).and_then(|root| root.try_lock(LOCK_FILE));
+        let lock = ScopedDir::open(&self.root).and_then(|root| root.try_lock(&self.git_path(LOCK_FILE)));
         let lock = lock.map_err(|cause| RepositoryError::Io { project: project(), cause })?;
         lock.ok_or_else(|| RepositoryError::InUse { project: project() })
     }
 
     /// Checks whether [`lock`](Self::lock) can open its file. Changes nothing.
     pub(crate) fn check_lock(&self) -> Result<(), RepositoryError> {
-        let checked = ScopedDir::open(&self.root).and_then(|root| root.check_open_or_create(LOCK_FILE));
+        let checked = ScopedDir::open(&self.root).and_then(|root| root.check_open_or_create(&self.git_path(LOCK_FILE)));
         checked.map_err(|cause| RepositoryError::Io { project: self.root.clone(), cause })
-    }
-
-    /// Whether git tracks the file `path`, relative to the project.
-    pub(crate) fn tracks(&self, path: &str) -> Result<bool, GitError> {
-        Ok(self.git.try_run(&["--literal-pathspecs", "ls-files", "--error-unmatch", "--", path])?.success)
     }
 
     /// Programs that the repository configures and that calls disable, sorted.
     pub(crate) fn disabled_programs(&self) -> BTreeSet<DisabledProgram> {
-        let hooks = ScopedDir::open(&self.root).and_then(|root| root.dir(".git/hooks", None)?.entries());
+        let hooks = ScopedDir::open(&self.root).and_then(|root| root.dir(&self.git_path("hooks"), None)?.entries());
         let hooks = hooks.unwrap_or_default().into_iter().map(|(name, _)| name).filter(|_| self.git.has_own_hooks());
         let hooks = hooks.filter(|name| !name.as_bytes().ends_with(b".sample"));
         let hooks = hooks.map(|name| DisabledProgram::new(ProgramKind::Hook, name.as_bytes()));
@@ -252,16 +313,19 @@ impl Repository {
 
     /// Reopens the repository with its current configuration, parts of which may apply to some branches only.
     pub(super) fn reopen(&self) -> Result<Self, GitError> {
-        Ok(Self { root: self.root.clone(), git: Git::open(&self.root)? })
+        Ok(Self { git: open_git(&self.root, self.git_dir)?, ..self.clone() })
     }
 
     /// Checks that a run may write to the repository, and returns its head. `new` are files that the run may add; a
     /// [`PATH_PLACEHOLDER`] in them replaces a name that is not known yet.
     pub(crate) fn check_ready(&self, new: &[String]) -> Result<BranchHead, RepositoryError> {
+        if self.is_private() {
+            return Ok(BranchHead { commit: self.current_state()?, branch: None });
+        }
         let failed = |cause| RepositoryError::Io { project: self.root.clone(), cause };
         let root = ScopedDir::open(&self.root).map_err(failed)?;
         for (name, what) in OPERATION_MARKERS {
-            if root.kind(&format!(".git/{name}")).map_err(failed)?.is_some() {
+            if root.kind(&self.git_path(name)).map_err(failed)?.is_some() {
                 return Err(RepositoryError::OperationInProgress { project: self.root.clone(), operation: what });
             }
         }
@@ -299,8 +363,32 @@ impl Repository {
         self.git.run_for_commit(&["rev-parse", "--verify", "--end-of-options", "HEAD"])
     }
 
-    /// The branch that HEAD points to; `None` if it is detached.
+    /// The commit that further work builds on: the head of the branch. In a private repository, changes of the user's
+    /// files are committed first.
+    pub(super) fn current_state(&self) -> Result<CommitId, RepositoryError> {
+        if !self.is_private() {
+            return Ok(self.head()?);
+        }
+        let failed = |cause| RepositoryError::Io { project: self.root.clone(), cause };
+        let files = private::list_files(&self.root).map_err(failed)?;
+        private::record_state(&self.git, &files).map_err(|cause| RepositoryError::Recording { cause })
+    }
+
+    /// Packs the objects of a private repository if there are many. The user does this for other repositories.
+    pub(crate) fn collect_garbage(&self) {
+        if self.is_private()
+            && let Err(error) = private::collect_garbage(&self.git, private::MAX_LOOSE_OBJECTS)
+        {
+            tracing::warn!(%error, "cannot pack the private repository");
+        }
+    }
+
+    /// The branch that HEAD points to; `None` if it is detached or if the user does not know it, because the repository
+    /// is private.
     pub(super) fn branch(&self) -> Result<Option<String>, GitError> {
+        if self.is_private() {
+            return Ok(None);
+        }
         let answer = self.git.try_run(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
         Ok(answer.success.then(|| String::from_utf8_lossy(&answer.stdout).trim_end().to_owned()))
     }
@@ -310,6 +398,11 @@ impl Repository {
     pub(crate) fn ignore_state_dirs(&self) -> io::Result<()> {
         STATE_DIRS.iter().try_for_each(|folder| scoped_dir::create_ignored_dir(&self.root, &self.root.join(folder)))
     }
+}
+
+/// Opens git for the repository in `git_dir` of the project at `root`.
+fn open_git(root: &Path, git_dir: &str) -> Result<Git, GitError> {
+    if git_dir == private::DIR { Git::open_at(root, private::GIT_LOCATION) } else { Git::open(root) }
 }
 
 /// The nearest directory above `root` that is the top of a repository.

@@ -95,7 +95,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let space = Workspace::create(dir.path(), &dir.path().join("work")).unwrap();
+        let space = Workspace::open_persistent(dir.path(), &dir.path().join("work")).unwrap();
         assert!(repair_sl_refs(&space, &["wh".to_owned()]).unwrap().is_empty(), "nothing was changed");
         space.read("semantic-layer/wh/s.yaml").unwrap();
         space.remove("semantic-layer/wh/s.yaml").unwrap();
@@ -124,7 +124,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let space = Workspace::create(dir.path(), &dir.path().join("work")).unwrap();
+        let space = Workspace::open_persistent(dir.path(), &dir.path().join("work")).unwrap();
         space.write("semantic-layer/wh/t.yaml", b"name: t\nmeasures: [{name: n}]\n").unwrap();
         let repaired = repair_sl_refs(&space, &["orbit".to_owned(), "wh".to_owned()]).unwrap();
         let repairs: Vec<String> = repaired.iter().map(|page| page.repair.to_string()).collect();

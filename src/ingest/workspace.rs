@@ -1,7 +1,7 @@
-//! The changes of one attempt, kept apart from the project until they are published.
+//! The changes of one attempt, kept apart from the project.
 //!
-//! In a worktree, the attempt reads and writes there, and every write is a commit. Otherwise reads fall through to the
-//! project, and writes go to a directory of the attempt. Only `wiki/` and `semantic-layer/` can be written, and
+//! An attempt reads and writes in a worktree, and every write is a commit. Tools without an attempt write to a directory
+//! that the user named: reads of other files fall through to the project. Only `wiki/` and `semantic-layer/` can be written, and
 //! symbolic links on the path are not followed. This module must not know the content of the files.
 
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 };
 use std::{
     collections::BTreeMap,
-    fmt, io,
+    io,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -23,15 +23,9 @@ use super::{
 };
 
 mod persistent;
-pub(crate) mod publish;
-
-pub(crate) use publish::{PublishError, RecoveredPublication, recover_publication};
 
 /// Largest file that is read or written, in bytes.
 pub(crate) const MAX_FILE_BYTES: u64 = 1024 * 1024;
-
-/// Subdirectory of the workspace that mirrors the project.
-const TREE_DIR: &str = "tree";
 
 /// Directories of the project that an attempt may change.
 const WRITABLE_DIRS: [&str; 2] = ["wiki/", "semantic-layer/"];
@@ -43,16 +37,14 @@ pub(crate) type FileHash = Option<[u8; 32]>;
 #[derive(Debug)]
 pub(crate) struct Workspace {
     project: PathBuf,
-    lifetime: WorkspaceStorage,
+    storage: WorkspaceStorage,
     state: Mutex<WorkspaceState>,
 }
 
 /// Location of the changes, and their lifetime.
 #[derive(Debug)]
 enum WorkspaceStorage {
-    /// A directory that is removed with the attempt. Relative to the project.
-    Temporary(String),
-    /// A directory that is kept, and locked while it is in use.
+    /// A directory that the user named, which is kept, and locked while it is in use.
     Persistent { tree: ScopedDir, _lock: FileLock },
     /// A worktree, which is removed with the attempt and takes the place of the project.
     Worktree {
@@ -140,31 +132,18 @@ pub(crate) enum WriteError {
 }
 
 impl Workspace {
-    /// Creates an empty workspace in `dir`, which must be below `project` and not exist yet.
-    pub(crate) fn create(project: &Path, dir: &Path) -> io::Result<Self> {
-        let below = dir.strip_prefix(project).ok().and_then(Path::to_str);
-        let below = below.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it is not below the project"))?;
-        let root = ScopedDir::open(project)?;
-        if root.kind(below)?.is_some() {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{} exists already", dir.display())));
-        }
-        root.dir(&format!("{below}/{TREE_DIR}"), Some(PRIVATE_MODE))?;
-        let lifetime = WorkspaceStorage::Temporary(below.to_owned());
-        Ok(Self { project: project.to_path_buf(), lifetime, state: Mutex::default() })
-    }
-
     /// Opens or creates a workspace in `dir` that is kept when it is closed, including earlier changes in it. It must
     /// be neither the project itself nor one of the mirrored directories.
     pub(crate) fn open_persistent(project: &Path, dir: &Path) -> io::Result<Self> {
         let (tree, lock, changes) = persistent::open(project, dir)?;
         let state = Mutex::new(WorkspaceState { changes, ..WorkspaceState::default() });
-        Ok(Self { project: project.to_path_buf(), lifetime: WorkspaceStorage::Persistent { tree, _lock: lock }, state })
+        Ok(Self { project: project.to_path_buf(), storage: WorkspaceStorage::Persistent { tree, _lock: lock }, state })
     }
 
     /// Creates a workspace in a worktree that started from the commit `base`.
     pub(crate) fn from_worktree(worktree: Worktree, base: CommitId) -> Self {
         let project = worktree.dir().to_path_buf();
-        Self { project, lifetime: WorkspaceStorage::Worktree { worktree, base }, state: Mutex::default() }
+        Self { project, storage: WorkspaceStorage::Worktree { worktree, base }, state: Mutex::default() }
     }
 
     /// Opens the tree in `dir` for reading, treating the files of `originals` as changed from the contents given there.
@@ -178,28 +157,25 @@ impl Workspace {
             }
         }
         let state = Mutex::new(WorkspaceState { changes, originals, ..WorkspaceState::default() });
-        Ok(Self { project: dir.to_path_buf(), lifetime: WorkspaceStorage::ReadOnly, state })
+        Ok(Self { project: dir.to_path_buf(), storage: WorkspaceStorage::ReadOnly, state })
     }
 
     /// Opens `project` for reading.
     pub(crate) fn read_only(project: &Path) -> Self {
-        Self { project: project.to_path_buf(), lifetime: WorkspaceStorage::ReadOnly, state: Mutex::default() }
+        Self { project: project.to_path_buf(), storage: WorkspaceStorage::ReadOnly, state: Mutex::default() }
     }
 
     /// Opens the project, or the worktree that takes its place.
     fn open_project(&self) -> io::Result<ScopedDir> {
-        match &self.lifetime {
+        match &self.storage {
             WorkspaceStorage::Worktree { worktree, .. } => worktree.open_dir(),
-            WorkspaceStorage::Temporary(_) | WorkspaceStorage::Persistent { .. } | WorkspaceStorage::ReadOnly => {
-                ScopedDir::open(&self.project)
-            }
+            WorkspaceStorage::Persistent { .. } | WorkspaceStorage::ReadOnly => ScopedDir::open(&self.project),
         }
     }
 
     /// Opens the directory that mirrors the project.
     fn open_tree(&self) -> io::Result<ScopedDir> {
-        match &self.lifetime {
-            WorkspaceStorage::Temporary(dir) => ScopedDir::open(&self.project)?.dir(&format!("{dir}/{TREE_DIR}"), None),
+        match &self.storage {
             WorkspaceStorage::Persistent { tree, .. } => tree.dir("", None),
             WorkspaceStorage::Worktree { .. } | WorkspaceStorage::ReadOnly => self.open_project(),
         }
@@ -246,7 +222,7 @@ impl Workspace {
 
     /// Commits everything staged. Does nothing without a worktree.
     pub(crate) fn commit_staged(&self, message: &str) -> Result<(), GitError> {
-        let WorkspaceStorage::Worktree { worktree, .. } = &self.lifetime else { return Ok(()) };
+        let WorkspaceStorage::Worktree { worktree, .. } = &self.storage else { return Ok(()) };
         let changes = self.changes();
         if changes.is_empty() {
             return Ok(());
@@ -302,7 +278,7 @@ impl Workspace {
 
     /// Checks that `path` may be changed, and returns the hash of the project's version.
     fn base(&self, state: &mut WorkspaceState, path: &str) -> Result<FileHash, WriteError> {
-        if matches!(self.lifetime, WorkspaceStorage::ReadOnly) {
+        if matches!(self.storage, WorkspaceStorage::ReadOnly) {
             return Err(WriteError::ReadOnly);
         }
         if state.is_closed {
@@ -321,7 +297,7 @@ impl Workspace {
         if state.seen_hashes.get(path).copied().flatten() != current {
             return Err(WriteError::ChangedSinceRead(path.to_owned()));
         }
-        if matches!(self.lifetime, WorkspaceStorage::Worktree { .. }) {
+        if matches!(self.storage, WorkspaceStorage::Worktree { .. }) {
             state.originals.insert(path.to_owned(), bytes);
         }
         Ok(current)
@@ -329,7 +305,7 @@ impl Workspace {
 
     /// Commits a change of `path`, or undoes it if that fails.
     fn commit(&self, tree: &ScopedDir, path: &str, verb: &str, before: Option<Vec<u8>>) -> Result<(), WriteError> {
-        let WorkspaceStorage::Worktree { worktree, .. } = &self.lifetime else { return Ok(()) };
+        let WorkspaceStorage::Worktree { worktree, .. } = &self.storage else { return Ok(()) };
         let Err(error) = worktree.commit(path, &format!("{verb} {path}")) else { return Ok(()) };
         let undone = match before {
             Some(bytes) => tree.write(path, &bytes, PRIVATE_MODE, 0o600),
@@ -399,23 +375,9 @@ impl Workspace {
         self.state().changes.clone()
     }
 
-    /// Moves the changes into the project, completely or not at all, and removes the workspace. Returns sorted
-    /// project-relative paths. The workspace refuses writes afterwards, even on failure.
-    pub(crate) fn publish(&self) -> Result<Vec<String>, PublishError> {
-        let changes = {
-            let mut state = self.state();
-            state.is_closed = true;
-            state.changes.clone()
-        };
-        let tree = self.open_tree().map_err(|cause| PublishError::Io { path: self.project.clone(), cause })?;
-        publish::publish_changes(&self.project, &tree, &changes)?;
-        self.discard();
-        Ok(changes.into_keys().collect())
-    }
-
     /// Closes the worktree and returns its changes. `None` for other workspaces.
     pub(crate) fn create_patch(&self) -> Result<Option<WorktreePatch>, GitError> {
-        let WorkspaceStorage::Worktree { worktree, base } = &self.lifetime else { return Ok(None) };
+        let WorkspaceStorage::Worktree { worktree, base } = &self.storage else { return Ok(None) };
         let mut state = self.state();
         state.is_closed = true;
         let paths = state.changes.iter().filter(|(_, change)| change.base_hash != change.new_hash);
@@ -424,48 +386,29 @@ impl Workspace {
         Ok(Some(WorktreePatch { base: base.to_string(), patch, paths }))
     }
 
-    /// Closes the workspace, and removes it with its content unless it is persistent.
+    /// Closes the workspace, and removes its worktree.
     pub(crate) fn discard(&self) {
-        let mut state = self.state();
-        state.is_closed = true;
-        let dir = match &self.lifetime {
-            WorkspaceStorage::Temporary(dir) => dir,
-            WorkspaceStorage::Worktree { worktree, .. } => return worktree.remove(),
-            WorkspaceStorage::Persistent { .. } | WorkspaceStorage::ReadOnly => return,
-        };
-        state.changes.clear();
-        if let Err(error) = ScopedDir::open(&self.project).and_then(|project| project.remove_dir_all(dir)) {
-            tracing::warn!(dir, %error, "cannot remove the workspace of an attempt");
+        self.state().is_closed = true;
+        if let WorkspaceStorage::Worktree { worktree, .. } = &self.storage {
+            worktree.remove();
         }
     }
 
     /// Stores the list of removed files if the workspace is persistent.
     fn record_removals(&self, state: &WorkspaceState, path: &str) -> Result<(), WriteError> {
-        match &self.lifetime {
+        match &self.storage {
             WorkspaceStorage::Persistent { tree, .. } => {
                 persistent::write_removals(tree, &state.changes).map_err(|cause| io_error(path, cause))
             }
-            WorkspaceStorage::Temporary(_) | WorkspaceStorage::Worktree { .. } | WorkspaceStorage::ReadOnly => Ok(()),
+            WorkspaceStorage::Worktree { .. } | WorkspaceStorage::ReadOnly => Ok(()),
         }
     }
 }
 
-/// Discards the changes of an attempt that was not published.
+/// Removes the worktree of an attempt.
 impl Drop for Workspace {
     fn drop(&mut self) {
         self.discard();
-    }
-}
-
-/// Writes a hash in hexadecimal; `-` for `None`.
-pub(crate) struct HexHash(pub(crate) FileHash);
-
-impl fmt::Display for HexHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            None => f.write_str("-"),
-            Some(hash) => hash.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
-        }
     }
 }
 
@@ -494,76 +437,70 @@ fn list_names(project: &ScopedDir, folder: &str) -> io::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::symlink};
+    use std::{fs, os::unix::fs::symlink, sync::Arc};
 
     use super::*;
+    use crate::ingest::{
+        git::tests::{project, write},
+        repository::Repository,
+        worktree::Worktrees,
+    };
+
+    const OLD: &str = "wiki/global/old.md";
+    const NEW: &str = "wiki/global/new.md";
 
     struct WorkspaceFixture {
-        dir: tempfile::TempDir,
+        _dir: tempfile::TempDir,
+        root: PathBuf,
+        trees: Arc<Worktrees>,
     }
 
     impl WorkspaceFixture {
         fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            fs::create_dir_all(dir.path().join("project/wiki/global")).unwrap();
-            fs::write(dir.path().join("project/wiki/global/old.md"), "old").unwrap();
-            Self { dir }
+            let (dir, root) = project(&[(OLD, "old")]);
+            let repository = Repository::find(&root).unwrap().unwrap();
+            repository.ignore_state_dirs().unwrap();
+            let trees = Worktrees::new(repository.clone(), "local-1", &repository.head().unwrap());
+            Self { _dir: dir, root, trees }
         }
 
-        fn project(&self) -> PathBuf {
-            self.dir.path().join("project")
-        }
-
-        fn work(&self, name: &str) -> PathBuf {
-            self.project().join(".ktx/ingestdeck/work").join(name)
-        }
-
-        fn open(&self, name: &str) -> Workspace {
-            Workspace::create(&self.project(), &self.work(name)).unwrap()
+        fn open(&self) -> Workspace {
+            let base = self.trees.base();
+            Workspace::from_worktree(self.trees.open(Some("a"), &base).unwrap(), base)
         }
     }
 
     #[test]
-    fn writes_stay_in_the_workspace_until_published() {
+    fn writes_stay_in_the_workspace() {
         let fixture = WorkspaceFixture::new();
-        let space = fixture.open("a");
-        space.write("wiki/global/new.md", b"new").unwrap();
-        assert_eq!(space.read("wiki/global/new.md").unwrap().unwrap(), b"new");
-        assert_eq!(space.read("wiki/global/old.md").unwrap().unwrap(), b"old");
-        assert!(space.remove("wiki/global/old.md").unwrap());
-        assert_eq!(space.read("wiki/global/old.md").unwrap(), None);
-        assert_eq!(space.peek("wiki/global/new.md").unwrap().unwrap(), b"new");
+        let space = fixture.open();
+        space.write(NEW, b"new").unwrap();
+        assert_eq!(space.read(NEW).unwrap().unwrap(), b"new");
+        assert_eq!(space.read(OLD).unwrap().unwrap(), b"old");
+        assert!(space.remove(OLD).unwrap());
+        assert_eq!((space.read(OLD).unwrap(), space.peek(NEW).unwrap().unwrap()), (None, b"new".to_vec()));
         assert_eq!(space.names("wiki/global", ".md").unwrap(), ["new.md"]);
-        assert!(!fixture.project().join("wiki/global/new.md").exists());
-        assert_eq!(space.publish().unwrap(), ["wiki/global/new.md", "wiki/global/old.md"]);
-        assert_eq!(fs::read(fixture.project().join("wiki/global/new.md")).unwrap(), b"new");
-        assert!(!fixture.project().join("wiki/global/old.md").exists());
-        assert!(!fixture.work("a").exists());
+        assert_eq!(space.create_patch().unwrap().unwrap().paths, [NEW, OLD]);
         assert!(matches!(space.write("wiki/global/late.md", b"x"), Err(WriteError::Closed)));
-    }
-
-    #[test]
-    fn a_dropped_attempt_leaves_nothing() {
-        let fixture = WorkspaceFixture::new();
-        fixture.open("a").write("wiki/global/new.md", b"new").unwrap();
-        assert!(!fixture.work("a").exists());
-        assert_eq!(fs::read_dir(fixture.project().join("wiki/global")).unwrap().count(), 1);
+        let dir = space.project.clone();
+        drop(space);
+        assert!(!dir.exists() && !fixture.root.join(NEW).exists() && fixture.root.join(OLD).exists());
     }
 
     #[test]
     fn created_and_removed_file_is_not_a_change() {
         let fixture = WorkspaceFixture::new();
-        let space = fixture.open("a");
-        space.write("wiki/global/new.md", b"new").unwrap();
-        assert!(space.remove("wiki/global/new.md").unwrap());
-        assert!(!space.remove("wiki/global/new.md").unwrap());
+        let space = fixture.open();
+        space.write(NEW, b"new").unwrap();
+        assert!(space.remove(NEW).unwrap());
+        assert!(!space.remove(NEW).unwrap());
         assert!(space.changes().is_empty());
     }
 
     #[test]
     fn writes_outside_writable_dirs_are_rejected() {
         let fixture = WorkspaceFixture::new();
-        let space = fixture.open("a");
+        let space = fixture.open();
         for path in
             ["ktx.yaml", ".ktx/x", "wiki", "wiki/../ktx.yaml", "/etc/passwd", "wiki//x", "", "semantic-layer/./x"]
         {
@@ -575,39 +512,24 @@ mod tests {
     fn links_created_later_are_not_followed() {
         let fixture = WorkspaceFixture::new();
         let outside = tempfile::tempdir().unwrap();
-        let space = fixture.open("a");
-        symlink(outside.path(), fixture.work("a").join("tree/wiki")).unwrap();
+        let space = fixture.open();
+        fs::remove_dir_all(space.project.join("wiki")).unwrap();
+        symlink(outside.path(), space.project.join("wiki")).unwrap();
         assert!(space.write("wiki/global/x.md", b"x").is_err());
-        fs::remove_file(fixture.work("a").join("tree/wiki")).unwrap();
-        space.write("wiki/global/x.md", b"x").unwrap();
-        // The project's directory is replaced by a link between the write and the publication.
-        fs::rename(fixture.project().join("wiki"), fixture.project().join("moved")).unwrap();
-        symlink(outside.path(), fixture.project().join("wiki")).unwrap();
-        assert!(space.publish().is_err());
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn file_changed_since_it_was_read_is_not_overwritten() {
+    fn unseen_file_is_not_overwritten() {
         let fixture = WorkspaceFixture::new();
-        let space = fixture.open("a");
-        space.peek("wiki/global/old.md").unwrap();
-        assert!(matches!(space.write("wiki/global/old.md", b"unseen"), Err(WriteError::ChangedSinceRead(_))));
-        space.read("wiki/global/old.md").unwrap();
-        fs::write(fixture.project().join("wiki/global/old.md"), "theirs").unwrap();
-        assert!(matches!(space.write("wiki/global/old.md", b"mine"), Err(WriteError::ChangedSinceRead(_))));
-        space.read("wiki/global/old.md").unwrap();
-        space.write("wiki/global/old.md", b"merged").unwrap();
-        fs::write(fixture.project().join("wiki/global/old.md"), "theirs again").unwrap();
-        let error = space.publish().unwrap_err();
-        assert!(matches!(&error, PublishError::Conflict { paths } if paths == &["wiki/global/old.md"]), "{error}");
-        assert_eq!(fs::read(fixture.project().join("wiki/global/old.md")).unwrap(), b"theirs again");
-    }
-
-    #[test]
-    fn existing_directory_is_not_reused() {
-        let fixture = WorkspaceFixture::new();
-        let _first = fixture.open("a");
-        assert!(Workspace::create(&fixture.project(), &fixture.work("a")).is_err());
+        let space = fixture.open();
+        space.peek(OLD).unwrap();
+        assert!(matches!(space.write(OLD, b"unseen"), Err(WriteError::ChangedSinceRead(_))));
+        space.read(OLD).unwrap();
+        write(&space.project, OLD, "theirs");
+        assert!(matches!(space.write(OLD, b"mine"), Err(WriteError::ChangedSinceRead(_))));
+        space.read(OLD).unwrap();
+        space.write(OLD, b"merged").unwrap();
+        assert_eq!(space.read(OLD).unwrap().unwrap(), b"merged");
     }
 }

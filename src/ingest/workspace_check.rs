@@ -257,7 +257,7 @@ mod tests {
         for (key, refs) in [("old", vec![]), ("fan", vec!["old"]), ("stale", vec!["never-was"])] {
             fs::write(dir.path().join(wiki::page_path(key)), page(&refs)).unwrap();
         }
-        let space = Workspace::create(dir.path(), &dir.path().join("work")).unwrap();
+        let space = Workspace::open_persistent(dir.path(), &dir.path().join("work")).unwrap();
         space.write(&wiki::page_path("new"), &page(&["later", "old"])).unwrap();
         assert_eq!(
             check_changes(&space, &[]).dangling_links,
@@ -288,7 +288,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let targets = ["wh".to_owned()];
-        let space = Workspace::create(dir.path(), &dir.path().join("work")).unwrap();
+        let space = Workspace::open_persistent(dir.path(), &dir.path().join("work")).unwrap();
         space.read("semantic-layer/wh/s.yaml").unwrap();
         space.write("semantic-layer/wh/s.yaml", (source("m") + "segments: []\n").as_bytes()).unwrap();
         assert_eq!(
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn invalid_pages_are_reported() {
         let dir = tempfile::tempdir().unwrap();
-        let space = Workspace::create(dir.path(), &dir.path().join("work")).unwrap();
+        let space = Workspace::open_persistent(dir.path(), &dir.path().join("work")).unwrap();
         space.write(&wiki::page_path("broken"), b"---\nsummary: x\n").unwrap();
         space.write(&wiki::page_path("bare"), b"").unwrap();
         insta::assert_snapshot!(check_changes(&space, &[]).invalid.join("\n"));

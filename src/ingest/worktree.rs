@@ -51,7 +51,7 @@ pub(crate) enum WorktreeError {
     #[error("cannot read `{path}`: {cause}")]
     Ledger {
         /// Relative to the project.
-        path: &'static str,
+        path: String,
         cause: io::Error,
     },
 }
@@ -141,14 +141,14 @@ impl Worktrees {
         if project.kind(&directory).map_err(failed)?.is_some() {
             return Ok(false);
         }
-        ledger::record_worktree(project, name, commit).map_err(failed)?;
+        ledger::record_worktree(&self.repository, project, name, commit).map_err(failed)?;
         let add = ["worktree", "add", "--quiet", "--no-checkout", "-b", &branch, "--", &directory, commit.as_str()];
         let answer = self.repository.git.try_run(&add);
         match answer {
             Ok(answer) if answer.success => return Ok(true),
             // Older releases begin the message with a capital letter.
             Ok(answer) if answer.stderr.contains(&format!("branch named '{branch}' already exists")) => {
-                ledger::delete_entry(project, name).map_err(failed)?;
+                ledger::delete_entry(&self.repository, project, name).map_err(failed)?;
                 return Ok(false);
             }
             _ => {}
@@ -184,9 +184,11 @@ impl Worktree {
     /// Writes the list of paths to check out.
     fn write_sparse_patterns(&self, project: &ScopedDir) -> io::Result<()> {
         const LIST: &str = "sparse-checkout";
-        let known = ledger::git_registration(&self.worktrees.repository, project, &self.name)?;
+        let repository = &self.worktrees.repository;
+        let known = ledger::git_registration(repository, project, &self.name)?;
         let known = known.ok_or_else(|| io::Error::other("git does not list it"))?;
-        let info = project.dir(&format!(".git/worktrees/{known}/info"), Some(SHARED_MODE))?;
+        let info = repository.git_path(&format!("{}/{known}/info", ledger::GIT_WORKTREES_DIR));
+        let info = project.dir(&info, Some(SHARED_MODE))?;
         match info.create_entry(LIST, SPARSE_PATTERNS, 0o666) {
             // git copies the list of the main working tree if there is one.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -204,7 +206,7 @@ impl Worktree {
     pub(super) fn restart_from(&mut self, commit: &CommitId) -> Result<(), WorktreeError> {
         let failed = |cause| WorktreeError::Io { path: self.dir.clone(), cause };
         let project = ScopedDir::open(self.worktrees.repository.root()).map_err(failed)?;
-        ledger::record_worktree(&project, &self.name, commit).map_err(failed)?;
+        ledger::record_worktree(&self.worktrees.repository, &project, &self.name, commit).map_err(failed)?;
         // Releases before 2.43 do not accept `--end-of-options` here.
         self.git.run(&["reset", "--quiet", "--hard", commit.as_str(), "--"])?;
         Ok(())

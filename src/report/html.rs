@@ -84,7 +84,7 @@ fn saved_as(report: &RunReport) -> String {
         (None, Some((commit, branch))) => {
             format!("commit {commit}{}", branch.map(|branch| format!(" on {branch}")).unwrap_or_default())
         }
-        // Without a repository, artifacts are published to the project one by one.
+        // Earlier versions published artifacts one by one to a project without git.
         (None, None) => match report.units.iter().map(|unit| unit.changes().len()).sum() {
             0 => "nothing".to_owned(),
             saved => format!("{}, in no commit", pluralize(saved, "change")),

@@ -341,7 +341,7 @@ pub(crate) struct AttemptState {
     pub live_thinking: String,
     /// Files that it published to the project.
     pub published: Vec<String>,
-    /// The patch of the attempt, in a git project.
+    /// The patch of the attempt.
     pub patch: Option<Arc<PatchWritten>>,
     /// Result of integrating the patch.
     pub integration: Option<PatchResult>,

@@ -20,8 +20,6 @@ use crate::{
 
 /// Prefix of the directory name of a run that is being removed.
 const REMOVAL_PREFIX: &str = ".leaving-";
-/// Directory of a run in which its attempts write, for a project without a repository.
-pub(crate) const WORK_DIR: &str = "work";
 /// Maximum directory depth included in the size of a run.
 const MAX_DEPTH: usize = 8;
 
@@ -86,22 +84,6 @@ impl RunStore {
             runs.remove_dir_all(&leaving).map(drop)
         };
         remove().map_err(|cause| io_error(&self.root().join("runs").join(&leaving), cause))
-    }
-
-    /// Removes the directory in which the attempts of `run` wrote, unless its process is alive. Returns true if a
-    /// non-empty directory was removed.
-    pub(crate) fn remove_work_dir(&self, run: &RecordedRun) -> Result<bool, PruneError> {
-        let remove = || {
-            let Some(runs) = self.state_subdir("runs")? else { return Ok(false) };
-            let Some(dir) = runs.dir_if_exists(&run.id.to_string())? else { return Ok(false) };
-            let Some(work) = dir.dir_if_exists(WORK_DIR)? else { return Ok(false) };
-            let is_empty = work.entries()?.is_empty();
-            dir.remove_dir_all(WORK_DIR).map(|_| !is_empty)
-        };
-        if self.is_alive(run.id)? {
-            return Ok(false);
-        }
-        remove().map_err(|cause| io_error(&self.root().join("runs").join(run.id.to_string()).join(WORK_DIR), cause))
     }
 
     /// Size in bytes of the directory of `run`.

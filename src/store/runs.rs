@@ -74,7 +74,6 @@ impl RunStatus {
 #[derive(Debug)]
 pub(crate) struct NewRun {
     pub id: RunId,
-    pub directory: PathBuf,
     /// The only writer of the tape.
     pub tape: TapeWriter,
     lock: RunLock,
@@ -239,7 +238,7 @@ impl RunStore {
         let file = run.create_new(TAPE_FILE).map_err(failed(&path))?;
         let tape = TapeWriter::start(file, &path, &header(id))?;
         run.sync().map_err(failed(&directory))?;
-        Ok(NewRun { id, directory, tape, lock })
+        Ok(NewRun { id, tape, lock })
     }
 
     /// Checks whether [`create`](Self::create) could create the directory of a run, without changing anything.

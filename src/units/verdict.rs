@@ -73,10 +73,8 @@ pub(crate) struct AttemptFacts {
     pub dangling_refs: Vec<String>,
     /// Artifacts that failed validation, each with its subject (`wiki page orders: no summary`).
     pub invalid_artifacts: Vec<String>,
-    /// The same files of the project were changed concurrently.
-    pub conflict: Option<String>,
-    /// The artifacts could not be moved into the project.
-    pub publish_error: Option<String>,
+    /// The patch with the artifacts could not be written.
+    pub patch_error: Option<String>,
 }
 
 /// Error of Claude Code for an unknown session id.
@@ -151,7 +149,7 @@ pub(crate) struct ResultFacts {
 
 /// Judges an attempt. The first match decides: prompt too large, isolation breach, agent loop (stopped, not recorded,
 /// time limit, line too long, stdin not read, not started, missing or bad result), unproved isolation, tool failures,
-/// dangling references, validation, publishing. A spent budget is a success with a note in its reason.
+/// dangling references, validation, patch. A spent budget is a success with a note in its reason.
 ///
 /// A call that a person refused is not a tool failure under any rule. The rule measures whether the model worked well;
 /// the person has already judged this call, given the model a reason and let the attempt continue. Refused calls are
@@ -287,11 +285,8 @@ fn work_verdict(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule, stop: S
         let reason = format!("validation failed for: {}", quote_foreign(&facts.invalid_artifacts.join(", ")));
         return Some(failure_verdict(stop, VerdictCause::Validation, reason));
     }
-    if let Some(conflict) = &facts.conflict {
-        return Some(failure_verdict(stop, VerdictCause::Conflict, quote_foreign(conflict)));
-    }
-    let error = facts.publish_error.as_deref()?;
-    let reason = format!("what it wrote could not be moved into the project: {}", quote_foreign(error));
+    let error = facts.patch_error.as_deref()?;
+    let reason = format!("its changes could not be saved as a patch: {}", quote_foreign(error));
     Some(failure_verdict(stop, VerdictCause::Internal, reason))
 }
 

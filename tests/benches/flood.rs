@@ -94,9 +94,9 @@ fn seconds_to_record(runtime: &Runtime, path: &str, folder: &std::path::Path) ->
         project: None,
         scripted: true,
     })?;
-    let directory = run.directory.clone();
     let (tape, _lock) = run.into_parts();
     let tape = Arc::new(tape);
+    let directory = tape.path().parent().map(std::path::Path::to_owned).ok_or("a tape without a directory")?;
     let (source, finish) = FileSource::follow(tape.path())?;
     let mut grown = tape.subscribe();
     let recorded = Arc::new(AtomicU64::new(0));

@@ -233,7 +233,7 @@ fn plan_is_printed_as_table_and_as_json() {
     notes +2/~0/-0/=0
     no model is set (Claude Code's own choice)
     forecast: ?, until three units of each kind have finished
-    no git repository: the changes of a unit are published to the project when it succeeds
+    no git repository: the changes of a run go through a private one and reach the project together
     2 units planned
     ");
     let objects = place.run(&["plan", "--ui", "json", "--only", "*-two"]);

@@ -22,7 +22,7 @@ use nix::{sys::signal::Signal, sys::stat::Mode, unistd::mkfifo};
 
 use crate::it::{
     commands::test_dir::{CommandOutput, TestDir},
-    support::git::git,
+    support::git::{PRIVATE_GIT_DIR, git},
 };
 
 const STATE: &str = ".ktx/ingestdeck";
@@ -51,32 +51,46 @@ struct FaultProject {
     claude: String,
     outside: BTreeMap<PathBuf, Vec<u8>>,
     tapes: BTreeMap<PathBuf, Vec<u8>>,
+    /// Arguments that make git use the repository of the project.
+    git_args: &'static [&'static str],
 }
 
 impl FaultProject {
     fn new() -> Self {
+        Self::with_git(true)
+    }
+
+    /// A project with or without git.
+    fn with_git(has_git: bool) -> Self {
         let place = TestDir::new();
         let claude = place.scripted_claude(&script()).to_str().unwrap().to_owned();
         fs::rename(place.path("script.toml"), place.path("../bin/script.toml")).unwrap();
         let stub = fs::read_to_string(&claude).unwrap().replace("work/script.toml", "bin/script.toml");
         fs::write(&claude, stub).unwrap();
         place.notes(&["old"]);
-        for args in [
+        let init = [
             &["init", "--quiet", "--initial-branch=main"][..],
             &["add", "--all"],
             &["commit", "--quiet", "-m", "first"],
-        ] {
+        ];
+        for args in init.into_iter().filter(|_| has_git) {
             git(&place.path(""), args);
         }
         assert_eq!(place.run(&["run", "--claude-bin", &claude]).code, Some(0));
         place.notes(&["one", "two", "three"]);
         fs::create_dir_all(place.path("../outside")).unwrap();
         fs::write(place.path("../outside/thesis.txt"), "precious").unwrap();
-        let mut bench = Self { place, claude, outside: BTreeMap::new(), tapes: BTreeMap::new() };
+        let git_args: &[&str] = if has_git { &[] } else { &[PRIVATE_GIT_DIR, "--work-tree=."] };
+        let mut bench = Self { place, claude, outside: BTreeMap::new(), tapes: BTreeMap::new(), git_args };
         bench.outside = files(&bench.place.path("../outside"));
         bench.tapes = bench.tapes_now();
         assert_eq!(bench.tapes.len(), 1);
         bench
+    }
+
+    /// Stdout of git for the repository of the project.
+    fn git(&self, args: &[&str]) -> String {
+        git(&self.place.path(""), &[self.git_args, args].concat())
     }
 
     fn state(&self, name: &str) -> PathBuf {
@@ -149,14 +163,14 @@ impl FaultProject {
             ran = self.place.run(&["run", "--resume-run", "latest", "--claude-bin", &self.claude]);
         }
         assert!(self.is_done(), "{fault}: the next run did not finish: {ran:?}");
-        assert_eq!(git(&self.place.path(""), &["status", "--porcelain", "--", "wiki"]), "", "{fault}");
-        assert_eq!(git(&self.place.path(""), &["worktree", "list"]).lines().count(), 1, "{fault}");
+        assert_eq!(self.git(&["status", "--porcelain", "--", "wiki"]), "", "{fault}");
+        assert_eq!(self.git(&["worktree", "list"]).lines().count(), 1, "{fault}");
         assert_eq!(self.place.run(&["runs", "list"]).code, Some(0), "{fault}");
         assert_eq!(self.place.run(&["runs", "reindex"]).code, Some(0), "{fault}");
     }
 
     fn is_done(&self) -> bool {
-        let listed = git(&self.place.path(""), &["ls-tree", "-r", "--name-only", "HEAD", "wiki"]);
+        let listed = self.git(&["ls-tree", "-r", "--name-only", "HEAD", "wiki"]);
         ["one", "two", "three"].iter().all(|unit| listed.contains(&format!("wiki/global/{unit}.md")))
     }
 }

@@ -22,7 +22,7 @@
 //! | commits, refs, ledger of worktrees, patches, marks | `files`, `commit.txt` |
 //! | names and permissions in a project, with git and without, during a run and afterwards; locks | `files`, `project-git.txt`, `project.txt` |
 //! | index | `files`, `index.sql`; the migrations are files in `assets/migrations` |
-//! | journals of a branch update and of a publication | `src/ingest/branch_update/tests.rs`, `src/ingest/workspace/publish.rs` |
+//! | journal of a branch update | `src/ingest/branch_update/tests.rs` |
 //!
 //! Not covered: the protocol with `claude` (`tests/it/captures.rs` and `tests/it/unit_protocol.rs` test it with the
 //! real program), the program's protocols with its own children (SQL worker, group guard, scripted agent), and the

@@ -20,7 +20,7 @@ use std::{
 use nix::sys::stat::Mode;
 
 use crate::it::{
-    commands::test_dir::{CommandOutput, TestDir, tape},
+    commands::test_dir::{CommandOutput, TestDir},
     support::git::git,
 };
 
@@ -214,8 +214,7 @@ fn links_in_program_directories_are_not_followed() {
         ".ktx/ingestdeck/runs",
         ".ktx/ingestdeck/locks",
         ".ktx/ingestdeck/worktrees",
-        ".ktx/ingestdeck/publish",
-        ".ktx/ingestdeck/publish/current",
+        ".ktx/ingestdeck/repository.git",
         ".ktx/ingestdeck/prints",
         ".ktx/worktrees",
         ".ktx/cache",
@@ -243,7 +242,6 @@ fn links_in_place_of_program_files_are_not_followed() {
         "db.sqlite-wal",
         "ingest.lock",
         ".gitignore",
-        "publish/lock",
         &format!("runs/{RUN}"),
         &format!("locks/{RUN}"),
         &format!("runs/{RUN}/tape.jsonl"),
@@ -261,8 +259,6 @@ fn named_pipes_hang_no_command() {
     let places = [
         ".ktx/ingestdeck/db.sqlite".to_owned(),
         ".ktx/ingestdeck/ingest.lock".to_owned(),
-        ".ktx/ingestdeck/publish/current/journal.json".to_owned(),
-        ".ktx/ingestdeck/publish/lock".to_owned(),
         format!(".ktx/ingestdeck/locks/{RUN}"),
         format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"),
         ".ktx/prompts/skills.md".to_owned(),
@@ -459,27 +455,25 @@ fn directory_name_with_escapes_is_not_printed() {
     }
 }
 
-/// Only runs that this installation recorded are cleaned up: a clone may contain a directory of the same name.
+/// Only worktrees that this installation recorded are removed: an archive may contain a directory of a similar name.
 #[test]
-fn work_of_killed_runs_without_git_is_swept() {
+fn worktrees_of_killed_runs_without_git_are_removed() {
     let place = TestDir::new();
     place.notes(&["a"]);
     let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
-    let run: &[&str] = &["run", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()];
+    let run: &[&str] = &["run", "--ui", "lines", "--no-reconcile", "--claude-bin", claude.to_str().unwrap()];
     let mut running = place.start(place.command(run));
     running.wait_for("stdout", "● session");
     running.signal(nix::sys::signal::Signal::SIGKILL);
     running.end();
-    let killed = tape(&place.path("")).parent().unwrap().join("work");
-    fs::create_dir_all(killed.join("left")).unwrap();
-    let shipped = place.write(&format!(".ktx/ingestdeck/runs/{RUN}/work/mine.md"), "mine");
-    fs::write(shipped.parent().unwrap().with_file_name("tape.jsonl"), include_bytes!("../fixtures/tapes/demo.jsonl"))
-        .unwrap();
+    let shipped = place.write(".ktx/worktrees/session-local-1/mine.md", "mine");
+    let worktrees = || fs::read_dir(place.path(".ktx/worktrees")).unwrap().count();
+    let before = worktrees();
     place.scripted_claude(SCRIPT);
     let ran = place.run(run);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.stderr.contains("removed 1 work directory"), "{ran:?}");
-    assert!(!killed.exists() && shipped.is_file(), "{ran:?}");
+    assert!(ran.stderr.contains("removed 1 worktree that it had left"), "{ran:?}");
+    assert!(worktrees() == before - 1 && shipped.is_file(), "{ran:?}");
 }
 
 /// A call that blocks for ever, for example on a pipe, would outlive the program.

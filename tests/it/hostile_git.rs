@@ -9,8 +9,6 @@ use std::{
     process::Command,
 };
 
-use sha2::{Digest as _, Sha256};
-
 use crate::it::{
     commands::test_dir::{CommandOutput, TestDir},
     support::{
@@ -112,15 +110,6 @@ impl HostileRepository {
     }
 }
 
-/// Expects a refusal with a remedy.
-fn assert_way_out(clone: &HostileRepository, ran: &CommandOutput, journal: &str) {
-    let sentence = ran.expect_refusal(1);
-    assert!(sentence.contains(&format!("`{journal}` is not trusted")), "{ran:?}");
-    assert!(sentence.ends_with("then delete it"), "{ran:?}");
-    fs::remove_file(clone.root().join(journal)).unwrap();
-    assert!(clone.run().expect_success().contains("1 succeeded"));
-}
-
 /// Records of unfinished work are in `.git/ingestdeck`, which no clone carries.
 #[test]
 fn shipped_files_that_look_like_records_are_ignored() {
@@ -137,26 +126,62 @@ fn shipped_files_that_look_like_records_are_ignored() {
     }
 }
 
+/// An archive has no `.git`, but may contain a private repository with programs, and a nested one.
 #[test]
-fn shipped_publication_journal_removes_nothing() {
-    let journal = ".ktx/ingestdeck/publish/current/journal.json";
-    let clone = HostileRepository::of(|origin| {
-        let head = fs::read(origin.join(".git/HEAD")).unwrap();
-        let now: String = Sha256::digest(head).iter().map(|byte| format!("{byte:02x}")).collect();
-        let line = format!(r#"{{"version":1,"files":[{{"path":".git/HEAD","base":"-","now":"{now}"}}]}}"#);
-        write(origin, journal, line);
-    });
-    let [.., ran] = clone.run_all_commands();
-    assert!(ran.stderr.contains("git tracks it"), "{ran:?}");
-    assert_way_out(&clone, &ran, journal);
+fn shipped_private_repository_is_replaced() {
+    let clone = HostileRepository::of(|_| {});
+    let (root, trap) = (clone.root(), clone.trap());
+    let private = root.join(".ktx/ingestdeck/repository.git");
+    fs::create_dir_all(private.parent().unwrap()).unwrap();
+    let trap = trap.display();
+    let config = format!(
+        "[core]\n\tfsmonitor = {trap}\n\thooksPath = hooks\n\tworktree = ../../../../victim\n[filter \"x\"]\n\tclean = {trap}\n\t\
+         smudge = {trap}\n\tprocess = {trap}\n[merge \"x\"]\n\tdriver = {trap}\n[diff \"x\"]\n\ttextconv = {trap}\n"
+    );
+    clone.configure(config.as_bytes());
+    for hook in ["post-index-change", "reference-transaction", "post-checkout", "pre-commit"] {
+        write(&root, &format!(".git/hooks/{hook}"), format!("#!/bin/sh\n{trap}\n"));
+        fs::set_permissions(root.join(".git/hooks").join(hook), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    write(&root, ".git/objects/info/alternates", clone.place.path("victim").display().to_string());
+    write(&root, ".git/created-here", "0".repeat(64));
+    write(&root, ".gitattributes", "* filter=x merge=x diff=x\n");
+    write(&root, "wiki/.gitattributes", "* filter=x merge=x diff=x\n");
+    let copied = Command::new("cp").arg("-R").args([root.join(".git"), root.join("wiki/.git")]).status().unwrap();
+    assert!(copied.success());
+    fs::rename(root.join(".git"), &private).unwrap();
+    let [plan, doctor, ran] = clone.run_all_commands();
+    assert!(plan.expect_success().contains("no git repository") && doctor.stdout.contains("no git repository"));
+    assert!(ran.expect_success().contains("1 succeeded"), "{ran:?}");
+    assert!(
+        ran.stderr.contains("`.ktx/ingestdeck/repository.git` was not created here, so it was replaced"),
+        "{ran:?}"
+    );
+    assert!(!clone.place.path("PWNED").exists() && !private.join("hooks").exists());
+    assert!(!clone.run().stderr.contains("was not created here"), "once is enough");
+}
+
+/// A journal in a private repository of another place is the only information about an interrupted update.
+#[test]
+fn shipped_private_journal_changes_nothing() {
+    let clone = HostileRepository::of(|_| {});
+    fs::remove_dir_all(clone.root().join(".git")).unwrap();
+    let journal = ".ktx/ingestdeck/repository.git/ingestdeck/branch-update.json";
+    write(&clone.root(), journal, r#"{"version":2,"project":"x","content":{"old":"HEAD","new":"HEAD"}}"#);
+    let [plan, doctor, ran] = clone.run_all_commands();
+    let words = "`.ktx/ingestdeck/repository.git` is not trusted: ";
+    assert!(plan.stderr.contains(words) && doctor.stdout.contains(words), "{plan:?} {doctor:?}");
+    let sentence = ran.expect_refusal(2);
+    assert!(sentence.contains("`.ktx/ingestdeck/repository.git` is not trusted: "), "{ran:?}");
+    assert!(sentence.ends_with("then delete `.ktx/ingestdeck/repository.git`"), "{ran:?}");
+    fs::remove_dir_all(clone.root().join(".ktx/ingestdeck/repository.git")).unwrap();
+    assert!(clone.run().expect_success().contains("1 succeeded"));
 }
 
 #[test]
 fn shipped_links_remove_nothing() {
     let links = [
         (".ktx/ingestdeck/worktrees", "../../../victim"),
-        (".ktx/ingestdeck/publish", "../../../victim"),
-        (".ktx/ingestdeck/publish/current", "../../../../victim"),
         (".ktx/worktrees", "../../victim"),
         (".ktx/ingest-patches", "../../victim"),
         (".ktx/ingestdeck", "../../victim"),

@@ -1,31 +1,27 @@
 //! A small test project, from `ktx.yaml` to published pages, through the public API only.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path, sync::Arc};
 
 use crate::{
     diagnostic::Diagnostic as _,
     ingest::{
         Project, SqlWorkers, UnitSelection, WorkUnit,
-        attempt::DeliverError,
-        attempt::DeliveredArtifact,
         attempt::IngestJob,
         attempt::UnitAttempt,
-        attempt::WorkspaceSpec,
+        integrate::{PatchIntegrator, PatchOutcome, UnitPatch},
         plan,
         plan::IngestPlan,
         plan::PlanError,
         project::{ModelRole, settings::FailureModeSetting},
         prompt::PromptAmendment,
         transcript::RejectedCall,
-        workspace::PublishError,
-        workspace::recover_publication,
+        worktree::Worktrees,
     },
     units::ToolCall,
 };
 use serde_json::{Value, json};
+
+use crate::it::support::git::private_worktrees;
 
 /// The project at `root`, which uses the program itself to read its databases.
 fn open(root: &Path) -> Project {
@@ -62,16 +58,42 @@ impl IngestFixture {
     }
 
     fn amended(&self, key: &str, number: u32, amended: PromptAmendment<'_>) -> UnitAttempt {
-        let dir = WorkspaceSpec::Overlay(self.work().join(format!("{key}-{number}")));
-        UnitAttempt::open(&self.project, &self.unit(key), &job(), number, amended, &dir).unwrap()
+        UnitAttempt::open(&self.project, (0, &self.unit(key)), &job(), number, amended, &self.worktrees()).unwrap()
     }
 
-    fn place(&self) -> WorkspaceSpec {
-        WorkspaceSpec::Overlay(self.work().join("x"))
+    fn worktrees(&self) -> Arc<Worktrees> {
+        private_worktrees(&self.project.root)
     }
 
-    fn work(&self) -> PathBuf {
-        self.project.root.join(".ktx/ingestdeck/runs/r/work")
+    /// The worktrees that exist now.
+    fn open_worktrees(&self) -> usize {
+        fs::read_dir(self.project.root.join(".ktx/worktrees"))
+            .unwrap()
+            .filter(|entry| entry.as_ref().unwrap().file_name() != ".gitignore")
+            .count()
+    }
+
+    /// Integrates the patches of `attempts` in this order and saves the result. Returns the results and the saved paths.
+    fn save(&self, attempts: &[(&str, &UnitAttempt)]) -> (Vec<PatchOutcome>, Vec<String>) {
+        let targets = self.project.target_ids(None);
+        let patches: Vec<UnitPatch> = attempts
+            .iter()
+            .map(|(unit, attempt)| UnitPatch {
+                unit: (*unit).into(),
+                file: attempt.write_patch().unwrap().path.map(|path| self.project.root.join(path)),
+                may_change_semantic_layer: true,
+                targets: targets.clone(),
+            })
+            .collect();
+        let mut integration = PatchIntegrator::open(&self.worktrees(), targets).unwrap();
+        let mut outcomes = Vec::new();
+        integration.integrate_all(&patches, |_, outcome| outcomes.push(outcome.clone())).unwrap();
+        (outcomes, integration.save("ingest", &[]).unwrap().paths)
+    }
+
+    /// Saves one attempt and returns the paths.
+    fn save_one(&self, attempt: &UnitAttempt) -> Vec<String> {
+        self.save(&[("docs-x", attempt)]).1
     }
 
     fn wiki(&self) -> Vec<String> {
@@ -81,13 +103,6 @@ impl IngestFixture {
             .collect();
         names.sort();
         names
-    }
-}
-
-fn published(attempt: &UnitAttempt) -> Vec<String> {
-    match attempt.deliver().unwrap() {
-        DeliveredArtifact::Published { paths, .. } => paths,
-        patch @ DeliveredArtifact::Patch { .. } => panic!("{patch:?} in a project without a repository"),
     }
 }
 
@@ -224,8 +239,8 @@ fn long_peer_lists_are_cut_and_hostile_pages_open_no_section() {
     .unwrap();
     let mut unit = harbour.unit("docs-berth-hours");
     unit.peer_file_index = (0..130).map(|n| format!("peer{n}.md").into()).collect();
-    let attempt =
-        UnitAttempt::open(&harbour.project, &unit, &job(), 1, PromptAmendment::Unchanged, &harbour.place()).unwrap();
+    let (unchanged, worktrees) = (PromptAmendment::Unchanged, harbour.worktrees());
+    let attempt = UnitAttempt::open(&harbour.project, (0, &unit), &job(), 1, unchanged, &worktrees).unwrap();
     let user = &attempt.prompt().user;
     assert!(user.contains("- peer99.md\n30 more peer files omitted\n"));
     assert!(!user.contains("peer100.md"));
@@ -272,7 +287,7 @@ fn tool_schemas_match_the_snapshot() {
 }
 
 #[test]
-fn successful_attempt_is_published_completely() {
+fn successful_attempt_is_saved_completely() {
     let harbour = IngestFixture::new();
     let attempt = harbour.attempt("docs-berth-hours", 1);
     call(&attempt, "read_raw_file", json!({"path": "berth-hours.md"}));
@@ -281,10 +296,9 @@ fn successful_attempt_is_published_completely() {
     call(&attempt, "wiki_write", json!({"key": "demurrage", "summary": "Late fee", "content": "# Demurrage"}));
     assert_eq!(attempt.check(), Default::default());
     assert_eq!(harbour.wiki(), ["teu.md"]);
-    assert_eq!(published(&attempt), ["wiki/global/berth-hours.md", "wiki/global/demurrage.md"]);
+    assert_eq!(harbour.save_one(&attempt), ["wiki/global/berth-hours.md", "wiki/global/demurrage.md"]);
     assert_eq!(harbour.wiki(), ["berth-hours.md", "demurrage.md", "teu.md"]);
-    assert_eq!(fs::read_dir(harbour.work()).unwrap().count(), 0);
-    assert!(recover_publication(&harbour.project.root).unwrap().restored_paths.is_empty());
+    assert_eq!(harbour.open_worktrees(), 0);
 }
 
 #[test]
@@ -302,10 +316,10 @@ fn failed_attempt_leaves_only_its_transcript() {
     assert!(first.transcript().record_failure(&rejected));
     first.discard();
     assert_eq!(harbour.wiki(), ["teu.md"]);
-    assert_eq!(fs::read_dir(harbour.work()).unwrap().count(), 0);
+    assert_eq!(harbour.open_worktrees(), 0);
     let second = harbour.attempt("dbt-all", 2);
     work(&second, "voyages", &[]);
-    assert_eq!(published(&second), ["wiki/global/voyages.md"]);
+    assert_eq!(harbour.save_one(&second), ["wiki/global/voyages.md"]);
     let transcript = harbour.dir.path().join(".ktx/ingest-transcripts").join(job().id).join("dbt-all.jsonl");
     let text = fs::read_to_string(transcript).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -317,24 +331,25 @@ fn failed_attempt_leaves_only_its_transcript() {
 }
 
 #[test]
-fn concurrent_units_publish_without_overwriting_each_other() {
+fn concurrent_units_do_not_overwrite_each_other() {
     let harbour = IngestFixture::new();
     let attempts: Vec<_> =
         ["docs-berth-hours", "docs-policies-demurrage"].iter().map(|key| harbour.attempt(key, 1)).collect();
     for attempt in &attempts {
         work(attempt, "berth-hours", &[]);
     }
-    attempts[0].deliver().unwrap();
-    let error = attempts[1].deliver().unwrap_err();
+    call(&attempts[1], "wiki_write", json!({"key": "berth-hours", "summary": "Other", "content": "# Other"}));
+    let (outcomes, _) = harbour.save(&[("docs-a", &attempts[0]), ("docs-b", &attempts[1])]);
     assert!(
-        matches!(&error, DeliverError::Publish(PublishError::Conflict { paths }) if paths == &["wiki/global/berth-hours.md"]),
-        "{error}"
+        matches!(&outcomes[1], PatchOutcome::TextualConflict { paths, .. } if paths == &["wiki/global/berth-hours.md"]),
+        "{outcomes:?}"
     );
     // The next attempt sees the page in its index and merges into it.
     let again = harbour.attempt("docs-policies-demurrage", 2);
     assert!(again.prompt().user.contains("- berth-hours: About berth-hours"));
-    work(&again, "berth-hours", &[]);
-    assert_eq!(published(&again), ["wiki/global/berth-hours.md"]);
+    call(&again, "record_verification_ledger", json!({"summary": "read it"}));
+    call(&again, "wiki_write", json!({"key": "berth-hours", "summary": "Both", "content": "# Both"}));
+    assert_eq!(harbour.save_one(&again), ["wiki/global/berth-hours.md"]);
 }
 
 #[test]
@@ -361,9 +376,7 @@ fn project_database_is_queried_read_only() {
     let before = fs::read(&database).unwrap();
     let with = at(&harbour);
     assert!(skipped(&with).ends_with("it is a database; there are no files to cut into units, but units may query it"));
-    let attempt =
-        UnitAttempt::open(&with.project, &with.unit("dbt-all"), &job(), 1, PromptAmendment::Unchanged, &with.place())
-            .unwrap();
+    let attempt = with.attempt("dbt-all", 1);
     let ask = |name: &str, arguments: Value| {
         attempt.tools().call(&ToolCall { name: name.into(), arguments, tool_use_id: None }).markdown
     };
@@ -379,5 +392,5 @@ fn project_database_is_queried_read_only() {
     let write = |connection: &str| json!({"connectionId": connection, "sourceName": "berths", "source": source});
     call(&attempt, "sl_write_source", write("port"));
     assert!(ask("sl_write_source", write("harbour-notes")).contains("sources may be written for port, harbour-dbt"));
-    assert_eq!(published(&attempt), ["semantic-layer/port/berths.yaml"]);
+    assert_eq!(with.save_one(&attempt), ["semantic-layer/port/berths.yaml"]);
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    ingest::{self, Project, UnitSelection, attempt::IngestJob, attempt::UnitAttempt, plan, prompt::PromptAmendment},
+    ingest::{Project, UnitSelection, attempt::IngestJob, attempt::UnitAttempt, plan, prompt::PromptAmendment},
     units::verdict::MAX_PROMPT_CHARS,
 };
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::it::{
     commands::test_dir::{CommandOutput, TestDir},
-    support::git::git,
+    support::git::{git, private_worktrees},
 };
 
 /// A script that reads the file and succeeds; `docs-bad` calls an unknown tool.
@@ -364,11 +364,8 @@ fn index_larger_than_a_prompt_is_warned_about_once() {
     // The unit is small nevertheless.
     let project = Project::open(&place.path("")).unwrap();
     let unit = plan(&project, &UnitSelection::default()).unwrap().units.remove(0);
-    let (job, overlay) = (
-        IngestJob::new(Timestamp::UNIX_EPOCH),
-        ingest::attempt::WorkspaceSpec::Overlay(place.path(".ktx/ingestdeck/runs/r/work/x")),
-    );
-    let attempt = UnitAttempt::open(&project, &unit, &job, 1, PromptAmendment::Unchanged, &overlay).unwrap();
+    let (job, worktrees) = (IngestJob::new(Timestamp::UNIX_EPOCH), private_worktrees(&project.root));
+    let attempt = UnitAttempt::open(&project, (0, &unit), &job, 1, PromptAmendment::Unchanged, &worktrees).unwrap();
     let chars = attempt.prompt().system.chars().count() + attempt.prompt().user.chars().count();
     assert!(chars < MAX_PROMPT_CHARS / 2, "{chars}");
 }

@@ -106,7 +106,7 @@ fn run_is_private_running_then_finished() {
 
     let run = runs.create(None, header).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(&run.directory), mode(run.tape.path())), (0o700, 0o600));
+    assert_eq!((mode(run.tape.path().parent().unwrap()), mode(run.tape.path())), (0o700, 0o600));
     assert_eq!(mode(runs.root()), 0o700);
     assert_eq!(fs::read_to_string(runs.root().join(".gitignore")).unwrap(), "*\n");
     let found = runs.resolve("latest").unwrap();

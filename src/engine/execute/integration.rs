@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use super::{AttemptExecutor, OutputTarget, reconcile_step::ReconcileBacklog};
+use super::{AttemptExecutor, reconcile_step::ReconcileBacklog};
 use crate::{
     claude::caught_panics,
     diagnostic::Diagnostic,
@@ -88,11 +88,8 @@ impl AttemptExecutor {
     }
 
     pub(super) async fn integrate_patches(&self, units: Vec<(UnitKey, u32)>) -> IntegrationReport {
-        let OutputTarget::Worktrees(trees) = &self.output_target else {
-            return IntegrationReport { results: Vec::new(), ok: true };
-        };
         let (trees, round, recorder) =
-            (Arc::clone(trees), Arc::clone(&self.integration_queue), Arc::clone(&self.recorder));
+            (Arc::clone(&self.worktrees), Arc::clone(&self.integration_queue), Arc::clone(&self.recorder));
         let is_barred =
             |(key, (_, unit)): (&UnitKey, &(usize, WorkUnit))| unit.planned.sl_disallowed.as_ref().map(|_| key.clone());
         let barred = self.units.iter().filter_map(is_barred).collect();
@@ -184,7 +181,7 @@ impl AttemptExecutor {
         });
         match work.await {
             Ok(Some(taken)) => {
-                self.published_units().extend(taken);
+                self.saved_units().extend(taken);
                 true
             }
             Ok(None) => false,

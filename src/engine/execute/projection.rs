@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{AttemptExecutor, OutputTarget, integration::record_note};
+use super::{AttemptExecutor, integration::record_note};
 use crate::{
     claude::caught_panics,
     diagnostic::Diagnostic,
-    ingest::{
-        attempt::WorkspaceSpec,
-        projection::{self, PendingProjection},
-    },
+    ingest::projection::{self, PendingProjection},
     tape::{Note, note::SourcesProjected},
 };
 
@@ -23,17 +20,12 @@ impl AttemptExecutor {
     /// failed projection does not affect the others.
     pub(super) async fn write_pending_projections(&self) {
         for due in &self.projections {
-            let place = match &self.output_target {
-                OutputTarget::Overlay(work) => WorkspaceSpec::Overlay(work.join("projection")),
-                OutputTarget::Worktrees(trees) => {
-                    WorkspaceSpec::Worktree { worktrees: Arc::clone(trees), unit_index: 0 }
-                }
-            };
+            let worktrees = Arc::clone(&self.worktrees);
             let (project, job, connection) = (Arc::clone(&self.project), self.job.clone(), due.connection.clone());
             let due = due.clone();
             let work = caught_panics::spawn_blocking_caught(move || {
                 let targets = project.target_ids(Some(&due.connection));
-                projection::write_projections(&project.root, &place, &job, &due, &targets)
+                projection::write_projections(&project.root, &worktrees, &job, &due, &targets)
                     .map_err(|error| error.to_line())
             });
             let written = work.await.unwrap_or_else(|error| Err(error.to_string()));

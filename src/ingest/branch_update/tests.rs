@@ -5,18 +5,44 @@ use std::{fs, path::Path};
 use super::*;
 use crate::ingest::git::tests::{project, write};
 
+/// The pages of a project before an update.
+const PAGES: [(&str, &str); 2] = [("wiki/global/a.md", "a old\n"), ("wiki/global/b.md", "b\n")];
+
+/// A project with git.
+fn with_git() -> (tempfile::TempDir, Repository) {
+    let (dir, root) = project(&PAGES);
+    (dir, Repository::find(&root).unwrap().unwrap())
+}
+
+/// A project without git.
+fn without_git() -> (tempfile::TempDir, Repository) {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    PAGES.iter().for_each(|(path, text)| write(&root, path, text));
+    let (repository, _) = Repository::open_private(&root).unwrap();
+    repository.current_state().unwrap();
+    (dir, repository)
+}
+
+/// Creates projects of both kinds.
+const KINDS: [fn() -> (tempfile::TempDir, Repository); 2] = [with_git, without_git];
+
+/// A project with git as [`stage_in`] describes.
+fn stage() -> (tempfile::TempDir, Repository, CommitId, CommitId) {
+    stage_in(with_git)
+}
+
 /// A project with two commits: the current one and the target. The target changes the first page, deletes the second
 /// and adds a third.
-fn stage() -> (tempfile::TempDir, Repository, CommitId, CommitId) {
-    let (dir, root) = project(&[("wiki/global/a.md", "a old\n"), ("wiki/global/b.md", "b\n")]);
-    let repository = Repository::find(&root).unwrap().unwrap();
+fn stage_in(kind: fn() -> (tempfile::TempDir, Repository)) -> (tempfile::TempDir, Repository, CommitId, CommitId) {
+    let (dir, repository) = kind();
     repository.ignore_state_dirs().unwrap();
-    let git = &repository.git;
+    let (git, root) = (&repository.git, repository.root().to_path_buf());
     let old = repository.head().unwrap();
     write(&root, "wiki/global/a.md", "a new and longer\n");
     fs::remove_file(root.join("wiki/global/b.md")).unwrap();
     write(&root, "wiki/global/deep/c.md", "c\n");
-    git.run(&["add", "--all"]).unwrap();
+    git.run(&["add", "--all", "--", "wiki"]).unwrap();
     let tree = git.run_for_line(&["write-tree"]).unwrap();
     let new = git.run_for_commit(&["commit-tree", &tree, "-p", old.as_str(), "-m", "new"]).unwrap();
     git.run(&["reset", "--quiet", "--hard", old.as_str()]).unwrap();
@@ -30,7 +56,7 @@ fn files(root: &Path) -> Vec<Option<String>> {
 /// Asserts that the project is completely at `commit` and that `git status` is clean.
 fn assert_whole(repository: &Repository, commit: &CommitId, files_there: &[Option<String>]) {
     assert_eq!(&repository.head().unwrap(), commit);
-    assert_eq!(repository.git.run_for_line(&["status", "--porcelain"]).unwrap(), "");
+    assert_eq!(repository.git.run_for_line(&["status", "--porcelain", "--", "wiki"]).unwrap(), "");
     assert_eq!(files(repository.root()), files_there);
     assert_eq!(recover(repository).unwrap(), RecoveredUpdate::default(), "once is enough");
 }
@@ -41,7 +67,8 @@ fn journal_of_an_update_is_as_published() {
     let [old, new] = ["0a", "0b"].map(|digits| CommitId::parse(&digits.repeat(20)).unwrap());
     let expected = format!(r#"{{"old":"{old}","new":"{new}"}}"#);
     assert_eq!(serde_json::to_string(&BranchUpdateJournal { old, new }).unwrap(), expected);
-    assert_eq!(JOURNAL_FILE, ".git/ingestdeck/branch-update.json");
+    let (_dir, repository) = with_git();
+    assert_eq!(repository.git_path(UPDATE_JOURNAL_FILE), ".git/ingestdeck/branch-update.json");
 }
 
 #[test]
@@ -49,9 +76,10 @@ fn crash_at_any_step_leaves_old_or_new_state() {
     let torn = |root: &Path| write(root, "wiki/global/a.md", "a n");
     let missing = |root: &Path| fs::remove_file(root.join("wiki/global/a.md")).unwrap();
     // Steps: journal; files and index; branch.
-    for steps_done in 1..=3 {
+    let steps = KINDS.into_iter().flat_map(|kind| (1..=3).map(move |steps_done| (kind, steps_done)));
+    for (kind, steps_done) in steps {
         for damage in [None, Some(&torn as &dyn Fn(&Path)), Some(&missing)] {
-            let (_dir, repository, old, new) = stage();
+            let (_dir, repository, old, new) = stage_in(kind);
             let (before, git) = (files(repository.root()), &repository.git);
             let journal = BranchUpdateJournal { old: old.clone(), new: new.clone() };
             write_journal(&repository, &journal);
@@ -92,7 +120,7 @@ fn interrupted_update_paths_are_listed_until_recovery() {
     assert_eq!(unrecovered_paths(&repository), paths);
     recover(&repository).unwrap();
     assert_eq!(unrecovered_paths(&repository), Vec::<String>::new());
-    write(repository.root(), JOURNAL_FILE, "from elsewhere");
+    write(repository.root(), &repository.git_path(UPDATE_JOURNAL_FILE), "from elsewhere");
     assert_eq!(unrecovered_paths(&repository), Vec::<String>::new(), "the journal is not trusted");
 }
 
@@ -102,15 +130,17 @@ fn write_journal(repository: &Repository, journal: &BranchUpdateJournal) {
 
 #[test]
 fn recovery_keeps_files_changed_since_the_crash() {
-    let (_dir, repository, old, new) = stage();
-    write_journal(&repository, &BranchUpdateJournal { old: old.clone(), new: new.clone() });
-    repository.git.run(&["read-tree", "-m", "-u", old.as_str(), new.as_str()]).unwrap();
-    write(repository.root(), "wiki/global/a.md", "by hand");
-    assert_eq!(
-        recover(&repository).unwrap(),
-        RecoveredUpdate { commit: Some(old), kept_paths: vec!["wiki/global/a.md".into()] }
-    );
-    assert_eq!(files(repository.root()), [Some("by hand".into()), Some("b\n".into()), None]);
+    for kind in KINDS {
+        let (_dir, repository, old, new) = stage_in(kind);
+        write_journal(&repository, &BranchUpdateJournal { old: old.clone(), new: new.clone() });
+        repository.git.run(&["read-tree", "-m", "-u", old.as_str(), new.as_str()]).unwrap();
+        write(repository.root(), "wiki/global/a.md", "by hand");
+        assert_eq!(
+            recover(&repository).unwrap(),
+            RecoveredUpdate { commit: Some(old), kept_paths: vec!["wiki/global/a.md".into()] }
+        );
+        assert_eq!(files(repository.root()), [Some("by hand".into()), Some("b\n".into()), None]);
+    }
 }
 
 #[test]
@@ -147,11 +177,12 @@ fn edit(root: &Path, edit: &str) {
 #[test]
 fn update_over_local_changes_changes_nothing() {
     let edits = ["the end is cut off", "emptied", "deleted", "another page is written", "a page that goes is changed"];
-    for (what, is_staged) in edits.iter().flat_map(|what| [(*what, false), (*what, true)]) {
-        let (_dir, repository, old, new) = stage();
+    let cases = edits.iter().flat_map(|what| [(*what, false), (*what, true)]);
+    for (kind, (what, is_staged)) in KINDS.into_iter().flat_map(|kind| cases.clone().map(move |case| (kind, case))) {
+        let (_dir, repository, old, new) = stage_in(kind);
         edit(repository.root(), what);
         if is_staged {
-            repository.git.run(&["add", "--all"]).unwrap();
+            repository.git.run(&["add", "--all", "--", "wiki"]).unwrap();
         }
         let status = || repository.git.run(&["status", "--porcelain=v2", "--untracked-files=all"]).unwrap();
         let (files_before, status_before) = (files(repository.root()), status());
@@ -222,8 +253,8 @@ fn refusal(repository: &Repository) -> RejectedJournal {
 
 /// Writes `bytes` to the journal file.
 fn plant(repository: &Repository, bytes: impl AsRef<[u8]>) {
-    fs::create_dir_all(repository.root().join(JOURNAL_FILE).parent().unwrap()).unwrap();
-    fs::write(repository.root().join(JOURNAL_FILE), bytes).unwrap();
+    fs::create_dir_all(repository.root().join(repository.git_path(UPDATE_JOURNAL_FILE)).parent().unwrap()).unwrap();
+    fs::write(repository.root().join(repository.git_path(UPDATE_JOURNAL_FILE)), bytes).unwrap();
 }
 
 #[test]
@@ -238,7 +269,7 @@ fn journal_of_other_version_or_place_is_rejected() {
     assert!(matches!(refusal(&repository).reason, UntrustedRecord::UnknownVersion));
     // The remedy in the message works.
     assert!(refusal(&repository).to_line().ends_with("then delete it"));
-    fs::remove_file(repository.root().join(JOURNAL_FILE)).unwrap();
+    fs::remove_file(repository.root().join(repository.git_path(UPDATE_JOURNAL_FILE))).unwrap();
     assert_whole(&repository, &old, &before);
 }
 
@@ -276,6 +307,6 @@ fn journal_with_forbidden_paths_changes_nothing() {
         );
         write_journal(&repository, &BranchUpdateJournal { old: old.clone(), new });
         assert!(matches!(refusal(&repository).reason, UntrustedRecord::ForbiddenPath(of) if of == path));
-        fs::remove_file(root.join(JOURNAL_FILE)).unwrap();
+        fs::remove_file(root.join(repository.git_path(UPDATE_JOURNAL_FILE))).unwrap();
     }
 }

@@ -251,7 +251,7 @@ fn a_configuration_that_cannot_be_read_is_an_error() {
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     configure(&root, format!("[include]\npath = {}\n", pipe.display()).as_bytes());
     let limits = GitCallLimits { time: Duration::from_millis(50), ..CONFIG_LIMITS };
-    let error = Git::open_with(program().unwrap(), &root, limits).unwrap_err();
+    let error = Git::open_with(program().unwrap(), &root, &[], limits).unwrap_err();
     assert!(matches!(error, GitError::ConfigTimedOut { .. }), "{error}");
     fs::write(root.join(".git/config"), "[core\n").unwrap();
     assert!(matches!(Git::open(&root), Err(GitError::Failed { .. })));
@@ -328,9 +328,9 @@ fn wrapper(dir: &Path, body: &str) -> &'static Path {
 #[test]
 fn git_ignoring_overrides_is_rejected() {
     let (dir, root) = project(&[]);
-    assert!(Git::open_with(wrapper(dir.path(), ":"), &root, CONFIG_LIMITS).is_ok());
+    assert!(Git::open_with(wrapper(dir.path(), ":"), &root, &[], CONFIG_LIMITS).is_ok());
     configure(&root, b"[ingestdeck]\noverride = arrives\n");
-    let error = Git::open_with(wrapper(dir.path(), "unset GIT_CONFIG_COUNT"), &root, CONFIG_LIMITS).unwrap_err();
+    let error = Git::open_with(wrapper(dir.path(), "unset GIT_CONFIG_COUNT"), &root, &[], CONFIG_LIMITS).unwrap_err();
     assert!(error.to_string().starts_with("git ignores settings in its environment (GIT_CONFIG_COUNT), so"), "{error}");
 }
 

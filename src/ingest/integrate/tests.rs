@@ -478,3 +478,35 @@ fn file_with_git_filter_is_not_committed() {
     assert!(error.to_string().contains("`wiki/global/big-page.md` goes through the git filter `lfs`"), "{error}");
     assert_eq!(run.git(&["rev-parse", "HEAD"]), before);
 }
+
+/// The user's files change after their state was recorded.
+#[test]
+fn private_repository_merges_edits_and_keeps_other_files() {
+    const OLD: &str = "wiki/global/old.md";
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    let text = |first: &str, last: &str| page(&format!("{first}\n\nsecond\n\nthird\n\n{last}"), &[]);
+    write(&root, OLD, &text("old", "fourth"));
+    let (repository, _) = Repository::open_private(&root).unwrap();
+    repository.ignore_state_dirs().unwrap();
+    let head = repository.current_state().unwrap();
+    let run = IntegrationFixture { _dir: dir, trees: Worktrees::new(repository, "local-1", &head), root };
+    let files = [(OLD, Some(&*text("new", "fourth"))), ("wiki/global/new.md", Some(&*page("new", &[])))];
+    let (mut integration, results) = run.integrate(&[run.patch("a", &files)]);
+    assert!(matches!(results[0], PatchOutcome::Accepted { .. }), "{results:?}");
+    write(&run.root, OLD, &text("old", "mine"));
+    // It cannot be recorded.
+    let pipe = run.root.join("wiki/global/new.md");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let error = integration.save("ingest", &[]).unwrap_err().to_line();
+    assert!(
+        error.starts_with("files in the project block") && error.ends_with("move them away, then try again"),
+        "{error}"
+    );
+    assert_eq!(run.read(OLD).unwrap(), text("old", "mine"));
+    fs::remove_file(pipe).unwrap();
+    let raw = RawCopy { source: run.root.join(OLD), destination: "raw-sources/a.md".into() };
+    let saved = integration.save("ingest", &[raw]).unwrap();
+    assert_eq!((saved.branch, saved.paths), (None, vec!["wiki/global/new.md".to_owned(), OLD.to_owned()]));
+    assert_eq!((run.read(OLD).unwrap(), run.read("raw-sources/a.md")), (text("new", "mine"), None));
+}

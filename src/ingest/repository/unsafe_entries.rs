@@ -62,25 +62,25 @@ impl UnsafeEntry {
     }
 }
 
-/// The first unsafe entry of the project `top`.
-pub(super) fn find_unsafe_entry(top: &ScopedDir) -> io::Result<Option<UnsafeEntry>> {
-    match find_in_git_dir(top)? {
+/// The first unsafe entry of the project `top`, whose repository is in its directory `git_dir`.
+pub(super) fn find_unsafe_entry(top: &ScopedDir, git_dir: &str) -> io::Result<Option<UnsafeEntry>> {
+    match find_in_git_dir(top, git_dir)? {
         None => find_in_working_tree(top),
         found => Ok(found),
     }
 }
 
-fn find_in_git_dir(top: &ScopedDir) -> io::Result<Option<UnsafeEntry>> {
-    let git = top.dir(".git", None)?;
+fn find_in_git_dir(top: &ScopedDir, git_dir: &str) -> io::Result<Option<UnsafeEntry>> {
+    let git = top.dir(git_dir, None)?;
     for (name, kind) in git.entries()? {
         let name = name.to_string_lossy();
-        if let Some(refused) = UnsafeEntry::new(format!(".git/{name}"), kind).filter(|_| is_opened(&name)) {
+        if let Some(refused) = UnsafeEntry::new(format!("{git_dir}/{name}"), kind).filter(|_| is_opened(&name)) {
             return Ok(Some(refused));
         }
     }
     let mut open: Vec<(String, ScopedDir, usize)> = Vec::new();
     for (name, depth) in CHECKED_GIT_DIRS {
-        open.extend(git.dir_if_exists(name)?.map(|dir| (format!(".git/{name}"), dir, *depth)));
+        open.extend(git.dir_if_exists(name)?.map(|dir| (format!("{git_dir}/{name}"), dir, *depth)));
     }
     while let Some((path, dir, depth)) = open.pop() {
         for (name, kind) in dir.entries()? {
@@ -141,7 +141,7 @@ mod tests {
     use crate::ingest::git::tests::project;
 
     fn found(root: &Path) -> Option<UnsafeEntry> {
-        find_unsafe_entry(&ScopedDir::open(root).unwrap()).unwrap()
+        find_unsafe_entry(&ScopedDir::open(root).unwrap(), ".git").unwrap()
     }
 
     fn pipe(path: &Path) {

@@ -34,7 +34,7 @@ fn project(files: &[(&str, &str)]) -> (Workspace, tempfile::TempDir) {
     for (name, text) in files {
         fs::write(folder.join(name), text).unwrap();
     }
-    (Workspace::create(dir.path(), &dir.path().join("work")).unwrap(), dir)
+    (Workspace::open_persistent(dir.path(), &dir.path().join("work")).unwrap(), dir)
 }
 
 #[test]

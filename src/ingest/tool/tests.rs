@@ -44,7 +44,7 @@ fn tool_context() -> (ToolContext, tempfile::TempDir) {
         is_external: false,
         stage_index: None,
     };
-    let workspace = Workspace::create(dir.path(), &dir.path().join(".ktx/work/docs-a-1")).unwrap();
+    let workspace = Workspace::open_persistent(dir.path(), &dir.path().join(".ktx/work/docs-a-1")).unwrap();
     let connections = vec![
         connection("warehouse", "postgres", true),
         connection("notes", "docs", true),

@@ -22,10 +22,10 @@ use crate::{
     scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir, TEMP_PREFIX},
 };
 
-/// One file for each worktree, relative to the project.
-const LEDGER_DIR: &str = ".git/ingestdeck/worktrees";
-/// git's own directory of worktrees.
-const GIT_WORKTREES_DIR: &str = ".git/worktrees";
+/// One file for each worktree, relative to the git directory.
+const LEDGER_DIR: &str = "ingestdeck/worktrees";
+/// git's own directory of worktrees, relative to the git directory.
+pub(super) const GIT_WORKTREES_DIR: &str = "worktrees";
 
 /// Prefix of every job id.
 const JOB_PREFIX: &str = "local-";
@@ -57,12 +57,14 @@ pub(crate) enum SkippedLeftover {
         /// Relative to the project.
         path: String,
         reason: UntrustedRecord,
+        /// The beginning of a git command for the repository, also below.
+        git: &'static str,
     },
     /// The directory of the worktree `name` is not registered in git for this repository at this path, for example
     /// because the repository was moved.
-    Directory { name: String },
+    Directory { name: String, git: &'static str },
     /// A branch with commits that no run made.
-    Branch { branch: String },
+    Branch { branch: String, git: &'static str },
     /// Removing failed; the next run tries again.
     Failed {
         /// Relative to the project.
@@ -74,18 +76,14 @@ pub(crate) enum SkippedLeftover {
 impl fmt::Display for SkippedLeftover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Entry { path, reason: why } => {
+            Self::Entry { path, reason: why, git } => {
                 write!(f, "`{}` is ignored: {why}; ", path.escape_debug())?;
                 // Do not put names into commands unless they have the format of a run's worktree.
-                match path
-                    .strip_prefix(LEDGER_DIR)
-                    .and_then(|name| name.strip_prefix('/'))
-                    .filter(|name| is_run_worktree(name))
-                {
+                match path.rsplit('/').next().filter(|name| is_run_worktree(name)) {
                     Some(name) => write!(
                         f,
-                        "if you do not need what it names, run `git worktree remove --force {}` and `git branch -D {}`, \
-                         then delete it",
+                        "if you do not need what it names, run `{git} worktree remove --force {}` and `{git} branch -D \
+                         {}`, then delete it",
                         worktree_dir(name),
                         worktree_branch(name)
                     ),
@@ -93,17 +91,17 @@ impl fmt::Display for SkippedLeftover {
                 }
             }
             // Only created for names in the format of a run's worktree.
-            Self::Directory { name } => write!(
+            Self::Directory { name, git } => write!(
                 f,
                 "`{}` and branch `{1}` are not removed: git knows no worktree in that place, so the project was moved or \
-                 it is not a run's; if you do not need them, delete the directory, then run `git worktree prune` and `git \
-                 branch -D {1}`",
+                 it is not a run's; if you do not need them, delete the directory, then run `{git} worktree prune` and \
+                 `{git} branch -D {1}`",
                 worktree_dir(name),
                 worktree_branch(name)
             ),
-            Self::Branch { branch } => write!(
+            Self::Branch { branch, git } => write!(
                 f,
-                "branch `{branch}` is not removed: it has commits that no run made; delete it with `git branch -D \
+                "branch `{branch}` is not removed: it has commits that no run made; delete it with `{git} branch -D \
                  {branch}` if you do not need them"
             ),
             Self::Failed { path, why } => write!(f, "`{}` cannot be removed: {why}", path.escape_debug()),
@@ -121,19 +119,24 @@ pub(super) fn worktree_branch(name: &str) -> String {
     format!("session/{name}")
 }
 
-fn entry_path(name: &str) -> String {
-    format!("{LEDGER_DIR}/{name}")
+fn entry_path(repository: &Repository, name: &str) -> String {
+    repository.git_path(&format!("{LEDGER_DIR}/{name}"))
 }
 
 /// Records the worktree `name`, which will start from `base`.
-pub(super) fn record_worktree(project: &ScopedDir, name: &str, base: &CommitId) -> io::Result<()> {
+pub(super) fn record_worktree(
+    repository: &Repository,
+    project: &ScopedDir,
+    name: &str,
+    base: &CommitId,
+) -> io::Result<()> {
     let entry = WorktreeEntry { branch: worktree_branch(name), base: base.clone() };
-    project.write(&entry_path(name), &local_record::encode(project, entry)?, PRIVATE_MODE, 0o600)
+    project.write(&entry_path(repository, name), &local_record::encode(project, entry)?, PRIVATE_MODE, 0o600)
 }
 
 /// The name that git uses for the worktree `name`; `None` if git lists no worktree of this repository at that path.
 pub(super) fn git_registration(repository: &Repository, project: &ScopedDir, name: &str) -> io::Result<Option<String>> {
-    let Some(known) = project.dir_if_exists(GIT_WORKTREES_DIR)? else { return Ok(None) };
+    let Some(known) = project.dir_if_exists(&repository.git_path(GIT_WORKTREES_DIR))? else { return Ok(None) };
     let relative = format!("{}/.git", worktree_dir(name));
     let absolute = repository.root().canonicalize()?.join(&relative);
     let is_here = |id: &str| {
@@ -155,10 +158,11 @@ pub(super) fn git_registration(repository: &Repository, project: &ScopedDir, nam
 /// # Errors
 /// When the ledger cannot be read. Leftovers that cannot be removed are reported, not errors.
 pub(crate) fn remove_leftovers(repository: &Repository) -> Result<SweepReport, WorktreeError> {
-    let failed = |cause| WorktreeError::Ledger { path: LEDGER_DIR, cause };
+    let (ledger_dir, git) = (repository.git_path(LEDGER_DIR), repository.git_command());
+    let failed = |cause| WorktreeError::Ledger { path: ledger_dir.clone(), cause };
     let project = ScopedDir::open(repository.root()).map_err(failed)?;
     let mut swept = SweepReport::default();
-    let Some(ledger) = project.dir_if_exists(LEDGER_DIR).map_err(failed)? else { return Ok(swept) };
+    let Some(ledger) = project.dir_if_exists(&ledger_dir).map_err(failed)? else { return Ok(swept) };
     let mut entries = ledger.entries().map_err(failed)?;
     entries.sort_unstable();
     for (name, kind) in entries {
@@ -168,7 +172,7 @@ pub(crate) fn remove_leftovers(repository: &Repository) -> Result<SweepReport, W
             ledger.remove(&name).map_err(failed)?;
             continue;
         }
-        let path = entry_path(&name);
+        let path = entry_path(repository, &name);
         let entry = if kind == FileKind::File && is_run_worktree(&name) {
             let bytes = ledger.read(&name, MAX_ENTRY_BYTES).map_err(failed)?;
             local_record::decode::<WorktreeEntry>(&project, &bytes)
@@ -185,8 +189,8 @@ pub(crate) fn remove_leftovers(repository: &Repository) -> Result<SweepReport, W
                     }
                 }
             }
-            Ok(_) => swept.skipped.push(SkippedLeftover::Entry { path, reason: UntrustedRecord::UnknownVersion }),
-            Err(why) => swept.skipped.push(SkippedLeftover::Entry { path, reason: why }),
+            Ok(_) => swept.skipped.push(SkippedLeftover::Entry { path, reason: UntrustedRecord::UnknownVersion, git }),
+            Err(why) => swept.skipped.push(SkippedLeftover::Entry { path, reason: why, git }),
         }
     }
     Ok(swept)
@@ -200,8 +204,8 @@ fn is_run_worktree(name: &str) -> bool {
 }
 
 /// Deletes the entry of the worktree `name`, but not the worktree.
-pub(super) fn delete_entry(project: &ScopedDir, name: &str) -> io::Result<()> {
-    project.remove(&entry_path(name)).map(drop)
+pub(super) fn delete_entry(repository: &Repository, project: &ScopedDir, name: &str) -> io::Result<()> {
+    project.remove(&entry_path(repository, name)).map(drop)
 }
 
 /// Removes the worktree `name` of another process, which started from `base`, its branch and its entry. Returns what
@@ -233,7 +237,7 @@ fn remove_worktree(
         None => remove_branch()?,
         skipped => skipped,
     };
-    delete_entry(&project, name).map_err(failed)?;
+    delete_entry(repository, &project, name).map_err(failed)?;
     Ok(skipped)
 }
 
@@ -253,7 +257,7 @@ fn remove_directory(
         Some(_) => false,
     };
     if !is_removable {
-        return Ok(Some(SkippedLeftover::Directory { name: name.to_owned() }));
+        return Ok(Some(SkippedLeftover::Directory { name: name.to_owned(), git: repository.git_command() }));
     }
     let remove = ["worktree", "remove", "--force", "--force", "--", &path];
     if is_registered && repository.git.try_run(&remove)?.success {
@@ -279,14 +283,14 @@ fn remove_leftover_branch(
         return Ok(None);
     }
     let Ok(tip) = CommitId::parse(String::from_utf8_lossy(&tip.stdout).trim_end()) else {
-        return Ok(Some(SkippedLeftover::Branch { branch }));
+        return Ok(Some(SkippedLeftover::Branch { branch, git: repository.git_command() }));
     };
     let range = format!("{base}..{tip}");
     let committers = git.try_run(&["log", "-z", "--format=<%ce>", "--end-of-options", &range, "--"])?;
     let ours = format!("<{}>", git::COMMITTER_EMAIL);
     let mut emails = committers.stdout.split(|byte| *byte == 0).filter(|email| !email.is_empty());
     if !committers.success || !emails.all(|email| email == ours.as_bytes()) {
-        return Ok(Some(SkippedLeftover::Branch { branch }));
+        return Ok(Some(SkippedLeftover::Branch { branch, git: repository.git_command() }));
     }
     // `branch -D` would also delete the configuration of the branch, but there is none.
     git.run(&["update-ref", "--no-deref", "-d", "--end-of-options", &reference, tip.as_str()])?;

@@ -1,4 +1,4 @@
-//! Notes about the integration of patches. A project without a repository has none.
+//! Notes about the integration of patches.
 
 use std::fmt;
 

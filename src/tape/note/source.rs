@@ -46,7 +46,7 @@ pub(crate) struct SourcesProjected {
     /// Models that could not become a source and are left to the units, one sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// The commit, if the project is a repository.
+    /// The commit; `None` on tapes of earlier versions in projects without git.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
     /// Changed files, project-relative and sorted.

@@ -111,7 +111,7 @@ fn checks_apply_in_order() {
         tally,
         dangling_refs: vec!["a -> b".into(), "c -> d".into()],
         invalid_artifacts: vec!["wiki page orders: no summary".into()],
-        publish_error: Some("permission denied".into()),
+        patch_error: Some("permission denied".into()),
         ..AttemptFacts::default()
     };
     let mut seen = Vec::new();
@@ -137,14 +137,7 @@ fn checks_apply_in_order() {
     step(&facts);
     facts.invalid_artifacts.clear();
     step(&facts);
-    facts.conflict = Some("wiki/global/a.md changed in the project while this attempt was at work".into());
-    let verdict = strict(&facts);
-    assert_eq!(
-        (verdict.cause, verdict.remedy.as_deref()),
-        (VerdictCause::Conflict, remedy::remedy_for(&VerdictCause::Conflict).as_deref())
-    );
-    facts.conflict = None;
-    facts.publish_error = None;
+    facts.patch_error = None;
     step(&facts);
     insta::assert_snapshot!(seen.join("\n"), @r"
     prompt too large for WorkUnit dbt-all: 240001 chars exceeds 240000
@@ -157,7 +150,7 @@ fn checks_apply_in_order() {
     2 tool call(s) failed during WorkUnit dbt-all
     wiki references target missing page(s): a -> b, c -> d
     validation failed for: wiki page orders: no summary
-    what it wrote could not be moved into the project: permission denied
+    its changes could not be saved as a patch: permission denied
     completed
     ");
 }
@@ -379,7 +372,7 @@ proptest! {
         };
         for _ in 0..failed { facts.tally.record_failure("t", None, "x"); }
         if dangling { facts.dangling_refs.push("a -> b".into()); }
-        if publish { facts.publish_error = Some("x".into()); }
+        if publish { facts.patch_error = Some("x".into()); }
         let verdict = strict(&facts);
         let clean = failed == 0 && !dangling && !publish;
         let stop = facts.result.as_ref().map(stop_reason).unwrap();

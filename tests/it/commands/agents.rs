@@ -141,7 +141,7 @@ steps = [
   { call = { tool = "wiki_write", with = { key = "three", summary = "Three", content = "Three." } } },
   { say = "written" },
 ]"#;
-    let ran = run(&place, script, &["--ui", "json"]);
+    let ran = run(&place, script, &["--ui", "json", "--no-reconcile"]);
     let lines = parse_json_events(ran.expect_success());
     assert_eq!(lines.last().unwrap()["event"]["units"], serde_json::json!({"succeeded": 1}), "{ran:?}");
     assert!(["one", "a-two", "three"].iter().all(|page| place.path(&format!("wiki/global/{page}.md")).exists()));

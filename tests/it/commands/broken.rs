@@ -207,9 +207,19 @@ fn selection_without_match_is_an_error() {
 fn missing_old_and_logged_out_claude_are_refused() {
     let place = TestDir::new();
     place.notes(&["one"]);
-    let mut none = place.command(&["run"]);
-    none.env("PATH", place.path("nowhere"));
-    let ran = place.ran(none);
+    let without = |programs: &[&str]| {
+        let mut command = place.command(&["run"]);
+        let bin = place.path(&format!("../bin-{}", programs.len()));
+        fs::create_dir(&bin).unwrap();
+        programs
+            .iter()
+            .for_each(|name| std::os::unix::fs::symlink(format!("/usr/bin/{name}"), bin.join(name)).unwrap());
+        command.env("PATH", bin);
+        place.ran(command)
+    };
+    let ran = without(&[]);
+    assert_eq!(ran.expect_refusal(2), "git is not on the PATH, and every run needs it; install git");
+    let ran = without(&["git"]);
     let sentence = ran.expect_refusal(96);
     assert!(sentence.contains("`npm install -g @anthropic-ai/claude-code`"), "{sentence}");
     let run = |claude: &std::path::Path| place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);

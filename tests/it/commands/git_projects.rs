@@ -5,7 +5,7 @@ use std::fs;
 use nix::sys::signal::Signal;
 
 use super::test_dir::{CommandOutput, TestDir, parse_json_events};
-use crate::it::support::git::git;
+use crate::it::support::git::{PRIVATE_GIT_DIR, git};
 
 /// A script part that calls `wiki_write` for `key` with `text`, after the required ledger.
 fn part(unit: &str, key: &str, text: &str, then: &str) -> String {
@@ -186,13 +186,62 @@ fn unsuitable_repository_is_refused_before_the_run() {
 fn project_without_git_explains_how_results_are_stored() {
     let place = TestDir::new();
     place.notes(&["one"]);
-    let sentence = "no git repository: the changes of a unit are published to the project when it succeeds";
+    let sentence = "no git repository: the changes of a run go through a private one and reach the project together";
     assert!(place.run(&["plan"]).expect_success().contains(sentence));
     let claude = place.scripted_claude(&part("docs-one", "one", "x", ""));
-    let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
+    let ran = place.run(&["run", "--no-reconcile", "--claude-bin", claude.to_str().unwrap()]);
     assert!(ran.stderr.contains(sentence) && ran.expect_success().contains("1 succeeded"), "{ran:?}");
     assert!(place.path("wiki/global/one.md").exists());
-    assert!(!place.path(".ktx/worktrees").exists());
+    let private = |args: &[&str]| git(&place.path(""), &[&[PRIVATE_GIT_DIR], args].concat());
+    assert!(!place.path(".git").exists());
+    assert_eq!(private(&["worktree", "list"]).lines().count(), 1);
+    assert_eq!(private(&["branch", "--format=%(refname:short)"]), "main\n");
+    assert_eq!(private(&["ls-tree", "-r", "--name-only", "HEAD"]), "wiki/global/one.md\n");
+}
+
+/// The user's own repository is used as soon as there is one, and the private one is left alone.
+#[test]
+fn own_repository_replaces_the_private_one() {
+    let place = TestDir::new();
+    place.notes(&["one", "two"]);
+    let claude = place.scripted_claude(&(part("docs-one", "one", "x", "") + &part("docs-two", "two", "x", "")));
+    let claude = claude.to_str().unwrap();
+    let run = |unit: &str| place.run(&["run", "--no-reconcile", "--only", unit, "--claude-bin", claude]);
+    run("docs-one").expect_success();
+    let private = || git(&place.path(""), &[PRIVATE_GIT_DIR, "rev-parse", "HEAD"]);
+    let before = private();
+    for args in
+        [&["init", "--quiet", "--initial-branch=main"][..], &["add", "--all"], &["commit", "--quiet", "-m", "x"]]
+    {
+        git(&place.path(""), args);
+    }
+    run("docs-two").expect_success();
+    let committed = git(&place.path(""), &["ls-tree", "-r", "--name-only", "HEAD", "wiki"]);
+    assert_eq!((committed.as_str(), private()), ("wiki/global/one.md\nwiki/global/two.md\n", before));
+    assert_eq!(git(&place.path(""), &["ls-files", ".ktx"]), "");
+}
+
+/// The user edits files before, during and between runs of a project without git.
+#[test]
+fn edits_during_a_run_without_git_are_kept() {
+    let place = TestDir::new();
+    place.notes(&["one", "two"]);
+    place.write("wiki/global/mine.md", "---\nsummary: Mine\n---\n\nbefore\n");
+    let edit = format!(
+        "printf -- '---\\nsummary: Mine\\n---\\n\\nmeanwhile\\n' > '{0}/wiki/global/mine.md'; \
+         printf -- '---\\nsummary: Two\\n---\\n\\nby hand\\n' > '{0}/wiki/global/two.md'",
+        place.path("").display()
+    );
+    let script = part("docs-one", "one", "x", "") + &part("docs-two", "two", "y", "");
+    let claude = place.scripted_claude(&script);
+    let stub = fs::read_to_string(&claude).unwrap().replace("\nesac\n", &format!("\nesac\n{edit}\n"));
+    fs::write(&claude, stub).unwrap();
+    let ran = place.run(&["run", "--no-reconcile", "--claude-bin", claude.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    assert!(ran.stdout.contains("docs-two: textual conflict in wiki/global/two.md"), "{ran:?}");
+    let page = |name: &str| fs::read_to_string(place.path(&format!("wiki/global/{name}.md"))).unwrap();
+    assert!(page("mine").ends_with("meanwhile\n") && page("two").ends_with("by hand\n"), "{ran:?}");
+    assert!(place.path("wiki/global/one.md").exists(), "{ran:?}");
 }
 
 #[test]

@@ -38,7 +38,9 @@ fn records(place: &TestDir) -> usize {
 #[test]
 fn prune_keeps_source_history() {
     let (place, claude) = handbook();
-    let run = |more: &[&str]| place.run(&[&["run", "--ui", "none", "--claude-bin", &claude], more].concat()).code;
+    let run = |more: &[&str]| {
+        place.run(&[&["run", "--no-reconcile", "--ui", "none", "--claude-bin", &claude], more].concat()).code
+    };
     assert_eq!((run(&[]), run(&["--full"])), (Some(0), Some(0)));
     place.write("docs/one.md", "# one, and more\n");
     assert_eq!((run(&[]), records(&place)), (Some(0), 3));
@@ -62,7 +64,7 @@ fn prune_keeps_source_history() {
     assert!(pruned.expect_success().contains("removed 1 run, "), "{pruned:?}");
     assert!(pruned.stdout.contains("2 kept: needed for incremental planning"), "{pruned:?}");
     assert_eq!((records(&place), known(&place)), (2, before));
-    let nothing = place.run(&["run", "--ui", "none", "--claude-bin", &claude]);
+    let nothing = place.run(&["run", "--no-reconcile", "--ui", "none", "--claude-bin", &claude]);
     assert!(nothing.stderr.contains("nothing to do"), "{nothing:?}");
     place.run(&["runs", "reindex"]).expect_success();
     assert_eq!(place.run(&["runs", "prune", "--keep", "0", "--ui", "json"]).expect_success(), "");
@@ -72,7 +74,7 @@ fn prune_keeps_source_history() {
 #[test]
 fn interrupted_prune_is_completed() {
     let (place, claude) = handbook();
-    assert_eq!(place.run(&["run", "--ui", "none", "--claude-bin", &claude]).code, Some(0));
+    assert_eq!(place.run(&["run", "--no-reconcile", "--ui", "none", "--claude-bin", &claude]).code, Some(0));
     let left = ".ktx/ingestdeck/runs/.leaving-01a20141-a13e-713f-b820-144f51fc451a";
     place.write(&format!("{left}/tape.jsonl"), "{");
     assert_eq!(place.run(&["runs", "list"]).expect_success().lines().count(), 1, "a partly deleted run is not listed");

@@ -44,7 +44,7 @@ fn claude(place: &TestDir, parts: &[String]) -> String {
 }
 
 fn run(place: &TestDir, claude: &str, more: &[&str]) -> CommandOutput {
-    place.run(&[&["run", "--ui", "json", "--claude-bin", claude], more].concat())
+    place.run(&[&["run", "--no-reconcile", "--ui", "json", "--claude-bin", claude], more].concat())
 }
 
 /// A run that is killed while `docs-three` hangs. `docs-one` has succeeded before that.
@@ -113,8 +113,8 @@ fn killed_run_is_resumed() {
     let lines = parse_json_events(ran.expect_success());
     assert_eq!(summary(&lines)["units"], json!({"succeeded": 2, "reused": 1}));
     assert_eq!(lines[0]["event"]["continues"], run_id.as_str());
-    assert_eq!(states(&lines, "docs-one"), ["reused"], "it is never shown as run here");
-    assert_eq!(states(&lines, "docs-three"), ["queued", "running", "succeeded"]);
+    assert_eq!(states(&lines, "docs-one"), ["reused", "integrated"], "it is never shown as run here");
+    assert_eq!(states(&lines, "docs-three"), ["queued", "running", "succeeded", "integrated"]);
     assert!(place.path("wiki/global/one.md").is_file() && place.path("wiki/global/three.md").is_file());
     let second = &tapes(&place)[1];
     let started = notes(second, "attempt_started");
@@ -324,7 +324,7 @@ fn patches_saved_by_another_run_are_not_saved_again() {
     killed(&place);
     let first = tapes(&place)[0].parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
     let good = claude(&place, &["one", "two", "three"].map(|name| writes(&format!("docs-{name}"))));
-    let again = run(&place, &good, &["--resume-run", &first, "--no-reconcile"]);
+    let again = run(&place, &good, &["--resume-run", &first]);
     parse_json_events(again.expect_success());
     assert!(place.path("wiki/global/one.md").is_file());
     // The user removes the page.
@@ -404,7 +404,8 @@ fn resume_without_a_prior_run_is_refused() {
 #[test]
 fn reused_unit_reports_its_deleted_page() {
     let place = place();
-    killed(&place);
+    let bad = claude(&place, &[writes("docs-one"), BAD.to_owned()]);
+    assert_eq!(run(&place, &bad, &[]).code, Some(100));
     let plan = |what: &[&str]| place.run(&[&["plan"], what].concat());
     assert!(!plan(&["--resume-run", "latest"]).expect_success().contains("gone since"));
     fs::remove_file(place.path("wiki/global/one.md")).unwrap();

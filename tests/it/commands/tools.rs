@@ -33,7 +33,7 @@ steps = [
 ]
 "#;
     let claude = place.scripted_claude(script);
-    let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
+    let ran = place.run(&["run", "--no-reconcile", "--claude-bin", claude.to_str().unwrap()]);
     assert!(ran.expect_success().contains("1 succeeded"), "{ran:?}");
     insta::assert_snapshot!(fs::read_to_string(place.path("semantic-layer/shop/orders.yaml")).unwrap());
 }

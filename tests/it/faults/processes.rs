@@ -19,6 +19,7 @@
 //! | SIGKILL to ingestdeck, copying a worktree | [`killed_program_is_settled_by_the_next_run`] |
 //! | SIGKILL to ingestdeck, integrating | [`killed_program_is_settled_by_the_next_run`] |
 //! | SIGKILL to ingestdeck, updating the branch | [`killed_program_is_settled_by_the_next_run`], `branch_update::tests::crash_at_any_step_leaves_old_or_new_state` |
+//! | SIGKILL to ingestdeck, anywhere in a run without git | [`killed_run_without_git_is_settled_wherever_it_stops`] |
 //! | SIGKILL to a watched ingestdeck | `commands::watch::watch_reports_a_dead_writer` |
 //! | API down (closed port) | [`service_faults_are_reported_with_their_remedy`], `real_ingest::service` |
 //! | API without an answer | `commands::unfinished::silent_attempt_ends_and_is_retried`, `real_ingest::service` |
@@ -311,15 +312,48 @@ fn killed_program_is_settled_by_the_next_run() {
         ("updating files", "*' read-tree -m -u '*' HEAD '*) exec /usr/bin/git \"$@\";; *' read-tree -m -u '*", true),
         ("updating the branch", "*' update-ref -m '*", false),
     ];
-    for (fault, pattern, after) in moments {
-        let bench = FaultProject::new();
-        let head = super::git(&bench.place.path(""), &["rev-parse", "HEAD"]);
+    for (has_git, (fault, pattern, after)) in [true, false].into_iter().flat_map(|kind| moments.map(|of| (kind, of))) {
+        let bench = FaultProject::with_git(has_git);
+        let head = bench.git(&["rev-parse", "HEAD"]);
         let ran = run_killed_at_git_call(&bench, pattern, after);
         assert_eq!(ran.code, None, "{fault}: it did not reach that step: {ran:?}");
         assert_gone(fault, &bench.place);
         bench.assert_kept(fault, &ran);
-        assert_eq!(super::git(&bench.place.path(""), &["rev-parse", "HEAD"]), head, "{fault}");
+        assert_eq!(bench.git(&["rev-parse", "HEAD"]), head, "{fault}");
         bench.assert_recovers(fault);
+    }
+}
+
+/// The run of a project without git is killed before or after every eighth call of git, from the creation of the
+/// private repository to the end.
+#[test]
+fn killed_run_without_git_is_settled_wherever_it_stops() {
+    let calls = |bench: &FaultProject, then: &str| {
+        let calls = bench.place.path("../calls");
+        let _ = fs::remove_file(&calls);
+        let body = format!("echo >> '{0}'; N=$(wc -l < '{0}'); {then}\nexec /usr/bin/git \"$@\"", calls.display());
+        let git = bench.place.script("git", &body);
+        let mut command = bench.command();
+        command.env("PATH", format!("{}:/usr/bin:/bin", git.parent().unwrap().display()));
+        let ran = bench.place.ran(command);
+        fs::remove_file(git).unwrap();
+        (ran, fs::read_to_string(calls).unwrap().len())
+    };
+    let (ran, all) = calls(&FaultProject::with_git(false), ":");
+    assert!(ran.code == Some(0) && all > 40, "{all} calls: {ran:?}");
+    for stop in (1..all).step_by(8) {
+        let bench = FaultProject::with_git(false);
+        let page = bench.place.write("wiki/global/mine.md", "---\nsummary: Mine\n---\n\nby hand\n");
+        if stop % 16 == 1 {
+            fs::remove_dir_all(bench.place.path(".ktx/ingestdeck/repository.git")).unwrap();
+        }
+        let act = if stop % 16 == 1 { "kill -9 $PPID; exit 1" } else { "/usr/bin/git \"$@\"; kill -9 $PPID; exit" };
+        let (ran, _) = calls(&bench, &format!("[ $N -lt {stop} ] || {{ {act}; }}"));
+        let fault = format!("killed at call {stop} of git");
+        assert_eq!(ran.code, None, "{fault}: {ran:?}");
+        bench.assert_kept(&fault, &ran);
+        bench.assert_recovers(&fault);
+        assert!(fs::read_to_string(page).unwrap().ends_with("by hand\n"), "{fault}");
     }
 }
 

@@ -99,16 +99,20 @@ fn ids(text: &str, place: &TestDir) -> String {
 
 fn seen(place: &TestDir, name: &str) -> Vec<String> {
     let text = fs::read_to_string(place.path("..").join(SEEN).join(name)).unwrap();
-    // The names inside a worktree or a copy of the project come from the project.
-    let is_copy = |line: &&str| {
-        let inner = line.strip_prefix(".ktx/worktrees/session-").or_else(|| line.strip_prefix(".ktx/ingestdeck/work/"));
-        inner.is_some_and(|inner| inner.contains('/'))
-    };
-    text.lines().filter(|line| !is_copy(line)).map(str::to_owned).collect()
+    // The names inside a worktree come from the project.
+    let is_copy = |line: &&str| line.strip_prefix(".ktx/worktrees/session-").is_some_and(|inner| inner.contains('/'));
+    text.lines().filter(|line| !is_copy(line) && !is_of_git(Path::new(line))).map(str::to_owned).collect()
+}
+
+/// Whether git itself chooses the name `path`.
+fn is_of_git(path: &Path) -> bool {
+    match path.strip_prefix(".ktx/ingestdeck/repository.git") {
+        Ok(inner) => inner.iter().next().is_some_and(|name| name != "created-here" && name != "ingestdeck"),
+        Err(_) => path.starts_with(".git") && !path.starts_with(".git/ingestdeck"),
+    }
 }
 
 fn layout(place: &TestDir) -> String {
-    let is_of_git = |path: &Path| path.starts_with(".git") && !path.starts_with(".git/ingestdeck");
     let mut out = String::from("# while a unit runs\n");
     out.push_str(&stable(seen(place, "project"), place));
     out.push_str("\n# in the home directory while a unit runs\n");

@@ -1,6 +1,19 @@
 //! Runs git with a test identity and without the configuration of the machine.
 
-use std::{path::Path, process::Command};
+use std::{path::Path, process::Command, sync::Arc};
+
+use crate::ingest::{repository::Repository, worktree::Worktrees};
+
+/// Argument that names the private repository of a project without git.
+pub(crate) const PRIVATE_GIT_DIR: &str = "--git-dir=.ktx/ingestdeck/repository.git";
+
+/// The worktrees of a run in the project at `root`, which is not a git repository.
+pub(crate) fn private_worktrees(root: &Path) -> Arc<Worktrees> {
+    let (repository, _) = Repository::open_private(root).unwrap();
+    repository.ignore_state_dirs().unwrap();
+    let head = repository.check_ready(&[]).unwrap();
+    Worktrees::new(repository, "local-1", &head.commit)
+}
 
 /// Stdout of `git ARGS` in `dir`. Panics if git fails.
 pub(crate) fn git(dir: &Path, args: &[&str]) -> String {

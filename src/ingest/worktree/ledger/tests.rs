@@ -73,15 +73,15 @@ fn recorded_worktree_is_removed() {
     fs::remove_file(scene.root.join(worktree_dir(&half)).join(".git")).unwrap();
     // The first run was killed between entry and worktree, the second between the directory and git's registration.
     let project = ScopedDir::open(&scene.root).unwrap();
-    record_worktree(&project, "local-1-c", &scene.head).unwrap();
-    record_worktree(&project, "local-1-d", &scene.head).unwrap();
+    record_worktree(&scene.repository, &project, "local-1-c", &scene.head).unwrap();
+    record_worktree(&scene.repository, &project, "local-1-d", &scene.head).unwrap();
     fs::create_dir(scene.root.join(worktree_dir("local-1-d"))).unwrap();
-    scene.put(&entry_path(".draft-1-1"), "");
+    scene.put(&entry_path(&scene.repository, ".draft-1-1"), "");
     let swept = scene.sweep();
     assert!(swept.removed_worktrees == 4 && swept.skipped.is_empty(), "{swept:?}");
     assert_eq!(scene.branches(), "main\n");
     assert!(!scene.root.join(worktree_dir(&whole)).exists() && !scene.root.join(worktree_dir(&half)).exists());
-    assert_eq!(fs::read_dir(scene.root.join(LEDGER_DIR)).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(scene.root.join(".git").join(LEDGER_DIR)).unwrap().count(), 0);
     assert_eq!(scene.sweep().removed_worktrees, 0);
 }
 
@@ -95,12 +95,12 @@ fn foreign_ledger_entries_remove_nothing() {
     let entry = |project: &ScopedDir, branch: &str| {
         local_record::encode(project, WorktreeEntry { branch: branch.into(), base: scene.head.clone() }).unwrap()
     };
-    scene.put(&entry_path("local-x"), "");
-    scene.put(&entry_path("local-y"), entry(&copy, "session/local-y"));
-    scene.put(&entry_path("local-z"), entry(&own, "session/local-x"));
-    scene.put(&entry_path("mine"), entry(&own, "session/mine"));
-    scene.put(&entry_path("local-..x"), entry(&own, "session/local-..x"));
-    fs::create_dir(scene.root.join(entry_path(".draft-dir"))).unwrap();
+    scene.put(&entry_path(&scene.repository, "local-x"), "");
+    scene.put(&entry_path(&scene.repository, "local-y"), entry(&copy, "session/local-y"));
+    scene.put(&entry_path(&scene.repository, "local-z"), entry(&own, "session/local-x"));
+    scene.put(&entry_path(&scene.repository, "mine"), entry(&own, "session/mine"));
+    scene.put(&entry_path(&scene.repository, "local-..x"), entry(&own, "session/local-..x"));
+    fs::create_dir(scene.root.join(entry_path(&scene.repository, ".draft-dir"))).unwrap();
     let swept = scene.sweep();
     assert_eq!((swept.removed_worktrees, swept.skipped.len()), (0, 6), "{swept:?}");
     assert!(swept.skipped.iter().all(|left| matches!(left, SkippedLeftover::Entry { .. })), "{swept:?}");
@@ -130,7 +130,7 @@ fn a_ledger_in_the_project_removes_nothing() {
 fn links_in_worktree_paths_are_not_followed() {
     let scene = LedgerFixture::new();
     let project = ScopedDir::open(&scene.root).unwrap();
-    record_worktree(&project, "local-x", &scene.head).unwrap();
+    record_worktree(&scene.repository, &project, "local-x", &scene.head).unwrap();
     fs::remove_dir_all(scene.root.join(WORKTREES_DIR)).unwrap();
     symlink(&scene.victim, scene.root.join(WORKTREES_DIR)).unwrap();
     assert!(matches!(scene.sweep().skipped[..], [SkippedLeftover::Failed { .. }]));
@@ -138,8 +138,8 @@ fn links_in_worktree_paths_are_not_followed() {
     fs::create_dir(scene.root.join(WORKTREES_DIR)).unwrap();
     symlink(scene.victim.join("session-local-x"), scene.root.join(worktree_dir("local-x"))).unwrap();
     assert!(matches!(scene.sweep().skipped[..], [SkippedLeftover::Directory { .. }]));
-    fs::remove_dir_all(scene.root.join(LEDGER_DIR)).unwrap();
-    symlink(&scene.victim, scene.root.join(LEDGER_DIR)).unwrap();
+    fs::remove_dir_all(scene.root.join(".git").join(LEDGER_DIR)).unwrap();
+    symlink(&scene.victim, scene.root.join(".git").join(LEDGER_DIR)).unwrap();
     assert!(matches!(remove_leftovers(&scene.repository), Err(WorktreeError::Ledger { .. })));
     assert!(scene.victim.join("local-x").exists());
 }
@@ -147,7 +147,7 @@ fn links_in_worktree_paths_are_not_followed() {
 #[test]
 fn unregistered_directories_are_kept() {
     let scene = LedgerFixture::new();
-    record_worktree(&ScopedDir::open(&scene.root).unwrap(), "local-x", &scene.head).unwrap();
+    record_worktree(&scene.repository, &ScopedDir::open(&scene.root).unwrap(), "local-x", &scene.head).unwrap();
     write(&scene.root, ".ktx/worktrees/session-local-x/mine.md", "mine");
     let swept = scene.sweep();
     assert!(matches!(swept.skipped[..], [SkippedLeftover::Directory { .. }]), "{swept:?}");
@@ -174,7 +174,7 @@ fn branches_with_foreign_commits_are_kept() {
     // A worktree of the user that has the name of a run's worktree by chance.
     commit(&scene.root);
     scene.git(&["branch", "--quiet", "session/local-x"]);
-    record_worktree(&ScopedDir::open(&scene.root).unwrap(), "local-x", &scene.head).unwrap();
+    record_worktree(&scene.repository, &ScopedDir::open(&scene.root).unwrap(), "local-x", &scene.head).unwrap();
     assert!(matches!(scene.sweep().skipped[..], [SkippedLeftover::Branch { .. }]));
 }
 
