@@ -9,8 +9,6 @@ pub(crate) mod detect;
 pub(crate) mod error;
 pub(crate) mod file;
 pub(crate) mod index;
-#[allow(dead_code)]
-pub(crate) mod search;
 
 mod file_lines;
 mod ktx;

@@ -9,6 +9,7 @@ pub(crate) mod attempt_reducer;
 pub(crate) mod breakpoint;
 pub(crate) mod diff;
 mod effective_result;
+pub(crate) mod entry_search;
 pub(crate) mod entry_source;
 pub(crate) mod failure_groups;
 pub(crate) mod fold;

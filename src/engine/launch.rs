@@ -345,14 +345,14 @@ impl RunSetup {
 
         let tracing = self.start_trace(&tape);
         let (inputs, received) = mpsc::channel(INPUT_QUEUE_CAPACITY);
-        let fuse = Arc::new(FailFastRecorder::new(Arc::clone(&tape) as _));
-        let recorder: Arc<dyn Recorder> = Arc::clone(&fuse) as _;
+        let fail_fast_recorder = Arc::new(FailFastRecorder::new(Arc::clone(&tape) as _));
+        let recorder: Arc<dyn Recorder> = Arc::clone(&fail_fast_recorder) as _;
         let meter = Arc::new(RunMeter::new(inputs.downgrade()));
         let approvals = Arc::new(ApprovalQueue::new(Arc::clone(&recorder), meter));
         self.initially_held.iter().for_each(|unit| approvals.hold(unit));
         let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&approvals)));
         let driver = ScheduleDriver::new(schedule, executor, recorder);
-        let drive = Box::pin(driver.run(received, self.is_interactive, fuse.first_error()));
+        let drive = Box::pin(driver.run(received, self.is_interactive, fail_fast_recorder.first_error()));
         let (changed, path) = (tape.subscribe(), tape.path().to_owned());
         let result = client(LiveRun { id, tape: path, source, finish, changed, drive, inputs, approvals }).await;
         if let Some(tracing) = tracing

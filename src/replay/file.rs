@@ -2,6 +2,8 @@
 //!
 //! Owns opening, the cursor and the times of entries. It must not depend on the meaning of lines.
 
+mod search;
+
 use std::{
     fs::{self, File},
     os::unix::fs::{FileTypeExt as _, MetadataExt as _},
@@ -25,7 +27,10 @@ use super::{
     spool, zstd_reader,
 };
 use crate::{
-    run::entry_source::{EntryRef, EntrySource, EntrySourceError, PollStatus, SourceInfo},
+    run::{
+        entry_search::{EntryBatch, TextMatcher},
+        entry_source::{EntryRef, EntrySource, EntrySourceError, PollStatus, SourceInfo},
+    },
     tape::{Millis, Seq, UnitKey},
 };
 
@@ -328,7 +333,8 @@ impl EntrySource for FileSource {
             if !is_blank(line) {
                 let flat = (self.parser.format == InputFormat::Document).then(|| collapse_to_line(line));
                 let parsed = self.parser.parse(flat.as_deref().unwrap_or(line));
-                marks.push(LineMark::new(offset, parsed.at.is_some()));
+                let is_encoded = flat.is_some() || parsed.is_encoded();
+                marks.push(LineMark::parsed(offset, parsed.at.is_some(), is_encoded));
                 self.cursor.emit_next(&parsed, sink);
             }
             if marks.len() == MARK_BATCH {
@@ -403,6 +409,15 @@ impl EntrySource for FileSource {
             let size = entry.body.bytes().len() as u64;
             sink(entry, size);
         })
+    }
+
+    fn search(
+        &mut self,
+        text: &TextMatcher,
+        batch: &mut EntryBatch,
+        max_bytes: usize,
+    ) -> Result<usize, EntrySourceError> {
+        self.search_batch(text, batch, max_bytes)
     }
 
     fn position(&self) -> (u64, Option<u64>) {

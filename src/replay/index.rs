@@ -40,8 +40,6 @@ pub(super) struct IndexedFile {
     /// File name for error messages.
     pub(super) name: String,
     pub(super) split: EntrySplit,
-    /// Offset of the first entry.
-    pub(super) first_entry: u64,
     pub(super) growth: FileGrowth,
     table: RwLock<LineTable>,
     scan_passes: Mutex<ScanPasses>,
@@ -64,24 +62,47 @@ struct LineTable {
     scanned_to: u64,
 }
 
-/// A line in eight bytes: its offset, and one flag in the highest bit.
+/// The line of an entry in its file, up to the next entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LineSpan {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// True if the content of the line is encoded, so that it is not a part of its bytes.
+    pub(super) is_encoded: bool,
+}
+
+/// A line in eight bytes: its offset, and two flags in the highest bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LineMark(u64);
 
 /// Set for lines with their own time.
 const TIMED: u64 = 1 << 63;
+/// Set for lines whose content is encoded, so that it is not a part of their bytes.
+const ENCODED: u64 = 1 << 62;
+const FLAGS: u64 = TIMED | ENCODED;
 
 impl LineMark {
-    pub(super) fn new(offset: u64, timed: bool) -> Self {
-        Self(offset & !TIMED | if timed { TIMED } else { 0 })
+    /// The mark of a line of which only the offset is known.
+    fn new(offset: u64) -> Self {
+        Self(offset & !FLAGS)
+    }
+
+    /// The mark of a line that was parsed.
+    pub(super) fn parsed(offset: u64, is_timed: bool, is_encoded: bool) -> Self {
+        let flags = if is_timed { TIMED } else { 0 } | if is_encoded { ENCODED } else { 0 };
+        Self(offset & !FLAGS | flags)
     }
 
     fn offset(self) -> u64 {
-        self.0 & !TIMED
+        self.0 & !FLAGS
     }
 
     fn is_timed(self) -> bool {
         self.0 & TIMED != 0
+    }
+
+    fn is_encoded(self) -> bool {
+        self.0 & ENCODED != 0
     }
 }
 
@@ -99,7 +120,7 @@ impl IndexedFile {
             second_half: SecondHalfScan::NotStarted,
         });
         let table = RwLock::new(LineTable { marks: Vec::new(), scanned_to: first });
-        Self { file, name, split, first_entry: first, growth, table, scan_passes: ahead }
+        Self { file, name, split, growth, table, scan_passes: ahead }
     }
 
     /// Returns the offset up to which lines may be read now, and whether it is final.
@@ -131,8 +152,8 @@ impl IndexedFile {
         let (old, new) = marks.split_at(known);
         let first = usize::try_from(first).unwrap_or(usize::MAX);
         for (position, mark) in old.iter().enumerate() {
-            // The scan ahead does not determine times.
-            table.marks[first + position].0 |= mark.0 & TIMED;
+            // The scan ahead does not parse lines.
+            table.marks[first + position].0 |= mark.0 & FLAGS;
         }
         // Like all data that grows with the lines, its spare capacity is at most a quarter.
         if table.marks.capacity() - table.marks.len() < new.len() {
@@ -165,11 +186,24 @@ impl IndexedFile {
         table.marks[..end].iter().rposition(|mark| mark.is_timed()).map(|position| Seq(position as u64))
     }
 
-    /// Returns the entry whose line contains `offset`, if the index reaches it.
-    pub(super) fn entry_at(&self, offset: u64) -> Option<Seq> {
+    /// Returns the lines of the first of these entries, as far as the gaps between them are at most `gap` bytes and they
+    /// end within `most` bytes; always that of the first entry, if it exists. `entries` is in ascending order.
+    pub(super) fn adjacent_spans(&self, entries: &[Seq], most: u64, gap: u64) -> Vec<LineSpan> {
         let table = self.read();
-        let after = table.marks.partition_point(|mark| mark.offset() <= offset);
-        (offset < table.scanned_to && after > 0).then(|| Seq(after as u64 - 1))
+        let mut spans: Vec<LineSpan> = Vec::new();
+        for seq in entries {
+            let Some(position) = usize::try_from(seq.0).ok() else { break };
+            let Some(mark) = table.marks.get(position) else { break };
+            let end = table.marks.get(position + 1).map_or(table.scanned_to, |next| next.offset());
+            let span = LineSpan { start: mark.offset(), end: end.max(mark.offset()), is_encoded: mark.is_encoded() };
+            if let (Some(first), Some(last)) = (spans.first(), spans.last())
+                && (span.start > last.end + gap || span.end - first.start > most)
+            {
+                break;
+            }
+            spans.push(span);
+        }
+        spans
     }
 
     fn read(&self) -> RwLockReadGuard<'_, LineTable> {
@@ -298,7 +332,7 @@ fn scan(lines: &mut FileLines, stop: u64, limit: u64, finished: bool) -> std::io
     while lines.offset() < stop {
         match lines.next(limit, finished)? {
             NextLine::Line(_, line) if is_blank(line) => {}
-            NextLine::Line(offset, _) => marks.push(LineMark::new(offset, false)),
+            NextLine::Line(offset, _) => marks.push(LineMark::new(offset)),
             NextLine::Pending => return Ok((marks, ScanEnd::Ended)),
             NextLine::Shrunk => return Ok((marks, ScanEnd::Shrunk)),
         }
@@ -339,7 +373,7 @@ mod tests {
             (offset - line.len() as u64, line)
         });
         let lines = lines.filter(|(_, line)| !is_blank(line));
-        let expected: Vec<LineMark> = lines.map(|(offset, _)| LineMark::new(offset, false)).collect();
+        let expected: Vec<LineMark> = lines.map(|(offset, _)| LineMark::new(offset)).collect();
         assert!(content.len() as u64 > MIN_SECOND_THREAD_BYTES);
         assert_eq!(expected.len(), 9000);
         for max_bytes in [65_537, 1_234_567, 4 << 20, usize::MAX] {
@@ -348,10 +382,12 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_holds_offset_and_flag() {
-        for (offset, timed) in [(0, true), (7, false), ((1 << 63) - 1, true), ((1 << 63) - 1, false)] {
-            let mark = LineMark::new(offset, timed);
-            assert_eq!((mark.offset(), mark.is_timed()), (offset, timed));
+    fn a_mark_holds_offset_and_flags() {
+        for offset in [0, 7, (1 << 62) - 1] {
+            for (timed, encoded) in [(false, false), (true, false), (false, true), (true, true)] {
+                let mark = LineMark::parsed(offset, timed, encoded);
+                assert_eq!((mark.offset(), mark.is_timed(), mark.is_encoded()), (offset, timed, encoded));
+            }
         }
         assert_eq!(size_of::<LineMark>(), 8);
     }

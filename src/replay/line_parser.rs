@@ -1,6 +1,6 @@
 //! Parses one line of any format as far as an entry requires: time, attempt, body. It never fails.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -79,7 +79,7 @@ impl LineParser {
             }
             InputFormat::Capture | InputFormat::SessionFile | InputFormat::JsonLines => {
                 let body = stdout(head);
-                let size = length.checked_sub(blank + (head.len() - body.bytes().len()) as u64)?;
+                let size = length.checked_sub(blank + (head.len() - head.trim_ascii_start().len()) as u64)?;
                 let own = || {
                     line_time::line_timestamp(tail)
                         .or_else(|| line_time::line_timestamp(&head[..head.len().min(tail.len())]))
@@ -99,6 +99,16 @@ impl LineParser {
         }
     }
 
+    /// Where a line of `length` bytes contains its content, of which only the beginning and the end are available.
+    /// `None` if the content is encoded, or if this requires the whole line.
+    pub(super) fn long_content(&self, head: &[u8], tail: &[u8], length: u64) -> Option<Range<u64>> {
+        let (_, size) = self.parse_head(head, tail, length).filter(|(parsed, _)| !parsed.is_encoded())?;
+        let blank = (tail.len() - tail.trim_ascii_end().len()) as u64;
+        // On a tape, the brace that closes the entry follows.
+        let end = length.checked_sub(blank + u64::from(self.format == InputFormat::Tape))?;
+        Some(end.checked_sub(size)?..end)
+    }
+
     /// True if entries have their own times.
     pub(super) fn has_times(&self) -> bool {
         matches!(self.format, InputFormat::Tape | InputFormat::TwoWay) || self.epoch.is_some()
@@ -111,6 +121,16 @@ impl<'a> ParsedLine<'a> {
         if let (None, EntryBody::Stdout(bytes), true) = (&self.line, &self.body, self.is_well_formed) {
             self.line = Some(decode::decode_line(bytes));
         }
+    }
+
+    /// The content of the entry.
+    pub(super) fn content(&self) -> &[u8] {
+        self.body.bytes()
+    }
+
+    /// True if the content is not a part of the line's bytes.
+    pub(super) fn is_encoded(&self) -> bool {
+        matches!(self.body, EntryBody::StdoutRaw(Cow::Owned(_)) | EntryBody::Stderr(Cow::Owned(_)))
     }
 
     /// Passes it to `sink` as entry `seq` at time `at`.

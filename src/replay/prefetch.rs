@@ -307,7 +307,8 @@ impl ParseWorker {
             if !is_blank(line) {
                 let mut parsed = self.reading.parse(line);
                 parsed.decode();
-                lines.push(PrefetchedLine { mark: LineMark::new(offset, parsed.at.is_some()), parsed, end });
+                let mark = LineMark::parsed(offset, parsed.at.is_some(), parsed.is_encoded());
+                lines.push(PrefetchedLine { mark, parsed, end });
             }
             offset = end;
         }

@@ -4,6 +4,7 @@ use std::{fmt, io};
 
 use jiff::Timestamp;
 
+use super::entry_search::{EntryBatch, TextMatcher};
 use crate::{
     decode::AgentLine,
     diagnostic::Diagnostic,
@@ -38,6 +39,29 @@ pub(crate) trait EntrySource: Send {
             let size = entry.body.bytes().len() as u64;
             sink(entry, size);
         })
+    }
+
+    /// Searches the content of the next entries of `batch`, about `max_bytes` of them, and returns the number of bytes.
+    /// An earlier poll has passed all entries of the batch.
+    fn search(
+        &mut self,
+        text: &TextMatcher,
+        batch: &mut EntryBatch,
+        max_bytes: usize,
+    ) -> Result<usize, EntrySourceError> {
+        let mut bytes = 0;
+        while bytes < max_bytes
+            && let Some(seq) = batch.remaining().first()
+        {
+            let mut is_match = false;
+            self.read(*seq, &mut |entry| {
+                let content = entry.body.bytes();
+                bytes += content.len();
+                is_match = text.is_in(content);
+            })?;
+            batch.record(is_match);
+        }
+        Ok(bytes)
     }
 
     /// Bytes read so far, and the total if it is known, for a progress display.

@@ -6,6 +6,7 @@
 use super::{
     EntryRef, EntrySource, EntrySourceError, Fold, PollStatus, SinkEvent,
     activity_index::ActivityIndex,
+    entry_search::{EntryBatch, TextMatcher},
     state::{RunState, RunView},
 };
 use crate::tape::{Millis, Seq};
@@ -437,6 +438,16 @@ impl Timeline {
         sink: &mut dyn FnMut(EntryRef<'_>, u64),
     ) -> Result<bool, EntrySourceError> {
         self.source.read_head(seq, most, sink)
+    }
+
+    /// Searches the content of the next entries of `batch`. See [`EntrySource::search`].
+    pub(crate) fn search(
+        &mut self,
+        text: &TextMatcher,
+        batch: &mut EntryBatch,
+        max_bytes: usize,
+    ) -> Result<usize, EntrySourceError> {
+        self.source.search(text, batch, max_bytes)
     }
 
     fn finish(&mut self, emit: &mut dyn FnMut(SinkEvent<'_>)) {

@@ -1,132 +1,129 @@
-//! Searches for text and for moments in content that must be read first. Works in slices, so that keys are never
-//! delayed.
+//! Searches for text in content that must be read first. Works in slices, so that keys are never delayed.
 
 use super::{
     cache::ScreenCache,
     effect::{SearchRequest, SearchScope},
-    load,
     update::find::{matches, nearest},
 };
-use crate::{run::Timeline, tape::Seq};
+use crate::{
+    run::{
+        EntrySourceError, Timeline,
+        entry_search::{EntryBatch, TextMatcher},
+    },
+    tape::Seq,
+};
 
-/// Maximum bytes read per slice.
-const SLICE: usize = 2 * 1024 * 1024;
-/// Maximum rows searched per slice.
-const ROWS: usize = 4096;
+/// Maximum bytes and places searched per slice.
+const SLICE: (usize, usize) = (4 << 20, 16 << 10);
+/// Number of places in the first batch, and in the largest. Places of a batch are read in the order of the source, so
+/// small batches find frequent texts sooner, and large ones find rare texts sooner.
+const PLACES: (usize, usize) = (16, 1024);
 
 /// A search in progress.
 #[derive(Debug)]
 pub(crate) struct TextSearch {
-    find: SearchRequest,
-    needle: QueryMatcher,
+    request: SearchRequest,
+    matcher: TextMatcher,
+    /// Number of places that were searched.
     done: usize,
+    batch: PlaceBatch,
+    /// Number of places in the next batch.
+    next_places: usize,
+}
+
+/// Places that are searched in one go, in the direction of the search, with their entries.
+#[derive(Debug, Default)]
+struct PlaceBatch {
+    places: Vec<(usize, PlaceEntries)>,
+    entries: EntryBatch,
+}
+
+impl PlaceBatch {
+    /// The first place in the direction of the search with an entry that matches.
+    fn first_match(&self) -> Option<usize> {
+        let is_match = |entries: &PlaceEntries| entries.iter().flatten().any(|seq| self.entries.is_match(*seq));
+        self.places.iter().find(|(_, entries)| is_match(entries)).map(|(place, _)| *place)
+    }
+}
+
+/// The entries of a row, or a single entry.
+type PlaceEntries = [Option<Seq>; 2];
+
+/// The state of a search after a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SearchProgress {
+    Searching,
+    Found(usize),
+    NotFound,
 }
 
 impl TextSearch {
-    /// Starts next to `find.from`.
-    pub(crate) fn new(find: SearchRequest) -> Self {
-        Self { needle: QueryMatcher::new(&find.query), find, done: 0 }
+    /// Starts next to `request.from`.
+    ///
+    /// # Errors
+    /// If the query is too long.
+    pub(crate) fn new(request: SearchRequest) -> Result<Self, regex::Error> {
+        let matcher = TextMatcher::new(&request.query)?;
+        Ok(Self { request, matcher, done: 0, batch: PlaceBatch::default(), next_places: PLACES.0 })
     }
 
-    /// Searches one slice. Returns `Some` when the search has ended, with the position of the match if there is one.
-    pub(crate) fn slice(&mut self, timeline: &mut Timeline, cache: &ScreenCache) -> Option<Option<usize>> {
-        let len = match self.find.scope {
-            SearchScope::Document => {
-                let Some(document) = cache.document() else { return Some(None) };
-                let hit = |line: usize| matches(&document.text(line), &self.find.query);
-                return Some(nearest(document.lines.len(), self.find.from, self.find.forward, hit));
+    /// Searches one slice.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    pub(crate) fn slice(
+        &mut self,
+        timeline: &mut Timeline,
+        cache: &ScreenCache,
+    ) -> Result<SearchProgress, EntrySourceError> {
+        let SearchRequest { query, scope, from, forward } = &self.request;
+        if *scope == SearchScope::Document {
+            let place = cache.document().and_then(|document| {
+                nearest(document.lines.len(), *from, *forward, |line| matches(&document.text(line), query))
+            });
+            return Ok(place.map_or(SearchProgress::NotFound, SearchProgress::Found));
+        }
+        let (mut bytes, mut places) = (0, 0);
+        while bytes < SLICE.0 && places < SLICE.1 {
+            if self.batch.places.is_empty() && !self.start_batch(timeline) {
+                return Ok(SearchProgress::NotFound);
             }
-            SearchScope::Rows(attempt_id) => timeline.view().rows(attempt_id).len(),
-            SearchScope::Entries(attempt_id) => timeline.view().entries(attempt_id).len(),
-        };
-        let (mut bytes, mut rows) = (0, 0);
-        while bytes < SLICE && rows < ROWS {
-            if self.done >= len {
-                return Some(None);
-            }
-            self.done += 1;
-            rows += 1;
-            let from = self.find.from.min(len - 1);
-            let away = self.done;
-            let place = if self.find.forward { (from + away) % len } else { (from + len - away) % len };
-            for seq in self.entries(timeline, place) {
-                let hit = load::read(timeline, seq, |arrived| {
-                    let raw = load::bytes(&arrived.body);
-                    bytes += raw.len();
-                    self.needle.is_in(raw)
-                });
-                if hit == Ok(true) {
-                    return Some(Some(place));
+            bytes += timeline.search(&self.matcher, &mut self.batch.entries, SLICE.0 - bytes)?;
+            if self.batch.entries.is_complete() {
+                if let Some(place) = self.batch.first_match() {
+                    return Ok(SearchProgress::Found(place));
                 }
+                places += self.batch.places.len();
+                self.done += self.batch.places.len();
+                self.batch = PlaceBatch::default();
             }
         }
-        None
+        Ok(SearchProgress::Searching)
     }
 
-    fn entries(&self, timeline: &Timeline, place: usize) -> Vec<Seq> {
-        let run_view = timeline.view();
-        match self.find.scope {
-            SearchScope::Rows(attempt_id) => run_view.rows(attempt_id).get(place).map_or_else(Vec::new, |row| {
-                let last = row.last(run_view.state.entries).filter(|last| *last != row.first());
-                [Some(row.first()), last].into_iter().flatten().collect()
-            }),
-            SearchScope::Entries(attempt_id) => {
-                run_view.entries(attempt_id).get(place).map(|seq| Seq(u64::from(*seq))).into_iter().collect()
-            }
-            SearchScope::Document => Vec::new(),
-        }
-    }
-}
-
-/// Query for raw lines: as typed, and as escaped in JSON.
-#[derive(Debug)]
-struct QueryMatcher {
-    forms: Vec<Vec<u8>>,
-    is_case_sensitive: bool,
-}
-
-impl QueryMatcher {
-    fn new(query: &str) -> Self {
-        let json = serde_json::to_string(query).unwrap_or_default();
-        let mut forms = vec![query.as_bytes().to_vec()];
-        let escaped = json.trim_matches('"').as_bytes().to_vec();
-        if escaped != forms[0] && !escaped.is_empty() {
-            forms.push(escaped);
-        }
-        Self { forms, is_case_sensitive: query.chars().any(char::is_uppercase) }
-    }
-
-    fn is_in(&self, bytes: &[u8]) -> bool {
-        self.forms.iter().any(|form| {
-            if self.is_case_sensitive {
-                memchr::memmem::find(bytes, form).is_some()
-            } else {
-                find_any_case(bytes, form)
-            }
-        })
-    }
-}
-
-/// Finds `needle`, ignoring the case of ASCII letters.
-fn find_any_case(bytes: &[u8], needle: &[u8]) -> bool {
-    let Some(first) = needle.first() else { return true };
-    let (lower, upper) = (first.to_ascii_lowercase(), first.to_ascii_uppercase());
-    let Some(last) = bytes.len().checked_sub(needle.len()) else { return false };
-    memchr::memchr2_iter(lower, upper, &bytes[..=last])
-        .any(|at| bytes[at..at + needle.len()].eq_ignore_ascii_case(needle))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_needle_is_found_raw_and_as_json_writes_it() {
-        let hit = |query: &str, bytes: &[u8]| QueryMatcher::new(query).is_in(bytes);
-        assert!(hit("arr", b"{\"x\":\"Mart_ARR\"}"));
-        assert!(!hit("Arr", b"{\"x\":\"Mart_ARR\"}"));
-        assert!(hit("print \"hi\"", br#"{"x":"print \"hi\""}"#));
-        assert!(hit("漢", "\u{6f22}".as_bytes()));
-        assert!(!hit("long needle", b"short"));
+    /// Takes the next places. False if all were searched.
+    fn start_batch(&mut self, timeline: &Timeline) -> bool {
+        let view = timeline.view();
+        let (rows, entries) = match self.request.scope {
+            SearchScope::Rows(attempt_id) => (view.rows(attempt_id), &[][..]),
+            SearchScope::Entries(attempt_id) => (&[][..], view.entries(attempt_id)),
+            SearchScope::Document => (&[][..], &[][..]),
+        };
+        let len = rows.len().max(entries.len());
+        let from = self.request.from.min(len.saturating_sub(1));
+        let end = len.min(self.done + self.next_places);
+        let places = (self.done..end).map(|done| {
+            let place = if self.request.forward { (from + done + 1) % len } else { (from + len - done - 1) % len };
+            let seqs = match rows.get(place) {
+                Some(row) => [Some(row.first()), row.last(view.state.entries)],
+                None => [entries.get(place).map(|seq| Seq(u64::from(*seq))), None],
+            };
+            (place, seqs)
+        });
+        let places: Vec<_> = places.collect();
+        let entries = EntryBatch::new(places.iter().flat_map(|(_, seqs)| seqs).flatten().copied().collect());
+        self.batch = PlaceBatch { places, entries };
+        self.next_places = (self.next_places * 2).min(PLACES.1);
+        !self.batch.places.is_empty()
     }
 }

@@ -42,10 +42,15 @@ pub(crate) fn prepare() -> BenchResult<BenchCapture> {
     made("capture", |_| SESSION)
 }
 
+/// A capture of that size with one session.
+pub(crate) fn of_one_session() -> BenchResult<BenchCapture> {
+    made("capture-1", |_| u64::MAX)
+}
+
 /// A capture of that size with at least `count` sessions.
 pub(crate) fn of_units(count: u64) -> BenchResult<BenchCapture> {
     // Line lengths vary, so generate some more sessions than needed.
-    made(&format!("capture-{count}"), |bytes| bytes / LINE / (count + count / 10))
+    made(&format!("capture-{count}"), |bytes| (bytes / LINE / (count + count / 10)).clamp(2, SESSION))
 }
 
 fn made(name: &str, session: impl FnOnce(u64) -> u64) -> BenchResult<BenchCapture> {
@@ -59,8 +64,7 @@ fn made(name: &str, session: impl FnOnce(u64) -> u64) -> BenchResult<BenchCaptur
     if !path.exists() {
         let draft = path.with_extension("draft");
         let bytes = megabytes * 1_000_000;
-        let most = session(bytes).clamp(2, SESSION);
-        write(BufWriter::with_capacity(1 << 20, File::create(&draft)?), bytes, most)?;
+        write(BufWriter::with_capacity(1 << 20, File::create(&draft)?), bytes, session(bytes))?;
         fs::rename(draft, &path)?;
     }
     let bytes = fs::read(&path)?;

@@ -45,7 +45,7 @@ pub(crate) fn run() -> ExitCode {
     let mut report = BenchReport::new(arguments);
     report.topic("open", |report| open::measure(report, &capture));
     report.topic("translate", |report| translate::measure(report, &capture));
-    report.topic("search", |report| search::measure(report, &capture));
+    report.topic("search", search::measure);
     report.topic("seek", |report| seek::measure(report, &capture));
     report.topic("flood", |report| flood::measure(report, &capture));
     report.topic("frame", frame::measure);

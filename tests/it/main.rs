@@ -25,6 +25,7 @@ mod references;
 mod replay;
 mod screenshots;
 mod scripted;
+mod search;
 mod session;
 mod soak;
 mod store;

@@ -9,10 +9,7 @@ use std::{
 
 use crate::{
     diagnostic::Diagnostic as _,
-    replay::{
-        self, FileSource, OpenError, detect::InputFormat, detect::UnsupportedInput, search::Direction,
-        search::EscapedNeedle,
-    },
+    replay::{self, FileSource, OpenError, detect::InputFormat, detect::UnsupportedInput},
     run::{
         Timeline,
         entry_source::{EntryRef, EntryScope, EntrySource, PollStatus},
@@ -395,45 +392,6 @@ proptest! {
         kept.extend(more);
         prop_assert_eq!(kept, whole);
     }
-
-    #[test]
-    fn search_finds_what_a_scan_finds(
-        lines in prop::collection::vec("[ab]{0,6}", 1..40),
-        needle in "[ab]{1,3}",
-        from in 0..45_u64,
-    ) {
-        let scratch = ScratchDir::new();
-        let text: String = lines.iter().map(|line| format!("{{\"type\":\"{line}\"}}\n")).collect();
-        let index = FileSource::open(&scratch.file("a", text)).unwrap().index();
-        let sought = EscapedNeedle::new(&needle).unwrap();
-        let hits: Vec<u64> = (0..).zip(&lines).filter(|(_, line)| line.contains(&needle)).map(|(at, _)| at).collect();
-        let find = |direction| index.find(&sought, Seq(from), direction, &|| true).unwrap().map(|seq| seq.0);
-        prop_assert_eq!(find(Direction::Forward), hits.iter().copied().find(|hit| *hit >= from));
-        prop_assert_eq!(find(Direction::Backward), hits.iter().copied().rfind(|hit| *hit < from));
-    }
-}
-
-#[test]
-fn search_crosses_blocks_and_handles_escapes() {
-    let scratch = ScratchDir::new();
-    // Every position of the match around a border between blocks is tested.
-    for shift in 0..40 {
-        let pad = "x".repeat((1 << 20) - 40 + shift);
-        let path = scratch.file("a", format!("{{\"type\":\"{pad}\"}}\n{{\"type\":\"needle here\"}}\n"));
-        let index = FileSource::open(&path).unwrap().index();
-        let needle = EscapedNeedle::new("needle").unwrap();
-        assert_eq!(index.find(&needle, Seq(0), Direction::Forward, &|| true).unwrap(), Some(Seq(1)), "{shift}");
-        assert_eq!(index.find(&needle, Seq(2), Direction::Backward, &|| true).unwrap(), Some(Seq(1)), "{shift}");
-    }
-    let text = "{\"type\":\"needle\"}\n{\"type\":\"caf\\u00e9 \\\"q\\\"\"}\n{\"type\":\"x\"}\n";
-    let index = FileSource::open(&scratch.file("a", text)).unwrap().index();
-    let find =
-        |text: &str, direction| index.find(&EscapedNeedle::new(text).unwrap(), Seq(99), direction, &|| true).unwrap();
-    assert_eq!(find("café", Direction::Backward), Some(Seq(1)));
-    assert_eq!(find("\"q\"", Direction::Backward), Some(Seq(1)));
-    assert_eq!(find("needle", Direction::Backward), Some(Seq(0)));
-    assert_eq!(find("needle", Direction::Forward), None);
-    assert!(EscapedNeedle::new("").is_none());
 }
 
 /// The format of a capture, by the file name that its recorder chose.

@@ -58,7 +58,10 @@ impl App {
             ScreenEffect::Step(step) => self.step(&step),
             ScreenEffect::RunUntil(condition) => self.run_until(condition),
             ScreenEffect::SetPlayback(playback) => self.set_playback(playback),
-            ScreenEffect::Find(find) => self.search = Some(text_search::TextSearch::new(find)),
+            ScreenEffect::Find(request) => match text_search::TextSearch::new(request) {
+                Ok(search) => self.search = Some(search),
+                Err(error) => self.search_failed(&format!("cannot search: {error}")),
+            },
         }
         None
     }

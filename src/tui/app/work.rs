@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{App, Playback, PollStatus, RedrawPriority, ScreenMessage};
+use super::{App, Playback, PollStatus, RedrawPriority, ScreenMessage, text_search::SearchProgress};
 
 /// Range of bytes folded per slice: small enough that a key is never delayed noticeably.
 const FOLD_SLICE_BYTES: (usize, usize) = (64 * 1024, 4 * 1024 * 1024);
@@ -33,10 +33,13 @@ impl App {
             self.apply_scrub();
             return;
         }
+        self.search.take_if(|_| !self.model.is_searching);
         if let Some(search) = &mut self.search {
-            if let Some(place) = search.slice(&mut self.timeline, &self.cache) {
-                self.search = None;
-                self.input(ScreenMessage::SearchFinished(place));
+            match search.slice(&mut self.timeline, &self.cache) {
+                Ok(SearchProgress::Searching) => {}
+                Ok(SearchProgress::Found(place)) => self.search_finished(Some(place)),
+                Ok(SearchProgress::NotFound) => self.search_finished(None),
+                Err(error) => self.search_failed(&error.to_string()),
             }
             return;
         }
@@ -59,6 +62,17 @@ impl App {
         } else if took > SLICE.1 {
             self.slice = (self.slice / 2).max(FOLD_SLICE_BYTES.0);
         }
+    }
+
+    fn search_finished(&mut self, place: Option<usize>) {
+        self.search = None;
+        self.input(ScreenMessage::SearchFinished(place));
+    }
+
+    pub(super) fn search_failed(&mut self, error: &str) {
+        self.search = None;
+        self.model.is_searching = false;
+        self.show_message(error.to_owned());
     }
 
     /// Finds the positions of entries. This is much faster than folding, so the length is known early.
