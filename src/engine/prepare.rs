@@ -8,7 +8,6 @@ use crate::{
     diagnostic::Diagnostic,
     ingest::{
         branch_update::{self, BranchUpdateError},
-        git::GitError,
         lock::{self, ProjectLock, ProjectLockError},
         plan::IngestPlan,
         project::Project,
@@ -102,8 +101,6 @@ pub(crate) enum ProjectPreparationError {
     Repository(#[from] RepositoryError),
     #[error(transparent)]
     Store(#[from] RunStoreError),
-    #[error(transparent)]
-    Git(#[from] GitError),
     #[error("cannot write below .ktx: {0}")]
     StateDirs(io::Error),
     #[error("cannot recover an interrupted branch update: {0}")]
@@ -118,7 +115,6 @@ impl Diagnostic for ProjectPreparationError {
             Self::Lock(error) => error.help(),
             Self::Repository(error) => error.help(),
             Self::Store(error) => error.help(),
-            Self::Git(error) => error.help(),
             Self::StateDirs(_) => None,
             Self::BranchUpdate(error) => error.help(),
             Self::Worktrees(error) => error.help(),

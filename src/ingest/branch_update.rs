@@ -1,9 +1,10 @@
 //! Updates the branch of a project to a commit, including files and index: completely or not at all, even across a
 //! crash.
 //!
-//! A journal exists from before the first file changes until after the branch has moved. It is in the repository's own
-//! directory, which a clone does not copy. The branch decides: the next run restores the files listed in the journal,
-//! and their index entries, to the commit that the branch points to. This module must not know what is committed.
+//! A journal exists from before the first file changes until after the branch has moved. It is in the directory of the
+//! repository: a clone does not copy that of a project's own repository, and a private one is used only with the mark of
+//! this installation. The branch decides: the next run restores the files listed in the journal, and their index entries,
+//! to the commit that the branch points to. This module must not know what is committed.
 
 use crate::{
     diagnostic::Diagnostic,
@@ -148,6 +149,16 @@ fn check_update(
         |path: &&str| changes.iter().any(|change| change.path == **path && change.commit_blobs[1].is_some());
     if let Some(path) = deleted.split('\0').find(rewritten) {
         return Err(would_overwrite(repository, format!("{} is deleted", path.escape_debug())));
+    }
+    // git replaces untracked files without a word if it ignores them.
+    let present = hashes(repository, changes)?;
+    let is_replaced = |change: &&CommitChange| match (&change.commit_blobs, present.get(change.path.as_str())) {
+        ([None, Some(new)], Some(present)) => present != new,
+        _ => false,
+    };
+    if let Some(change) = changes.iter().find(is_replaced) {
+        let reason = format!("{} exists, but is not in the last commit", change.path.escape_debug());
+        return Err(would_overwrite(repository, reason));
     }
     check_read_tree(
         repository,

@@ -354,7 +354,8 @@ impl Git {
         let failed = |cause| GitError::Io { subcommand: what(args), cause };
         let mut child = self.command(args, !input.is_empty()).spawn().map_err(failed)?;
         let _guarded = GitProcessGroup::new(&child);
-        let (stdout, stderr) = match pump(&mut child, input, self.limits).map_err(failed)? {
+        let pumped = pump(&mut child, input, self.limits);
+        let (stdout, stderr) = match pumped.inspect_err(|_| end(&mut child)).map_err(failed)? {
             PipeReadOutcome::Complete { stdout, stderr } => (stdout, stderr),
             unfinished => {
                 end(&mut child);

@@ -376,7 +376,7 @@ fn unit_skipped_by_a_foreign_record_is_reported() {
         let ran = scene.run(args);
         assert!(ran.code == Some(0) && ran.stderr.contains(NAMED), "{args:?}: {ran:?}");
         assert!(
-            ran.stderr.contains("`ingestdeck run --full` runs all units and ends this warning"),
+            ran.stderr.contains("run all units with `ingestdeck run --full`, which ends this warning"),
             "{args:?}: {ran:?}"
         );
     }

@@ -82,7 +82,7 @@ fn hostile_project_and_home_change_nothing() {
 
     let run = deck.run("docs-{crates,juice}", &[]);
     assert_eq!(run.code, Some(100), "{run:#?}");
-    assert_eq!(run.states("docs-juice").last().map(String::as_str), Some("succeeded"), "{run:#?}");
+    assert_eq!(run.states("docs-juice").last().map(String::as_str), Some("integrated"), "{run:#?}");
     assert_eq!(run.summary()["failed"][0]["reason"], "4 tool call(s) failed during WorkUnit docs-crates");
     assert!(!deck.home.project().join("pwned").exists(), "a hostile program ran");
     let asked = deck.api.requests();

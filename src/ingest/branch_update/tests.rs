@@ -174,6 +174,23 @@ fn edit(root: &Path, edit: &str) {
     }
 }
 
+/// `git read-tree` replaces ignored files without a word.
+#[test]
+fn ignored_files_are_not_replaced() {
+    for kind in KINDS {
+        let (_dir, repository, old, new) = stage_in(kind);
+        let root = repository.root();
+        write(root, "wiki/.gitignore", "*\n");
+        write(root, "wiki/global/deep/c.md", "by hand\n");
+        let error = update_branch(&repository, &old, &new, "x").unwrap_err();
+        assert!(matches!(error, BranchUpdateError::WouldOverwrite { .. }), "{error}");
+        assert_eq!(fs::read_to_string(root.join("wiki/global/deep/c.md")).unwrap(), "by hand\n");
+        assert_eq!(repository.head().unwrap(), old);
+        write(root, "wiki/global/deep/c.md", "c\n");
+        update_branch(&repository, &old, &new, "x").unwrap();
+    }
+}
+
 #[test]
 fn update_over_local_changes_changes_nothing() {
     let edits = ["the end is cut off", "emptied", "deleted", "another page is written", "a page that goes is changed"];

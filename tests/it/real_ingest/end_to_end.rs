@@ -56,7 +56,7 @@ fn is_clean(deck: &TestProject) {
 
 /// The project with readable dashboards and an initial commit.
 fn repository(routes: impl IntoIterator<Item = ApiRoute>) -> TestProject {
-    let deck = TestProject::new(routes).subscribed();
+    let deck = TestProject::new(routes).subscribed().with_reconcile_step();
     let place = deck.home.project();
     let settings = deck.read("ktx.yaml").replace("driver: looker", "driver: lookml");
     fs::write(place.join("ktx.yaml"), settings).unwrap();

@@ -90,6 +90,8 @@ impl TestProject {
         let claude = claude_bin().expect("INGESTDECK_TEST_CLAUDE names the CLI");
         let mut env = home.env(&api);
         env.push(("INGESTDECK_CLAUDE_BIN".into(), claude.to_string_lossy().into_owned()));
+        // Most tests have no answers for the reconcile step.
+        env.push(("INGESTDECK_INGEST_RECONCILE".into(), "false".into()));
         Self { home, api, env }
     }
 
@@ -97,6 +99,12 @@ impl TestProject {
     pub(super) fn subscribed(mut self) -> Self {
         self.env.retain(|(name, _)| name != "ANTHROPIC_API_KEY");
         self.env.push(("CLAUDE_CODE_OAUTH_TOKEN".into(), "test-token".into()));
+        self
+    }
+
+    /// Runs have a reconcile step.
+    pub(super) fn with_reconcile_step(mut self) -> Self {
+        self.env.retain(|(name, _)| name != "INGESTDECK_INGEST_RECONCILE");
         self
     }
 

@@ -154,9 +154,9 @@ fn due_reconcile_step_runs_without_units() {
         .contains("END")
     );
     // Without integration there is no reconcile step.
-    let mut overlay = Schedule::new(keys(1), settings(1)).with_reconcile_step(key(9), true);
+    let mut without_patches = Schedule::new(keys(1), settings(1)).with_reconcile_step(key(9), true);
     assert!(
-        last(&mut overlay, [ScheduleEvent::RunStarted, attempt_ended(0, 1, succeeded_verdict())])
+        last(&mut without_patches, [ScheduleEvent::RunStarted, attempt_ended(0, 1, succeeded_verdict())])
             .starts_with("END done")
     );
 }
