@@ -39,7 +39,7 @@ fn real_ingest_and_its_replay_agree() {
     assert!(deck.read("wiki/global/page-docs-juice.md").contains("# docs-juice"));
     let job = events[0]["event"]["job"].as_str().unwrap();
     for (unit, _) in UNITS {
-        assert_eq!(live.states(unit).last().map(String::as_str), Some("succeeded"), "{unit}");
+        assert_eq!(live.states(unit).last().map(String::as_str), Some("integrated"), "{unit}");
         let transcript = deck.read(&format!(".ktx/ingest-transcripts/{job}/{unit}.jsonl"));
         let lines: Vec<Value> = transcript.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let tools: Vec<&str> = lines.iter().filter_map(|line| line["toolName"].as_str()).collect();

@@ -16,7 +16,7 @@ fn busy_service_is_retried_within_the_attempt() {
     assert_eq!(deck.started().len(), 1, "the agent retries by itself");
     assert!(deck.entries().iter().any(|entry| entry["out"]["subtype"] == "api_retry"));
     // The event stream is the agent's, which has no event for a busy service. The screen shows it; see `screen`.
-    assert_eq!(run.states("docs-crates"), ["queued", "running", "succeeded"]);
+    assert_eq!(run.states("docs-crates"), ["queued", "running", "succeeded", "integrated"]);
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn used_up_window_pauses_the_run_without_a_retry() {
     .set("[retry]\nmax_retries = 0\n");
     let run = deck.run("docs-{crates,juice}", &["--concurrency", "1"]);
     assert_eq!(run.code, Some(0), "{run:#?}");
-    assert_eq!(run.run_states(), ["planned", "paused", "resumed", "ended", "summary"]);
+    assert_eq!(run.run_states(), ["planned", "paused", "resumed", "integrating", "saved", "ended", "summary"]);
     assert_eq!(run.summary()["units"], json!({"succeeded": 2}));
     let notes = deck.entries().into_iter().map(|mut entry| entry["note"].take());
     let kinds: Vec<String> = notes.filter_map(|note| Some(note["kind"].as_str()?.to_owned())).collect();
