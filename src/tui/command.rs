@@ -537,7 +537,7 @@ mod tests {
             let clock = format!("+{hours}:{minutes:02}:{rest:02}");
             prop_assert_eq!(shown(&clock), format!("Later(Millis({}))", seconds * 1000));
             let words = format!("{seconds}s");
-            prop_assert_eq!(shown(&words), format!("Time(Millis({}))", seconds * 1000));
+            prop_assert_eq!(shown(&words), format!("Elapsed(Millis({}))", seconds * 1000));
         }
     }
 }
