@@ -44,7 +44,7 @@ pub(crate) fn prepare() -> BenchResult<BenchCapture> {
 
 /// A capture of that size with one session.
 pub(crate) fn of_one_session() -> BenchResult<BenchCapture> {
-    made("capture-1", |_| u64::MAX)
+    made("one-session", |_| u64::MAX)
 }
 
 /// A capture of that size with at least `count` sessions.
