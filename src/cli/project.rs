@@ -80,7 +80,7 @@ pub(crate) fn selection(select: &SelectArgs) -> UnitSelection {
 /// Plans the run that the flags select, and prints warnings about it.
 ///
 /// # Errors
-/// As [`resume::plan_run`].
+/// If nothing matches the selection, the run to continue cannot be read, or the project cannot be planned.
 pub(crate) fn plan_run(
     global: &GlobalArgs,
     project: &Project,

@@ -27,6 +27,10 @@ pub(crate) const NO_REPOSITORY: &str =
 const UNFINISHED_BRANCH_UPDATE: &str = "git repository: an earlier run was killed during its branch update; the next \
     `ingestdeck run` recovers from that before it starts";
 
+/// The sentence about a project without a repository where a run crashed while it updated the files.
+const UNFINISHED_PRIVATE_UPDATE: &str = "no git repository: an earlier run was killed while it updated the project; the \
+    next `ingestdeck run` recovers from that before it starts";
+
 /// Maximum number of programs that a sentence names.
 const MAX_NAMED: usize = 8;
 
@@ -47,7 +51,11 @@ pub(crate) fn inspect_repository(
         Ok(Some(repository)) => {
             (repository_state(&repository, &files_to_add(project, planned)), disabled_programs_message(&repository))
         }
-        Ok(None) => (Repository::check_private(&project.root).map(|()| NO_REPOSITORY.to_owned()), None),
+        Ok(None) => {
+            let is_unfinished = Repository::has_private_journal(&project.root);
+            let text = if is_unfinished { UNFINISHED_PRIVATE_UPDATE } else { NO_REPOSITORY };
+            (Repository::check_private(&project.root).map(|()| text.to_owned()), None)
+        }
         Err(error) => (Err(error), None),
     }
 }
@@ -153,7 +161,10 @@ impl PreparedProject {
         guard_children();
         let lock = lock::acquire(&project.root)?;
         let repository = match Repository::find(&project.root)? {
-            Some(repository) => repository,
+            Some(repository) => {
+                recover_private_update(&project.root, warn)?;
+                repository
+            }
             None => open_private(&project.root, warn)?,
         };
         Self::with_repository(project, planned, lock, repository, warn)
@@ -162,7 +173,7 @@ impl PreparedProject {
     /// Prepares a run that uses a private repository, even if a parent directory is a repository.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// If another process runs units of the project, or the private repository cannot be created, read or recovered.
     pub(crate) fn with_private_repository(
         project: &Project,
         planned: &IngestPlan,
@@ -215,6 +226,14 @@ pub(crate) fn check_writable(root: &Path) -> Result<(), ProjectPreparationError>
     }
 }
 
+/// Recovers from an update of the project that was interrupted before the project became a git repository.
+fn recover_private_update(root: &Path, warn: WarningSink<'_>) -> Result<(), ProjectPreparationError> {
+    if Repository::has_private_journal(root) {
+        recover_branch_update(&Repository::open_private(root)?.0, warn)?;
+    }
+    Ok(())
+}
+
 fn recover_branch_update(repository: &Repository, warn: WarningSink<'_>) -> Result<(), BranchUpdateError> {
     let settled = branch_update::recover(repository)?;
     warn_all(warn, &branch_recovery_messages(&settled));
@@ -251,7 +270,24 @@ fn branch_recovery_messages(settled: &branch_update::RecoveredUpdate) -> Vec<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::branch_update::tests::died_half_way;
+    use crate::ingest::branch_update::tests::{died_half_way, died_half_way_without_git};
+
+    #[test]
+    fn unfinished_update_without_git_is_reported_and_recovered() {
+        let (_dir, repository) = died_half_way_without_git();
+        let root = repository.root();
+        std::fs::write(root.join("ktx.yaml"), "connections: {}\n").unwrap();
+        let project = Project::open(root).unwrap();
+        assert_eq!(describe_repository(&project, None).unwrap(), UNFINISHED_PRIVATE_UPDATE);
+        // The project becomes a git repository before the next run.
+        let mut init = std::process::Command::new("git");
+        assert!(init.args(["init", "--quiet"]).current_dir(root).status().unwrap().success());
+        let page = root.join("wiki/global/a.md");
+        assert_eq!(std::fs::read_to_string(&page).unwrap(), "a new and longer\n");
+        recover_private_update(root, &|_| {}).unwrap();
+        assert_eq!(std::fs::read_to_string(&page).unwrap(), "a old\n");
+        assert!(!Repository::has_private_journal(root));
+    }
 
     #[test]
     fn files_of_unfinished_branch_update_need_no_commit() {

@@ -50,10 +50,10 @@ pub(crate) fn open_source(runs: &RunStore, found: &RecordedRun) -> Result<FileSo
     Ok(FileSource::from_file(&found.tape, open_file(runs, found)?)?)
 }
 
-/// As [`open_source`], for a record that is still being written.
+/// The tape of a run that is still being written, and the handle that ends it.
 ///
 /// # Errors
-/// As [`open_source`].
+/// If the tape cannot be opened or read.
 pub(crate) fn follow(runs: &RunStore, found: &RecordedRun) -> Result<(FileSource, FollowHandle), OpenTapeError> {
     Ok(FileSource::follow_file(&found.tape, open_file(runs, found)?)?)
 }
@@ -61,7 +61,7 @@ pub(crate) fn follow(runs: &RunStore, found: &RecordedRun) -> Result<(FileSource
 /// The recorded state of a run.
 ///
 /// # Errors
-/// As [`open_source`].
+/// If the tape cannot be opened or read.
 pub(crate) fn fold(runs: &RunStore, found: &RecordedRun) -> Result<RunState, OpenTapeError> {
     let source = open_source(runs, found)?.with_shortened_lines();
     let mut timeline = Timeline::new_forward_only(Box::new(source));

@@ -20,8 +20,9 @@ use super::{
     repository::{Repository, UPDATE_JOURNAL_FILE},
 };
 
-/// Advice for a journal that is rejected.
+/// Advice for a journal that is rejected, in a project with git and in one without.
 const JOURNAL_REMEDY: &str = "check `git status` and restore damaged files with `git restore`";
+const PRIVATE_JOURNAL_REMEDY: &str = "check the files in wiki/ and semantic-layer/";
 
 /// Directories that a commit of a run may change.
 const COMMITTED_DIRS: [&str; 3] = ["wiki/", "semantic-layer/", "raw-sources/"];
@@ -254,7 +255,8 @@ pub(crate) fn unrecovered_paths(repository: &Repository) -> Vec<String> {
 fn interrupted_changes(repository: &Repository) -> Result<Option<Vec<CommitChange>>, BranchUpdateError> {
     let project = open_project(repository)?;
     let path = repository.git_path(UPDATE_JOURNAL_FILE);
-    let refused = |why| RejectedJournal { path: path.clone(), reason: why, remedy: JOURNAL_REMEDY };
+    let remedy = if repository.is_private() { PRIVATE_JOURNAL_REMEDY } else { JOURNAL_REMEDY };
+    let refused = |why| RejectedJournal { path: path.clone(), reason: why, remedy };
     let bytes = project.read_if_exists(&path, MAX_JOURNAL_BYTES).map_err(io_error(&path))?;
     let Some(bytes) = bytes else { return Ok(None) };
     let journal: BranchUpdateJournal = local_record::decode(&project, &bytes).map_err(refused)?;

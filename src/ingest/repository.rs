@@ -39,8 +39,8 @@ const OPERATION_MARKERS: &[(&str, &str)] = &[
 /// Directory of the user's repository, relative to the project.
 const USER_GIT_DIR: &str = ".git";
 
-/// Lock of the run that uses the repository, relative to its git directory. Unlike the lock of the project it survives
-/// `git clean`.
+/// Lock of the run that uses the repository, relative to its git directory. It is not in the
+/// working tree, so that `git clean` keeps it.
 const LOCK_FILE: &str = "ingestdeck/lock";
 /// Journal of a branch update, relative to the git directory.
 pub(super) const UPDATE_JOURNAL_FILE: &str = "ingestdeck/branch-update.json";
@@ -231,6 +231,11 @@ impl Repository {
         }
     }
 
+    /// True if this installation's private repository in `root` has the journal of an interrupted update.
+    pub(crate) fn has_private_journal(root: &Path) -> bool {
+        ScopedDir::open(root).is_ok_and(|top| private::has_own_journal(&top))
+    }
+
     /// Opens the private repository of the project at `root`, created if it is missing. True if it replaces one that
     /// this installation did not create. The project must be locked.
     pub(crate) fn open_private(root: &Path) -> Result<(Self, bool), RepositoryError> {
@@ -383,8 +388,8 @@ impl Repository {
         }
     }
 
-    /// The branch that HEAD points to; `None` if it is detached or if the user does not know it, because the repository
-    /// is private.
+    /// The branch that HEAD points to; `None` if it is detached, and in a private repository, whose branch the user does
+    /// not know.
     pub(super) fn branch(&self) -> Result<Option<String>, GitError> {
         if self.is_private() {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! Search for a text in the content of entries: the text in its forms, and the entries that are searched in one go.
 //!
-//! Pure: an [`EntrySource`](super::EntrySource) reads the entries. The order in which matches are visited is decided by
-//! the caller.
+//! Pure: an [`EntrySource`](super::EntrySource) reads the entries. The caller decides the order in
+//! which matches are visited.
 
 use std::fmt::Write as _;
 

@@ -123,8 +123,8 @@ pub(crate) enum Note {
         /// Concurrency from now on.
         slots: u32,
     },
-    /// The result of a successful attempt was published to the project. Earlier versions wrote this note in projects
-    /// without git.
+    /// The result of a successful attempt was published to the project. Only earlier versions wrote this note, in
+    /// projects without git.
     Published {
         /// Changed paths, relative to the project and sorted.
         paths: Vec<String>,

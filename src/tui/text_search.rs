@@ -67,7 +67,7 @@ impl TextSearch {
         Ok(Self { request, matcher, done: 0, batch: PlaceBatch::default(), next_places: PLACES.0 })
     }
 
-    /// Searches one slice.
+    /// Searches the next slice, of a few megabytes at most, so that keys are not delayed.
     ///
     /// # Errors
     /// If the source cannot be read.

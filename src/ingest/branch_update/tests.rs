@@ -107,10 +107,29 @@ fn crash_at_any_step_leaves_old_or_new_state() {
 
 /// A project whose process died after updating the files and before moving the branch.
 pub(crate) fn died_half_way() -> (tempfile::TempDir, Repository) {
-    let (dir, repository, old, new) = stage();
+    died_half_way_in(with_git)
+}
+
+/// As [`died_half_way`], in a project without git.
+pub(crate) fn died_half_way_without_git() -> (tempfile::TempDir, Repository) {
+    died_half_way_in(without_git)
+}
+
+fn died_half_way_in(kind: fn() -> (tempfile::TempDir, Repository)) -> (tempfile::TempDir, Repository) {
+    let (dir, repository, old, new) = stage_in(kind);
     write_journal(&repository, &BranchUpdateJournal { old: old.clone(), new: new.clone() });
     repository.git.run(&["read-tree", "-m", "-u", old.as_str(), new.as_str()]).unwrap();
     (dir, repository)
+}
+
+#[test]
+fn rejected_private_journal_has_its_own_remedy() {
+    for (kind, remedy) in KINDS.into_iter().zip([JOURNAL_REMEDY, PRIVATE_JOURNAL_REMEDY]) {
+        let (_dir, repository) = died_half_way_in(kind);
+        write(repository.root(), &repository.git_path(UPDATE_JOURNAL_FILE), "from elsewhere");
+        let help = recover(&repository).unwrap_err().help().unwrap();
+        assert!(help.starts_with(remedy), "{help}");
+    }
 }
 
 #[test]

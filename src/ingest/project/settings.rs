@@ -191,8 +191,8 @@ impl Default for RetrySettings {
 }
 
 impl ProjectSettings {
-    /// The model of `role`, else the default model, with the role that it is configured for; `None` lets Claude Code
-    /// choose.
+    /// The model of `role`, else the default model, with the role that it is configured for. With `None`, Claude Code
+    /// chooses the model.
     pub(crate) fn model_with_role(&self, role: ModelRole) -> Option<(ModelRole, &str)> {
         [role, ModelRole::Default].into_iter().find_map(|role| Some((role, self.models.get(&role)?.as_str())))
     }

@@ -47,6 +47,9 @@ const FILES: [(&str, &str); 3] = [
 /// Locks that a killed git leaves behind. No other process uses the repository while the project is locked.
 const STALE_LOCKS: [&str; 4] = ["index.lock", "HEAD.lock", "packed-refs.lock", "refs/heads/main.lock"];
 
+/// Directory of the branches of worktrees, whose locks may be left behind as well.
+const WORKTREE_BRANCHES: &str = "refs/heads/session";
+
 /// Largest file of [`FILES`] that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 4096;
 
@@ -56,12 +59,21 @@ pub(super) const MAX_LOOSE_OBJECTS: u64 = 6700;
 /// Why the repository in `project` can be neither used nor replaced: this installation did not create it, and it contains
 /// the only information about an interrupted update of the project.
 pub(super) fn refusal(project: &ScopedDir) -> Option<UntrustedRecord> {
-    let has_journal = project.kind(&format!("{DIR}/{UPDATE_JOURNAL_FILE}")).is_ok_and(|kind| kind.is_some());
-    (has_journal && !local_record::is_directory_marked(project, DIR)).then_some(UntrustedRecord::OtherLocation)
+    let is_foreign = has_journal(project) && !local_record::is_directory_marked(project, DIR);
+    is_foreign.then_some(UntrustedRecord::OtherLocation)
 }
 
-/// Creates the repository in `project`, and replaces one that this installation did not create. Returns true if it was
-/// replaced.
+/// True if this installation created the repository and an update of the project was interrupted.
+pub(super) fn has_own_journal(project: &ScopedDir) -> bool {
+    has_journal(project) && local_record::is_directory_marked(project, DIR)
+}
+
+fn has_journal(project: &ScopedDir) -> bool {
+    project.kind(&format!("{DIR}/{UPDATE_JOURNAL_FILE}")).is_ok_and(|kind| kind.is_some())
+}
+
+/// Creates the repository in `project`, and replaces one that this installation did not create. Returns true if one was
+/// replaced by an empty repository.
 pub(super) fn create_or_replace(project: &ScopedDir) -> io::Result<bool> {
     let is_ours = local_record::is_directory_marked(project, DIR);
     let is_replaced = !is_ours && project.remove_dir_all(DIR)?;
@@ -76,6 +88,13 @@ pub(super) fn create_or_replace(project: &ScopedDir) -> io::Result<bool> {
     }
     for name in STALE_LOCKS {
         dir.remove(name)?;
+    }
+    if let Some(branches) = dir.dir_if_exists(WORKTREE_BRANCHES)? {
+        for (name, _) in branches.entries()? {
+            if let Some(name) = name.to_str().filter(|name| name.ends_with(".lock")) {
+                branches.remove(name)?;
+            }
+        }
     }
     if !is_ours {
         // The mark is last: a repository that is not complete is replaced.
@@ -231,6 +250,17 @@ mod tests {
         let (repository, is_replaced) = Repository::open_private(&copy).unwrap();
         assert!(is_replaced && repository.head().is_err() && !copy.join(DIR).join("hooks").exists());
         assert!(!Repository::open_private(&copy).unwrap().1, "once is enough");
+    }
+
+    #[test]
+    fn locks_of_a_killed_git_are_removed() {
+        let (_dir, root) = project();
+        open(&root).current_state().unwrap();
+        let locks = ["index.lock", "refs/heads/session/local-a.lock"].map(|name| root.join(DIR).join(name));
+        fs::create_dir_all(root.join(DIR).join(WORKTREE_BRANCHES)).unwrap();
+        locks.iter().for_each(|lock| fs::write(lock, "").unwrap());
+        open(&root);
+        assert!(locks.iter().all(|lock| !lock.exists()));
     }
 
     #[test]
