@@ -121,12 +121,12 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
     };
     let slots = project.settings.work_units.max_concurrency;
     let agent = AgentBackend::Scripted { exe, script, speed: args.speed };
-    let fate = match &args.keep {
+    let record_location = match &args.keep {
         Some(keep) => TapeLocation::InProject { flag: Some(keep.clone()) },
         None => TapeLocation::Temporary,
     };
     // The `--keep` directory may be inside any repository.
-    let ground = PreparedProject::with_private_repository(&project, &planned, &exit::print_warning)?;
+    let prepared = PreparedProject::with_private_repository(&project, &planned, &exit::print_warning)?;
     let order = Launch {
         project,
         planned,
@@ -136,10 +136,10 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         concurrency: slots,
         retry: retry_policy(&config),
         initially_held: Vec::new(),
-        prepared: ground,
+        prepared,
         reconcile: None,
     };
-    let outcome = launch::launch(global, &config, order, fate, Vec::new())?;
+    let outcome = launch::launch(global, &config, order, record_location, Vec::new())?;
     Ok(demo_exit(&outcome))
 }
 

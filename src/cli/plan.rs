@@ -55,8 +55,8 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
     }
     project::blocking_files_problems(&project).iter().for_each(exit::print_warning);
     taken.unsaved_run.iter().for_each(|left| exit::print_warning(&left.problem(global.project_dir.as_deref())));
-    let ground = prepare::describe_repository(&project, Some(&taken.planned));
-    if let Err(error) = &ground {
+    let repository_text = prepare::describe_repository(&project, Some(&taken.planned));
+    if let Err(error) = &repository_text {
         exit::print_warning(error);
     }
     let slots = usize::try_from(project.settings.work_units.max_concurrency).unwrap_or(usize::MAX);
@@ -82,7 +82,9 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
     let printed = match global.ui {
         Ui::Json => write_json(&taken, &choice, &outlook, turns),
         Ui::None => Ok(()),
-        Ui::Auto | Ui::Tui | Ui::Lines => write_table(&taken, &choice, &outlook, &after, ground.ok().as_deref()),
+        Ui::Auto | Ui::Tui | Ui::Lines => {
+            write_table(&taken, &choice, &outlook, &after, repository_text.ok().as_deref())
+        }
     };
     printed.map_err(|error| playback_output::stdout_failed(&error))?;
     match unusable {
@@ -321,7 +323,7 @@ fn write_table(
     choice: &ModelChoice,
     outlook: &PlanForecast,
     after: &PlanFooter,
-    ground: Option<&str>,
+    repository_text: Option<&str>,
 ) -> io::Result<()> {
     let mut out = output::stdout();
     let planned = &taken.planned;
@@ -376,8 +378,8 @@ fn write_table(
     } else if let Some(nothing) = &after.empty_reason {
         writeln!(out, "{nothing}")?;
     }
-    if let Some(ground) = ground.filter(|_| !planned.units.is_empty()) {
-        writeln!(out, "{}", text::printable(ground, 200))?;
+    if let Some(repository_text) = repository_text.filter(|_| !planned.units.is_empty()) {
+        writeln!(out, "{}", text::printable(repository_text, 200))?;
     }
     let count = reused.len();
     let reused = if count > 0 { format!(", {count} of them reused") } else { String::new() };

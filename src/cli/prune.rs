@@ -35,12 +35,12 @@ pub(super) fn prune(global: &GlobalArgs, runs: &RunStore, args: &PruneArgs) -> R
     if !args.dry_run {
         runs.finish_removals()?;
     }
-    let fates = runs.plan_retention(&db, RetentionPolicy { keep_newest: args.keep, older_than_ms: before })?;
+    let decisions = runs.plan_retention(&db, RetentionPolicy { keep_newest: args.keep, older_than_ms: before })?;
     let listed = db.list()?;
     drop(db);
     let mut out = output::stdout_for(global.ui);
     let (mut gone, mut bytes) = (0, 0);
-    for (run, _) in fates.iter().filter(|(_, fate)| *fate == RetentionDecision::Delete) {
+    for (run, _) in decisions.iter().filter(|(_, decision)| *decision == RetentionDecision::Delete) {
         let size = runs.size(run);
         if !args.dry_run {
             runs.remove(run)?;
@@ -60,23 +60,23 @@ pub(super) fn prune(global: &GlobalArgs, runs: &RunStore, args: &PruneArgs) -> R
     }
     if global.ui != Ui::Json {
         let verb = if args.dry_run { "would remove" } else { "removed" };
-        let kept = fates.len() - gone;
+        let kept = decisions.len() - gone;
         let said = writeln!(out, "{verb} {}, {}; {kept} kept", pluralize(gone, "run"), text::size(bytes));
-        said.and_then(|()| out.write_all(kept_reasons(&fates).as_bytes()))
+        said.and_then(|()| out.write_all(kept_reasons(&decisions).as_bytes()))
             .map_err(|error| playback_output::stdout_failed(&error))?;
     }
     Ok(Exit::Ok)
 }
 
 /// Why old runs are kept, in a line each.
-fn kept_reasons(fates: &[(crate::store::RecordedRun, RetentionDecision)]) -> String {
-    let count = |fate: RetentionDecision| fates.iter().filter(|(_, of_run)| *of_run == fate).count();
+fn kept_reasons(decisions: &[(crate::store::RecordedRun, RetentionDecision)]) -> String {
+    let count = |decision: RetentionDecision| decisions.iter().filter(|(_, of_run)| *of_run == decision).count();
     let reasons = [
         (RetentionDecision::KeepNeeded, "kept: needed for incremental planning"),
         (RetentionDecision::KeepRunning, "kept: still running"),
         (RetentionDecision::KeepUnreadable, "kept: the tape cannot be read"),
     ];
-    let counted = reasons.iter().map(|(fate, why)| (count(*fate), why)).filter(|(count, _)| *count > 0);
+    let counted = reasons.iter().map(|(decision, why)| (count(*decision), why)).filter(|(count, _)| *count > 0);
     counted.map(|(count, why)| format!("  {count} {why}\n")).collect()
 }
 

@@ -129,14 +129,14 @@ pub(crate) fn start_run(
             playback_output::print_stderr(&format!("ingestdeck: connection {}: {place}", source.connection));
         }
     }
-    let ground = PreparedProject::new(&project, &planned, &exit::print_warning)?;
+    let prepared = PreparedProject::new(&project, &planned, &exit::print_warning)?;
     let claude = launch::find_claude(global)?;
     doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
-    if ground.repository.is_private() {
+    if prepared.repository.is_private() {
         playback_output::print_stderr(&format!("ingestdeck: {}", prepare::NO_REPOSITORY));
     }
     let agent = AgentBackend::Claude(claude);
-    let fate = TapeLocation::InProject { flag: global.project_dir.clone() };
+    let record_location = TapeLocation::InProject { flag: global.project_dir.clone() };
     let order = Launch {
         project,
         planned,
@@ -146,10 +146,10 @@ pub(crate) fn start_run(
         concurrency: slots,
         retry: retry_policy(&config),
         initially_held: held,
-        prepared: ground,
+        prepared,
         reconcile: pass,
     };
-    Ok(launch::launch(global, &config, order, fate, notices)?.exit)
+    Ok(launch::launch(global, &config, order, record_location, notices)?.exit)
 }
 
 fn budget(flag: &str, value: Option<f64>) -> Result<Option<f64>, CliError> {

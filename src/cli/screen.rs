@@ -63,14 +63,14 @@ pub(crate) async fn show_live(
     options: tui::Options,
     timeline: Timeline,
     inputs: mpsc::Sender<ScheduleEvent>,
-    holds: Arc<ApprovalQueue>,
+    approvals: Arc<ApprovalQueue>,
     changed: watch::Receiver<u64>,
     broken: oneshot::Receiver<String>,
 ) -> Result<tui::TuiExit, CliError> {
     let (commands, mut orders) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
     let translating = tokio::spawn(async move {
         while let Some(command) = orders.recv().await {
-            for input in to_schedule_inputs(command, &holds) {
+            for input in to_schedule_inputs(command, &approvals) {
                 if inputs.send(input).await.is_err() {
                     return;
                 }
@@ -87,9 +87,9 @@ pub(crate) async fn show_live(
 }
 
 /// Executes commands about held calls; converts the others to events of the schedule.
-fn to_schedule_inputs(command: RunCommand, holds: &ApprovalQueue) -> Vec<ScheduleEvent> {
+fn to_schedule_inputs(command: RunCommand, approvals: &ApprovalQueue) -> Vec<ScheduleEvent> {
     let rule = |unit, call: Option<Arc<str>>, ruling| {
-        if !holds.decide_call(&unit, call.as_deref(), ruling) {
+        if !approvals.decide_call(&unit, call.as_deref(), ruling) {
             tracing::debug!(unit = unit.as_str(), "a decision came too late: the call waits no longer");
         }
         Vec::new()
@@ -107,15 +107,15 @@ fn to_schedule_inputs(command: RunCommand, holds: &ApprovalQueue) -> Vec<Schedul
         RunCommand::StopAll => vec![ScheduleEvent::StopAllRequested],
         RunCommand::KillAll => vec![ScheduleEvent::KillAllRequested],
         RunCommand::Hold { unit } => {
-            holds.hold(&unit);
+            approvals.hold(&unit);
             Vec::new()
         }
         RunCommand::Release { unit } => {
-            holds.release(&unit);
+            approvals.release(&unit);
             Vec::new()
         }
         RunCommand::RunUntil { unit, call, conditions } => {
-            holds.run_until(&unit, call.as_deref(), conditions);
+            approvals.run_until(&unit, call.as_deref(), conditions);
             Vec::new()
         }
         RunCommand::AllowCall { unit, call } => rule(unit, call, UserDecision::Allow),

@@ -180,7 +180,7 @@ impl AttemptExecutor {
         agent: AgentBackend,
         terms: AttemptOptions,
         recorder: Arc<dyn Recorder>,
-        holds: Arc<ApprovalQueue>,
+        approvals: Arc<ApprovalQueue>,
         locks: SessionLocks,
     ) -> Self {
         let placed = |(index, unit): (usize, &WorkUnit)| (unit.planned.unit.clone(), (index, unit.clone()));
@@ -197,7 +197,7 @@ impl AttemptExecutor {
             agent,
             options: terms,
             recorder,
-            approvals: holds,
+            approvals,
             locks,
             saved_units: saved,
             attempt_counter: running,

@@ -205,10 +205,11 @@ pub(crate) fn launch<T>(
     let (agent, terms, continues) = (launch.agent, launch.terms, launch.continues);
     let reconcile = launch.reconcile;
     let locks = session_locks(&setup.runs, setup.scripted);
-    let make = |recorder, holds| {
+    let make = |recorder, approvals| {
         let worktrees = Worktrees::new(repository, &job.id, &head.commit);
         let units = &launch.planned.units;
-        let attempts = AttemptExecutor::new(project, units, diff, job, worktrees, agent, terms, recorder, holds, locks);
+        let attempts =
+            AttemptExecutor::new(project, units, diff, job, worktrees, agent, terms, recorder, approvals, locks);
         attempts
             .with_prior_patches(resume::pending_patches(continues.as_ref()))
             .with_reconcile_step(reconcile)

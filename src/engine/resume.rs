@@ -206,10 +206,10 @@ pub(crate) fn plan_run(
     })?;
     past.annotate(&mut planned);
     unreconciled::drop_decided_artifacts(&runs, &mut planned)?;
-    let ground = ResumeBasis { project, chain: &chain, model, warn };
+    let basis = ResumeBasis { project, chain: &chain, model, warn };
     let mut taken = match mode {
-        ContinueMode::Unfinished => ground.resume(planned, others)?,
-        ContinueMode::Failed => ground.retry_failed(planned, others)?,
+        ContinueMode::Unfinished => basis.resume(planned, others)?,
+        ContinueMode::Failed => basis.retry_failed(planned, others)?,
     };
     unreconciled::drop_reconciled_patches(&runs, &mut taken)?;
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
