@@ -16,8 +16,8 @@
 //! |---|---|---|
 //! | 0 | [`diagnostic`], [`guide`] | nothing |
 //! | 0 | [`tape`], [`config`]; [`text`] | `tape` and `config` → `diagnostic`; `text` → `tape` |
-//! | 1 | [`decode`]; [`actions`]; [`units`] | `decode` → nothing; `actions` → `decode`, `text`; `units` → `tape` |
-//! | 2 | [`run`] | `diagnostic`, `text`, `tape`, `decode`, `actions`, `units` |
+//! | 1 | [`decode`]; [`actions`]; [`units`]; [`control`] | `decode` → nothing; `actions` → `decode`, `text`; `units` and `control` → `tape` |
+//! | 2 | [`run`] | layers 0 and 1, but not `config` |
 //! | 3 | [`scoped_dir`], [`program_path`], [`group_guard`], [`open_file_limit`] | nothing; the files and processes that the others of this layer use |
 //! | 3 | [`claude`], [`ingest`], [`store`], [`replay`], [`tui`] | layers below, never each other |
 //! | 4 | [`engine`] | layers below, but not `tui` |
@@ -38,6 +38,7 @@ mod actions;
 mod claude;
 mod cli;
 mod config;
+mod control;
 mod decode;
 mod diagnostic;
 mod engine;

@@ -38,7 +38,6 @@ use futures_util::FutureExt as _;
 use jiff::tz::TimeZone;
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub(crate) use effect::RunCommand;
 pub(crate) use keymap::{KeyOverrides, Keymap, KeymapError};
 pub(crate) use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
 pub(crate) use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
@@ -48,7 +47,11 @@ use host::{HostInput, ScreenHost};
 use key::KeyPress;
 use screen_message::ScreenMessage;
 
-use crate::{diagnostic::Diagnostic, run::Timeline};
+use crate::{
+    control::{RefusalReason, RunCommand},
+    diagnostic::Diagnostic,
+    run::Timeline,
+};
 
 /// Maximum number of inputs processed before the next frame.
 const MAX_INPUTS_PER_FRAME: usize = 256;
@@ -56,8 +59,8 @@ const MAX_INPUTS_PER_FRAME: usize = 256;
 /// Connection to a running run.
 #[derive(Debug)]
 pub(crate) struct LiveHandle {
-    /// Receiver of commands; `None` if the run belongs to another process and is only watched.
-    pub commands: Option<mpsc::Sender<RunCommand>>,
+    /// Access to the engine; `None` if the run belongs to another process and is only watched.
+    pub engine: Option<EngineChannel>,
     /// Changes whenever the tape grows.
     pub changed: watch::Receiver<u64>,
     /// Delivers the reason why recording failed. The tape cannot contain it, since writing failed. A dropped sender
@@ -65,10 +68,17 @@ pub(crate) struct LiveHandle {
     pub failed: Option<oneshot::Receiver<String>>,
 }
 
+/// Commands to the engine of a run, and the reasons why it refused some.
+#[derive(Debug)]
+pub(crate) struct EngineChannel {
+    pub commands: mpsc::Sender<RunCommand>,
+    pub refusals: mpsc::Receiver<RefusalReason>,
+}
+
 impl LiveHandle {
     /// Connects to a run of another process, without commands.
     pub(crate) fn watching(changed: watch::Receiver<u64>, broken: oneshot::Receiver<String>) -> Self {
-        Self { commands: None, changed, failed: Some(broken) }
+        Self { engine: None, changed, failed: Some(broken) }
     }
 }
 
@@ -151,6 +161,7 @@ pub(crate) async fn run(timeline: Timeline, live: Option<LiveHandle>, options: O
 
 enum LoopEvent {
     RecordingFailed(Option<String>),
+    CommandRefused(Option<RefusalReason>),
     Input(HostInput),
     TapeGrew,
     Work,
@@ -165,14 +176,21 @@ pub(crate) async fn run_event_loop<W: ScreenHost>(
     host: &mut W,
 ) -> Result<TuiExit, TuiError> {
     let until = options.exit_when;
-    let (part, mut changed, mut broken) = match live {
+    let mut refusals = None;
+    let (access, mut changed, mut broken) = match live {
         None => (RunAccess::Replay, None, None),
-        Some(LiveHandle { commands: None, changed, failed: broken }) => (RunAccess::Watch, Some(changed), broken),
-        Some(LiveHandle { commands: Some(commands), changed, failed: broken }) => {
-            (RunAccess::Control(commands), Some(changed), broken)
+        Some(LiveHandle { engine, changed, failed: broken }) => {
+            let access = match engine {
+                None => RunAccess::Watch,
+                Some(engine) => {
+                    refusals = Some(engine.refusals);
+                    RunAccess::Control(engine.commands)
+                }
+            };
+            (access, Some(changed), broken)
         }
     };
-    let mut app = App::new(timeline, part, options, host.clock());
+    let mut app = App::new(timeline, access, options, host.clock());
     loop {
         app.tick(host.clock());
         if app.is_due() {
@@ -196,6 +214,7 @@ pub(crate) async fn run_event_loop<W: ScreenHost>(
             biased;
             input = host.input() => LoopEvent::Input(input),
             why = recording_failure(&mut broken), if broken.is_some() => LoopEvent::RecordingFailed(why),
+            why = refused_command(&mut refusals), if refusals.is_some() => LoopEvent::CommandRefused(why),
             grew = tape_grew(&mut changed), if changed.is_some() && app.accepts_growth() => {
                 if !grew {
                     changed = None;
@@ -213,6 +232,8 @@ pub(crate) async fn run_event_loop<W: ScreenHost>(
                     None => app.tape_finished(),
                 }
             }
+            LoopEvent::CommandRefused(Some(reason)) => app.command_refused(&reason),
+            LoopEvent::CommandRefused(None) => refusals = None,
             LoopEvent::TapeGrew => app.tape_grew(host.clock().now),
             LoopEvent::Work => app.work(),
             LoopEvent::Timer => app.timer_fired(host.clock().now),
@@ -239,6 +260,14 @@ pub(crate) async fn run_event_loop<W: ScreenHost>(
 async fn recording_failure(broken: &mut Option<oneshot::Receiver<String>>) -> Option<String> {
     match broken {
         Some(broken) => broken.await.ok(),
+        None => None,
+    }
+}
+
+/// Returns why a command was refused, or `None` if the engine is gone.
+async fn refused_command(refusals: &mut Option<mpsc::Receiver<RefusalReason>>) -> Option<RefusalReason> {
+    match refusals {
+        Some(refusals) => refusals.recv().await,
         None => None,
     }
 }

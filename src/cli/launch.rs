@@ -16,12 +16,12 @@ use super::{
 use crate::{
     claude::process,
     config::Config,
+    control::RunCommand,
     diagnostic::Diagnostic,
     engine::launch::{self, Launch, LiveRun},
     run::Timeline,
     text::{commands, pluralize},
     tui,
-    units::schedule::ScheduleEvent,
 };
 
 /// The result of a run.
@@ -119,7 +119,7 @@ impl<'a> LiveClient<'a> {
 
     /// Shows the run in lines, as JSON or not at all.
     async fn run_plain(&self, run: LiveRun) -> Result<RunResult, CliError> {
-        let LiveRun { source, changed, finish, drive, inputs, .. } = run;
+        let LiveRun { source, changed, finish, drive, controller, .. } = run;
         let mut timeline = Timeline::new(Box::new(replay::for_ui(source, self.ui)));
         let signals = SignalListener::listen()?;
         let (complete, is_complete) = oneshot::channel();
@@ -139,8 +139,8 @@ impl<'a> LiveClient<'a> {
         });
         // The run continues without a reader, because its record matters.
         let ending = async { (showing.await, driving.await) };
-        // The receiver is gone once the run is over.
-        let order = async |input| drop(inputs.send(input).await);
+        // A run that is over refuses commands.
+        let order = async |command| drop(controller.execute(command).await);
         let ((shown, ended), signal) = signals.wait_for(self.shutdown_state(), ending, order).await?;
         let (mut timeline, sink, shown) = shown.map_err(CliError::internal)?;
         let ended = ended.map_err(CliError::internal)?;
@@ -185,7 +185,7 @@ impl<'a> LiveClient<'a> {
 
 /// Runs the schedule and the screen concurrently. Leaving the screen ends the run.
 async fn run_on_screen(options: tui::Options, run: LiveRun) -> Result<RunResult, CliError> {
-    let LiveRun { source, changed, finish, drive, inputs, approvals, .. } = run;
+    let LiveRun { source, changed, finish, drive, controller, .. } = run;
     let timeline = Timeline::new(Box::new(replay::for_ui(source, Ui::Tui)));
     let (tell, broken) = oneshot::channel();
     let driving = tokio::spawn(async move {
@@ -198,22 +198,20 @@ async fn run_on_screen(options: tui::Options, run: LiveRun) -> Result<RunResult,
         (ended, finish)
     });
     // In a separate task: waking the waiting thread for each frame costs more.
-    let shown = tokio::spawn(screen::show_live(options, timeline, inputs.clone(), approvals, changed, broken)).await;
+    let shown = tokio::spawn(screen::show_live(options, timeline, controller.clone(), changed, broken)).await;
     let left = shown.map_err(CliError::internal).flatten();
     // If the screen failed, agents must not continue without the user noticing.
     let (last, shutdown) = match &left {
-        Ok(left) if left.reason == tui::ExitReason::Quit => {
-            (ScheduleEvent::StopAllRequested, ShutdownState::stopping())
-        }
-        _ => (ScheduleEvent::KillAllRequested, ShutdownState::killing()),
+        Ok(left) if left.reason == tui::ExitReason::Quit => (RunCommand::StopAll, ShutdownState::stopping()),
+        _ => (RunCommand::KillAll, ShutdownState::killing()),
     };
     // The screen handled signals until now; from here on, this listener does.
     let signals = SignalListener::listen()?;
     report_stopping(&left);
     let ending = async {
-        // The receiver is gone once the run is over.
-        let _ = inputs.send(last).await;
-        drop(inputs);
+        // A run that is over refuses commands.
+        controller.execute(last).await;
+        drop(controller);
         driving.await
     };
     // The run is over and accepts no more events.

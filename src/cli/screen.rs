@@ -1,7 +1,5 @@
 //! Shows records and live runs on the screen.
 
-use std::sync::Arc;
-
 use nix::errno::Errno;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -12,13 +10,10 @@ use super::{
     summary::RunSummary,
 };
 use crate::{
-    engine::{
-        approval::{ApprovalQueue, UserDecision},
-        launch::runtime,
-    },
+    control::CommandReply,
+    engine::{controller::RunController, launch::runtime},
     run::Timeline,
-    tui::{self, ExitReason, LiveHandle, RunCommand},
-    units::schedule::ScheduleEvent,
+    tui::{self, EngineChannel, ExitReason, LiveHandle},
 };
 
 /// Capacity of the queue of commands from the user.
@@ -62,66 +57,27 @@ pub(crate) fn show_record(
 pub(crate) async fn show_live(
     options: tui::Options,
     timeline: Timeline,
-    inputs: mpsc::Sender<ScheduleEvent>,
-    approvals: Arc<ApprovalQueue>,
+    controller: RunController,
     changed: watch::Receiver<u64>,
     broken: oneshot::Receiver<String>,
 ) -> Result<tui::TuiExit, CliError> {
-    let (commands, mut orders) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
-    let translating = tokio::spawn(async move {
-        while let Some(command) = orders.recv().await {
-            for input in to_schedule_inputs(command, &approvals) {
-                if inputs.send(input).await.is_err() {
-                    return;
-                }
+    let (commands, mut received) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
+    let (refuse, refusals) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
+    let executing = tokio::spawn(async move {
+        while let Some(command) = received.recv().await {
+            if let CommandReply::Refused { reason } = controller.execute(command).await {
+                // A screen that is gone or busy does not need to know.
+                let _ = refuse.try_send(reason);
             }
         }
     });
-    let left =
-        tui::run(timeline, Some(LiveHandle { commands: Some(commands), changed, failed: Some(broken) }), options)
-            .await
-            .map_err(|error| terminal_error(&error));
-    // The screen's sender is gone, so this forwards its last command before returning.
-    let _ = translating.await;
+    let engine = Some(EngineChannel { commands, refusals });
+    let left = tui::run(timeline, Some(LiveHandle { engine, changed, failed: Some(broken) }), options)
+        .await
+        .map_err(|error| terminal_error(&error));
+    // The screen's sender is gone, so this carries out its last command before returning.
+    let _ = executing.await;
     left
-}
-
-/// Executes commands about held calls; converts the others to events of the schedule.
-fn to_schedule_inputs(command: RunCommand, approvals: &ApprovalQueue) -> Vec<ScheduleEvent> {
-    let rule = |unit, call: Option<Arc<str>>, ruling| {
-        if !approvals.decide_call(&unit, call.as_deref(), ruling) {
-            tracing::debug!(unit = unit.as_str(), "a decision came too late: the call waits no longer");
-        }
-        Vec::new()
-    };
-    match command {
-        RunCommand::Retry { unit, amendment } => vec![ScheduleEvent::RetryRequested { unit, amendment }],
-        RunCommand::RetryUnsuccessful => vec![ScheduleEvent::RetryUnsuccessfulRequested],
-        RunCommand::LiftLimit => vec![ScheduleEvent::LimitOverridden],
-        RunCommand::RetryUnits { units } => {
-            units.into_iter().map(|unit| ScheduleEvent::RetryRequested { unit, amendment: None }).collect()
-        }
-        RunCommand::Stop { unit } => vec![ScheduleEvent::StopRequested { unit }],
-        RunCommand::Drain => vec![ScheduleEvent::DrainRequested],
-        RunCommand::AdjustConcurrency { by } => vec![ScheduleEvent::ConcurrencyChanged { by }],
-        RunCommand::StopAll => vec![ScheduleEvent::StopAllRequested],
-        RunCommand::KillAll => vec![ScheduleEvent::KillAllRequested],
-        RunCommand::Hold { unit } => {
-            approvals.hold(&unit);
-            Vec::new()
-        }
-        RunCommand::Release { unit } => {
-            approvals.release(&unit);
-            Vec::new()
-        }
-        RunCommand::RunUntil { unit, call, conditions } => {
-            approvals.run_until(&unit, call.as_deref(), conditions);
-            Vec::new()
-        }
-        RunCommand::AllowCall { unit, call } => rule(unit, call, UserDecision::Allow),
-        RunCommand::Deny { unit, call, reason } => rule(unit, call, UserDecision::Deny(reason)),
-        RunCommand::Edit { unit, call, input } => rule(unit, call, UserDecision::Edit(input)),
-    }
 }
 
 /// The exit code after the screen: a signal's, or that of the run.

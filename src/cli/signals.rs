@@ -10,7 +10,7 @@ use super::{
     exit::{CliError, Exit},
     playback_output,
 };
-use crate::{tui::terminal::TerminationSignals, units::schedule::ScheduleEvent};
+use crate::{control::RunCommand, tui::terminal::TerminationSignals};
 
 pub(crate) const SIGHUP: u8 = 1;
 pub(crate) const SIGINT: u8 = 2;
@@ -66,7 +66,7 @@ impl SignalListener {
         mut self,
         mut shutdown: ShutdownState,
         ended: impl Future<Output = T>,
-        order: impl AsyncFn(ScheduleEvent),
+        order: impl AsyncFn(RunCommand),
     ) -> Result<(T, Option<Exit>), CliError> {
         let mut ended = pin!(ended);
         loop {
@@ -111,8 +111,8 @@ enum ShutdownLevel {
 
 #[derive(Clone, Debug, PartialEq)]
 enum SignalAction {
-    /// Sends an event to the run and prints a message about it.
-    Send(ScheduleEvent, &'static str),
+    /// Sends a command to the run and prints a message about it.
+    Send(RunCommand, &'static str),
     ExitNow,
     Ignore,
 }
@@ -151,14 +151,13 @@ impl ShutdownState {
             // impatience.
             ShutdownLevel::Killing if before == ShutdownLevel::Killing && signal == SIGHUP => SignalAction::Ignore,
             ShutdownLevel::Killing if before == ShutdownLevel::Killing => SignalAction::ExitNow,
-            ShutdownLevel::Killing => SignalAction::Send(ScheduleEvent::KillAllRequested, KILLING),
+            ShutdownLevel::Killing => SignalAction::Send(RunCommand::KillAll, KILLING),
             ShutdownLevel::Stopping => {
-                SignalAction::Send(ScheduleEvent::StopAllRequested, "stopping running units; Ctrl-C again kills them")
+                SignalAction::Send(RunCommand::StopAll, "stopping running units; Ctrl-C again kills them")
             }
-            ShutdownLevel::Running | ShutdownLevel::Draining => SignalAction::Send(
-                ScheduleEvent::DrainRequested,
-                "draining: nothing new starts; Ctrl-C again stops running units",
-            ),
+            ShutdownLevel::Running | ShutdownLevel::Draining => {
+                SignalAction::Send(RunCommand::Drain, "draining: nothing new starts; Ctrl-C again stops running units")
+            }
         }
     }
 }
@@ -180,7 +179,7 @@ mod tests {
     const SIGQUIT: u8 = Unix::SIGQUIT as u8;
     const SIGTERM: u8 = Unix::SIGTERM as u8;
 
-    fn answers(mut shutdown: ShutdownState, signals: &[u8]) -> (Vec<Option<ScheduleEvent>>, Option<Exit>) {
+    fn answers(mut shutdown: ShutdownState, signals: &[u8]) -> (Vec<Option<RunCommand>>, Option<Exit>) {
         let mut said = Vec::new();
         for signal in signals {
             match shutdown.on_signal(*signal) {
@@ -194,12 +193,7 @@ mod tests {
 
     #[test]
     fn repeated_sigint_drains_stops_kills_then_exits() {
-        let all = [
-            Some(ScheduleEvent::DrainRequested),
-            Some(ScheduleEvent::StopAllRequested),
-            Some(ScheduleEvent::KillAllRequested),
-            None,
-        ];
+        let all = [Some(RunCommand::Drain), Some(RunCommand::StopAll), Some(RunCommand::KillAll), None];
         assert_eq!(answers(ShutdownState::default(), &[SIGINT; 4]), (all.to_vec(), Some(Exit::Signal(SIGINT))));
         assert_eq!(answers(ShutdownState::without_drain(), &[SIGINT; 2]).0, all[1..3]);
         assert_eq!(answers(ShutdownState::stopping(), &[SIGINT; 2]).0, all[2..]);
@@ -212,23 +206,17 @@ mod tests {
         for signal in [SIGTERM, SIGHUP, SIGQUIT] {
             for before in [&[][..], &[SIGINT], &[SIGINT; 2]] {
                 let (said, exit) = answers(ShutdownState::default(), &[before, &[signal]].concat());
-                assert_eq!(
-                    (said.last(), exit),
-                    (Some(&Some(ScheduleEvent::KillAllRequested)), Some(Exit::Signal(signal)))
-                );
+                assert_eq!((said.last(), exit), (Some(&Some(RunCommand::KillAll)), Some(Exit::Signal(signal))));
             }
         }
         assert_eq!(answers(ShutdownState::default(), &[SIGTERM, SIGINT]).1, Some(Exit::Signal(SIGTERM)));
-        assert_eq!(
-            answers(ShutdownState::default(), &[SIGTERM, SIGTERM]).0,
-            [Some(ScheduleEvent::KillAllRequested), None]
-        );
+        assert_eq!(answers(ShutdownState::default(), &[SIGTERM, SIGTERM]).0, [Some(RunCommand::KillAll), None]);
     }
 
     #[test]
     fn second_sighup_is_ignored() {
         for signals in [[SIGHUP, SIGHUP], [SIGTERM, SIGHUP]] {
-            assert_eq!(answers(ShutdownState::default(), &signals).0, [Some(ScheduleEvent::KillAllRequested)]);
+            assert_eq!(answers(ShutdownState::default(), &signals).0, [Some(RunCommand::KillAll)]);
         }
     }
 }

@@ -10,30 +10,19 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::sync::oneshot;
 
 use self::run_until::RunUntil;
 use super::run_meter::RunMeter;
 use crate::{
     claude::unit::{ApprovalDecision, ApprovalGate, ApprovalRequest},
-    run::breakpoint::BreakCondition,
+    control::{BreakCondition, UserDecision},
     run::{NewEntry, Recorder, entry_source::RecordError},
     tape::{EntryBody, Note, UnitKey, note::CallDecision},
 };
 
 mod run_until;
-
-/// A person's decision about a waiting call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum UserDecision {
-    /// The call may be made; the unit stays held.
-    Allow,
-    /// The call may be made with these arguments.
-    Edit(Map<String, Value>),
-    /// The call may not be made; the model gets this reason.
-    Deny(String),
-}
 
 /// The held units of a run and their waiting calls.
 #[derive(Debug)]
@@ -300,7 +289,7 @@ mod tests {
     use serde_json::json;
     use tokio::time::timeout;
 
-    use crate::run::breakpoint::NamePattern;
+    use crate::control::NamePattern;
 
     use super::*;
     use crate::{actions::TurnTracker, claude::unit::LineObserver as _, decode, run::attempt_reducer::AttemptReducer};

@@ -19,6 +19,7 @@ use tokio::{
 
 use super::{
     approval::ApprovalQueue,
+    controller::RunController,
     driver::{DriverError, Executor, ScheduleDriver},
     execute::{AgentBackend, AttemptExecutor, AttemptOptions, ReconcileOptions},
     fail_fast_recorder::FailFastRecorder,
@@ -52,7 +53,7 @@ use crate::{
     units::{
         governor::ThrottlePolicy,
         retry::RetryPolicy,
-        schedule::{FailureMode, Schedule, ScheduleEvent, ScheduleSettings},
+        schedule::{FailureMode, Schedule, ScheduleSettings},
     },
 };
 
@@ -261,8 +262,8 @@ pub(crate) struct LiveRun {
     /// Reports that the tape has grown.
     pub changed: watch::Receiver<u64>,
     pub drive: Drive,
-    pub inputs: mpsc::Sender<ScheduleEvent>,
-    pub approvals: Arc<ApprovalQueue>,
+    /// Carries out commands. The run waits for further ones until the last clone is dropped.
+    pub controller: RunController,
 }
 
 /// Where a run is recorded, regardless of its attempts.
@@ -352,10 +353,12 @@ impl RunSetup {
         let approvals = Arc::new(ApprovalQueue::new(Arc::clone(&recorder), meter));
         self.initially_held.iter().for_each(|unit| approvals.hold(unit));
         let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&approvals)));
+        let units = schedule.unit_keys().cloned().collect();
         let driver = ScheduleDriver::new(schedule, executor, recorder);
         let drive = Box::pin(driver.run(received, self.is_interactive, fail_fast_recorder.first_error()));
         let (changed, path) = (tape.subscribe(), tape.path().to_owned());
-        let result = client(LiveRun { id, tape: path, source, finish, changed, drive, inputs, approvals }).await;
+        let controller = RunController::new(units, approvals, inputs);
+        let result = client(LiveRun { id, tape: path, source, finish, changed, drive, controller }).await;
         if let Some(tracing) = tracing
             && let Err(error) = tracing.finish().await
         {

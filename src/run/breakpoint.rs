@@ -2,78 +2,19 @@
 //!
 //! Pure. It must not know how time advances or what is selected afterwards.
 
-use std::fmt;
-
-use globset::{Glob, GlobMatcher};
 use serde_json::Value;
 
 use crate::{
     actions::label,
+    control::{BreakCondition, NamePattern},
     run::{
         ActivityMark, EntryRef, SeekTarget, SinkEvent,
         event::{ActionDetail, ActionPhase, AgentEvent, ToolDetail},
         state::{AttemptId, RunView},
         timeline::StopCondition,
     },
-    tape::{Millis, Seq},
+    tape::Seq,
 };
-
-/// An occurrence in a run that can stop time.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum BreakCondition {
-    /// A call, a session or a unit fails, or a call is refused.
-    Failure,
-    /// A tool is called.
-    Tool(NamePattern),
-    /// A call has a matching file argument.
-    Path(NamePattern),
-    /// The cost of the run reaches this amount in US dollars.
-    Cost(f64),
-    /// An attempt wrote nothing for this duration.
-    Silence(Millis),
-}
-
-/// A shell pattern for names: `*`, `?`, `[a-z]`, `{a,b}`.
-#[derive(Clone, Debug)]
-pub(crate) struct NamePattern {
-    text: String,
-    matcher: GlobMatcher,
-}
-
-impl PartialEq for NamePattern {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
-
-impl NamePattern {
-    /// Parses a pattern.
-    ///
-    /// # Errors
-    ///
-    /// Why the pattern is invalid.
-    pub(crate) fn new(text: &str) -> Result<Self, String> {
-        let glob = Glob::new(text).map_err(|error| error.kind().to_string())?;
-        Ok(Self { text: text.to_owned(), matcher: glob.compile_matcher() })
-    }
-
-    fn matches(&self, name: &str) -> bool {
-        name == self.text || self.matcher.is_match(name)
-    }
-}
-
-impl fmt::Display for BreakCondition {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Failure => to.write_str("failure"),
-            Self::Tool(pattern) => write!(to, "tool {}", pattern.text),
-            Self::Path(pattern) => write!(to, "path {}", pattern.text),
-            Self::Cost(dollars) => write!(to, "cost ${dollars}"),
-            Self::Silence(time) if time.0 % 1000 > 0 => write!(to, "silence {}ms", time.0),
-            Self::Silence(time) => write!(to, "silence {}s", time.0 / 1000),
-        }
-    }
-}
 
 impl BreakCondition {
     /// True if a call of `tool` with these arguments matches. Only tool and path conditions can match.

@@ -16,7 +16,7 @@ use self::side_pane::SidePaneFollower;
 use super::{
     ExitReason, Options, TuiExit,
     cache::ScreenCache,
-    effect::{RunCommand, TimeStep},
+    effect::TimeStep,
     export::Export,
     frame_limiter::{FrameLimiter, GrowthLimiter, RedrawPriority},
     host::ClockReading as Now,
@@ -30,6 +30,7 @@ use super::{
     view::SourceStatus,
 };
 use crate::{
+    control::{RefusalReason, RunCommand},
     run::breakpoint::StopWatcher,
     run::{PollStatus, SeekTarget, Timeline, state::UnitStatus},
     tape::Millis,
@@ -233,6 +234,11 @@ impl App {
         self.model.show_message(why.clone());
         self.model.recording_failure = Some(why);
         self.tape_finished();
+    }
+
+    /// The engine refused a command.
+    pub(super) fn command_refused(&mut self, reason: &RefusalReason) {
+        self.show_message(reason.to_string());
     }
 
     /// The tape will not grow further, and the run accepts no further commands.

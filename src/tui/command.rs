@@ -9,8 +9,8 @@ use jiff::SignedDuration;
 
 use super::action::{ActionScope, UserAction};
 use crate::{
+    control::{BreakCondition, NamePattern},
     diagnostic::Diagnostic,
-    run::breakpoint::{BreakCondition, NamePattern},
     tape::Millis,
 };
 
@@ -171,7 +171,8 @@ fn condition(word: &'static str, text: &str) -> Result<BreakCondition, CommandEr
     let (kind, rest) = text.split_once(char::is_whitespace).map_or((text, ""), |(kind, rest)| (kind, rest.trim()));
     let pattern = |name, what| match rest {
         "" => Err(CommandError::Missing(name, what)),
-        rest => NamePattern::new(rest).map_err(|why| CommandError::Pattern { pattern: rest.to_owned(), why }),
+        rest => NamePattern::new(rest)
+            .map_err(|why| CommandError::Pattern { pattern: rest.to_owned(), why: why.to_string() }),
     };
     match (kind, rest) {
         ("", _) => Err(CommandError::Missing(word, "failure, tool NAME, path GLOB, cost $0.50 or silence 30s")),

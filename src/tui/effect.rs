@@ -1,79 +1,11 @@
 //! Effects that the screen model requests. Plain data; the shell performs them.
 
-use std::sync::Arc;
-
-use serde_json::{Map, Value};
-
 use super::{export::ExportRequest, model::Playback};
-use crate::run::breakpoint::BreakCondition;
 use crate::{
+    control::{BreakCondition, RunCommand},
     run::{SeekTarget, state::AttemptId},
-    tape::{Seq, UnitKey, note::Amendment},
+    tape::Seq,
 };
-
-/// A command of the user to the run.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum RunCommand {
-    /// Start a new attempt at a unit.
-    Retry {
-        unit: UnitKey,
-        /// Changes to the plan; `None` repeats the inputs of the last attempt.
-        amendment: Option<Amendment>,
-    },
-    /// Start new attempts at all failed units; if there are none, at the units that have not run; if there are none
-    /// either, save again.
-    RetryUnsuccessful,
-    /// Start new attempts at these units, which failed for the same cause.
-    RetryUnits { units: Vec<UnitKey> },
-    /// Stop the attempt at a unit.
-    Stop { unit: UnitKey },
-    /// Start no new attempts and let running ones finish.
-    Drain,
-    /// Resume without waiting for the usage limit to reset.
-    LiftLimit,
-    /// Raise or lower the concurrency.
-    AdjustConcurrency {
-        /// Change of the concurrency; negative to lower it.
-        by: i32,
-    },
-    /// Interrupt all agents, with time to finish their output.
-    StopAll,
-    /// Kill all agents immediately.
-    KillAll,
-    /// Hold a unit: its tool calls wait for approval, starting with the next one.
-    Hold { unit: UnitKey },
-    /// Release a held unit: waiting and later tool calls are allowed.
-    Release { unit: UnitKey },
-    /// Let a unit run until one of its calls meets a condition; that call is held.
-    RunUntil {
-        unit: UnitKey,
-        /// Id of the call that is currently held, if known.
-        call: Option<Arc<str>>,
-        /// Conditions, of which any one suffices.
-        conditions: Vec<BreakCondition>,
-    },
-    /// Allow one held call.
-    AllowCall {
-        unit: UnitKey,
-        /// Id of the call, if known.
-        call: Option<Arc<str>>,
-    },
-    Deny {
-        unit: UnitKey,
-        /// Id of the call, if known.
-        call: Option<Arc<str>>,
-        /// Reason that the model receives.
-        reason: String,
-    },
-    /// Allow one call with other arguments.
-    Edit {
-        unit: UnitKey,
-        /// Id of the call, if known.
-        call: Option<Arc<str>>,
-        /// Arguments that replace those of the model.
-        input: Map<String, Value>,
-    },
-}
 
 /// An effect that the screen model requests.
 #[derive(Clone, Debug, PartialEq)]

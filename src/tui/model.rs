@@ -36,12 +36,13 @@ pub(crate) use unit_listing::{StatusFilter, TableLine, UnitGroup, UnitListing, U
 
 use super::{
     command::CommandHistory,
-    effect::{RunCommand, ScreenEffect},
+    effect::ScreenEffect,
     key::KeyPress,
     keymap::Keymap,
     layout::{self, ScreenLayout},
 };
 use crate::{
+    control::RunCommand,
     run::breakpoint::Breakpoint,
     run::{
         run_forecast::RunForecast,

@@ -321,6 +321,11 @@ impl Schedule {
         self
     }
 
+    /// The units, with the reconcile step if the run has one.
+    pub(crate) fn unit_keys(&self) -> impl Iterator<Item = &UnitKey> {
+        self.table.keys().chain(self.reconcile.as_ref().map(|step| &step.key))
+    }
+
     /// Handles an event and returns the effects to perform, in this order. Events about unknown units, attempts and
     /// timers change nothing.
     pub(crate) fn handle(&mut self, input: ScheduleEvent) -> Vec<ScheduleEffect> {

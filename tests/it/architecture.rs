@@ -17,7 +17,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("decode", &[]),
     ("actions", &["decode", "text"]),
     ("units", &["tape"]),
-    ("run", &["diagnostic", "text", "tape", "decode", "actions", "units"]),
+    ("control", &["tape"]),
+    ("run", &["diagnostic", "text", "tape", "decode", "actions", "units", "control"]),
     ("scoped_dir", &[]),
     ("program_path", &[]),
     ("group_guard", &[]),
@@ -50,6 +51,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "decode",
             "actions",
             "units",
+            "control",
             "run",
             "config",
             "program_path",
@@ -65,6 +67,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "decode",
             "actions",
             "units",
+            "control",
             "run",
             "config",
             "scoped_dir",
@@ -90,6 +93,7 @@ const EVERYTHING: &[&str] = &[
     "decode",
     "actions",
     "units",
+    "control",
     "run",
     "scoped_dir",
     "program_path",
@@ -106,7 +110,7 @@ const EVERYTHING: &[&str] = &[
 ];
 
 /// Modules without I/O, tasks, clock or environment.
-const PURE: &[&str] = &["diagnostic", "text", "tape", "decode", "actions", "units", "run"];
+const PURE: &[&str] = &["diagnostic", "text", "tape", "decode", "actions", "units", "control", "run"];
 
 /// Names that a pure module must not contain.
 const IMPURE: &[&str] = &[

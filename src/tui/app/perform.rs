@@ -4,12 +4,10 @@ use tokio::sync::mpsc;
 
 use super::{App, HostRequest};
 use crate::{
+    control::{RefusalReason, RunCommand},
     tape::Seq,
     text,
-    tui::{
-        effect::{RunCommand, ScreenEffect},
-        export, load, text_search,
-    },
+    tui::{effect::ScreenEffect, export, load, text_search},
 };
 
 /// Maximum bytes that terminals accept for the clipboard.
@@ -105,9 +103,7 @@ impl App {
         match commands.try_send(command) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => self.model.show_message("the run is busy; try again"),
-            Err(mpsc::error::TrySendError::Closed(_)) => {
-                self.model.show_message("the run has ended and accepts no commands")
-            }
+            Err(mpsc::error::TrySendError::Closed(_)) => self.command_refused(&RefusalReason::RunEnded),
         }
     }
 }

@@ -3,7 +3,8 @@
 
 use super::{App, Millis, Playback, Player, PollStatus, RedrawPriority, ScreenMessage, TimeStep};
 use crate::{
-    run::breakpoint::{BreakCondition, SeekGoal, StopWatcher, TimeStop, turns},
+    control::BreakCondition,
+    run::breakpoint::{SeekGoal, StopWatcher, TimeStop, turns},
     run::{ActivityMark, SeekTarget, state::RunState, timeline::AdvanceStatus},
     tape::Seq,
     text::clock,

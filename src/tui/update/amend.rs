@@ -2,9 +2,10 @@
 
 use super::run_commands;
 use crate::{
+    control::RunCommand,
     run::state::RunView,
     tui::{
-        effect::{RunCommand, ScreenEffect},
+        effect::ScreenEffect,
         model::{AmendForm, ScreenModel},
     },
 };

@@ -8,8 +8,9 @@ use super::{
     time,
 };
 use crate::{
+    control::BreakCondition,
     diagnostic::{Diagnostic, Problem},
-    run::breakpoint::{BreakCondition, Breakpoint},
+    run::breakpoint::Breakpoint,
     run::{SeekTarget, state::RunView},
     tape::Millis,
     text::clock,

@@ -2,10 +2,11 @@
 
 use super::run_commands;
 use crate::{
+    control::RunCommand,
     run::{run_forecast::RunForecast, state::RunView},
     tape::UnitKey,
     tui::{
-        effect::{RunCommand, ScreenEffect},
+        effect::ScreenEffect,
         model::{ConfirmQuestion, FailureGroupLine, OverlayView, Pane, ScreenModel},
         update::find::nearest,
         view::failure_groups::forecast_words,

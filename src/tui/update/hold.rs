@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::run_commands;
 use crate::{
-    run::breakpoint::BreakCondition,
+    control::{BreakCondition, RunCommand, UserDecision},
     run::state::{HeldCallState, RunView, UnitState},
     tui::{
-        effect::{RunCommand, ScreenEffect},
+        effect::ScreenEffect,
         model::{ArgumentsEditor, CallId, InputPurpose, LineInput, OverlayView, Playback, ScreenModel, ToastTopic},
     },
 };
@@ -92,7 +92,7 @@ pub(super) fn allow(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEf
     let Some((unit, call)) = waiting(model, run_view) else { return Vec::new() };
     model.units_view.follows_work = false;
     let CallId { unit, call } = call_id(unit, call);
-    vec![ScreenEffect::Command(RunCommand::AllowCall { unit, call })]
+    vec![ScreenEffect::Command(RunCommand::Decide { unit, call, decision: UserDecision::Allow })]
 }
 
 pub(super) fn edit(model: &mut ScreenModel, run_view: &RunView) {
@@ -122,7 +122,7 @@ pub(super) fn deny(model: &mut ScreenModel, run_view: &RunView, id: CallId, reas
         return Vec::new();
     }
     let CallId { unit, call } = id;
-    vec![ScreenEffect::Command(RunCommand::Deny { unit, call, reason })]
+    vec![ScreenEffect::Command(RunCommand::Decide { unit, call, decision: UserDecision::Deny(reason) })]
 }
 
 /// Submits the edited arguments.
@@ -134,7 +134,7 @@ pub(super) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
     match editor.input() {
         Ok(input) => {
             let CallId { unit, call } = editor.call;
-            vec![ScreenEffect::Command(RunCommand::Edit { unit, call, input })]
+            vec![ScreenEffect::Command(RunCommand::Decide { unit, call, decision: UserDecision::Edit(input) })]
         }
         Err(problem) => {
             editor.problem = Some(problem);

@@ -1,6 +1,7 @@
 //! Commands to the run, quitting and copying: actions with effects outside the screen, and their confirmations.
 
 use crate::{
+    control::RunCommand,
     run::{
         run_forecast::RunForecast,
         state::{AttemptId, RowKind, RunView, StreamRow, UnitState, UnitStatus},
@@ -9,7 +10,7 @@ use crate::{
     text::{clock, one_row, pluralize},
     tui::{
         action::UserAction,
-        effect::{RunCommand, ScreenEffect},
+        effect::ScreenEffect,
         model::{
             ConfirmQuestion, EntryView, OverlayView, Pane, PartContent, ScreenModel, ToastTopic, TranscriptView,
             is_failure,

@@ -10,7 +10,7 @@ use crate::tape::{UnitKey, note::Severity};
 /// The reconcile step, if the run has one.
 #[derive(Clone, Debug)]
 pub(super) struct ReconcileStep {
-    key: UnitKey,
+    pub(super) key: UnitKey,
     /// Its index in the unit table, once it was due.
     index: Option<usize>,
 }

@@ -180,6 +180,10 @@ impl UnitTable {
         &self.units
     }
 
+    pub(super) fn keys(&self) -> impl Iterator<Item = &UnitKey> {
+        self.units.iter().map(|unit| &unit.key)
+    }
+
     pub(super) fn find(&self, key: &UnitKey) -> Option<usize> {
         self.index.get(key).copied()
     }

@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use crate::{
+    control::RunCommand,
     tape::{
         Note,
         note::{Amendment, AttemptStarted},
     },
-    tui::{RunCommand, host::HostInput},
+    tui::host::HostInput,
 };
 use tokio::sync::{mpsc, watch};
 

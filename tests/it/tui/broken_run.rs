@@ -10,7 +10,7 @@ use crate::{
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
-    scripted_host::{ScriptedHost, options, play},
+    scripted_host::{ScriptedHost, live_handle, options, play},
     tape::{self, TapeFixture},
 };
 
@@ -27,7 +27,7 @@ fn play_broken(tape: &TapeFixture, script: ScriptedHost, wait: u64) -> (Scripted
     let (_grows, changed) = watch::channel(0);
     let (tell, broken) = oneshot::channel();
     tell.send(WHY.to_owned()).unwrap();
-    let live = LiveHandle { commands: Some(commands), changed, failed: Some(broken) };
+    let live = LiveHandle { failed: Some(broken), ..live_handle(commands, changed) };
     let script = script.after(Duration::from_secs(20)).keep_open_for(Duration::from_secs(wait));
     let (script, _) = play(growing.timeline, Some(live), options(), script);
     (script, orders.try_recv().is_ok())

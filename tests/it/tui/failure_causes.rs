@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crate::{
+    control::RunCommand,
     tape::{
         Note,
         note::{PlannedUnit, RunPlanned},
     },
-    tui::{RunCommand, host::HostInput},
+    tui::host::HostInput,
 };
 use serde_json::json;
 use tokio::sync::{mpsc, watch};

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use crate::{
+    control::{RefusalReason, RunCommand},
     tape::{Note, note::RunEnded},
     tui::{
-        Options, RunCommand,
+        EngineChannel, LiveHandle, Options,
         theme::{ColorLevel, Theme},
     },
 };
@@ -142,4 +143,18 @@ fn initial_hint_is_shown_and_disappears() {
     let narrow = text((80, 24), Duration::from_secs(1));
     assert!(narrow.contains("run a1b2c3 was cut off with 2 units done") && narrow.contains("resumes it"), "{narrow}");
     assert!(!text((160, 36), Duration::from_secs(25)).contains("not saved"));
+}
+
+#[test]
+fn refused_command_shows_the_reason() {
+    let growing = hold::held().growing();
+    let (commands, _orders) = mpsc::channel(8);
+    let (refuse, refusals) = mpsc::channel(1);
+    let (_grows, changed) = watch::channel(0);
+    refuse.try_send(RefusalReason::CallNotWaiting { unit: "dbt-all".into() }).unwrap();
+    drop(refuse);
+    let live = LiveHandle { engine: Some(EngineChannel { commands, refusals }), changed, failed: None };
+    let script = ScriptedHost::new("", (80, 24)).keep_open_for(Duration::from_secs(2));
+    let (script, _) = play(growing.timeline, Some(live), options(), script);
+    assert!(script.text().contains("dbt-all: the call no longer waits for a decision"), "{}", script.text());
 }

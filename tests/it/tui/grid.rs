@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::tui::{RunCommand, host::HostInput};
+use crate::{
+    control::{RunCommand, UserDecision},
+    tui::host::HostInput,
+};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
@@ -158,7 +161,7 @@ fn pending_approval_is_decided_in_its_pane() {
     let script = ScriptedHost::new("vs", SIZE).after(Duration::from_secs(4));
     let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
     assert!(script.text().contains("wiki_write waits for you"), "{}", script.text());
-    assert!(matches!(orders.try_recv(), Ok(RunCommand::AllowCall { .. })));
+    assert!(matches!(orders.try_recv(), Ok(RunCommand::Decide { decision: UserDecision::Allow, .. })));
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::{
+    control::{RunCommand, UserDecision},
     tape::{Note, note::CallDecision},
-    tui::{Options, RunCommand},
+    tui::Options,
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -102,7 +103,10 @@ fn session_stop_question_does_not_promise_to_drop_files() {
 #[test]
 fn call_is_allowed_only_once() {
     let call = Some("t2".into());
-    assert_eq!(orders(&held(), "s"), [RunCommand::AllowCall { unit: "dbt-all".into(), call }]);
+    assert_eq!(
+        orders(&held(), "s"),
+        [RunCommand::Decide { unit: "dbt-all".into(), call, decision: UserDecision::Allow }]
+    );
     assert_eq!(orders(&running(), "sde"), [], "nothing waits");
     let decided = decided(CallDecision::Allowed, None, None);
     assert_eq!(orders(&decided, "s"), [], "it no longer waits");
@@ -176,7 +180,8 @@ fn denial_requires_a_reason() {
     let (script, given) = live(&held(), options(), ScriptedHost::new("d<enter>", SIZE));
     assert!(given.is_empty() && script.text().contains("deny because: "), "{}", script.text());
     assert_eq!(orders(&held(), "dno<esc>"), []);
-    let denied = RunCommand::Deny { unit: "dbt-all".into(), call: Some("t2".into()), reason: "not yet".into() };
+    let decision = UserDecision::Deny("not yet".into());
+    let denied = RunCommand::Decide { unit: "dbt-all".into(), call: Some("t2".into()), decision };
     assert_eq!(orders(&held(), "dnot<space>yet<enter>"), [denied]);
 }
 
@@ -184,13 +189,15 @@ fn denial_requires_a_reason() {
 fn arguments_are_edited_and_checked() {
     let replaced = |text: &str| format!("e<c-a><c-k>{}", text);
     let (script, given) = live(&held(), options(), ScriptedHost::new("e<c-s>", SIZE));
-    let Some(RunCommand::Edit { unit, call, input }) = given.first() else { panic!("{}", script.text()) };
+    let Some(RunCommand::Decide { unit, call, decision: UserDecision::Edit(input) }) = given.first() else {
+        panic!("{}", script.text())
+    };
     assert_eq!((unit.as_str(), call.as_deref()), ("dbt-all", Some("t2")));
     assert_eq!(input["content"], "# Revenue\n\nPer day.\u{202e}", "unchanged");
     // The first line is the opening brace.
     let given = orders(&held(), &replaced("{<enter>\"dry\":<space>true,<a-enter>"));
     assert!(
-        matches!(&given[..], [RunCommand::Edit { input, .. }] if input["dry"] == true && input["key"] == "revenue")
+        matches!(&given[..], [RunCommand::Decide { decision: UserDecision::Edit(input), .. }] if input["dry"] == true && input["key"] == "revenue")
     );
     let (script, given) = live(&held(), options(), ScriptedHost::new(&replaced("[<c-s>"), SIZE));
     assert!(given.is_empty() && script.text().contains("not a JSON object"), "{}", script.text());
@@ -224,7 +231,10 @@ fn long_call_is_truncated_with_its_length() {
     );
     let text = screen(&tape, "", (80, 24));
     assert!(text.contains("in total; open the row above to read it"), "{text}");
-    assert_eq!(orders(&tape, "s"), [RunCommand::AllowCall { unit: "dbt-all".into(), call: None }]);
+    assert_eq!(
+        orders(&tape, "s"),
+        [RunCommand::Decide { unit: "dbt-all".into(), call: None, decision: UserDecision::Allow }]
+    );
 }
 
 #[test]

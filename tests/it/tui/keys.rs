@@ -3,6 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use crate::{
+    control::RunCommand,
     replay::FileSource,
     run::Timeline,
     tape::{
@@ -10,7 +11,7 @@ use crate::{
         note::{PatchWritten, RunEnded, SaveFailed, Severity, StopMode},
     },
     tui::{
-        ExitCondition, ExitReason, KeyOverrides, Keymap, RunCommand, TuiExit,
+        ExitCondition, ExitReason, KeyOverrides, Keymap, TuiExit,
         action::UserAction,
         host::HostInput,
         key::{self, KeyPress},

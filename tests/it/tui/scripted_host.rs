@@ -7,10 +7,11 @@ use std::{
 };
 
 use crate::{
+    control::RunCommand,
     diagnostic::Problem,
     run::Timeline,
     tui::{
-        self, ColorLevel, KeyOverrides, Keymap, LiveHandle, NotifyMethod, Options, RunCommand, Theme, ToolPrograms,
+        self, ColorLevel, EngineChannel, KeyOverrides, Keymap, LiveHandle, NotifyMethod, Options, Theme, ToolPrograms,
         TtyOptions,
         export::Export,
         host::{ClockReading, HostInput, ScreenHost},
@@ -237,7 +238,8 @@ pub(crate) fn options() -> Options {
 
 /// Connects to a run of this process.
 pub(crate) fn live_handle(commands: mpsc::Sender<RunCommand>, changed: watch::Receiver<u64>) -> LiveHandle {
-    LiveHandle { commands: Some(commands), changed, failed: None }
+    let (_, refusals) = mpsc::channel(1);
+    LiveHandle { engine: Some(EngineChannel { commands, refusals }), changed, failed: None }
 }
 
 /// Plays `script` on `timeline`. Returns the script and the reason for the exit.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::{
+    control::RunCommand,
     tape::{
         Note,
         note::{
@@ -10,7 +11,7 @@ use crate::{
             VerdictCause,
         },
     },
-    tui::{ColorLevel, RunCommand, Theme},
+    tui::{ColorLevel, Theme},
 };
 use tokio::sync::{mpsc, watch};
 

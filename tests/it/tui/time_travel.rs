@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::tui::{ExitReason, RunCommand, TuiExit, host::HostInput};
+use crate::{
+    control::RunCommand,
+    tui::{ExitReason, TuiExit, host::HostInput},
+};
 use tokio::sync::{mpsc, watch};
 
 use super::{

@@ -1,0 +1,221 @@
+//! The commands of clients to the engine that owns a run, and its replies: serialisable values and nothing else.
+//!
+//! The screen sends them within the process; their JSON form is the same for every other client. The module must not
+//! know who sends a command or how the engine carries it out. See `crate::engine::controller` for the effects.
+
+mod break_condition;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+pub(crate) use self::break_condition::{BreakCondition, NamePattern};
+use crate::tape::{UnitKey, note::Amendment};
+
+/// A command of a client to the engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum RunCommand {
+    /// Start a new attempt at a unit.
+    Retry {
+        unit: UnitKey,
+        /// Changes to the plan; `None` repeats the inputs of the last attempt.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        amendment: Option<Amendment>,
+    },
+    /// Start new attempts at all failed units; if there are none, at the units that have not run; if there are none
+    /// either, save again.
+    RetryUnsuccessful,
+    /// Start new attempts at these units, which failed for the same cause.
+    RetryUnits { units: Vec<UnitKey> },
+    /// Stop the attempt at a unit. A second request while it still runs kills it.
+    Stop { unit: UnitKey },
+    /// Start no new attempts and let running ones finish.
+    Drain,
+    /// Resume without waiting for the usage limit to reset.
+    LiftLimit,
+    /// Raise or lower the concurrency. The change is relative, so that two requests in a row add up.
+    AdjustConcurrency {
+        /// Change of the concurrency; negative to lower it.
+        by: i32,
+    },
+    /// Interrupt all agents, with time to finish their output.
+    StopAll,
+    /// Kill all agents immediately.
+    KillAll,
+    /// Hold a unit: its tool calls wait for approval, starting with the next one.
+    Hold { unit: UnitKey },
+    /// Release a held unit: waiting and later tool calls are allowed.
+    Release { unit: UnitKey },
+    /// Let a unit run until one of its calls meets a condition; that call is held.
+    RunUntil {
+        unit: UnitKey,
+        /// Id of the call that is currently held, if known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<Arc<str>>,
+        /// Conditions, of which any one suffices.
+        conditions: Vec<BreakCondition>,
+    },
+    /// Decide about one held call.
+    Decide {
+        unit: UnitKey,
+        /// Id of the call, if known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<Arc<str>>,
+        decision: UserDecision,
+    },
+}
+
+impl RunCommand {
+    /// The unit that the command is about, if it is about one.
+    pub(crate) fn unit(&self) -> Option<&UnitKey> {
+        match self {
+            Self::Retry { unit, .. }
+            | Self::Stop { unit }
+            | Self::Hold { unit }
+            | Self::Release { unit }
+            | Self::RunUntil { unit, .. }
+            | Self::Decide { unit, .. } => Some(unit),
+            Self::RetryUnsuccessful
+            | Self::RetryUnits { .. }
+            | Self::Drain
+            | Self::LiftLimit
+            | Self::AdjustConcurrency { .. }
+            | Self::StopAll
+            | Self::KillAll => None,
+        }
+    }
+}
+
+/// A person's decision about a waiting call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum UserDecision {
+    /// The call may be made; the unit stays held.
+    Allow,
+    /// The call may be made with these arguments instead of the model's.
+    Edit(Map<String, Value>),
+    /// The call may not be made; the model receives this reason.
+    Deny(String),
+}
+
+/// The engine's reply to a command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub(crate) enum CommandReply {
+    /// The command was carried out, or its effects have begun.
+    Accepted,
+    /// The command had no effect.
+    Refused { reason: RefusalReason },
+}
+
+/// Why a command had no effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum RefusalReason {
+    #[error("the run has no unit `{unit}`")]
+    UnknownUnit { unit: UnitKey },
+    /// It was decided meanwhile, or its attempt ended.
+    #[error("{unit}: the call no longer waits for a decision")]
+    CallNotWaiting { unit: UnitKey },
+    #[error("the run has ended and accepts no commands")]
+    RunEnded,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn unit() -> UnitKey {
+        "dbt-all".into()
+    }
+
+    /// The JSON form of every command.
+    fn commands() -> Vec<(RunCommand, Value)> {
+        let call = || Some("toolu_1".into());
+        let decide = |decision| RunCommand::Decide { unit: unit(), call: call(), decision };
+        let input = Map::from_iter([("path".to_owned(), json!("a.md"))]);
+        let amendment = Amendment { feedback: Some("shorter".into()), ..Amendment::default() };
+        let conditions = vec![
+            BreakCondition::Failure,
+            BreakCondition::Tool(NamePattern::new("wiki_*").unwrap()),
+            BreakCondition::Path(NamePattern::new("*.yml").unwrap()),
+            BreakCondition::Cost(0.5),
+            BreakCondition::Silence(crate::tape::Millis(30_000)),
+        ];
+        vec![
+            (RunCommand::Retry { unit: unit(), amendment: None }, json!({"command": "retry", "unit": "dbt-all"})),
+            (
+                RunCommand::Retry { unit: unit(), amendment: Some(amendment) },
+                json!({"command": "retry", "unit": "dbt-all", "amendment": {"feedback": "shorter"}}),
+            ),
+            (RunCommand::RetryUnsuccessful, json!({"command": "retry_unsuccessful"})),
+            (RunCommand::RetryUnits { units: vec![unit()] }, json!({"command": "retry_units", "units": ["dbt-all"]})),
+            (RunCommand::Stop { unit: unit() }, json!({"command": "stop", "unit": "dbt-all"})),
+            (RunCommand::Drain, json!({"command": "drain"})),
+            (RunCommand::LiftLimit, json!({"command": "lift_limit"})),
+            (RunCommand::AdjustConcurrency { by: -1 }, json!({"command": "adjust_concurrency", "by": -1})),
+            (RunCommand::StopAll, json!({"command": "stop_all"})),
+            (RunCommand::KillAll, json!({"command": "kill_all"})),
+            (RunCommand::Hold { unit: unit() }, json!({"command": "hold", "unit": "dbt-all"})),
+            (RunCommand::Release { unit: unit() }, json!({"command": "release", "unit": "dbt-all"})),
+            (
+                RunCommand::RunUntil { unit: unit(), call: call(), conditions },
+                json!({"command": "run_until", "unit": "dbt-all", "call": "toolu_1", "conditions": [
+                    {"condition": "failure"},
+                    {"condition": "tool", "value": "wiki_*"},
+                    {"condition": "path", "value": "*.yml"},
+                    {"condition": "cost", "value": 0.5},
+                    {"condition": "silence", "value": 30_000},
+                ]}),
+            ),
+            (
+                decide(UserDecision::Allow),
+                json!({"command": "decide", "unit": "dbt-all", "call": "toolu_1", "decision": "allow"}),
+            ),
+            (
+                decide(UserDecision::Edit(input)),
+                json!({"command": "decide", "unit": "dbt-all", "call": "toolu_1", "decision": {"edit": {"path": "a.md"}}}),
+            ),
+            (
+                decide(UserDecision::Deny("no".into())),
+                json!({"command": "decide", "unit": "dbt-all", "call": "toolu_1", "decision": {"deny": "no"}}),
+            ),
+        ]
+    }
+
+    #[test]
+    fn commands_have_a_stable_json_form() {
+        for (command, json) in commands() {
+            assert_eq!(serde_json::to_value(&command).unwrap(), json);
+            assert_eq!(serde_json::from_value::<RunCommand>(json).unwrap(), command);
+        }
+    }
+
+    #[test]
+    fn unusable_commands_are_errors() {
+        let unusable = [
+            json!({"command": "reboot"}),
+            json!({"command": "stop"}),
+            json!({"command": "stop", "unit": "a", "force": true}),
+            json!({"command": "adjust_concurrency", "by": 1_u64 << 40}),
+            json!({"command": "run_until", "unit": "a", "conditions": [{"condition": "tool", "value": "[a"}]}),
+            json!({"command": "run_until", "unit": "a", "conditions": [{"condition": "cost", "value": -1}]}),
+            json!([1]),
+        ];
+        for json in unusable {
+            assert!(serde_json::from_value::<RunCommand>(json.clone()).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn replies_have_a_stable_json_form() {
+        let refused = CommandReply::Refused { reason: RefusalReason::CallNotWaiting { unit: unit() } };
+        let json = json!({"reply": "refused", "reason": {"kind": "call_not_waiting", "unit": "dbt-all"}});
+        assert_eq!(serde_json::to_value(&refused).unwrap(), json);
+        assert_eq!(serde_json::to_value(CommandReply::Accepted).unwrap(), json!({"reply": "accepted"}));
+    }
+}

@@ -1,0 +1,167 @@
+//! Carries out the commands of clients: decisions about calls go to the approval queue, everything else to the schedule.
+//!
+//! The one way by which a client changes a run. It must not know what kind of client sends a command.
+
+use std::{collections::HashSet, sync::Arc};
+
+use tokio::sync::mpsc;
+
+use super::approval::ApprovalQueue;
+use crate::{
+    control::{CommandReply, RefusalReason, RunCommand},
+    tape::UnitKey,
+    units::schedule::ScheduleEvent,
+};
+
+/// Access of clients to a run. The run stays open for commands until the last clone is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct RunController {
+    units: Arc<HashSet<UnitKey>>,
+    approvals: Arc<ApprovalQueue>,
+    schedule: mpsc::Sender<ScheduleEvent>,
+}
+
+impl RunController {
+    pub(super) fn new(
+        units: HashSet<UnitKey>,
+        approvals: Arc<ApprovalQueue>,
+        schedule: mpsc::Sender<ScheduleEvent>,
+    ) -> Self {
+        Self { units: Arc::new(units), approvals, schedule }
+    }
+
+    /// Carries out `command`, and waits while the schedule has no room for it.
+    pub(crate) async fn execute(&self, command: RunCommand) -> CommandReply {
+        match self.try_execute(command).await {
+            Ok(()) => CommandReply::Accepted,
+            Err(reason) => CommandReply::Refused { reason },
+        }
+    }
+
+    async fn try_execute(&self, command: RunCommand) -> Result<(), RefusalReason> {
+        if let Some(unit) = command.unit().filter(|unit| !self.units.contains(*unit)) {
+            return Err(RefusalReason::UnknownUnit { unit: unit.clone() });
+        }
+        match command {
+            RunCommand::Hold { unit } => self.approvals.hold(&unit),
+            RunCommand::Release { unit } => self.approvals.release(&unit),
+            RunCommand::RunUntil { unit, call, conditions } => {
+                self.approvals.run_until(&unit, call.as_deref(), conditions);
+            }
+            RunCommand::Decide { unit, call, decision } => {
+                if !self.approvals.decide_call(&unit, call.as_deref(), decision) {
+                    return Err(RefusalReason::CallNotWaiting { unit });
+                }
+            }
+            RunCommand::RetryUnits { units } => {
+                for unit in units {
+                    self.send(ScheduleEvent::RetryRequested { unit, amendment: None }).await?;
+                }
+            }
+            RunCommand::Retry { unit, amendment } => {
+                self.send(ScheduleEvent::RetryRequested { unit, amendment }).await?;
+            }
+            RunCommand::RetryUnsuccessful => self.send(ScheduleEvent::RetryUnsuccessfulRequested).await?,
+            RunCommand::LiftLimit => self.send(ScheduleEvent::LimitOverridden).await?,
+            RunCommand::Stop { unit } => self.send(ScheduleEvent::StopRequested { unit }).await?,
+            RunCommand::Drain => self.send(ScheduleEvent::DrainRequested).await?,
+            RunCommand::AdjustConcurrency { by } => self.send(ScheduleEvent::ConcurrencyChanged { by }).await?,
+            RunCommand::StopAll => self.send(ScheduleEvent::StopAllRequested).await?,
+            RunCommand::KillAll => self.send(ScheduleEvent::KillAllRequested).await?,
+        }
+        Ok(())
+    }
+
+    async fn send(&self, event: ScheduleEvent) -> Result<(), RefusalReason> {
+        self.schedule.send(event).await.map_err(|_| RefusalReason::RunEnded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        claude::unit::{ApprovalDecision, ApprovalRequest},
+        control::UserDecision,
+        engine::run_meter::RunMeter,
+        run::{NewEntry, Recorder, entry_source::RecordError},
+    };
+
+    #[derive(Debug)]
+    struct DiscardingRecorder;
+
+    impl Recorder for DiscardingRecorder {
+        fn record(&self, _: &[NewEntry<'_>]) -> Result<(), RecordError> {
+            Ok(())
+        }
+    }
+
+    fn unit() -> UnitKey {
+        "page".into()
+    }
+
+    fn controller() -> (RunController, Arc<ApprovalQueue>, mpsc::Receiver<ScheduleEvent>) {
+        let (schedule, events) = mpsc::channel(8);
+        let meter = Arc::new(RunMeter::new(schedule.downgrade()));
+        let approvals = Arc::new(ApprovalQueue::new(Arc::new(DiscardingRecorder), meter));
+        (RunController::new(HashSet::from([unit()]), Arc::clone(&approvals), schedule), approvals, events)
+    }
+
+    fn refused(reason: RefusalReason) -> CommandReply {
+        CommandReply::Refused { reason }
+    }
+
+    #[tokio::test]
+    async fn commands_become_schedule_events() {
+        let (controller, _, mut events) = controller();
+        for (command, event) in [
+            (RunCommand::Drain, ScheduleEvent::DrainRequested),
+            (RunCommand::Stop { unit: unit() }, ScheduleEvent::StopRequested { unit: unit() }),
+            (RunCommand::AdjustConcurrency { by: -1 }, ScheduleEvent::ConcurrencyChanged { by: -1 }),
+        ] {
+            assert_eq!(controller.execute(command).await, CommandReply::Accepted);
+            assert_eq!(events.try_recv(), Ok(event));
+        }
+    }
+
+    #[tokio::test]
+    async fn unknown_units_are_refused() {
+        let (controller, _, mut events) = controller();
+        let unknown = || UnitKey::from("other");
+        for command in [RunCommand::Stop { unit: unknown() }, RunCommand::Hold { unit: unknown() }] {
+            let reason = RefusalReason::UnknownUnit { unit: unknown() };
+            assert_eq!(controller.execute(command).await, refused(reason));
+        }
+        assert!(events.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_call_can_be_decided_once() {
+        let (controller, approvals, _events) = controller();
+        let gate = approvals.gate(&unit(), 1);
+        assert_eq!(controller.execute(RunCommand::Hold { unit: unit() }).await, CommandReply::Accepted);
+        let call = ApprovalRequest {
+            tool: "wiki_write".into(),
+            tool_use_id: Some("t1".into()),
+            input: json!({}),
+            earlier_failures: 0,
+        };
+        let waiting = tokio::spawn(async move { gate.decide(call).await });
+        let decide = || RunCommand::Decide { unit: unit(), call: Some("t1".into()), decision: UserDecision::Allow };
+        // The call waits once the task has run up to its first pause.
+        while controller.execute(decide()).await != CommandReply::Accepted {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(waiting.await.unwrap(), ApprovalDecision::Allow);
+        assert_eq!(controller.execute(decide()).await, refused(RefusalReason::CallNotWaiting { unit: unit() }));
+    }
+
+    #[tokio::test]
+    async fn ended_run_refuses_commands() {
+        let (controller, _, events) = controller();
+        drop(events);
+        assert_eq!(controller.execute(RunCommand::Drain).await, refused(RefusalReason::RunEnded));
+    }
+}
