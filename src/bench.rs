@@ -8,7 +8,7 @@
 mod bars;
 
 mod actions;
-mod claude;
+mod agent;
 mod cli;
 mod config;
 mod decode;

@@ -41,7 +41,7 @@ use self::{
     args::{Cli, CliCommand},
     exit::{CliError, Exit},
 };
-use crate::{claude::scripted, diagnostic::Diagnostic as _, engine::descriptors, group_guard, ingest};
+use crate::{agent::scripted, diagnostic::Diagnostic as _, engine::descriptors, group_guard, ingest};
 
 /// The hidden subcommand that plays the model in the demo and the tests.
 const SCRIPTED_AGENT: &str = "scripted-agent";

@@ -19,7 +19,7 @@
 //! | 1 | [`decode`]; [`actions`]; [`units`]; [`control`] | `decode` → nothing; `actions` → `decode`, `text`; `units` and `control` → `tape` |
 //! | 2 | [`run`] | layers 0 and 1, but not `config` |
 //! | 3 | [`scoped_dir`], [`program_path`], [`group_guard`], [`open_file_limit`] | nothing; the files and processes that the others of this layer use |
-//! | 3 | [`claude`], [`ingest`], [`store`], [`replay`], [`tui`] | layers below, never each other |
+//! | 3 | [`agent`], [`ingest`], [`store`], [`replay`], [`tui`] | layers below, never each other |
 //! | 4 | [`engine`] | layers below, but not `tui` |
 //! | 5 | [`report`] | layers 0 to 2, `scoped_dir`, `ingest`, `replay` |
 //! | 6 | [`cli`] | everything |
@@ -35,7 +35,7 @@
 
 #![allow(rustdoc::private_intra_doc_links, reason = "the documentation is for developers and includes private items")]
 mod actions;
-mod claude;
+mod agent;
 mod cli;
 mod config;
 mod control;

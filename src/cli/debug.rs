@@ -14,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::{exit::CliError, output};
 use crate::{
-    claude::{caught_panics, process},
+    agent::{caught_panics, process},
     report::redact::Redactor,
     tui::terminal,
 };

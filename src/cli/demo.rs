@@ -12,7 +12,7 @@ use super::{
     project, settings,
 };
 use crate::{
-    claude::{
+    agent::{
         private_dir::{self, PrivateDir},
         unit::AttemptTimeouts,
     },

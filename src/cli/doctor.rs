@@ -16,12 +16,13 @@ use super::{
     launch, output, playback_output, settings,
 };
 use crate::{
-    claude::{
-        agent_env::{self, AgentEnvironment},
-        availability::{self, ClaudeInvocation, Installation, LoginStatus, ProbeResult},
-        managed_settings,
+    agent::{
+        claude::{
+            agent_env::{self, AgentEnvironment},
+            availability::{self, ClaudeInvocation, Installation, LoginStatus, ProbeResult},
+            managed_settings, version,
+        },
         unit::AgentProgram,
-        version,
     },
     diagnostic::{Diagnostic, Problem},
     engine::launch::runtime,

@@ -14,7 +14,7 @@ use super::{
     summary::{NextSteps, RunSummary},
 };
 use crate::{
-    claude::process,
+    agent::process,
     config::Config,
     control::RunCommand,
     diagnostic::Diagnostic,

@@ -8,7 +8,7 @@ use super::{
     playback_output, project,
 };
 use crate::{
-    claude::mcp,
+    agent::mcp,
     ingest::{WorkUnit, plan, project::Project, standalone_tools},
 };
 

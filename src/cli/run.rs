@@ -9,7 +9,7 @@ use super::{
     plan, playback_output, project, settings,
 };
 use crate::{
-    claude::unit::AttemptTimeouts,
+    agent::unit::AttemptTimeouts,
     config::schema::ToolFailures,
     diagnostic::{Diagnostic, Problem},
     engine::{

@@ -10,7 +10,7 @@ use super::{
     output, playback_output, runs, settings,
 };
 use crate::{
-    claude::session::{ClaudeSessionArgs, launch_args, resume_line},
+    agent::session::{ClaudeSessionArgs, launch_args, resume_line},
     config::Config,
     engine::session_run::{self, SessionRequest},
 };

@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        claude::unit::{ApprovalDecision, ApprovalRequest},
+        agent::unit::{ApprovalDecision, ApprovalRequest},
         control::UserDecision,
         engine::run_meter::RunMeter,
         run::{NewEntry, Recorder, entry_source::RecordError},

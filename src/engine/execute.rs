@@ -26,7 +26,7 @@ use super::{
     driver::{self, AttemptEnd, Executor, preparation_failed},
 };
 use crate::{
-    claude::{
+    agent::{
         caught_panics,
         process::StreamLimits,
         session_lock::{SessionLock, SessionLocks, TryLockOutcome},

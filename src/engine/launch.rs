@@ -30,7 +30,7 @@ use super::{
     trace::TraceTask,
 };
 use crate::{
-    claude::{private_dir, process, session_lock::SessionLocks, unit},
+    agent::{private_dir, process, session_lock::SessionLocks, unit},
     config::{Config, paths::UserDirs},
     diagnostic::{Diagnostic, Problem},
     ingest::{

@@ -16,7 +16,7 @@ use super::{
     run_meter::RunMeter,
 };
 use crate::{
-    claude::{
+    agent::{
         process::StreamLimits,
         session::{self, SessionLaunch},
         unit::AgentProgram,
@@ -202,7 +202,7 @@ mod tests {
                 args,
                 use_api_billing: false,
                 mismatch: MismatchPolicy::Error,
-                locks: crate::claude::session_lock::SessionLocks::new("/locks"),
+                locks: crate::agent::session_lock::SessionLocks::new("/locks"),
                 limits: StreamLimits::default(),
                 recorder: Arc::new(NullRecorder),
                 observer: None,

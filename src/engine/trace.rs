@@ -18,7 +18,7 @@ use tokio::{
 
 use self::line_splitter::LineSplitter;
 use crate::{
-    claude::caught_panics,
+    agent::caught_panics,
     run::trace::{TRACES_DIR, TraceLevel, TraceWriter, trace_path},
     scoped_dir::{self, ScopedDir},
     tape::{Header, TapeEntry},

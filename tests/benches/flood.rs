@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::{
-    claude::line_reader::{LineReader, MAX_LINE_BYTES},
+    agent::line_reader::{LineReader, MAX_LINE_BYTES},
     replay::FileSource,
     run::{
         PollStatus, Timeline,

@@ -24,7 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("group_guard", &[]),
     ("open_file_limit", &[]),
     (
-        "claude",
+        "agent",
         &[
             "diagnostic",
             "tape",
@@ -74,7 +74,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "program_path",
             "group_guard",
             "open_file_limit",
-            "claude",
+            "agent",
             "ingest",
             "store",
             "replay",
@@ -99,7 +99,7 @@ const EVERYTHING: &[&str] = &[
     "program_path",
     "group_guard",
     "open_file_limit",
-    "claude",
+    "agent",
     "ingest",
     "store",
     "replay",
@@ -497,13 +497,13 @@ const FILES_BY_PATH: &[&str] = &[
 
 /// Files that may use them, each with its reason.
 const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
-    ("src/claude/managed_settings.rs", "settings of the machine, which may be links that its administrator made"),
-    ("src/claude/availability.rs", "whether the working directory exists"),
-    ("src/claude/session_lock.rs", "creates the user's own directory of locks"),
-    ("src/claude/start_error.rs", "the program that could not be started, and its directory"),
-    ("src/claude/private_dir.rs", "directories for temporary files"),
-    ("src/claude/scripted.rs", "the script that the command line names"),
-    ("src/claude/unit/start.rs", "writes into a private temporary directory"),
+    ("src/agent/claude/managed_settings.rs", "settings of the machine, which may be links that its administrator made"),
+    ("src/agent/claude/availability.rs", "whether the working directory exists"),
+    ("src/agent/session_lock.rs", "creates the user's own directory of locks"),
+    ("src/agent/start_error.rs", "the program that could not be started, and its directory"),
+    ("src/agent/private_dir.rs", "directories for temporary files"),
+    ("src/agent/scripted.rs", "the script that the command line names"),
+    ("src/agent/unit/start.rs", "writes into a private temporary directory"),
     ("src/cli/debug.rs", "the log in the current directory, opened without following links"),
     ("src/cli/demo.rs", "writes the bundled project into a new directory"),
     ("src/engine/descriptors.rs", "counts the process's own descriptors"),

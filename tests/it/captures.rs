@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
 
 use crate::{
     actions::{AgentEvent, EventTranslator, StreamEnd, StreamState, TurnTracker},
-    claude::facts_collector::AttemptFactsCollector,
+    agent::facts_collector::AttemptFactsCollector,
     decode::{self, LineBody, LineKind},
     tape::note::{Verdict, VerdictCause},
     units::verdict::{AttemptFacts, FailureRule, judge_attempt},

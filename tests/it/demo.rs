@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::claude::scripted::{
+use crate::agent::scripted::{
     ScriptedAgentOptions,
     args::{ScriptedAgentArgs, ScriptedCommand},
     play_script,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::claude::scripted::{
+use crate::agent::scripted::{
     AgentSignal, ScriptedAgentOptions,
     args::{ScriptedAgentArgs, ScriptedCommand},
     play_script,

@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::{
-    claude::{
-        availability::{ClaudeInvocation, Installation, LoginStatus, ProbeResult, check_availability, probe},
+    agent::{
+        claude::availability::{ClaudeInvocation, Installation, LoginStatus, ProbeResult, check_availability, probe},
         process::{ProcessTimeouts, StreamLimits},
         session::{ClaudeSessionArgs, SessionEnd, SessionLaunch, resume_line, run_session_with_env},
         session_lock::{SessionLocks, TryLockOutcome},

@@ -10,7 +10,8 @@ use std::{
 };
 
 use crate::{
-    claude::{
+    agent::{
+        claude::version::ClaudeVersion,
         line_reader::{LineReader, MAX_LINE_BYTES},
         mcp,
         process::{self, Child, ProcessTimeouts, SpawnRequest, StreamLimits},
@@ -18,7 +19,6 @@ use crate::{
             AgentProgram, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptTimeouts, StopCommand, UnitLaunch,
             run_unit_with_env,
         },
-        version::ClaudeVersion,
     },
     run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{

@@ -8,7 +8,7 @@ use std::{
 
 use super::{AttemptExecutor, reconcile_step::ReconcileBacklog};
 use crate::{
-    claude::caught_panics,
+    agent::caught_panics,
     diagnostic::Diagnostic,
     ingest::{
         git::CommitId,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{AttemptExecutor, integration::record_note};
 use crate::{
-    claude::caught_panics,
+    agent::caught_panics,
     diagnostic::Diagnostic,
     ingest::projection::{self, PendingProjection},
     tape::{Note, note::SourcesProjected},

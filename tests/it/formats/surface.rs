@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
 
 use crate::{
-    claude::agent_env,
+    agent::claude::agent_env,
     cli::args::Cli,
     config::{schema::KEYS, value::SettingKind},
     ingest::Project,

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
-use crate::{claude::version::ReleaseSupport, diagnostic::Diagnostic as _};
+use crate::{agent::claude::version::ReleaseSupport, diagnostic::Diagnostic as _};
 use serde_json::{Value, json};
 
 use super::{

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::claude::version::ClaudeVersion;
+use crate::agent::claude::version::ClaudeVersion;
 use tempfile::TempDir;
 
 use super::api::FakeApi;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    claude::caught_panics,
+    agent::caught_panics,
     cli::debug,
     tui::{NotifyMethod, ToolPrograms, TtyOptions, terminal::Terminal},
 };

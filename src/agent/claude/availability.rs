@@ -10,16 +10,15 @@ use std::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    command_line::DENIED_BUILT_INS,
-    facts_collector::AttemptFactsCollector,
-    line_reader::LineReader,
-    process::{self, EscalationStep, ProcessExit, ProcessTimeouts, SpawnRequest},
-    start_error::StartError,
-    unit::AgentProgram,
-    version::ClaudeVersion,
-};
+use super::{command_line::DENIED_BUILT_INS, version::ClaudeVersion};
 use crate::{
+    agent::{
+        facts_collector::AttemptFactsCollector,
+        line_reader::LineReader,
+        process::{self, EscalationStep, ProcessExit, ProcessTimeouts, SpawnRequest},
+        start_error::StartError,
+        unit::AgentProgram,
+    },
     decode,
     diagnostic::Problem,
     tape::{

@@ -15,8 +15,10 @@ use crate::{
 
 use super::{
     super::{
-        agent_env,
-        command_line::{self, SessionChoice, UnitArgs},
+        claude::{
+            agent_env,
+            command_line::{self, SessionChoice, UnitArgs},
+        },
         mcp,
         private_dir::{self, PrivateDir},
         process::{self, Child, SpawnRequest},

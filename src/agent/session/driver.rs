@@ -16,7 +16,7 @@ use super::{
     monitor::{SessionLineFinding, SessionMonitor},
 };
 use crate::{
-    claude::{
+    agent::{
         facts_collector::AttemptFactsCollector,
         line_reader::LineReader,
         process::{Child, EscalationStep, ProcessExit, ProcessTimeouts, StreamLimits},

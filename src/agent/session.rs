@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{
-    command_line::argv_to_strings,
+    claude::command_line::argv_to_strings,
     facts_collector::AttemptFactsCollector,
     process::{self, Child, ProcessTimeouts, SpawnRequest, StreamLimits},
     session_lock::{SessionLock, SessionLockError, SessionLocks},

@@ -43,8 +43,8 @@ pub(crate) use super::attempt_machine::StopCommand;
 pub(crate) use super::control::{ApprovalDecision, ApprovalRequest};
 use super::{
     attempt_machine::{AttemptEffect, AttemptMachine, AttemptTimer, ContinuedSession},
+    claude::isolation::AllowedTools,
     control::ControlFrame,
-    isolation::AllowedTools,
     line_reader::LineReader,
     mcp::{self, ServerEvent, ToolServer},
     pausable_pipe::PausablePipe,

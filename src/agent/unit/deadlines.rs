@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{claude::attempt_machine::WaitReason, tape::Millis, units::verdict::TimeLimit};
+use crate::{agent::attempt_machine::WaitReason, tape::Millis, units::verdict::TimeLimit};
 
 /// Time limits of an attempt; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

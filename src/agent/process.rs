@@ -336,7 +336,7 @@ mod tests {
     use std::{path::Path, time::Instant};
 
     use super::*;
-    use crate::claude::line_reader::LineReader;
+    use crate::agent::line_reader::LineReader;
 
     #[test]
     fn logged_arguments_contain_no_user_text() {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::{claude::agent_env::AgentEnvironment, diagnostic::Diagnostic};
+use crate::{agent::claude::agent_env::AgentEnvironment, diagnostic::Diagnostic};
 
 /// Maximum length of a prompt on the command line, in bytes. Linux allows 128 KiB per argument.
 const MAX_ARGUMENT_BYTES: usize = 96 * 1024;

@@ -26,11 +26,11 @@ use crate::{
 const MAX_DECLINED_CHARS: usize = 300;
 
 use super::{
+    claude::isolation::{self, AllowedTools, UnofferedToolCalls},
     control::{
         ApprovalDecision, ApprovalRequest, ControlEffect, ControlFrame, ControlProtocol, ControlRequest, prompt_frame,
     },
     facts_collector::AttemptFactsCollector,
-    isolation::{self, AllowedTools, UnofferedToolCalls},
     mcp::ServerEvent,
     process::{EscalationStep, ProcessExit, ProcessTimeouts},
 };

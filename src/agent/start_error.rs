@@ -68,7 +68,7 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
     use super::*;
-    use crate::claude::process::{self, SpawnRequest};
+    use crate::agent::process::{self, SpawnRequest};
 
     async fn start_error_of(exe: PathBuf) -> StartError {
         let cwd = std::env::temp_dir();
