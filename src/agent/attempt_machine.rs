@@ -178,7 +178,7 @@ impl AttemptMachine {
 
     /// The accounting of the lines so far; `None` if another session answered, whose lines do not count.
     pub(super) fn reducer(&self) -> Option<&AttemptReducer> {
-        self.stats.facts.session_mismatch.is_none().then(|| self.stats.reducer())
+        self.stats.facts.interruption.session_mismatch.is_none().then(|| self.stats.reducer())
     }
 
     pub(super) fn into_facts(self) -> AttemptFacts {
@@ -196,11 +196,11 @@ impl AttemptMachine {
             && let SessionCheck::Mismatch(sentence) = self.identity.push(line)
         {
             // The session that the person continued is not there.
-            self.stats.facts.session_mismatch = Some(sentence);
+            self.stats.facts.interruption.session_mismatch = Some(sentence);
             return self.escalate_to(EscalationStep::Interrupt);
         }
         let mut steps = Vec::new();
-        if self.stats.facts.session_mismatch.is_none() {
+        if self.stats.facts.interruption.session_mismatch.is_none() {
             steps.extend(self.stats.push_line(line).map(AttemptEffect::RecordNote));
         }
         let ran = self.foreign_calls.line_breach(&self.allowed, &line.body);
@@ -234,7 +234,7 @@ impl AttemptMachine {
 
     /// Handles a line longer than `limit` bytes, of which a piece is on the tape.
     pub(super) fn handle_oversized_line(&mut self, limit: usize) -> Vec<AttemptEffect> {
-        if self.stats.facts.oversized_line.replace(limit).is_some() {
+        if self.stats.facts.interruption.oversized_line.replace(limit).is_some() {
             return Vec::new();
         }
         let text = format!("a line of stdout exceeds {limit} bytes; it is recorded in pieces");
@@ -248,7 +248,7 @@ impl AttemptMachine {
         if self.phase == AttemptPhase::Finished || self.escalation.is_some() {
             return Vec::new();
         }
-        self.stats.facts.timed_out = Some(limit);
+        self.stats.facts.interruption.timed_out = Some(limit);
         self.escalate_to(EscalationStep::Interrupt)
     }
 
@@ -263,7 +263,7 @@ impl AttemptMachine {
 
     /// Handles an agent with more than `limit` unread bytes on its stdin: it would not read an interrupt either.
     pub(super) fn handle_unread_input(&mut self, limit: usize) -> Vec<AttemptEffect> {
-        self.stats.facts.unread_stdin.get_or_insert(limit);
+        self.stats.facts.interruption.unread_stdin.get_or_insert(limit);
         self.escalate_to(EscalationStep::Terminate)
     }
 
@@ -327,16 +327,16 @@ impl AttemptMachine {
             // SIGKILL follows; before that, the agent can end its child processes.
             StopCommand::Kill => (StopMode::Kill, EscalationStep::Terminate),
         };
-        if self.phase == AttemptPhase::Finished && self.stats.facts.stopped.is_none() {
+        if self.phase == AttemptPhase::Finished && self.stats.facts.interruption.stopped.is_none() {
             return self.escalate_to(step.max(EscalationStep::Terminate));
         }
-        self.stats.facts.stopped = Some(how);
+        self.stats.facts.interruption.stopped = Some(how);
         self.escalate_to(step)
     }
 
     /// Handles a tape that cannot be written: ends the attempt, because nothing more could be recorded.
     pub(super) fn handle_record_error(&mut self, error: String) -> Vec<AttemptEffect> {
-        self.stats.facts.record_error.get_or_insert(error);
+        self.stats.facts.interruption.record_error.get_or_insert(error);
         self.escalate_to(EscalationStep::Terminate)
     }
 
@@ -362,9 +362,9 @@ impl AttemptMachine {
 
     /// Handles the exit of the process. Its pipes may still contain data.
     pub(super) fn handle_exit(&mut self, ended: ProcessExit) -> Vec<AttemptEffect> {
-        self.stats.facts.exit_code = ended.code;
-        self.stats.facts.signal = ended.signal;
-        self.stats.facts.terminated_by_us = self.escalation >= Some(EscalationStep::Terminate);
+        self.stats.facts.process.exit_code = ended.code;
+        self.stats.facts.process.signal = ended.signal;
+        self.stats.facts.process.terminated_by_us = self.escalation >= Some(EscalationStep::Terminate);
         self.phase = AttemptPhase::Finished;
         self.has_exited = true;
         vec![AttemptEffect::SetTimer(AttemptTimer::Drain)]
@@ -390,7 +390,7 @@ impl AttemptMachine {
                     steps.extend(self.record_breach(sentence));
                     return steps;
                 }
-                call.earlier_failures = self.stats.facts.tally.calls().len();
+                call.earlier_failures = self.stats.facts.work.tally.calls().len();
                 self.pending_approvals.push((id.clone(), call.tool.clone(), call.tool_use_id.clone()));
                 vec![AttemptEffect::RequestApproval(id, call)]
             }
@@ -430,7 +430,8 @@ impl AttemptMachine {
                 ]
             }
             (ControlRequest::Initialize { .. }, Err(error)) => {
-                self.stats.facts.start_error = Some(format!("claude refused to open the conversation: {error}"));
+                self.stats.facts.process.start_error =
+                    Some(format!("claude refused to open the conversation: {error}"));
                 self.escalate_to(EscalationStep::Interrupt)
             }
             (ControlRequest::Settings, answer) => {
@@ -470,7 +471,7 @@ impl AttemptMachine {
     fn handle_startup_timeout(&mut self) -> Vec<AttemptEffect> {
         let what = if self.phase == AttemptPhase::Working { "begin to work" } else { "open the conversation" };
         let seconds = self.timeouts.startup.as_secs();
-        self.stats.facts.start_error = Some(format!("claude did not {what} within {seconds} s"));
+        self.stats.facts.process.start_error = Some(format!("claude did not {what} within {seconds} s"));
         self.escalate_to(EscalationStep::Interrupt)
     }
 

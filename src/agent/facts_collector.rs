@@ -11,7 +11,11 @@ use crate::{
     decode::{AgentLine, LineBody, MessageBlock},
     run::attempt_reducer::{AttemptReducer, CallChange, CallOutcome, ReducedLine},
     tape::{Note, note::Severity},
-    units::{call_effect::CallEffect, limits, verdict::AttemptFacts},
+    units::{
+        call_effect::CallEffect,
+        limits,
+        verdict::{AttemptFacts, WorkFacts},
+    },
 };
 
 /// Number of stderr lines that are kept.
@@ -72,10 +76,11 @@ impl AttemptFactsCollector {
     }
 
     pub(crate) fn into_facts(mut self) -> AttemptFacts {
-        let tally = &self.facts.tally;
+        let tally = &self.facts.work.tally;
         let ids = tally.calls().iter().chain(tally.refusals()).filter_map(|call| call.tool_use_id.as_deref());
         let inputs = ids.filter_map(|id| Some((id.to_owned(), parse_input(self.pending_inputs.remove(id)?)))).collect();
-        self.reducer.fill_facts(AttemptFacts { failed_inputs: inputs, ..self.facts })
+        let work = WorkFacts { failed_inputs: inputs, ..self.facts.work };
+        AttemptFacts { reported: self.reducer.reported_facts(), work, ..self.facts }
     }
 
     /// Marks the attempt as ended by us: calls that fail from now on were interrupted.
@@ -91,7 +96,7 @@ impl AttemptFactsCollector {
             if let Some(id) = tool_use_id {
                 calls.mark_failed(id);
             }
-            self.facts.tally.record_failure(tool, tool_use_id, message);
+            self.facts.work.tally.record_failure(tool, tool_use_id, message);
         }
     }
 
@@ -101,7 +106,7 @@ impl AttemptFactsCollector {
             self.reducer.calls_mut().mark_denied(id);
             self.reducer.calls_mut().mark_failed(id);
         }
-        self.facts.tally.record_refusal(tool, tool_use_id, reason);
+        self.facts.work.tally.record_refusal(tool, tool_use_id, reason);
     }
 
     /// Records the end of a call of our tool server. Returns false for a failure that is already counted.
@@ -115,7 +120,7 @@ impl AttemptFactsCollector {
         if let (Some(id), true) = (tool_use_id, failure.is_some()) {
             self.reducer.calls_mut().mark_failed(id);
         }
-        self.facts.tally.record_tool_reply(tool, tool_use_id, effect, failure)
+        self.facts.work.tally.record_tool_reply(tool, tool_use_id, effect, failure)
     }
 
     /// Handles a line of stdout. Lines after the last result do not belong to the attempt. Returns the warning that the
@@ -139,11 +144,11 @@ impl AttemptFactsCollector {
                     let tool = tool.as_deref().or_else(|| self.tool_names.get(id).map(String::as_str)).unwrap_or("?");
                     match end {
                         CallOutcome::Failed | CallOutcome::Denied => {
-                            self.facts.tally.record_failure(tool, Some(id), strip_error_tags(&result.text()));
+                            self.facts.work.tally.record_failure(tool, Some(id), strip_error_tags(&result.text()));
                         }
                         CallOutcome::Ok | CallOutcome::Declined => {
                             self.pending_inputs.remove(id);
-                            self.facts.tally.record_success(tool, Some(id));
+                            self.facts.work.tally.record_success(tool, Some(id));
                         }
                         CallOutcome::Aborted => {}
                     }
@@ -151,7 +156,7 @@ impl AttemptFactsCollector {
                 CallChange::Denied { id, tool, message, .. } => {
                     let known = id.and_then(|id| self.tool_names.get(id)).map(String::as_str);
                     let tool = tool.as_deref().or(known).unwrap_or("?");
-                    self.facts.tally.record_failure(tool, id, message.unwrap_or("permission denied"));
+                    self.facts.work.tally.record_failure(tool, id, message.unwrap_or("permission denied"));
                 }
                 CallChange::Cut { .. } => {}
             }
@@ -162,7 +167,7 @@ impl AttemptFactsCollector {
     }
 
     pub(crate) fn push_stderr_line(&mut self, line: &str) {
-        let tail = &mut self.facts.stderr_tail;
+        let tail = &mut self.facts.process.stderr_tail;
         if tail.len() == STDERR_TAIL_LINES {
             tail.remove(0);
         }
@@ -214,6 +219,7 @@ mod tests {
     fn failures(stats: &AttemptFactsCollector) -> Vec<(&str, &str, bool)> {
         stats
             .facts
+            .work
             .tally
             .calls()
             .iter()
@@ -262,10 +268,10 @@ mod tests {
             take(&mut stats, line);
         }
         take(&mut stats, announced("d", "mcp__ktx__wiki_write", Box::leak(long.into_boxed_str())));
-        stats.facts.tally.record_refusal("wiki_write", Some("d"), "not this page");
+        stats.facts.work.tally.record_refusal("wiki_write", Some("d"), "not this page");
         let facts = stats.into_facts();
-        assert_eq!(facts.tally.calls()[0].message, "No such tool available: Bash");
-        let inputs: Vec<_> = facts.failed_inputs.into_iter().collect();
+        assert_eq!(facts.work.tally.calls()[0].message, "No such tool available: Bash");
+        let inputs: Vec<_> = facts.work.failed_inputs.into_iter().collect();
         assert_eq!(inputs[0], ("a".into(), serde_json::json!({"command": "ls"})));
         assert_eq!(inputs[1], ("b".into(), serde_json::from_str(broken).unwrap()));
         assert!(matches!(&inputs[2], (id, Value::String(text)) if id == "d" && text.len() <= MAX_INPUT_BYTES));
@@ -316,8 +322,8 @@ mod tests {
         for line in 0..50 {
             stats.push_stderr_line(&format!("{line} {}", "é".repeat(5_000)));
         }
-        assert_eq!(stats.facts.stderr_tail.len(), STDERR_TAIL_LINES);
-        assert!(stats.facts.stderr_tail[0].starts_with("30 "));
-        assert!(stats.facts.stderr_tail.iter().all(|line| line.chars().count() == STDERR_TAIL_LINE_CHARS));
+        assert_eq!(stats.facts.process.stderr_tail.len(), STDERR_TAIL_LINES);
+        assert!(stats.facts.process.stderr_tail[0].starts_with("30 "));
+        assert!(stats.facts.process.stderr_tail.iter().all(|line| line.chars().count() == STDERR_TAIL_LINE_CHARS));
     }
 }

@@ -29,7 +29,7 @@ use crate::{
     units::{
         failure_tally::{FailureRule, FailureTally},
         retry::RetryMode,
-        verdict::{AgentStartFault, AttemptFacts, IsolationStatus, judge_attempt, session_remedy},
+        verdict::{AgentStartFault, AttemptFacts, IsolationStatus, WorkFacts, judge_attempt, session_remedy},
     },
 };
 
@@ -160,12 +160,12 @@ pub(crate) async fn run_session_with_env(
             taken = acquire_lock(&launch.locks, session, &tape) => match taken {
                 Ok(taken) => lock = Some(taken),
                 Err(error) => {
-                    end.facts.start_error = Some(error.to_line());
+                    end.facts.process.start_error = Some(error.to_line());
                     return end;
                 }
             },
             Some(_) = commands.recv() => {
-                end.facts.stopped = Some(StopMode::Stop);
+                end.facts.interruption.stopped = Some(StopMode::Stop);
                 return end;
             }
         }
@@ -184,13 +184,13 @@ pub(crate) async fn run_session_with_env(
     };
     let begun = start_process(&launch, environment, &prompt, &mut started).await;
     if let Err(error) = tape.note(&Note::AttemptStarted(Box::new(started))) {
-        end.facts.record_error = Some(error.to_string());
+        end.facts.interruption.record_error = Some(error.to_string());
         return end;
     }
     match begun {
         Err(why) => {
-            end.facts.start_error = Some(why.message);
-            end.facts.start_fault = why.fault;
+            end.facts.process.start_error = Some(why.message);
+            end.facts.process.start_fault = why.fault;
         }
         Ok(child) => {
             // The receiver is optional.
@@ -210,7 +210,8 @@ pub(crate) async fn run_session_with_env(
             let isolation =
                 watch.breach().map_or(facts.isolation, |breach| IsolationStatus::Breached(breach.to_owned()));
             // Failed calls do not fail a plain session; they only count for units.
-            end.facts = AttemptFacts { tally: FailureTally::default(), isolation, ..facts };
+            end.facts =
+                AttemptFacts { isolation, work: WorkFacts { tally: FailureTally::default(), ..facts.work }, ..facts };
         }
     }
     end

@@ -168,14 +168,15 @@ pub(crate) async fn run_unit_with_env(
     };
     let begun = start_process(&launch, environment, facts.prompt_chars, &mut started).await;
     if let Err(error) = tape.note(&Note::AttemptStarted(Box::new(started))) {
-        facts.record_error = Some(error.to_string());
+        facts.interruption.record_error = Some(error.to_string());
         return facts;
     }
     match begun {
         Ok(begun) => drive_attempt(begun, &launch, facts, tape, timeouts, commands, ready).await,
         Err(AttemptStartError::PromptTooLarge) => facts,
         Err(AttemptStartError::Start(why)) => {
-            AttemptFacts { start_error: Some(why.message), start_fault: why.fault, ..facts }
+            (facts.process.start_error, facts.process.start_fault) = (Some(why.message), why.fault);
+            facts
         }
     }
 }
@@ -213,7 +214,7 @@ enum AttemptEvent {
 async fn drive_attempt(
     begun: StartedProcess,
     launch: &UnitLaunch,
-    facts: AttemptFacts,
+    mut facts: AttemptFacts,
     tape: AttemptRecorder,
     timeouts: ProcessTimeouts,
     mut commands: mpsc::Receiver<StopCommand>,
@@ -222,11 +223,15 @@ async fn drive_attempt(
     let StartedProcess { mut child, tool_ids, private_dir: private } = begun;
     let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
-        return AttemptFacts { start_error: Some("the process has no pipes".into()), ..facts };
+        facts.process.start_error = Some("the process has no pipes".into());
+        return facts;
     };
     let stdout = match PausablePipe::from_stdout(stdout) {
         Ok(pipe) => pipe,
-        Err(error) => return AttemptFacts { start_error: Some(format!("cannot read its output: {error}")), ..facts },
+        Err(error) => {
+            facts.process.start_error = Some(format!("cannot read its output: {error}"));
+            return facts;
+        }
     };
     let limits = launch.limits;
     let mut stdout = LineReader::with_limit(stdout, limits.line);

@@ -39,7 +39,7 @@ pub(crate) fn diff(global: &GlobalArgs, args: &DiffArgs) -> Result<Exit, CliErro
 
 /// Returns an error if both sides are the newest run because the user named only one.
 fn same_run_failure(global: &GlobalArgs, before: &RunReport, after: &RunReport) -> Result<Option<CliError>, CliError> {
-    let run = |report: &RunReport| report.header.as_ref().map(|header| header.run);
+    let run = |report: &RunReport| report.origin.header.as_ref().map(|header| header.run);
     let Some(run) = run(after).filter(|after| run(before) == Some(*after)) else { return Ok(None) };
     let run = run.short();
     Ok(Some(match runs::resolve_store(global)?.list()?.len() {

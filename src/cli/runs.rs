@@ -169,8 +169,8 @@ fn show_one(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<Exit, Cl
         event["run"] = json!(found.id);
         event["standing"] = json!(standing.as_str());
         event["tape"] = json!(found.tape);
-        if !state.projected.is_empty() {
-            event["projected"] = state.projected.iter().map(|projected| json!(**projected)).collect();
+        if !state.inputs.projected.is_empty() {
+            event["projected"] = state.inputs.projected.iter().map(|projected| json!(**projected)).collect();
         }
         writeln!(out, "{event}")
     } else {
@@ -179,7 +179,7 @@ fn show_one(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<Exit, Cl
             let widest =
                 state.units.iter().map(|unit| text::width(&unit.key)).max().unwrap_or_default().min(MAX_KEY_WIDTH);
             out.write_all(summary.to_text(timeline.source().info(), state).as_bytes())?;
-            for projected in &state.projected {
+            for projected in &state.inputs.projected {
                 writeln!(out, "  {:<11} {}", "projected", text::printable(&projected.to_string(), MAX_DECISION_WIDTH))?;
             }
             for unit in &state.units {

@@ -94,7 +94,7 @@ impl RunSummary {
     /// The totals of `state`.
     pub(crate) fn from_state(state: &RunState) -> Self {
         let attempts = || state.units.iter().flat_map(|unit| &unit.attempts);
-        let costs: Vec<f64> = attempts().filter_map(|attempt| attempt.cost_usd).collect();
+        let costs: Vec<f64> = attempts().filter_map(|attempt| attempt.counts.cost_usd).collect();
         let mut counts: Vec<(UnitStatus, usize)> = Vec::new();
         for unit in &state.units {
             match counts.iter_mut().find(|(status, _)| *status == unit.status) {
@@ -105,11 +105,11 @@ impl RunSummary {
         Self {
             counts,
             cost_usd: (!costs.is_empty()).then(|| costs.iter().sum()),
-            turns: attempts().map(|attempt| u64::from(attempt.turns)).sum(),
-            calls: attempts().map(|attempt| u64::from(attempt.calls)).sum(),
+            turns: attempts().map(|attempt| u64::from(attempt.counts.turns)).sum(),
+            calls: attempts().map(|attempt| u64::from(attempt.counts.calls)).sum(),
             failed: units_with_status(state, UnitStatus::Failed),
             budget: units_with_status(state, UnitStatus::BudgetExhausted),
-            sessions: attempts().filter_map(|attempt| attempt.session.as_deref().map(str::to_owned)).collect(),
+            sessions: attempts().filter_map(|attempt| attempt.setup.session.as_deref().map(str::to_owned)).collect(),
             unfinished: state
                 .units
                 .iter()
@@ -127,10 +127,11 @@ impl RunSummary {
             ],
             hit_limit: state.ended.as_ref().is_some_and(|ended| ended.outcome == "limit"),
             saved_commit: state
+                .publication
                 .saved
                 .as_ref()
                 .and_then(|saved| Some((saved.short_commit()?.to_owned(), saved.branch.clone(), saved.paths.len()))),
-            save_error: state.save_error.as_deref().map(str::to_owned),
+            save_error: state.publication.save_error.as_deref().map(str::to_owned),
             shared: shared_files::find_shared_files(state).into_iter().filter(|file| file.was_merged).collect(),
             flagged: recorded_decisions::flagged_conflicts(state),
             blocking_cause: blocking_cause(state),
@@ -211,7 +212,7 @@ impl RunSummary {
         let _ =
             writeln!(text, "{name} · {outcome} after {} · {units}{colon}{}", state.last_entry_at, counts.join(", "));
         let cost = dollars(self.cost_usd);
-        let scripted = if state.units.iter().any(|unit| unit.attempts.iter().any(|attempt| attempt.is_scripted)) {
+        let scripted = if state.units.iter().any(|unit| unit.attempts.iter().any(|attempt| attempt.setup.is_scripted)) {
             " (scripted agent: invented numbers)"
         } else {
             ""
@@ -316,7 +317,7 @@ fn has_no_result(status: UnitStatus) -> bool {
 /// The reconcile step, if saved patches wait for it although it never ran.
 fn pending_reconcile_step(state: &RunState) -> Option<String> {
     let is_shown = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE && has_no_result(unit.status));
-    (state.ended.is_some() && !is_shown && !state.unreconciled.is_empty()).then(|| RECONCILE.to_owned())
+    (state.ended.is_some() && !is_shown && !state.publication.unreconciled.is_empty()).then(|| RECONCILE.to_owned())
 }
 
 /// The summaries of all units with a status.

@@ -55,7 +55,7 @@ use crate::{
     units::{
         failure_tally::FailureRule,
         schedule::IntegrationReport,
-        verdict::{self, AttemptFacts},
+        verdict::{self, AttemptFacts, InterruptionFacts},
     },
 };
 
@@ -227,7 +227,10 @@ impl AttemptExecutor {
         let session = amendment.resume.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
         let prepared = self.prepare(unit, attempt, amendment, &session).await;
         if let Ok(how) = stop.try_recv() {
-            let facts = AttemptFacts { stopped: Some(how), ..AttemptFacts::default() };
+            let facts = AttemptFacts {
+                interruption: InterruptionFacts { stopped: Some(how), ..InterruptionFacts::default() },
+                ..AttemptFacts::default()
+            };
             return (
                 verdict::judge_attempt(self.ktx_key(unit), &facts, self.options.rule),
                 facts,
@@ -396,19 +399,20 @@ impl Executor for AttemptExecutor {
     ) -> AttemptEnd {
         let amendment = amendment.as_deref().cloned().unwrap_or_default();
         let (verdict, facts, work) = self.run_attempt(&unit, attempt, &amendment, stop, ready).await;
-        driver::log_verdict(&unit, attempt, &verdict, facts.exit_code, facts.signal);
+        driver::log_verdict(&unit, attempt, &verdict, facts.process.exit_code, facts.process.signal);
         self.saved_units().remove(&unit);
         let ended = AttemptEnded {
             verdict: verdict.clone(),
-            tool_failures: u32::try_from(facts.tally.calls().len()).unwrap_or(u32::MAX),
+            tool_failures: u32::try_from(facts.work.tally.calls().len()).unwrap_or(u32::MAX),
             failed_call: facts
+                .work
                 .tally
                 .counted(self.options.rule)
                 .next()
                 .map(|call| CountedFailure { tool: call.tool.clone(), message: call.message.clone() }),
-            exit_code: facts.exit_code,
-            signal: facts.signal,
-            stderr_tail: facts.stderr_tail,
+            exit_code: facts.process.exit_code,
+            signal: facts.process.signal,
+            stderr_tail: facts.process.stderr_tail,
             wrote: Vec::new(),
             work,
             extra: serde_json::Map::default(),
@@ -464,15 +468,15 @@ fn finish_attempt(
     let mut delivered = None;
     if verdict.outcome == AttemptOutcome::Succeeded {
         let checked = attempt.check();
-        facts.dangling_refs = checked.dangling_links;
-        facts.invalid_artifacts = checked.invalid;
+        facts.work.dangling_refs = checked.dangling_links;
+        facts.work.invalid_artifacts = checked.invalid;
         verdict = verdict::judge_attempt(unit, facts, rule);
     }
     if verdict.outcome == AttemptOutcome::Succeeded {
         match attempt.write_patch() {
             Ok(done) => delivered = Some(done),
             Err(error) => {
-                facts.patch_error = Some(error.to_line());
+                facts.work.patch_error = Some(error.to_line());
                 verdict = verdict::judge_attempt(unit, facts, rule);
             }
         }
@@ -489,7 +493,7 @@ fn finish_attempt(
 
 /// The recorded output of the attempt. A failed attempt has saved nothing, whatever it wrote.
 fn attempt_output(attempt: &UnitAttempt, verdict: &Verdict, facts: &AttemptFacts) -> AttemptOutput {
-    let fatal = facts.tally.count(FailureRule::Recoverable);
+    let fatal = facts.work.tally.count(FailureRule::Recoverable);
     let done = if verdict.outcome == AttemptOutcome::Succeeded { attempt.work() } else { AttemptOutput::default() };
     AttemptOutput {
         transcript: Some(attempt.transcript().relative_path().to_owned()),
@@ -500,8 +504,8 @@ fn attempt_output(attempt: &UnitAttempt, verdict: &Verdict, facts: &AttemptFacts
 
 /// Adds calls that failed before they reached the tools to the transcript, each once.
 fn record_rejected_calls(attempt: &UnitAttempt, facts: &AttemptFacts) {
-    for call in facts.tally.calls().iter().chain(facts.tally.refusals()) {
-        let input = call.tool_use_id.as_ref().and_then(|id| facts.failed_inputs.get(id));
+    for call in facts.work.tally.calls().iter().chain(facts.work.tally.refusals()) {
+        let input = call.tool_use_id.as_ref().and_then(|id| facts.work.failed_inputs.get(id));
         attempt.transcript().record_failure(&RejectedCall {
             tool: &call.tool,
             tool_use_id: call.tool_use_id.as_deref(),

@@ -277,7 +277,7 @@ fn drop_saved_patches(runs: &RunStore, run: RunId, taken: &mut RunPlan) -> Resul
 /// True if this run reused the result of `unit` from run `of` and saved it.
 fn has_saved(state: &RunState, (unit, of): (&UnitKey, &RunId)) -> bool {
     let took = state.prior_unit_summary(unit).is_some_and(|earlier| earlier.run == *of && earlier.reused.is_some());
-    took && state.prior_patches.get(unit).is_some_and(|taken| taken.is_saved)
+    took && state.publication.prior_patches.get(unit).is_some_and(|taken| taken.is_saved)
 }
 
 /// A run and the chain of runs that it continues, newest first.
@@ -569,7 +569,7 @@ pub(crate) fn not_resumable_reason(state: &RunState) -> Option<Problem> {
     match &state.planned {
         Some(plan) if plan.scripted => Some(Problem::new("was played by a script and cannot be resumed")),
         Some(plan) if plan.units.iter().any(|unit| !unit.connection.is_empty()) => None,
-        Some(_) if !state.sources.is_empty() => None,
+        Some(_) if !state.inputs.sources.is_empty() => None,
         _ => Some(
             Problem::new("is not a run of work units").with_help("list the recorded runs with `ingestdeck runs list`"),
         ),

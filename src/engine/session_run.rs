@@ -160,14 +160,14 @@ impl Executor for SessionExecutor {
         *self.resumable.lock().unwrap_or_else(PoisonError::into_inner) = end.resumable().map(str::to_owned);
         let repeat = end.retry_mode();
         let verdict = end.verdict(&unit);
-        driver::log_verdict(&unit, attempt, &verdict, end.facts.exit_code, end.facts.signal);
+        driver::log_verdict(&unit, attempt, &verdict, end.facts.process.exit_code, end.facts.process.signal);
         let ended = AttemptEnded {
             verdict: verdict.clone(),
             tool_failures: 0,
             failed_call: None,
-            exit_code: end.facts.exit_code,
-            signal: end.facts.signal,
-            stderr_tail: end.facts.stderr_tail,
+            exit_code: end.facts.process.exit_code,
+            signal: end.facts.process.signal,
+            stderr_tail: end.facts.process.stderr_tail,
             wrote: Vec::new(),
             work: Default::default(),
             extra: serde_json::Map::default(),

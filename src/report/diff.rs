@@ -100,9 +100,9 @@ fn format_change<T: PartialEq + std::fmt::Display>(before: &T, after: &T) -> Str
 }
 
 fn title(report: &RunReport) -> String {
-    let title = match &report.header {
+    let title = match &report.origin.header {
         Some(header) => format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short()),
-        None => report.name.clone(),
+        None => report.origin.name.clone(),
     };
     text::printable(&title, MAX_KEY_WIDTH * 2).into_owned()
 }
@@ -117,7 +117,7 @@ pub(crate) fn render_json(before: &RunReport, after: &RunReport, diff: &RunDiff)
     }
     let run = |report: &RunReport| {
         json!({
-            "run": report.name, "outcome": report.outcome.as_str(), "units": report.units.len(),
+            "run": report.origin.name, "outcome": report.outcome.as_str(), "units": report.units.len(),
             "calls": report.totals.calls, "failures": report.totals.failures, "cost_usd": report.totals.cost,
             "duration_ms": report.duration.0,
         })
@@ -168,7 +168,7 @@ mod tests {
         let retry = after.units[0].attempts[0].clone();
         after.units[0].attempts.push(retry);
         after.units[1].key = "docs-\u{1b}[31mnew".into();
-        after.units[2].attempts[0].published.push("wiki/global/more.md".into());
+        after.units[2].attempts[0].state.delivery.published.push("wiki/global/more.md".into());
         let diff = RunDiff::new(&before, &after);
         insta::assert_snapshot!(render_text(&before, &after, &diff, true));
         let objects = render_json(&before, &after, &diff);

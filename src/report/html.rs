@@ -68,7 +68,7 @@ fn figures(out: &mut String, report: &RunReport) {
         ("cost", labels::dollars(totals.cost, totals.is_cost_partial)),
         ("tokens", labels::tokens(totals.tokens)),
         ("began", labels::started_at(report).unwrap_or_else(|| "?".to_owned())),
-        ("read from", report.format.to_owned()),
+        ("read from", report.origin.format.to_owned()),
         ("saved", saved_as(report)),
     ];
     out.push_str("<dl class=\"figures\">\n");
@@ -79,7 +79,7 @@ fn figures(out: &mut String, report: &RunReport) {
 }
 
 fn saved_as(report: &RunReport) -> String {
-    match (&report.save_error, labels::commit(report)) {
+    match (&report.publication.save_error, labels::commit(report)) {
         (Some(reason), _) => format!("not saved: {reason}"),
         (None, Some((commit, branch))) => {
             format!("commit {commit}{}", branch.map(|branch| format!(" on {branch}")).unwrap_or_default())
@@ -133,7 +133,7 @@ fn by_interest(report: &RunReport) -> Vec<(usize, &UnitReport)> {
 
 fn timeline(out: &mut String, report: &RunReport) {
     out.push_str("<h2>Time</h2>\n");
-    if !report.has_times {
+    if !report.origin.has_times {
         out.push_str("<p class=\"note\">The record has no times; its entries are spread evenly.</p>\n");
     }
     out.push_str("<div class=\"timeline\">\n");
@@ -154,15 +154,15 @@ fn timeline(out: &mut String, report: &RunReport) {
 }
 
 fn bar(out: &mut String, attempt: &AttemptReport, whole: Millis) {
-    let left = percent(attempt.started, whole);
+    let left = percent(attempt.state.started_at, whole);
     let width = percent(attempt.duration, whole).max(0.4).min(100.0 - left.min(99.6));
     let (class, word) = state(attempt);
-    let tip = format!("attempt {}: {word}, {}", attempt.number, labels::time(attempt.duration));
+    let tip = format!("attempt {}: {word}, {}", attempt.state.number, labels::time(attempt.duration));
     let _ = write!(
         out,
         "<span class=\"bar {class}\" style=\"left:{left:.2}%;width:{width:.2}%\" title=\"{}\">{}</span>",
         escape(&tip, MAX_NAME_WIDTH),
-        attempt.number
+        attempt.state.number
     );
     for call in &attempt.failed_calls {
         let tip = format!("{} {}: {}", labels::time(call.at), call.tool, call.error);
@@ -222,32 +222,32 @@ fn details(out: &mut String, report: &RunReport) {
 
 fn attempt(out: &mut String, attempt: &AttemptReport) {
     let (class, word) = state(attempt);
-    let reason = attempt.verdict.as_ref().map_or(word, |verdict| verdict.reason.as_str());
+    let reason = attempt.state.verdict.as_ref().map_or(word, |verdict| verdict.reason.as_str());
     let _ = writeln!(
         out,
         "<section class=\"{class}\"><h3>attempt {}: {}</h3>",
-        attempt.number,
+        attempt.state.number,
         escape(reason, MAX_SENTENCE_WIDTH)
     );
     let facts = [
-        Some(format!("from {} for {}", labels::time(attempt.started), labels::time(attempt.duration))),
-        Some(match attempt.step_budget {
-            Some(most) => format!("{} of {}", attempt.turns, pluralize(most as usize, "turn")),
-            None => pluralize(attempt.turns as usize, "turn"),
+        Some(format!("from {} for {}", labels::time(attempt.state.started_at), labels::time(attempt.duration))),
+        Some(match attempt.state.setup.step_budget {
+            Some(most) => format!("{} of {}", attempt.state.counts.turns, pluralize(most as usize, "turn")),
+            None => pluralize(attempt.state.counts.turns as usize, "turn"),
         }),
         Some(format!(
             "{}, {} failed, {} denied",
-            pluralize(attempt.calls as usize, "call"),
-            attempt.failures,
-            attempt.denials
+            pluralize(attempt.state.counts.calls as usize, "call"),
+            attempt.state.counts.failures,
+            attempt.state.counts.denials
         )),
-        Some(format!("cost {}", labels::dollars(attempt.cost, false))),
-        Some(format!("tokens {}", labels::tokens(attempt.tokens))),
-        Some(format!("model {}", attempt.model.as_deref().unwrap_or("?"))),
-        Some(format!("session {}", attempt.session.as_deref().unwrap_or("?"))),
-        attempt.amendment.as_deref().map(|amendment| format!("changed on request: {amendment}")),
-        attempt.transcript.as_deref().map(|path| format!("transcript {path}")),
-        attempt.patch.as_ref().and_then(|patch| patch.path.as_deref()).map(|path| format!("patch {path}")),
+        Some(format!("cost {}", labels::dollars(attempt.state.counts.cost_usd, false))),
+        Some(format!("tokens {}", labels::tokens(attempt.state.counts.tokens))),
+        Some(format!("model {}", attempt.state.setup.model_name().unwrap_or("?"))),
+        Some(format!("session {}", attempt.state.setup.session.as_deref().unwrap_or("?"))),
+        attempt.state.setup.amendment.as_ref().map(|amendment| format!("changed on request: {amendment}")),
+        attempt.transcript().map(|path| format!("transcript {path}")),
+        attempt.state.delivery.patch_path().map(|path| format!("patch {path}")),
     ];
     let facts: Vec<String> = facts.into_iter().flatten().map(|fact| escape(&fact, MAX_SENTENCE_WIDTH)).collect();
     let _ = writeln!(out, "<p>{}</p>", facts.join(" · "));
@@ -296,11 +296,11 @@ fn saved(out: &mut String, report: &RunReport) {
 }
 
 fn projected_sources(out: &mut String, report: &RunReport) {
-    if report.projected.is_empty() {
+    if report.inputs.projected.is_empty() {
         return;
     }
     out.push_str("<h2>Sources written without an agent</h2>\n<ul>\n");
-    for projected in &report.projected {
+    for projected in &report.inputs.projected {
         let _ = writeln!(out, "<li>{}</li>", escape(&projected.to_string(), MAX_SENTENCE_WIDTH));
     }
     out.push_str("</ul>\n");
@@ -372,7 +372,7 @@ fn remarks(out: &mut String, report: &RunReport) {
 
 /// CSS class and label of an attempt.
 fn state(attempt: &AttemptReport) -> (&'static str, &'static str) {
-    let Some(verdict) = &attempt.verdict else { return ("open", "no verdict") };
+    let Some(verdict) = &attempt.state.verdict else { return ("open", "no verdict") };
     match (verdict.outcome, verdict.stop) {
         (AttemptOutcome::Succeeded, crate::tape::note::StopReason::Budget) => ("budget", "budget"),
         (AttemptOutcome::Succeeded, _) => ("good", "succeeded"),

@@ -55,7 +55,7 @@ fn step_name<'a>(report: &RunReport, unit: &'a UnitReport) -> Option<&'a str> {
 
 fn suite(out: &mut String, report: &RunReport, connection: &str, adapter: Option<&str>, units: &[&UnitReport]) {
     let worked = units.iter().map(|unit| unit.spending.active_time.0).fold(0, u64::saturating_add);
-    let began = report.started_at.map(|at| format!(" timestamp=\"{}\"", at.strftime("%Y-%m-%dT%H:%M:%S")));
+    let began = report.origin.started_at.map(|at| format!(" timestamp=\"{}\"", at.strftime("%Y-%m-%dT%H:%M:%S")));
     let name = attribute(connection);
     let _ = writeln!(
         out,
@@ -67,7 +67,7 @@ fn suite(out: &mut String, report: &RunReport, connection: &str, adapter: Option
     let mut property = |name: &str, value: &str| {
         let _ = writeln!(out, "      <property name=\"{name}\" value=\"{}\"/>", attribute(value));
     };
-    property("run", &report.name);
+    property("run", &report.origin.name);
     property("outcome", report.outcome.as_str());
     property("adapter", adapter.unwrap_or("?"));
     if let Some(sentence) = labels::incomplete(report) {
@@ -116,7 +116,7 @@ fn case(out: &mut String, report: &RunReport, connection: &str, unit: &UnitRepor
 
 /// Why the changes of a successful unit are not saved.
 fn not_saved(report: &RunReport, unit: &UnitReport) -> Option<String> {
-    let why = report.save_error.as_deref().unwrap_or("the run ended before that");
+    let why = report.publication.save_error.as_deref().unwrap_or("the run ended before that");
     (unit.is_successful() && unit.is_unsaved).then(|| format!("its changes were not saved: {why}"))
 }
 
@@ -133,17 +133,17 @@ fn failure_text(unit: &UnitReport, reason: &str) -> String {
 }
 
 fn attempt(attempt: &AttemptReport) -> String {
-    let outcome = attempt.verdict.as_ref().map_or("no verdict", |verdict| verdict.reason.as_str());
-    let session = attempt.session.as_deref().unwrap_or("?");
-    let model = attempt.model.as_deref().unwrap_or("?");
-    let cost = labels::dollars(attempt.cost, false);
+    let outcome = attempt.state.verdict.as_ref().map_or("no verdict", |verdict| verdict.reason.as_str());
+    let session = attempt.state.setup.session.as_deref().unwrap_or("?");
+    let model = attempt.state.setup.model_name().unwrap_or("?");
+    let cost = labels::dollars(attempt.state.counts.cost_usd, false);
     format!(
         "attempt {}: {outcome} · {} · {} turns, {} calls, {} failed · {cost} · model {model} · session {session}",
-        attempt.number,
+        attempt.state.number,
         labels::time(attempt.duration),
-        attempt.turns,
-        attempt.calls,
-        attempt.failures,
+        attempt.state.counts.turns,
+        attempt.state.counts.calls,
+        attempt.state.counts.failures,
     )
 }
 

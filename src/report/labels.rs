@@ -42,9 +42,9 @@ pub(super) fn statuses(totals: &ReportTotals) -> String {
 
 /// For example `orbit · run a1b2c3`, or the name of a capture.
 pub(super) fn title(report: &RunReport) -> String {
-    match &report.header {
+    match &report.origin.header {
         Some(header) => format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short()),
-        None => report.name.clone(),
+        None => report.origin.name.clone(),
     }
 }
 
@@ -66,13 +66,13 @@ pub(super) fn outcome(report: &RunReport) -> String {
 
 /// The commit with the results, shortened, and its branch.
 pub(super) fn commit(report: &RunReport) -> Option<(&str, Option<&str>)> {
-    let saved = report.saved.as_deref()?;
+    let saved = report.publication.saved.as_deref()?;
     Some((saved.short_commit()?, saved.branch.as_deref()))
 }
 
 /// When the run started, to the second.
 pub(super) fn started_at(report: &RunReport) -> Option<String> {
-    report.started_at.map(|at| format!("{at:.0}"))
+    report.origin.started_at.map(|at| format!("{at:.0}"))
 }
 
 /// The sentence about an incomplete record.
@@ -87,7 +87,7 @@ pub(super) fn incomplete(report: &RunReport) -> Option<&'static str> {
 
 /// The command that resumes the run, if units remain and it is a run of a project's units.
 pub(super) fn resume_hint(report: &RunReport) -> Option<String> {
-    let header = report.header.as_ref()?;
+    let header = report.origin.header.as_ref()?;
     let is_resumable = report.planned.as_ref().is_some_and(|plan| {
         !plan.scripted && !header.scripted && plan.units.iter().any(|unit| !unit.connection.is_empty())
     });
@@ -101,10 +101,10 @@ pub(super) const SCRIPTED: &str = "A scripted agent played the model: costs, tok
 
 /// Turns, with the limit.
 pub(super) fn turns(unit: &UnitReport) -> String {
-    let turns: u32 = unit.attempts.iter().map(|attempt| attempt.turns).sum();
+    let turns: u32 = unit.attempts.iter().map(|attempt| attempt.state.counts.turns).sum();
     match unit.latest() {
         Some(latest) if unit.attempts.len() == 1 => {
-            latest.step_budget.map_or_else(|| turns.to_string(), |most| format!("{turns}/{most}"))
+            latest.state.setup.step_budget.map_or_else(|| turns.to_string(), |most| format!("{turns}/{most}"))
         }
         Some(_) => turns.to_string(),
         None => "–".to_owned(),
@@ -166,6 +166,6 @@ pub(super) fn call_outcomes(calls: ToolCallCounts) -> String {
 /// Made and failed calls of all attempts.
 pub(super) fn calls(unit: &UnitReport) -> (u32, u32) {
     unit.attempts.iter().fold((0, 0), |(made, failed), attempt| {
-        (made.saturating_add(attempt.calls), failed.saturating_add(attempt.failures))
+        (made.saturating_add(attempt.state.counts.calls), failed.saturating_add(attempt.state.counts.failures))
     })
 }

@@ -59,14 +59,14 @@ fn totals(out: &mut String, report: &RunReport) {
     if let Some(began) = labels::started_at(report) {
         let _ = writeln!(out, "* began {began}");
     }
-    for projected in report.projected.iter().filter(|projected| projected.reason.is_none()) {
+    for projected in report.inputs.projected.iter().filter(|projected| projected.reason.is_none()) {
         let _ = writeln!(out, "* {}", plain(&projected.to_string(), MAX_SENTENCE_WIDTH));
     }
     if let Some((commit, branch)) = labels::commit(report) {
         let branch = branch.map(|branch| format!(" on {}", markdown_code(branch, MAX_NAME_WIDTH))).unwrap_or_default();
         let _ = writeln!(out, "* saved as commit {}{branch}", markdown_code(commit, MAX_NAME_WIDTH));
     }
-    if let Some(unsaved) = &report.save_error {
+    if let Some(unsaved) = &report.publication.save_error {
         let _ = writeln!(out, "* **not saved**: {}", plain(unsaved, MAX_SENTENCE_WIDTH));
     }
     if let Some(next) = labels::resume_hint(report) {
@@ -121,7 +121,7 @@ fn units(out: &mut String, report: &RunReport) {
     out.push_str("|---|---|--:|--:|--:|--:|--:|--:|---|\n");
     for unit in &report.units {
         let (made, failed) = labels::calls(unit);
-        let model = unit.latest().and_then(|attempt| attempt.model.as_deref()).unwrap_or("?");
+        let model = unit.latest().and_then(|attempt| attempt.state.setup.model_name()).unwrap_or("?");
         let _ = writeln!(
             out,
             "| {} | {} {} | {} | {} | {made} | {failed} | {} | {} | {} |",

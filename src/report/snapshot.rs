@@ -84,7 +84,7 @@ fn snapshot(
     body.insert("syncId".into(), report.sync_id().unwrap_or_else(|| "?".into()).into());
     let source = report.source(connection, adapter);
     body.insert("diffSummary".into(), diff(source, units));
-    body.insert("commitSha".into(), json!(report.saved.as_ref().and_then(|saved| saved.commit.as_deref())));
+    body.insert("commitSha".into(), json!(report.publication.saved.as_ref().and_then(|saved| saved.commit.as_deref())));
     if let (Some(job), true) = (job, traced) {
         body.insert("tracePath".into(), trace_path(job).into());
     }
@@ -92,7 +92,7 @@ fn snapshot(
     if let Some((phase, message)) = failure {
         body.insert("failure".into(), json!({"phase": phase, "message": message}));
     }
-    let projected = report.projected.iter().find(|projected| projected.is_of(connection));
+    let projected = report.inputs.projected.iter().find(|projected| projected.is_of(connection));
     let wrote = projected.filter(|projected| !projected.actions.is_empty());
     let projection = wrote.and_then(|projected| projected.commit.as_deref());
     if let Some(isolated) = isolated_diff(units, projection) {
@@ -142,8 +142,8 @@ fn snapshot(
     }
     body.insert("ingestdeck".into(), extras);
     json!({
-        "id": format!("{}/{}", report.name, connection.unwrap_or("?")),
-        "runId": report.name,
+        "id": format!("{}/{}", report.origin.name, connection.unwrap_or("?")),
+        "runId": report.origin.name,
         "jobId": job.unwrap_or("?"),
         "connectionId": connection.unwrap_or("?"),
         "sourceKey": adapter.unwrap_or("?"),
@@ -154,7 +154,7 @@ fn snapshot(
 
 /// Why the job as a whole failed, and in which phase.
 fn failure<'a>(report: &'a RunReport, units: &[&'a UnitReport], aborted: bool) -> Option<(&'static str, &'a str)> {
-    if let Some(unsaved) = &report.save_error {
+    if let Some(unsaved) = &report.publication.save_error {
         return Some(("squash", unsaved));
     }
     let failed = |unit: &&UnitReport| unit.status == UnitStatus::Failed;
@@ -175,7 +175,7 @@ fn failure<'a>(report: &'a RunReport, units: &[&'a UnitReport], aborted: bool) -
 
 /// The results of the patches, if attempts produce patches.
 fn isolated_diff(units: &[&UnitReport], projection: Option<&str>) -> Option<Value> {
-    let patches = || units.iter().filter_map(|unit| unit.latest()?.patch.as_deref());
+    let patches = || units.iter().filter_map(|unit| unit.latest()?.state.delivery.patch.as_deref());
     let has_patch = |unit: &&UnitReport| unit.prior_work.is_some() || unit.integration.is_some();
     if patches().next().is_none() && !units.iter().any(has_patch) && projection.is_none() {
         return None;
@@ -202,7 +202,7 @@ fn isolated_diff(units: &[&UnitReport], projection: Option<&str>) -> Option<Valu
 
 /// The time of the last entry, so that the same record gives the same report.
 fn created(report: &RunReport) -> String {
-    report.wall_clock(report.duration).or(report.started_at).map_or_else(|| "?".into(), |at| format!("{at:.3}"))
+    report.wall_clock(report.duration).or(report.origin.started_at).map_or_else(|| "?".into(), |at| format!("{at:.3}"))
 }
 
 /// The comparison of the files with prior runs. Runs of older versions did not compare: all files were new to them.
@@ -371,11 +371,12 @@ fn resolution_row(resolution: &Value, connection: Option<&str>) -> Option<Value>
 }
 
 fn transcript(unit: &UnitReport) -> Option<Value> {
-    let path = unit.attempts.iter().rev().find_map(|attempt| attempt.transcript.as_deref())?;
+    let path = unit.attempts.iter().rev().find_map(|attempt| attempt.transcript())?;
     let sum = |count: fn(&AttemptReport) -> u32| unit.attempts.iter().map(|attempt| u64::from(count(attempt))).sum();
-    let (calls, errors): (u64, u64) = (sum(|attempt| attempt.calls), sum(|attempt| attempt.failures));
+    let (calls, errors): (u64, u64) =
+        (sum(|attempt| attempt.state.counts.calls), sum(|attempt| attempt.state.counts.failures));
     let names: BTreeSet<&String> = unit.attempts.iter().flat_map(|attempt| attempt.tools.keys()).collect();
-    let fatal: Option<u64> = unit.attempts.iter().map(|attempt| attempt.fatal_failures.map(u64::from)).sum();
+    let fatal: Option<u64> = unit.attempts.iter().map(|attempt| attempt.output()?.fatal_failures.map(u64::from)).sum();
     Some(json!({
         "unitKey": unit.ktx_key(), "path": path, "toolCallCount": calls, "errorCount": errors,
         "fatalErrorCount": fatal, "toolNames": names,
@@ -384,7 +385,7 @@ fn transcript(unit: &UnitReport) -> Option<Value> {
 
 /// Facts without a field in KTX's format.
 fn extras(report: &RunReport, units: &[&UnitReport], unmapped: &[&UnmappedFile], outcome: &str) -> Value {
-    let header = report.header.as_ref();
+    let header = report.origin.header.as_ref();
     let mut extras = json!({
         "v": 1,
         "program": header.map(|header| header.program.as_str()),
@@ -392,7 +393,7 @@ fn extras(report: &RunReport, units: &[&UnitReport], unmapped: &[&UnmappedFile],
         "scripted": report.is_scripted(),
         "outcome": outcome,
         "runOutcome": report.outcome.as_str(),
-        "startedAt": report.started_at.map(|at| format!("{at:.3}")),
+        "startedAt": report.origin.started_at.map(|at| format!("{at:.3}")),
         "durationMs": report.duration.0,
         "toolFailures": report.planned.as_ref().map(|planned| planned.tool_failures.as_str()),
         "failureMode": report.planned.as_ref().map(|planned| planned.failure_mode.as_str()),
@@ -434,38 +435,38 @@ pub(super) fn unit_extras(report: &RunReport, unit: &UnitReport) -> Value {
 }
 
 fn attempt_extras(report: &RunReport, attempt: &AttemptReport) -> Value {
-    let verdict = attempt.verdict.as_ref();
+    let verdict = attempt.state.verdict.as_ref();
     let tools: Map<String, Value> =
         attempt.tools.iter().map(|(tool, calls)| (tool.clone(), tool_use(*calls))).collect();
     let failed_call = |call: &FailedCallReport| json!({"atMs": call.at.0, "toolCallId": call.id, "tool": call.tool, "error": call.error});
     json!({
-        "attempt": attempt.number,
+        "attempt": attempt.state.number,
         "outcome": verdict.map(|verdict| verdict.outcome),
         "stopReason": verdict.map(|verdict| verdict.stop),
         "cause": verdict.map(|verdict| &verdict.cause),
         "reason": verdict.map(|verdict| verdict.reason.as_str()),
-        "sessionId": attempt.session,
-        "model": attempt.model,
-        "amendment": attempt.amendment,
-        "startedAt": report.wall_clock(attempt.started).map(|at| format!("{at:.3}")),
-        "atMs": attempt.started.0,
+        "sessionId": attempt.state.setup.session,
+        "model": attempt.state.setup.model_name(),
+        "amendment": attempt.state.setup.amendment.as_ref().map(ToString::to_string),
+        "startedAt": report.wall_clock(attempt.state.started_at).map(|at| format!("{at:.3}")),
+        "atMs": attempt.state.started_at.0,
         "durationMs": attempt.duration.0,
-        "stepBudget": attempt.step_budget,
-        "turns": attempt.turns,
-        "costUsd": attempt.cost,
-        "tokens": tokens(attempt.tokens),
-        "toolCallCount": attempt.calls,
-        "errorCount": attempt.failures,
-        "fatalErrorCount": attempt.fatal_failures,
-        "deniedCount": attempt.denials,
-        "declinedCount": attempt.declined,
+        "stepBudget": attempt.state.setup.step_budget,
+        "turns": attempt.state.counts.turns,
+        "costUsd": attempt.state.counts.cost_usd,
+        "tokens": tokens(attempt.state.counts.tokens),
+        "toolCallCount": attempt.state.counts.calls,
+        "errorCount": attempt.state.counts.failures,
+        "fatalErrorCount": attempt.output().and_then(|output| output.fatal_failures),
+        "deniedCount": attempt.state.counts.denials,
+        "declinedCount": attempt.state.counts.declined,
         "tools": tools,
         "failedCalls": attempt.failed_calls.iter().map(failed_call).collect::<Vec<_>>(),
-        "published": attempt.published,
-        "transcriptPath": attempt.transcript,
-        "patchPath": attempt.patch.as_ref().and_then(|patch| patch.path.as_deref()),
-        "integration": attempt.integration,
-        "unsaved": attempt.is_unsaved,
+        "published": attempt.state.delivery.published,
+        "transcriptPath": attempt.transcript(),
+        "patchPath": attempt.state.delivery.patch_path(),
+        "integration": attempt.state.delivery.integration,
+        "unsaved": attempt.state.delivery.is_unsaved(),
     })
 }
 

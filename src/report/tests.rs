@@ -16,13 +16,13 @@ use crate::{
         report::{AttemptReport, FailedCallReport, ToolCallCounts, UnitReport},
         shared_files::SharedFile,
         spending::UnitSpending,
-        state::UnitStatus,
+        state::{AttemptCounts, AttemptDelivery, AttemptSetup, AttemptState, UnitStatus},
     },
     tape::{
         Millis,
         note::{
-            AttemptOutcome, AttemptOutput, PatchResult, PatchWritten, PlannedUnit, RunPlanned, StopReason, Verdict,
-            VerdictCause,
+            Amendment, AttemptOutcome, AttemptOutput, ContentDigests, PatchResult, PatchWritten, PlannedUnit,
+            RunPlanned, StopReason, Verdict, VerdictCause,
             attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnmappedFile},
         },
     },
@@ -208,7 +208,9 @@ fn reconcile_decisions_are_in_the_report_of_their_connection() {
     pass.status = UnitStatus::Succeeded;
     let eviction = |path: &str, action: &str| json!({"rawPath": path, "artifactKind": "wiki", "artifactKey": "k", "action": action, "reason": "gone"});
     let conflict = json!({"unitKey": "dbt-all", "kind": "near_duplicate", "artifactKey": "k", "detail": "d", "flaggedForHuman": false});
-    pass.attempts[0].work = Some(std::sync::Arc::new(AttemptOutput {
+    let output = &mut pass.attempts[0].state.delivery.output;
+    *output = Some(std::sync::Arc::new(AttemptOutput {
+        actions: output.as_ref().unwrap().actions.clone(),
         conflicts: vec![conflict],
         evictions: vec![
             eviction("orchard-dbt/a.yml", "removed"),
@@ -254,7 +256,7 @@ fn failed_reconcile_step_alone_fails_the_job() {
     let failed = body(&report);
     assert_eq!(failed["failure"], json!({"phase": "reconciliation", "message": "no luck"}));
     assert_eq!((&failed["status"], &failed["ingestdeck"]["outcome"]), (&json!("failed"), &json!("error")));
-    report.sources.clear();
+    report.inputs.sources.clear();
     assert_eq!(body(&report)["workUnits"], json!([]), "a tape without sources has one report all the same");
 }
 
@@ -265,7 +267,8 @@ fn conflicts_of_units_of_earlier_runs_are_kept() {
     step.status = UnitStatus::Succeeded;
     let conflict = |unit: &str| json!({"unitKey": unit, "kind": "near_duplicate", "artifactKey": "k", "detail": "d", "flaggedForHuman": true});
     let conflicts = vec![conflict("dbt-all"), conflict("docs-of-an-earlier-run")];
-    step.attempts[0].work = Some(std::sync::Arc::new(AttemptOutput { conflicts, ..AttemptOutput::default() }));
+    step.attempts[0].state.delivery.output =
+        Some(std::sync::Arc::new(AttemptOutput { conflicts, ..AttemptOutput::default() }));
     report.units.push(step);
     let json = written(&report)[1].clone();
     let found: Vec<usize> = json
@@ -303,7 +306,8 @@ fn prior_patch_is_counted_in_the_run_that_saves_it() {
     let mut report = report_of("tapes/real.jsonl");
     let unit = &mut report.units[0];
     let key = unit.key.clone();
-    let work = AttemptOutput { actions: hostile("page", true).attempts[0].actions.clone(), ..AttemptOutput::default() };
+    let work =
+        AttemptOutput { actions: hostile("page", true).attempts[0].actions().to_vec(), ..AttemptOutput::default() };
     (unit.status, unit.attempts, unit.integration) = (UnitStatus::Reused, Vec::new(), Some(PatchResult::Accepted));
     unit.prior_work = Some(Box::new(work));
     let planned = unit.planned.clone();
@@ -326,7 +330,7 @@ fn prior_patch_is_counted_in_the_run_that_saves_it() {
 #[test]
 fn content_already_on_the_branch_is_no_change() {
     let mut report = report_of("tapes/real.jsonl");
-    report.saved = None;
+    report.publication.saved = None;
     report.units = vec![UnitReport { status: UnitStatus::Succeeded, ..hostile("page", true) }];
     let sections = |report: &RunReport| {
         let [md, _, _, html] = written(report);
@@ -337,14 +341,14 @@ fn content_already_on_the_branch_is_no_change() {
     assert_eq!(sections(&report), (false, false, false));
     assert!(written(&report)[3].contains("<dd>nothing</dd>"));
     report.units[0].integration = None;
-    report.units[0].attempts[0].patch = Some(PatchWritten::default().into());
+    report.units[0].attempts[0].state.delivery.patch = Some(PatchWritten::default().into());
     assert_eq!(sections(&report), (false, false, false));
 }
 
 #[test]
 fn unsaved_units_are_not_reported_as_passed() {
     let mut report = report_of("tapes/real.jsonl");
-    report.save_error = Some("no disk".into());
+    report.publication.save_error = Some("no disk".into());
     for unit in &mut report.units {
         (unit.status, unit.is_unsaved) = (UnitStatus::Succeeded, true);
     }
@@ -400,37 +404,36 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
         target_connection_id: Some(own()),
         raw_paths: Some(vec![own()]),
     };
-    let attempt = AttemptReport {
-        number: 1,
-        started: Millis(u64::MAX),
-        duration: Millis(3),
-        verdict: Some(verdict),
+    let output = AttemptOutput {
+        actions: if saved { vec![action] } else { Vec::new() },
+        unmapped: vec![UnmappedFile { raw_path: own(), reason: own(), detail: Some(own()), fallback: own() }],
+        transcript: Some(own()),
+        ..AttemptOutput::default()
+    };
+    let setup = AttemptSetup {
         session: Some(text.into()),
         model: Some(text.into()),
-        amendment: Some(own()),
-        scripted: false,
-        skills: vec![own()],
-        step_budget: None,
-        turns: 1,
-        calls: 1,
-        failures: 1,
-        denials: 0,
-        declined: 0,
-        cost: Some(f64::MAX),
-        tokens: Default::default(),
+        amendment: Some(Amendment { feedback: Some(own()), ..Amendment::default() }.into()),
+        content: Some(ContentDigests { skills: vec![own()], ..ContentDigests::default() }.into()),
+        ..AttemptSetup::default()
+    };
+    let counts =
+        AttemptCounts { turns: 1, calls: 1, failures: 1, cost_usd: Some(f64::MAX), ..AttemptCounts::default() };
+    let delivery =
+        AttemptDelivery { published: vec![own()], output: Some(output.into()), ..AttemptDelivery::default() };
+    let attempt = AttemptReport {
+        state: AttemptState {
+            number: 1,
+            started_at: Millis(u64::MAX),
+            verdict: Some(verdict),
+            setup,
+            counts,
+            delivery,
+            ..AttemptState::default()
+        },
+        duration: Millis(3),
         tools: [(own(), ToolCallCounts { total: 4, failed: 1, declined: 1, aborted: 1 })].into(),
         failed_calls: vec![FailedCallReport { at: Millis(7), id: own(), tool: own(), error: own() }],
-        published: vec![own()],
-        actions: if saved { vec![action] } else { Vec::new() },
-        work: Some(std::sync::Arc::new(AttemptOutput {
-            unmapped: vec![UnmappedFile { raw_path: own(), reason: own(), detail: Some(own()), fallback: own() }],
-            ..AttemptOutput::default()
-        })),
-        transcript: Some(own()),
-        fatal_failures: None,
-        patch: None,
-        integration: None,
-        is_unsaved: false,
     };
     let planned = PlannedUnit {
         unit: text.into(),
@@ -466,7 +469,7 @@ proptest! {
         let mut report = report_of("captures/api_401.jsonl");
         let unit = hostile(&text, true);
         let status = if good { UnitStatus::BudgetExhausted } else { UnitStatus::Failed };
-        report.name = text.clone();
+        report.origin.name = text.clone();
         report.outcome = RunOutcome::Error;
         report.planned = Some(RunPlanned { job: text.clone(), failure_mode: "abort".into(), ..RunPlanned::default() }.into());
         report.failure_groups[0].cause = text.clone();

@@ -15,7 +15,7 @@ use super::{spending::AttemptCost, state::TokenCounts};
 use crate::{
     actions::{LineRole, StreamState, TurnTracker},
     decode::{AgentLine, ChatLine, LineBody, MessageBlock, ResultLine, ToolResult, Usage, line::SystemLine},
-    units::verdict::{AttemptFacts, ResultFacts},
+    units::verdict::{ReportedFacts, ResultFacts},
 };
 
 /// State of one attempt's stream.
@@ -105,7 +105,7 @@ impl AttemptReducer {
 
     /// The decisive result, unless another turn follows.
     pub(crate) fn result_facts(&self) -> Option<&ResultFacts> {
-        self.reported.result.as_ref()
+        self.reported.result()
     }
 
     /// Turns of the model: distinct messages of the main loop.
@@ -131,9 +131,9 @@ impl AttemptReducer {
         &mut self.calls
     }
 
-    /// Adds the reported values to `facts`.
-    pub(crate) fn fill_facts(&self, facts: AttemptFacts) -> AttemptFacts {
-        self.reported.fill_facts(facts, &self.stream.last_text())
+    /// The values that the lines report about the end of the attempt.
+    pub(crate) fn reported_facts(&self) -> ReportedFacts {
+        self.reported.facts(&self.stream.last_text())
     }
 
     fn assistant(&mut self, chat: &ChatLine<'_>, is_nested: bool) {

@@ -166,7 +166,7 @@ impl StopWatcher {
 
 /// Number of turns in all attempts of a unit.
 pub(crate) fn turns(unit: &crate::run::state::UnitState) -> u64 {
-    unit.attempts.iter().map(|attempt| u64::from(attempt.turns)).sum()
+    unit.attempts.iter().map(|attempt| u64::from(attempt.counts.turns)).sum()
 }
 
 impl StopCondition for StopWatcher {

@@ -151,7 +151,7 @@ mod tests {
             is_saved: false,
             shared_writes: Default::default(),
         };
-        state.prior_patches.insert("juice".into(), taken);
+        state.publication.prior_patches.insert("juice".into(), taken);
         let groups = failure_groups(&state);
         assert_eq!(
             (groups[0].cause.as_str(), groups[0].example.as_str()),

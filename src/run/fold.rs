@@ -211,7 +211,7 @@ impl Fold {
             if fold.is_between_turns() {
                 fold.conclude_capture(view, emit);
             } else if fold.attempt(view).verdict.is_none() {
-                if fold.attempt(view).start_note.is_some() {
+                if fold.attempt(view).setup.start_note.is_some() {
                     // The outcome of its open calls was not recorded.
                     fold.abort_open_calls();
                 }
@@ -229,7 +229,7 @@ impl Fold {
         let attempt = fold.attempt(view);
         attempt.pid = None;
         attempt.held_calls.clear();
-        let ended_well = attempt.reported_ok == Some(true) && attempt.start_note.is_none();
+        let ended_well = attempt.reported_ok == Some(true) && attempt.setup.start_note.is_none();
         if ended_well {
             attempt.ended_at = Some(now);
         }

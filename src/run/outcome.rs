@@ -32,7 +32,7 @@ impl RunOutcome {
         // Changes that were not on the branch when the tape ended are in no project.
         let is_left =
             |unit: &UnitState| !unit.status.is_finished() || is_interrupted(unit.status) || state.is_unsaved(unit);
-        if state.is_integrating || state.units.iter().any(is_left) {
+        if state.publication.is_integrating || state.units.iter().any(is_left) {
             return Self::Interrupted;
         }
         Self::from_units(state)
@@ -88,7 +88,7 @@ mod tests {
     use std::{collections::BTreeMap, sync::Arc};
 
     use crate::{
-        run::state::{AttemptState, PriorPatchIntegration},
+        run::state::{AttemptDelivery, AttemptState, PriorPatchIntegration},
         tape::{
             RunId,
             note::{ContinuedRun, PatchResult, PatchWritten, PriorUnitSummary, ReusedSuccess, RunEnded, RunPlanned},
@@ -131,13 +131,16 @@ mod tests {
     fn run_interrupted_before_commit_is_not_done() {
         let word = |state: &RunState| RunOutcome::from_state(state, false).as_str();
         let mut cut = state(&[UnitStatus::Succeeded], None);
-        cut.is_integrating = true;
+        cut.publication.is_integrating = true;
         assert_eq!(word(&cut), "interrupted");
-        cut.is_integrating = false;
+        cut.publication.is_integrating = false;
         let patch = PatchWritten { path: Some("0000-u.patch".into()), ..PatchWritten::default() };
-        cut.units[0].attempts = vec![AttemptState { patch: Some(Arc::new(patch)), ..AttemptState::default() }];
+        cut.units[0].attempts = vec![AttemptState {
+            delivery: AttemptDelivery { patch: Some(Arc::new(patch)), ..AttemptDelivery::default() },
+            ..AttemptState::default()
+        }];
         assert_eq!(word(&cut), "interrupted");
-        cut.units[0].attempts[0].is_saved = true;
+        cut.units[0].attempts[0].delivery.is_saved = true;
         assert_eq!(word(&cut), "done");
     }
 
@@ -169,7 +172,7 @@ mod tests {
             is_saved: true,
             shared_writes: Arc::default(),
         };
-        left.prior_patches.insert("u".into(), taken);
+        left.publication.prior_patches.insert("u".into(), taken);
         assert_eq!(word(&left), "done");
     }
 }

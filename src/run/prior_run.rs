@@ -27,7 +27,8 @@ impl<'a> PriorRunView<'a> {
 
     /// Returns the facts about the run as a whole; `reused` has no units yet.
     pub(crate) fn continues(&self) -> ContinuedRun {
-        let costs = self.state.units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.cost_usd);
+        let costs =
+            self.state.units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.counts.cost_usd);
         let outcome = self.state.ended.as_ref().map(|ended| ended.outcome.clone());
         ContinuedRun {
             run: self.run,
@@ -40,18 +41,18 @@ impl<'a> PriorRunView<'a> {
 
     /// Patches that were saved without a reconcile step.
     fn unreconciled_patches(&self) -> BTreeMap<UnitKey, String> {
-        if self.state.unreconciled.is_empty() {
+        if self.state.publication.unreconciled.is_empty() {
             return BTreeMap::new();
         }
         let units: HashMap<&UnitKey, &UnitState> = self.state.units.iter().map(|unit| (&unit.key, unit)).collect();
         let before = self.state.planned.as_ref().and_then(|planned| planned.continues.as_ref());
         let patch = |key: &UnitKey| {
-            let saved = units.get(key)?.attempts.iter().rfind(|attempt| attempt.is_saved);
-            let own = || saved?.patch.as_ref()?.path.clone();
+            let saved = units.get(key)?.attempts.iter().rfind(|attempt| attempt.delivery.is_saved);
+            let own = || saved?.delivery.patch.as_ref()?.path.clone();
             let taken_over = || before?.units.get(key)?.reused.as_ref()?.pending_patch.clone();
             own().or_else(taken_over).or_else(|| before?.unreconciled.get(key).cloned())
         };
-        let keys = self.state.unreconciled.iter();
+        let keys = self.state.publication.unreconciled.iter();
         keys.filter_map(|key| Some((key.clone(), patch(key)?))).collect()
     }
 
@@ -60,7 +61,7 @@ impl<'a> PriorRunView<'a> {
     pub(crate) fn prior_unit_summary(&self, unit: &UnitState) -> Option<PriorUnitSummary> {
         let before = self.prior_success(unit);
         let attempts = u32::try_from(unit.attempts.len()).unwrap_or(u32::MAX);
-        let costs = unit.attempts.iter().filter_map(|attempt| attempt.cost_usd);
+        let costs = unit.attempts.iter().filter_map(|attempt| attempt.counts.cost_usd);
         let cost_usd = costs.reduce(|sum, cost| sum + cost);
         match (attempts, before) {
             (0, before) => before.map(|before| PriorUnitSummary { reused: None, ..before.clone() }),
@@ -84,7 +85,7 @@ impl<'a> PriorRunView<'a> {
             } else {
                 PriorOutcome::Succeeded
             };
-            let is_saved = self.state.prior_patches.get(&unit.key).is_some_and(|taken| taken.is_saved);
+            let is_saved = self.state.publication.prior_patches.get(&unit.key).is_some_and(|taken| taken.is_saved);
             return PriorUnit {
                 run,
                 outcome: standing,
@@ -112,11 +113,12 @@ impl<'a> PriorRunView<'a> {
                 PriorOutcome::Pending
             }
         };
-        let content = latest.and_then(|attempt| attempt.content.as_deref());
+        let content = latest.and_then(|attempt| attempt.setup.content.as_deref());
         // Changes that never reached the branch are in the patch.
-        let unsaved = latest.filter(|attempt| attempt.is_unsaved()).and_then(|attempt| attempt.patch.as_ref());
+        let unsaved =
+            latest.filter(|attempt| attempt.delivery.is_unsaved()).and_then(|attempt| attempt.delivery.patch.as_ref());
         let patch = unsaved.and_then(|patch| patch.path.as_deref());
-        let work = latest.and_then(|attempt| attempt.output.as_deref());
+        let work = latest.and_then(|attempt| attempt.delivery.output.as_deref());
         PriorUnit {
             run: self.run,
             outcome: standing,
@@ -138,7 +140,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        run::state::{AttemptState, PriorPatchIntegration},
+        run::state::{AttemptCounts, AttemptSetup, AttemptState, PriorPatchIntegration},
         tape::note::{
             AttemptOutcome, AttemptOutput, ContentDigests, PatchResult, PatchWritten, ReusedSuccess, RunPlanned,
             StopReason, Verdict, VerdictCause,
@@ -157,8 +159,6 @@ mod tests {
     fn unit(key: &str, status: UnitStatus, costs: &[Option<f64>]) -> UnitState {
         let attempt = |(at, cost): (usize, &Option<f64>)| AttemptState {
             number: u32::try_from(at).unwrap() + 1,
-            cost_usd: *cost,
-            content: Some(Arc::new(content())),
             verdict: Some(Verdict {
                 outcome: AttemptOutcome::Failed,
                 stop: StopReason::Error,
@@ -166,6 +166,8 @@ mod tests {
                 reason: "busy".into(),
                 remedy: None,
             }),
+            counts: AttemptCounts { cost_usd: *cost, ..AttemptCounts::default() },
+            setup: AttemptSetup { content: Some(Arc::new(content())), ..AttemptSetup::default() },
             ..AttemptState::default()
         };
         let attempts = costs.iter().enumerate().map(attempt).collect();
@@ -216,7 +218,7 @@ mod tests {
         let mut state = state();
         let patch = |run: &str| Some(format!(".ktx/ingest-patches/{run}/0001.patch"));
         let written = PatchWritten { path: patch("2"), ..PatchWritten::default() };
-        state.units[1].attempts[1].patch = Some(Arc::new(written));
+        state.units[1].attempts[1].delivery.patch = Some(Arc::new(written));
         let mut planned = state.planned.as_deref().unwrap().clone();
         let earlier = planned.continues.as_mut().unwrap().units.get_mut("old").unwrap();
         earlier.reused.as_mut().unwrap().pending_patch = patch("1");
@@ -233,8 +235,8 @@ mod tests {
             is_saved: true,
             shared_writes: Arc::default(),
         };
-        state.prior_patches.insert("old".into(), taken.clone());
-        state.units[1].attempts[1].is_saved = true;
+        state.publication.prior_patches.insert("old".into(), taken.clone());
+        state.units[1].attempts[1].delivery.is_saved = true;
         assert_eq!(patches(&state), (None, None));
         // The patch was rejected, so the unit must run again.
         let verdict = Verdict {
@@ -250,7 +252,7 @@ mod tests {
             is_saved: false,
             shared_writes: Arc::default(),
         };
-        state.prior_patches.insert("old".into(), lost);
+        state.publication.prior_patches.insert("old".into(), lost);
         state.units[0].status = UnitStatus::Failed;
         assert_eq!(
             PriorRunView::new(&state, id(2)).prior_unit(&state.units[0]).outcome,

@@ -20,16 +20,15 @@ use super::{
     recorded_decisions::{RecordedDecision, recorded_decisions},
     shared_files::{self, SharedFile},
     spending::{UnitSpending, attempt_duration},
-    state::{self, LossCounts, RECONCILE_KEY, RunView, TokenCounts, UnitStatus},
+    state::{self, AttemptState, LossCounts, Publication, RECONCILE_KEY, RunInputs, RunView, TokenCounts, UnitStatus},
 };
 use crate::{
     actions::label::strip_error_tags,
     decode::content_text,
     tape::{
-        Header, Millis, UnitKey,
+        Millis, UnitKey,
         note::{
-            AttemptOutput, PatchResult, PatchWritten, PlannedUnit, RunPlanned, RunSaved, Severity, SlRefRepair,
-            SourceRead, SourcesProjected, Verdict,
+            AttemptOutput, PatchResult, PlannedUnit, RunPlanned, Severity, SourceRead,
             attempt_output::{MemoryAction, UnmappedFile},
         },
     },
@@ -48,15 +47,7 @@ const MAX_MESSAGES: usize = 200;
 /// The data of a report about one run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RunReport {
-    /// Run id, or the name of a capture.
-    pub name: String,
-    /// Name of the source's format.
-    pub format: &'static str,
-    pub header: Option<Header>,
-    /// Wall-clock time of its beginning.
-    pub started_at: Option<Timestamp>,
-    /// False if the source has no times.
-    pub has_times: bool,
+    pub origin: SourceInfo,
     /// True if the source has no entries.
     pub is_empty: bool,
     pub outcome: RunOutcome,
@@ -69,16 +60,8 @@ pub(crate) struct RunReport {
     pub totals: ReportTotals,
     /// Warnings and errors of the run itself, and the number of those beyond the limit.
     pub messages: (Vec<(Millis, String)>, usize),
-    /// Its sources as they were when the run read them.
-    pub sources: Vec<Arc<SourceRead>>,
-    /// Semantic-layer sources that were projected before any unit ran.
-    pub projected: Vec<Arc<SourcesProjected>>,
-    /// The commit that contains the integrated changes.
-    pub saved: Option<Arc<RunSaved>>,
-    /// Why the integrated changes are not on the branch.
-    pub save_error: Option<Arc<str>>,
-    /// References to removed sources that were deleted from pages.
-    pub sl_ref_repairs: Vec<Arc<SlRefRepair>>,
+    pub inputs: RunInputs,
+    pub publication: Publication,
     pub shared_files: Vec<SharedFile>,
     /// Entries and lines that could not be read.
     pub lost: LossCounts,
@@ -136,49 +119,34 @@ impl UnitReport {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AttemptReport {
-    pub number: u32,
-    /// Time since the beginning of the run.
-    pub started: Millis,
+    /// The attempt at the end of the run.
+    pub state: AttemptState,
     pub duration: Millis,
-    /// Its verdict; `None` while it runs, or where the tape ends before the verdict.
-    pub verdict: Option<Verdict>,
-    pub session: Option<Arc<str>>,
-    /// Model that answered, else the requested model.
-    pub model: Option<Arc<str>>,
-    /// How a person changed this attempt compared to the plan.
-    pub amendment: Option<String>,
-    /// True if a script plays the model.
-    pub scripted: bool,
-    /// Skills that were offered to it, if they are recorded.
-    pub skills: Vec<String>,
-    /// Maximum number of turns.
-    pub step_budget: Option<u32>,
-    pub turns: u32,
-    pub calls: u32,
-    pub failures: u32,
-    pub denials: u32,
-    /// Calls that their tool declined, which are not failures.
-    pub declined: u32,
-    pub cost: Option<f64>,
-    pub tokens: TokenCounts,
     /// Counts of calls by tool.
     pub tools: BTreeMap<String, ToolCallCounts>,
     /// The first calls that failed or were denied.
     pub failed_calls: Vec<FailedCallReport>,
-    /// Files that it published to the project.
-    pub published: Vec<String>,
-    pub actions: Vec<MemoryAction>,
-    /// Its decisions and other output besides the changes.
-    pub work: Option<Arc<AttemptOutput>>,
+}
+
+impl AttemptReport {
+    /// Its decisions and other output besides the files.
+    pub(crate) fn output(&self) -> Option<&AttemptOutput> {
+        self.state.delivery.output.as_deref()
+    }
+
+    pub(crate) fn actions(&self) -> &[MemoryAction] {
+        self.output().map(|output| output.actions.as_slice()).unwrap_or_default()
+    }
+
     /// Path of its tool transcript.
-    pub transcript: Option<String>,
-    /// Number of failed calls without a later success, if they were counted.
-    pub fatal_failures: Option<u32>,
-    pub patch: Option<Arc<PatchWritten>>,
-    /// Result of integrating the patch.
-    pub integration: Option<PatchResult>,
-    /// True while its patch is not in the project.
-    pub is_unsaved: bool,
+    pub(crate) fn transcript(&self) -> Option<&str> {
+        self.output()?.transcript.as_deref()
+    }
+
+    /// Skills that were offered to it, if they are recorded.
+    pub(crate) fn skills(&self) -> &[String] {
+        self.state.setup.content.as_ref().map(|content| content.skills.as_slice()).unwrap_or_default()
+    }
 }
 
 /// Counts of the calls of one tool.
@@ -279,11 +247,7 @@ impl ReportBuilder {
         let state = &view.state;
         let units: Vec<UnitReport> = state.units.iter().map(|unit| self.unit(view, unit, live)).collect();
         RunReport {
-            name: origin.name.clone(),
-            format: origin.format,
-            header: origin.header.clone(),
-            started_at: origin.started_at,
-            has_times: origin.has_times,
+            origin: origin.clone(),
             is_empty: state.entries == 0,
             outcome: RunOutcome::from_state(state, live),
             duration: state.last_entry_at,
@@ -292,11 +256,8 @@ impl ReportBuilder {
             totals: totals(&units),
             units,
             messages: warnings_and_errors(view),
-            sources: state.sources.clone(),
-            projected: state.projected.clone(),
-            saved: state.saved.clone(),
-            save_error: state.save_error.clone(),
-            sl_ref_repairs: state.sl_ref_repairs.clone(),
+            inputs: state.inputs.clone(),
+            publication: state.publication.clone(),
             shared_files: shared_files::find_shared_files(state),
             lost: state.loss_counts,
             reconcile_unit: None,
@@ -328,7 +289,12 @@ impl ReportBuilder {
             if !live || attempt.verdict.is_some() {
                 gathered.close();
             }
-            attempt_report(unit, attempt, gathered, now)
+            AttemptReport {
+                state: attempt.clone(),
+                duration: attempt_duration(unit, attempt, now),
+                tools: gathered.tools,
+                failed_calls: gathered.failed,
+            }
         });
         UnitReport {
             key: unit.key.clone(),
@@ -345,8 +311,8 @@ impl ReportBuilder {
                 _ => None,
             },
             integration: match unit.latest() {
-                Some(attempt) => attempt.integration,
-                None => state.prior_patches.get(&unit.key).map(|taken| taken.result),
+                Some(attempt) => attempt.delivery.integration,
+                None => state.publication.prior_patches.get(&unit.key).map(|taken| taken.result),
             },
         }
     }
@@ -364,46 +330,6 @@ fn reused(view: &RunView, unit: &state::UnitState) -> Option<String> {
     ))
 }
 
-fn attempt_report(
-    unit: &state::UnitState,
-    attempt: &state::AttemptState,
-    gathered: AttemptCalls,
-    now: Millis,
-) -> AttemptReport {
-    let work = attempt.output.clone();
-    let (transcript, fatal_failures) =
-        work.as_ref().map(|work| (work.transcript.clone(), work.fatal_failures)).unwrap_or_default();
-    AttemptReport {
-        number: attempt.number,
-        started: attempt.started_at,
-        duration: attempt_duration(unit, attempt, now),
-        verdict: attempt.verdict.clone(),
-        session: attempt.session.clone(),
-        model: attempt.model.clone().or_else(|| attempt.requested_model.clone()),
-        amendment: attempt.amendment.as_ref().map(ToString::to_string),
-        scripted: attempt.is_scripted,
-        skills: attempt.content.as_ref().map(|content| content.skills.clone()).unwrap_or_default(),
-        step_budget: attempt.step_budget,
-        turns: attempt.turns,
-        calls: attempt.calls,
-        failures: attempt.failures,
-        denials: attempt.denials,
-        declined: attempt.declined,
-        cost: attempt.cost_usd,
-        tokens: attempt.tokens,
-        tools: gathered.tools,
-        failed_calls: gathered.failed,
-        published: attempt.published.clone(),
-        actions: work.as_ref().map(|work| work.actions.clone()).unwrap_or_default(),
-        work,
-        transcript,
-        fatal_failures,
-        patch: attempt.patch.clone(),
-        integration: attempt.integration,
-        is_unsaved: attempt.is_unsaved(),
-    }
-}
-
 fn totals(units: &[UnitReport]) -> ReportTotals {
     let mut totals = ReportTotals::default();
     for unit in units {
@@ -415,14 +341,14 @@ fn totals(units: &[UnitReport]) -> ReportTotals {
         totals.retries += unit.attempts.len().saturating_sub(1);
         totals.attempts += unit.attempts.len();
         for attempt in &unit.attempts {
-            if let Some(cost) = attempt.cost {
+            if let Some(cost) = attempt.state.counts.cost_usd {
                 totals.cost = Some(totals.cost.unwrap_or_default() + cost);
             }
-            totals.tokens = totals.tokens.plus(attempt.tokens);
-            totals.turns += u64::from(attempt.turns);
-            totals.calls += u64::from(attempt.calls);
-            totals.failures += u64::from(attempt.failures);
-            totals.denials += u64::from(attempt.denials);
+            totals.tokens = totals.tokens.plus(attempt.state.counts.tokens);
+            totals.turns += u64::from(attempt.state.counts.turns);
+            totals.calls += u64::from(attempt.state.counts.calls);
+            totals.failures += u64::from(attempt.state.counts.failures);
+            totals.denials += u64::from(attempt.state.counts.denials);
         }
     }
     totals
@@ -440,7 +366,7 @@ impl UnitReport {
     pub(crate) fn work(&self) -> Option<&AttemptOutput> {
         match (&self.prior_work, self.latest()) {
             (Some(work), _) => Some(work),
-            (None, Some(attempt)) if self.is_successful() => attempt.work.as_deref(),
+            (None, Some(attempt)) if self.is_successful() => attempt.output(),
             (None, _) => None,
         }
     }
@@ -476,8 +402,10 @@ impl UnitReport {
 
     /// Its changes in the project, even if the project already contained the same content.
     pub(crate) fn changes(&self) -> Vec<MemoryAction> {
-        let left_none =
-            self.latest().and_then(|attempt| attempt.patch.as_ref()).is_some_and(|patch| patch.path.is_none());
+        let left_none = self
+            .latest()
+            .and_then(|attempt| attempt.state.delivery.patch.as_ref())
+            .is_some_and(|patch| patch.path.is_none());
         if left_none || self.integration == Some(PatchResult::Noop) { Vec::new() } else { self.actions() }
     }
 
@@ -491,11 +419,14 @@ impl UnitReport {
             return work.actions.clone();
         }
         let good = self.latest().filter(|_| self.is_successful() && self.status != UnitStatus::Reused);
-        let known = good.map(|attempt| attempt.actions.clone()).unwrap_or_default();
+        let known = good.map(|attempt| attempt.actions().to_vec()).unwrap_or_default();
         if !known.is_empty() {
             return known;
         }
-        good.into_iter().flat_map(|attempt| &attempt.published).filter_map(|path| action_at(path)).collect()
+        good.into_iter()
+            .flat_map(|attempt| &attempt.state.delivery.published)
+            .filter_map(|path| action_at(path))
+            .collect()
     }
 }
 
@@ -530,13 +461,13 @@ impl RunReport {
 
     /// KTX's sync id, if there is a job: the start time in UTC and the job id.
     pub(crate) fn sync_id(&self) -> Option<String> {
-        let date = self.started_at?.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S").to_string();
+        let date = self.origin.started_at?.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S").to_string();
         Some(format!("{date}-{}", self.job()?))
     }
 
     /// Converts a time of the run to wall-clock time.
     pub(crate) fn wall_clock(&self, at: Millis) -> Option<Timestamp> {
-        at.to_timestamp(self.started_at?).filter(|_| self.has_times)
+        at.to_timestamp(self.origin.started_at?).filter(|_| self.origin.has_times)
     }
 
     /// The reconcile step, if it ran. No plan names this unit.
@@ -550,7 +481,7 @@ impl RunReport {
         let is_of = |read: &&Arc<SourceRead>| {
             Some(read.connection.as_str()) == connection && Some(read.adapter.as_str()) == adapter
         };
-        self.sources.iter().rev().find(is_of).map(Arc::as_ref)
+        self.inputs.sources.iter().rev().find(is_of).map(Arc::as_ref)
     }
 
     /// Counts of the calls of each tool, over all attempts.
@@ -564,6 +495,6 @@ impl RunReport {
 
     /// True if a script played the model in any attempt.
     pub(crate) fn is_scripted(&self) -> bool {
-        self.units.iter().flat_map(|unit| &unit.attempts).any(|attempt| attempt.scripted)
+        self.units.iter().flat_map(|unit| &unit.attempts).any(|attempt| attempt.state.setup.is_scripted)
     }
 }

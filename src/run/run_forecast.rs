@@ -59,7 +59,7 @@ impl RunForecast {
         let mut outlook = Self::compute(state, &rest, now);
         // No unit makes progress while the run waits for a limit.
         if let (Some(time), Some(until)) =
-            (&mut outlook.forecast.time, state.pause.as_ref().and_then(|pause| pause.until))
+            (&mut outlook.forecast.time, state.limits.pause.as_ref().and_then(|pause| pause.until))
         {
             let wait = until.since(now).0;
             *time = QuantileEstimate { p50: Millis(time.p50.0 + wait), p90: Millis(time.p90.0 + wait) };
@@ -96,7 +96,7 @@ impl RunForecast {
             })
             .collect();
         let slots = state.planned.as_ref().map_or(1, |plan| plan.concurrency);
-        let slots = state.throttling.as_ref().map_or(slots, |throttled| throttled.concurrency.min(slots)).max(1);
+        let slots = state.limits.throttling.as_ref().map_or(slots, |throttled| throttled.concurrency.min(slots)).max(1);
         let at_once = usize::try_from(slots).unwrap_or(usize::MAX);
         let forecast = forecast(&finished, &left, at_once);
         Self { at: now, forecast, adapters: kinds.all, concurrency: slots, reconcile_follows: reconcile_follows(state) }
@@ -111,7 +111,7 @@ impl RunForecast {
 
 /// A run whose attempts leave patches may end with a reconcile step.
 fn reconcile_follows(state: &RunState) -> bool {
-    let leaves_patch = |unit: &UnitState| unit.attempts.iter().any(|attempt| attempt.patch.is_some());
+    let leaves_patch = |unit: &UnitState| unit.attempts.iter().any(|attempt| attempt.delivery.patch.is_some());
     state.units.iter().any(leaves_patch) && !state.units.iter().any(|unit| unit.key.as_str() == RECONCILE_KEY)
 }
 
@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        run::state::{AttemptId, AttemptState, HoldMode, RunPause, Throttling},
+        run::state::{AttemptCounts, AttemptId, AttemptState, HoldMode, RunPause, Throttling},
         tape::note::{PlannedUnit, RunPlanned},
     };
 
@@ -166,7 +166,7 @@ mod tests {
         let attempt = AttemptState {
             id: AttemptId(index),
             ended_at: over.then_some(Millis(seconds * 1000)),
-            cost_usd: over.then_some(0.5),
+            counts: AttemptCounts { cost_usd: over.then_some(0.5), ..AttemptCounts::default() },
             ..AttemptState::default()
         };
         let attempts = if status == UnitStatus::Queued { Vec::new() } else { vec![attempt] };
@@ -198,11 +198,11 @@ mod tests {
         assert_eq!(outlook.forecast.cost, Some(QuantileEstimate { p50: 1.0, p90: 1.0 }));
         assert_eq!(outlook.remaining_time(Millis(10_000)).map(|time| time.p90), Some(Millis(20_000)));
         assert_eq!(outlook.remaining_time(Millis(14_000)).map(|time| time.p90), Some(Millis(16_000)));
-        state.pause = Some(RunPause { until: Some(Millis(40_000)), reason: "5h".into() });
+        state.limits.pause = Some(RunPause { until: Some(Millis(40_000)), reason: "5h".into() });
         let paused = RunForecast::for_remaining(&state, Millis(10_000));
         assert_eq!(paused.forecast.time.map(|time| time.p50), Some(Millis(50_000)));
         // Throttling limits the concurrency to one for both adapters.
-        state.throttling = Some(Throttling { concurrency: 1, reason: "5h".into() });
+        state.limits.throttling = Some(Throttling { concurrency: 1, reason: "5h".into() });
         let throttled = RunForecast::for_remaining(&state, Millis(10_000));
         assert_eq!((throttled.concurrency, outlook.concurrency), (1, 2));
         assert!(throttled.forecast.time.map(|time| time.p50) > paused.forecast.time.map(|time| time.p50));
@@ -219,7 +219,7 @@ mod tests {
         let mut state = state(vec![unit(0, "dbt", UnitStatus::Succeeded, 20), unit(1, "dbt", UnitStatus::Queued, 0)]);
         let follows = |state: &RunState| RunForecast::for_remaining(state, Millis(0)).reconcile_follows;
         assert!(!follows(&state));
-        state.units[0].attempts[0].patch = Some(Arc::default());
+        state.units[0].attempts[0].delivery.patch = Some(Arc::default());
         assert!(follows(&state));
         state.units.push(UnitState { key: RECONCILE_KEY.into(), planned: None, ..unit(2, "", UnitStatus::Running, 0) });
         assert!(!follows(&state), "it is there");

@@ -51,8 +51,10 @@ pub(crate) fn find_shared_files(state: &RunState) -> Vec<SharedFile> {
 
 fn shared_by_unit<'a>(state: &'a RunState, unit: &'a UnitState) -> &'a [SharedWrite] {
     match unit.latest() {
-        Some(attempt) if attempt.integration.is_some_and(PatchResult::keeps_success) => &attempt.shared_writes,
+        Some(attempt) if attempt.delivery.integration.is_some_and(PatchResult::keeps_success) => {
+            &attempt.delivery.shared_writes
+        }
         Some(_) => &[],
-        None => state.prior_patches.get(&unit.key).map_or(&[], |taken| &taken.shared_writes),
+        None => state.publication.prior_patches.get(&unit.key).map_or(&[], |taken| &taken.shared_writes),
     }
 }

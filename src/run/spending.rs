@@ -19,7 +19,7 @@ impl UnitSpending {
     pub(crate) fn new(unit: &UnitState, now: Millis) -> Self {
         let mut spent = Self::default();
         for attempt in &unit.attempts {
-            match attempt.cost_usd {
+            match attempt.counts.cost_usd {
                 Some(cost) => spent.cost = Some(spent.cost.unwrap_or_default() + cost),
                 None => spent.partial = true,
             }
@@ -118,7 +118,7 @@ fn total_includes_prior(version: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::state::{AttemptId, HoldMode, UnitStatus};
+    use crate::run::state::{AttemptCounts, AttemptId, HoldMode, UnitStatus};
 
     fn attempt(index: u32, started: u64, ended: Option<u64>, cost: Option<f64>) -> AttemptState {
         AttemptState {
@@ -126,7 +126,7 @@ mod tests {
             started_at: Millis(started),
             last_at: Millis(started + 5),
             ended_at: ended.map(Millis),
-            cost_usd: cost,
+            counts: AttemptCounts { cost_usd: cost, ..AttemptCounts::default() },
             ..AttemptState::default()
         }
     }

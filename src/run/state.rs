@@ -28,12 +28,7 @@ pub(crate) const RECONCILE_KEY: &str = "reconcile";
 pub(crate) struct RunState {
     /// The plan, if the source has one.
     pub planned: Option<Arc<RunPlanned>>,
-    /// The sources that the run read, one per connection.
-    pub sources: Vec<Arc<SourceRead>>,
-    /// Deleted files that the run has handled.
-    pub evicted: Vec<Arc<FilesEvicted>>,
-    /// Semantic-layer sources that were projected before any unit ran.
-    pub projected: Vec<Arc<SourcesProjected>>,
+    pub inputs: RunInputs,
     /// In plan order, then in order of appearance.
     pub units: Vec<UnitState>,
     /// Number of folded entries. The state shows everything before this position.
@@ -50,14 +45,39 @@ pub(crate) struct RunState {
     pub spent_usd: f64,
     /// Environment variables that reached an agent only because a setting passes them on, sorted.
     pub env_passed: Arc<[Arc<str>]>,
+    pub limits: LimitState,
+    /// True after a request to drain or stop the run.
+    pub is_stopping: bool,
+    pub publication: Publication,
+    /// The end of the run, if the tape contains it.
+    pub ended: Option<RunEnded>,
+}
+
+/// What a run read, and what it did before any unit ran.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct RunInputs {
+    /// The sources as they were when the run read them, one per connection.
+    pub sources: Vec<Arc<SourceRead>>,
+    /// Deleted files that the run has handled.
+    pub evicted: Vec<Arc<FilesEvicted>>,
+    /// Semantic-layer sources that were projected before any unit ran.
+    pub projected: Vec<Arc<SourcesProjected>>,
+}
+
+/// What limits do to a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct LimitState {
     /// The usage window that the service reported last.
     pub usage_window: Option<UsageWindow>,
     /// Set while the whole run waits for a limit.
     pub pause: Option<RunPause>,
     /// Set while the concurrency is lower because a limit is near.
     pub throttling: Option<Throttling>,
-    /// True after a request to drain or stop the run.
-    pub is_stopping: bool,
+}
+
+/// How the changes of a run reach the project's branch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Publication {
     /// True while patches are being integrated and saved on the branch.
     pub is_integrating: bool,
     /// The last changes that were saved on the project's branch.
@@ -70,8 +90,6 @@ pub(crate) struct RunState {
     pub sl_ref_repairs: Vec<Arc<SlRefRepair>>,
     /// Results of patches that a prior run left.
     pub prior_patches: BTreeMap<UnitKey, PriorPatchIntegration>,
-    /// The end of the run, if the tape contains it.
-    pub ended: Option<RunEnded>,
 }
 
 /// The patch of a unit that succeeded in a prior run.
@@ -181,12 +199,15 @@ impl UnitState {
     /// True if it failed because its patch was rejected.
     pub(crate) fn has_conflict(&self) -> bool {
         self.status == UnitStatus::Failed
-            && self.latest().and_then(|attempt| attempt.integration).is_some_and(|patch| !patch.keeps_success())
+            && self
+                .latest()
+                .and_then(|attempt| attempt.delivery.integration)
+                .is_some_and(|patch| !patch.keeps_success())
     }
 
     /// The text of its status, or of its patch once the patch has a more specific one.
     pub(crate) fn status_text(&self) -> &'static str {
-        match (self.status, self.latest().and_then(|attempt| attempt.integration)) {
+        match (self.status, self.latest().and_then(|attempt| attempt.delivery.integration)) {
             (UnitStatus::Succeeded, Some(patch @ PatchResult::Accepted)) => patch.label(),
             (UnitStatus::Failed, Some(patch)) if !patch.keeps_success() => patch.label(),
             (status, _) => status.as_str(),
@@ -295,6 +316,24 @@ pub(crate) struct AttemptState {
     pub silent_since: Option<Millis>,
     /// Set with the verdict, or with `completed` in captures.
     pub ended_at: Option<Millis>,
+    pub setup: AttemptSetup,
+    pub counts: AttemptCounts,
+    /// The first failed call and its error, `tool: error`.
+    pub first_failure: Option<Arc<str>>,
+    /// Calls that wait for an approval, oldest first.
+    pub held_calls: Vec<HeldCallState>,
+    pub live: LiveText,
+    /// Process id while it runs.
+    pub pid: Option<u32>,
+    /// Takopi's `completed.ok`, once there is one.
+    pub reported_ok: Option<bool>,
+    pub verdict: Option<Verdict>,
+    pub delivery: AttemptDelivery,
+}
+
+/// How an attempt was started, and what its agent reports about itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct AttemptSetup {
     pub session: Option<Arc<str>>,
     pub model: Option<Arc<str>>,
     pub requested_model: Option<Arc<str>>,
@@ -304,6 +343,26 @@ pub(crate) struct AttemptState {
     pub content: Option<Arc<ContentDigests>>,
     /// Maximum number of turns.
     pub step_budget: Option<u32>,
+    /// The isolation breach, if there was one.
+    pub breach: Option<Arc<str>>,
+    /// True if the isolation was verified.
+    pub is_isolation_verified: bool,
+    /// Entry of the `attempt_started` note, if there is one.
+    pub start_note: Option<Seq>,
+    /// True if a script plays the model.
+    pub is_scripted: bool,
+}
+
+impl AttemptSetup {
+    /// The model that answered, else the requested model.
+    pub(crate) fn model_name(&self) -> Option<&str> {
+        self.model.as_deref().or(self.requested_model.as_deref())
+    }
+}
+
+/// The accounting of an attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct AttemptCounts {
     /// API messages of the main loop, by distinct id.
     pub turns: u32,
     pub calls: u32,
@@ -317,31 +376,25 @@ pub(crate) struct AttemptState {
     pub refused_by_person: u32,
     /// Calls that their tool declined without an error, each counted once.
     pub declined: u32,
-    /// The first failed call and its error, `tool: error`.
-    pub first_failure: Option<Arc<str>>,
     /// US dollars, once the agent reported the cost.
     pub cost_usd: Option<f64>,
     pub tokens: TokenCounts,
-    /// Takopi's `completed.ok`, once there is one.
-    pub reported_ok: Option<bool>,
-    pub verdict: Option<Verdict>,
-    /// The isolation breach, if there was one.
-    pub breach: Option<Arc<str>>,
-    /// True if the isolation was verified.
-    pub is_isolation_verified: bool,
-    /// Entry of the `attempt_started` note, if there is one.
-    pub start_note: Option<Seq>,
-    /// True if a script plays the model.
-    pub is_scripted: bool,
-    /// Process id while it runs.
-    pub pid: Option<u32>,
-    /// The end of the text that the model is writing (partial messages), at most 2 KiB.
-    pub live_text: String,
-    /// The end of the thinking that the model is writing, at most 2 KiB.
-    pub live_thinking: String,
+}
+
+/// What the model is writing (partial messages).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LiveText {
+    /// The end of its text, at most 2 KiB.
+    pub text: String,
+    /// The end of its thinking, at most 2 KiB.
+    pub thinking: String,
+}
+
+/// What an attempt produced, and whether it reached the project.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct AttemptDelivery {
     /// Files that it published to the project.
     pub published: Vec<String>,
-    /// The patch of the attempt.
     pub patch: Option<Arc<PatchWritten>>,
     /// Result of integrating the patch.
     pub integration: Option<PatchResult>,
@@ -351,25 +404,30 @@ pub(crate) struct AttemptState {
     pub is_saved: bool,
     /// The output that was recorded with its verdict.
     pub output: Option<Arc<AttemptOutput>>,
-    /// Calls that wait for an approval, oldest first.
-    pub held_calls: Vec<HeldCallState>,
 }
 
 impl AttemptState {
     /// Turns used and turns allowed.
     pub(crate) fn budget_exhaustion(&self) -> BudgetExhaustion {
-        BudgetExhaustion { turns: self.turns, allowed: self.step_budget }
-    }
-
-    /// True if its patch is not in the project.
-    pub(crate) fn is_unsaved(&self) -> bool {
-        !self.is_saved && self.patch.as_ref().is_some_and(|patch| patch.path.is_some())
+        BudgetExhaustion { turns: self.counts.turns, allowed: self.setup.step_budget }
     }
 
     /// Clears the partial text: the message is complete, or will not be completed.
     pub(super) fn clear_live_text(&mut self) {
-        self.live_text.clear();
-        self.live_thinking.clear();
+        self.live.text.clear();
+        self.live.thinking.clear();
+    }
+}
+
+impl AttemptDelivery {
+    /// True if the patch is not in the project.
+    pub(crate) fn is_unsaved(&self) -> bool {
+        !self.is_saved && self.patch_path().is_some()
+    }
+
+    /// Path of the patch file; `None` also if the attempt changed nothing.
+    pub(crate) fn patch_path(&self) -> Option<&str> {
+        self.patch.as_ref()?.path.as_deref()
     }
 }
 

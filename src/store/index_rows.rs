@@ -189,7 +189,7 @@ impl RunIndexRows {
 
 fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunIndexRow {
     let count = |wanted: &[UnitStatus]| state.units.iter().filter(|unit| wanted.contains(&unit.status)).count() as u64;
-    let costs = state.units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.cost_usd);
+    let costs = state.units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.counts.cost_usd);
     let lost = state.loss_counts;
     RunIndexRow {
         header,
@@ -226,17 +226,22 @@ fn attempt_rows(unit: &crate::run::state::UnitState) -> impl Iterator<Item = Att
     unit.attempts.iter().map(|attempt| AttemptIndexRow {
         unit: unit.key.as_str().to_owned(),
         attempt: attempt.number,
-        session: attempt.session.as_deref().map(str::to_owned),
-        model: attempt.model.as_deref().map(str::to_owned),
+        session: attempt.setup.session.as_deref().map(str::to_owned),
+        model: attempt.setup.model.as_deref().map(str::to_owned),
         started: attempt.started_at,
         ended: attempt.ended_at,
         verdict: attempt.verdict.clone(),
-        turns: attempt.turns,
-        calls: attempt.calls,
-        failures: attempt.failures,
-        denials: attempt.denials,
-        cost_usd: attempt.cost_usd,
-        tokens: [attempt.tokens.input, attempt.tokens.output, attempt.tokens.cache_read, attempt.tokens.cache_write],
+        turns: attempt.counts.turns,
+        calls: attempt.counts.calls,
+        failures: attempt.counts.failures,
+        denials: attempt.counts.denials,
+        cost_usd: attempt.counts.cost_usd,
+        tokens: [
+            attempt.counts.tokens.input,
+            attempt.counts.tokens.output,
+            attempt.counts.tokens.cache_read,
+            attempt.counts.tokens.cache_write,
+        ],
     })
 }
 

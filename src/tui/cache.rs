@@ -335,7 +335,7 @@ fn inspect(
         InspectPanel::Isolation | InspectPanel::Stderr | InspectPanel::Verdict => {
             wants.summaries.push(attempt.id);
             let version = cache.summary(attempt.id).map_or(0, |gathered| gathered.version);
-            let ends = attempt.open_calls.wrapping_mul(2).wrapping_add(u32::from(attempt.ended_at.is_some()));
+            let ends = attempt.counts.open_calls.wrapping_mul(2).wrapping_add(u32::from(attempt.ended_at.is_some()));
             page.version = (rows.len(), ends, version);
             let runs = view.panel == InspectPanel::Verdict && attempt.ended_at.is_none();
             page.second = runs.then_some(run_view.state.clock.0 / 1000);

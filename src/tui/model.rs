@@ -244,11 +244,11 @@ impl RunTotals {
             }
             totals.attempts += unit.attempts.len();
             for attempt in &unit.attempts {
-                totals.turns += u64::from(attempt.turns);
-                totals.tokens = totals.tokens.saturating_add(attempt.tokens.total());
-                totals.cost += attempt.cost_usd.unwrap_or_default();
-                totals.priced += usize::from(attempt.cost_usd.is_some());
-                totals.isolation_breaches += usize::from(attempt.breach.is_some());
+                totals.turns += u64::from(attempt.counts.turns);
+                totals.tokens = totals.tokens.saturating_add(attempt.counts.tokens.total());
+                totals.cost += attempt.counts.cost_usd.unwrap_or_default();
+                totals.priced += usize::from(attempt.counts.cost_usd.is_some());
+                totals.isolation_breaches += usize::from(attempt.setup.breach.is_some());
             }
         }
         totals

@@ -30,14 +30,33 @@ const MAX_QUOTE_CHARS: usize = 600;
 pub(crate) struct AttemptFacts {
     /// Characters of the system and user prompt together.
     pub prompt_chars: usize,
-    /// Why the process could not be started.
+    /// Whether the agent has exactly the tools and settings of its unit.
+    pub isolation: IsolationStatus,
+    pub process: ProcessFacts,
+    pub interruption: InterruptionFacts,
+    pub reported: ReportedFacts,
+    pub work: WorkFacts,
+}
+
+/// How the process of an attempt started and ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ProcessFacts {
+    /// Why it could not be started.
     pub start_error: Option<String>,
     /// Kind of the start failure, if known.
     pub start_fault: AgentStartFault,
-    /// Whether the agent has exactly the tools and settings of its unit.
-    pub isolation: IsolationStatus,
-    /// Message about an agent that resumed another session than the requested one.
-    pub session_mismatch: Option<String>,
+    pub exit_code: Option<i32>,
+    /// Signal that ended it.
+    pub signal: Option<i32>,
+    /// It did not exit by itself, so we sent the signal.
+    pub terminated_by_us: bool,
+    /// Last lines of stderr.
+    pub stderr_tail: Vec<String>,
+}
+
+/// Why an attempt was ended from outside.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct InterruptionFacts {
     /// A person ended the attempt.
     pub stopped: Option<StopMode>,
     /// The tape could not be written.
@@ -48,6 +67,13 @@ pub(crate) struct AttemptFacts {
     pub oversized_line: Option<usize>,
     /// The agent did not read its stdin while more than this number of bytes waited.
     pub unread_stdin: Option<usize>,
+    /// Message about an agent that resumed another session than the requested one.
+    pub session_mismatch: Option<String>,
+}
+
+/// What the agent's lines report about the end of the attempt.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ReportedFacts {
     /// The last result line, if there was one.
     pub result: Option<ResultFacts>,
     /// `error` of the last synthetic assistant line (`authentication_failed`, `rate_limit`, …).
@@ -59,13 +85,11 @@ pub(crate) struct AttemptFacts {
     pub last_text: Option<String>,
     /// Reset time of a rejected usage window, in Unix seconds.
     pub limit_resets_at: Option<i64>,
-    pub exit_code: Option<i32>,
-    /// Signal that ended the process.
-    pub signal: Option<i32>,
-    /// The process did not exit by itself, so we sent the signal.
-    pub terminated_by_us: bool,
-    /// Last lines of stderr.
-    pub stderr_tail: Vec<String>,
+}
+
+/// The work of the attempt, and the checks of its output.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct WorkFacts {
     pub tally: FailureTally,
     /// Arguments of failed and refused calls, by call id, if the agent showed them.
     pub failed_inputs: BTreeMap<String, Value>,
@@ -91,8 +115,8 @@ pub(crate) enum TimeLimit {
 impl AttemptFacts {
     /// The attempt was to continue a session that Claude Code does not have.
     pub(crate) fn is_unknown_session(&self) -> bool {
-        let errors = self.result.as_ref().and_then(|result| result.errors.as_deref());
-        let stderr = self.stderr_tail.iter().map(String::as_str);
+        let errors = self.reported.result.as_ref().and_then(|result| result.errors.as_deref());
+        let stderr = self.process.stderr_tail.iter().map(String::as_str);
         errors.into_iter().chain(stderr).any(|text| text.contains(UNKNOWN_SESSION))
     }
 
@@ -155,11 +179,11 @@ pub(crate) struct ResultFacts {
 /// the person has already judged this call, given the model a reason and let the attempt continue. Refused calls are
 /// counted in the reason of a success.
 pub(crate) fn judge_attempt(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule) -> Verdict {
-    let stop = facts.result.as_ref().map_or(StopReason::Error, stop_reason);
+    let stop = facts.reported.result.as_ref().map_or(StopReason::Error, stop_reason);
     start_verdict(unit, facts)
         .or_else(|| loop_verdict(facts, stop))
         .or_else(|| work_verdict(unit, facts, rule, stop))
-        .unwrap_or_else(|| success_verdict(stop, facts.tally.refusals().len()))
+        .unwrap_or_else(|| success_verdict(stop, facts.work.tally.refusals().len()))
 }
 
 /// The verdict of an attempt that could not start because too many files are open.
@@ -195,16 +219,16 @@ fn start_verdict(unit: &UnitKey, facts: &AttemptFacts) -> Option<Verdict> {
 
 fn loop_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
     // Draining lets an attempt end normally; only the firmer modes end it.
-    if matches!(facts.stopped, Some(StopMode::Stop | StopMode::Kill)) {
+    if matches!(facts.interruption.stopped, Some(StopMode::Stop | StopMode::Kill)) {
         let verdict =
             failure_verdict(StopReason::Error, VerdictCause::Cancelled, "stopped before it was done".to_owned());
         return Some(Verdict { outcome: AttemptOutcome::Stopped, ..verdict });
     }
-    if let Some(error) = &facts.record_error {
+    if let Some(error) = &facts.interruption.record_error {
         let reason = format!("the tape could not be written: {}", quote_foreign(error));
         return Some(failure_verdict(StopReason::Error, VerdictCause::Internal, reason));
     }
-    match facts.timed_out {
+    match facts.interruption.timed_out {
         Some(TimeLimit::Silence(limit)) => {
             let reason = format!("Claude Code wrote nothing for {limit} (silence timeout)");
             return Some(failure_verdict(StopReason::Error, VerdictCause::SilenceTimeout, reason));
@@ -215,24 +239,24 @@ fn loop_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
         }
         None => {}
     }
-    if let Some(limit) = facts.oversized_line {
+    if let Some(limit) = facts.interruption.oversized_line {
         let reason = format!("Claude Code wrote a line longer than {}", format_byte_limit(limit));
         return Some(failure_verdict(StopReason::Error, VerdictCause::OversizedLine, reason));
     }
-    if let Some(limit) = facts.unread_stdin {
+    if let Some(limit) = facts.interruption.unread_stdin {
         let reason = format!("Claude Code stopped reading: more than {} of input is unread", format_byte_limit(limit));
         let verdict = failure_verdict(StopReason::Error, VerdictCause::LoopError, reason);
         return Some(Verdict { remedy: Some(remedy::UNREAD_REMEDY.to_owned()), ..verdict });
     }
-    if let Some(error) = &facts.start_error {
-        return Some(not_started(facts.start_fault, error));
+    if let Some(error) = &facts.process.start_error {
+        return Some(not_started(facts.process.start_fault, error));
     }
-    if let Some(strayed) = &facts.session_mismatch {
+    if let Some(strayed) = &facts.interruption.session_mismatch {
         let verdict = failure_verdict(StopReason::Error, VerdictCause::LoopError, quote_foreign(strayed));
         return Some(Verdict { remedy: Some(remedy::NEW_SESSION_REMEDY.to_owned()), ..verdict });
     }
     if stop == StopReason::Error
-        && let Some(result) = facts.result.as_ref().filter(|result| !result.failed)
+        && let Some(result) = facts.reported.result.as_ref().filter(|result| !result.failed)
     {
         // Neither success nor failure: the agent reports an early end that is not an error.
         let verdict = failure_verdict(stop, cause::loop_failure_cause(facts), incomplete_result_reason(result));
@@ -266,26 +290,26 @@ fn work_verdict(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule, stop: S
         let reason = "Claude Code runtime isolation failed: the agent never announced its tools".to_owned();
         return Some(failure_verdict(stop, VerdictCause::Isolation, reason));
     }
-    let failed = facts.tally.count(rule);
+    let failed = facts.work.tally.count(rule);
     if failed > 0 {
         let verdict = failure_verdict(
             stop,
             VerdictCause::ToolFailures,
             format!("{failed} tool call(s) failed during WorkUnit {unit}"),
         );
-        let recovered = facts.tally.all_recovered().then(|| remedy::RECOVERED_REMEDY.to_owned());
+        let recovered = facts.work.tally.all_recovered().then(|| remedy::RECOVERED_REMEDY.to_owned());
         return Some(Verdict { remedy: recovered.or(verdict.remedy), ..verdict });
     }
-    if !facts.dangling_refs.is_empty() {
+    if !facts.work.dangling_refs.is_empty() {
         let reason =
-            format!("wiki references target missing page(s): {}", quote_foreign(&facts.dangling_refs.join(", ")));
+            format!("wiki references target missing page(s): {}", quote_foreign(&facts.work.dangling_refs.join(", ")));
         return Some(failure_verdict(stop, VerdictCause::DanglingReferences, reason));
     }
-    if !facts.invalid_artifacts.is_empty() {
-        let reason = format!("validation failed for: {}", quote_foreign(&facts.invalid_artifacts.join(", ")));
+    if !facts.work.invalid_artifacts.is_empty() {
+        let reason = format!("validation failed for: {}", quote_foreign(&facts.work.invalid_artifacts.join(", ")));
         return Some(failure_verdict(stop, VerdictCause::Validation, reason));
     }
-    let error = facts.patch_error.as_deref()?;
+    let error = facts.work.patch_error.as_deref()?;
     let reason = format!("its changes could not be saved as a patch: {}", quote_foreign(error));
     Some(failure_verdict(stop, VerdictCause::Internal, reason))
 }
@@ -324,14 +348,14 @@ fn incomplete_result_reason(result: &ResultFacts) -> String {
 }
 
 fn loop_reason(facts: &AttemptFacts) -> String {
-    let Some(result) = &facts.result else { return missing_result_reason(facts) };
+    let Some(result) = &facts.reported.result else { return missing_result_reason(facts) };
     let terminal = terminal_reason(result);
     if let Some(aborted @ ("aborted_streaming" | "aborted_tools")) = terminal {
         return format!("Claude Code was interrupted ({aborted})");
     }
     let subtype = result.subtype.as_deref().filter(|subtype| *subtype != "success");
     let label = subtype.or(terminal).map(|label| format!(" ({})", quote_foreign(label))).unwrap_or_default();
-    let texts = [&result.errors, &result.text, &facts.last_text].into_iter().flatten();
+    let texts = [&result.errors, &result.text, &facts.reported.last_text].into_iter().flatten();
     let text = texts.map(|text| quote_foreign(&readable_error(text))).find(|text| !text.is_empty());
     let text = text.map(|text| format!(": {text}")).unwrap_or_default();
     format!("Claude Code query failed{label}{text}")
@@ -352,15 +376,17 @@ fn readable_error(text: &str) -> Cow<'_, str> {
 
 /// Reason for a process without a result line: its last stderr line, if there is one.
 fn missing_result_reason(facts: &AttemptFacts) -> String {
-    let end = match (facts.exit_code, facts.signal) {
-        (_, Some(_)) if facts.terminated_by_us => "it closed its output, did not exit and was terminated".to_owned(),
+    let end = match (facts.process.exit_code, facts.process.signal) {
+        (_, Some(_)) if facts.process.terminated_by_us => {
+            "it closed its output, did not exit and was terminated".to_owned()
+        }
         (_, Some(signal)) => format!("ended by {}", signal_name(signal)),
         (Some(code), None) => format!("exit code {code}"),
         (None, None) => "end unknown".to_owned(),
     };
-    let synthetic = facts.error_class.as_ref().and(facts.last_text.as_deref());
-    let last =
-        synthetic.or_else(|| facts.stderr_tail.iter().rev().map(String::as_str).find(|line| !line.trim().is_empty()));
+    let synthetic = facts.reported.error_class.as_ref().and(facts.reported.last_text.as_deref());
+    let last = synthetic
+        .or_else(|| facts.process.stderr_tail.iter().rev().map(String::as_str).find(|line| !line.trim().is_empty()));
     match last {
         Some(line) => format!("Claude Code query returned no result message ({end}): {}", quote_foreign(line)),
         None => format!("Claude Code query returned no result message ({end})"),

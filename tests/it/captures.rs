@@ -202,7 +202,8 @@ fn verdict(lines: &[Vec<u8>]) -> Verdict {
     lines.iter().for_each(|line| {
         gather.push_line(&decode::decode_line(line));
     });
-    let facts = AttemptFacts { exit_code: Some(1), ..gather.into_facts() };
+    let mut facts = gather.into_facts();
+    facts.process.exit_code = Some(1);
     judge_attempt(&"unit".into(), &facts, FailureRule::Strict)
 }
 

@@ -16,7 +16,7 @@ use crate::{
         Note,
         note::{AttemptEnded, AttemptOutcome, AttemptStarted, StopReason, Verdict, VerdictCause},
     },
-    units::verdict::{AttemptFacts, FailureRule, judge_attempt},
+    units::verdict::{AttemptFacts, FailureRule, ProcessFacts, judge_attempt},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -149,10 +149,10 @@ fn assert_outputs_agree(name: &str, outputs: &RecordOutputs) {
         if let [decided] = answers(answer)[..] {
             assert!(answers(&of.reason).iter().all(|quoted| *quoted == decided), "{name}: {answer} {}", of.reason);
         }
-        assert_eq!(of.calls, folded.calls as usize, "{name}");
+        assert_eq!(of.calls, folded.counts.calls as usize, "{name}");
         let report = outputs.report.units.iter().find(|report| report.key.as_str() == unit).unwrap();
-        let reported = report.attempts.iter().find(|report| u64::from(report.number) == attempt).unwrap();
-        assert_eq!(reported.verdict, folded.verdict, "{name}");
+        let reported = report.attempts.iter().find(|report| u64::from(report.state.number) == attempt).unwrap();
+        assert_eq!(reported.state.verdict, folded.verdict, "{name}");
         if fold.attempts.last() == Some(folded) {
             assert_eq!((report.status.as_str(), fold.status.as_str()), (&*of.state, &*of.state), "{name}");
         }
@@ -190,8 +190,13 @@ fn assert_outputs_agree(name: &str, outputs: &RecordOutputs) {
         );
     }
     let summary = &outputs.json.last().unwrap()["event"];
-    let costs: Vec<f64> =
-        outputs.state.units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.cost_usd).collect();
+    let costs: Vec<f64> = outputs
+        .state
+        .units
+        .iter()
+        .flat_map(|unit| &unit.attempts)
+        .filter_map(|attempt| attempt.counts.cost_usd)
+        .collect();
     let cost = (!costs.is_empty()).then(|| costs.iter().sum::<f64>());
     let near = |a: Option<f64>, b: Option<f64>| {
         a.unwrap_or_default().mul_add(-1.0, b.unwrap_or_default()).abs() < 1e-9 && a.is_some() == b.is_some()
@@ -200,7 +205,7 @@ fn assert_outputs_agree(name: &str, outputs: &RecordOutputs) {
     assert!(near(outputs.report.totals.cost, cost), "{name}");
     assert!((outputs.state.spent_usd - cost.unwrap_or_default()).abs() < 1e-9, "{name}");
     let calls: u64 =
-        outputs.state.units.iter().flat_map(|unit| &unit.attempts).map(|attempt| u64::from(attempt.calls)).sum();
+        outputs.state.units.iter().flat_map(|unit| &unit.attempts).map(|attempt| u64::from(attempt.counts.calls)).sum();
     assert_eq!(summary["calls"], calls, "{name}");
 }
 
@@ -261,7 +266,7 @@ fn resumed_sessions_cost_what_they_spent_themselves() {
         let outputs =
             record_outputs(&recorded(scratch.path(), &lines, Some(ResumedFrom { session: &session, tolerant: false })));
         assert_outputs_agree(name, &outputs);
-        let cost = outputs.state.units[0].attempts[0].cost_usd;
+        let cost = outputs.state.units[0].attempts[0].counts.cost_usd;
         assert_eq!(cost.is_some(), expected.is_some(), "{name}: {cost:?}");
         assert!((cost.unwrap_or_default() - expected.unwrap_or_default()).abs() < 1e-6, "{name}: {cost:?}");
     }
@@ -321,17 +326,21 @@ fn judged(lines: &[&str], resume: Option<ResumedFrom<'_>>) -> Verdict {
     let mut reported = AttemptReducer::new(TurnTracker::for_one_prompt());
     let mut identity =
         resume.map(|resume| SessionIdentity::resuming(resume.session, resume.tolerant)).unwrap_or_default();
-    let mut facts = AttemptFacts { exit_code: Some(0), ..AttemptFacts::default() };
+    let mut facts = AttemptFacts {
+        process: ProcessFacts { exit_code: Some(0), ..ProcessFacts::default() },
+        ..AttemptFacts::default()
+    };
     for line in lines {
         let line = decode::decode_line(line.as_bytes());
-        if facts.session_mismatch.is_none() && !reported.stream().turns().is_closed() {
+        if facts.interruption.session_mismatch.is_none() && !reported.stream().turns().is_closed() {
             match identity.push(&line) {
-                SessionCheck::Mismatch(sentence) => facts.session_mismatch = Some(sentence),
+                SessionCheck::Mismatch(sentence) => facts.interruption.session_mismatch = Some(sentence),
                 _ => _ = reported.push(&line),
             }
         }
     }
-    judge_attempt(&"session".into(), &reported.fill_facts(facts), FailureRule::Strict)
+    facts.reported = reported.reported_facts();
+    judge_attempt(&"session".into(), &facts, FailureRule::Strict)
 }
 
 /// Results of every kind, each with a distinct answer.

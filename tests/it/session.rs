@@ -207,7 +207,7 @@ async fn session_that_outlives_its_stdout_is_terminated() {
     let script = "exec >&- 2>&-; while :; do sleep 0.05; done";
     let program = AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false };
     let end = SessionFixture::new(program, "go").run().await;
-    assert!(end.facts.terminated_by_us, "{end:?}");
+    assert!(end.facts.process.terminated_by_us, "{end:?}");
     let reason = end.verdict(&UnitKey::from("session")).reason;
     assert!(reason.contains("it closed its output, did not exit and was terminated"), "{reason}");
 }
@@ -232,7 +232,7 @@ async fn silent_session_is_ended() {
     let mut desk = SessionFixture::new(shell("sleep 600 & wait"), "go");
     desk.patience.startup = Duration::from_millis(300);
     let end = desk.run().await;
-    assert_eq!(end.facts.start_error.as_deref(), Some("claude did not begin to work within 0 s"), "{end:?}");
+    assert_eq!(end.facts.process.start_error.as_deref(), Some("claude did not begin to work within 0 s"), "{end:?}");
     assert_eq!(outcome(&end).0, AttemptOutcome::Failed);
 }
 
@@ -262,7 +262,7 @@ async fn session_in_a_wider_permission_mode_is_ended() {
     let mut desk = SessionFixture::new(shell(&format!("echo '{init}'; sleep 600 & wait")), "go");
     let end = desk.run().await;
     assert_eq!(
-        (outcome(&end), end.facts.signal),
+        (outcome(&end), end.facts.process.signal),
         ((AttemptOutcome::Failed, VerdictCause::Isolation), Some(15)),
         "{end:?}"
     );
@@ -285,7 +285,7 @@ async fn kill_lets_the_agent_end_its_children() {
         commands.send(StopCommand::Kill).await.unwrap();
     };
     let (end, ()) = tokio::join!(desk.run_with(listens), kill);
-    assert_eq!((end.facts.exit_code, end.facts.signal), (Some(143), None), "{end:?}");
+    assert_eq!((end.facts.process.exit_code, end.facts.process.signal), (Some(143), None), "{end:?}");
     assert!(desk.tape.has('e', "clean"));
 }
 
@@ -317,7 +317,7 @@ async fn session_with_other_id_than_resumed_ends() {
     assert_eq!(end.verdict(&UnitKey::from("s")).reason, text);
     assert_eq!(outcome(&end).0, AttemptOutcome::Failed);
     assert!(desk.tape.has('n', text));
-    assert_eq!(end.facts.signal, Some(9), "it ignored the milder signal");
+    assert_eq!(end.facts.process.signal, Some(9), "it ignored the milder signal");
 
     let mut desk = SessionFixture::scripted(&script.replace("\"hang\"", "{ say = \"x\" }"), "hi");
     desk.launch.args.resume = Some("abc".into());
@@ -342,14 +342,14 @@ async fn large_prompts_arrive_whole() {
 async fn invalid_prompt_is_refused_before_start() {
     for (prompt, text) in [("/compact", "put a space before the slash"), (" ", "the prompt is empty")] {
         let end = SessionFixture::scripted(HELLO, prompt).run().await;
-        assert!(end.facts.start_error.as_deref().is_some_and(|why| why.contains(text)), "{end:?}");
+        assert!(end.facts.process.start_error.as_deref().is_some_and(|why| why.contains(text)), "{end:?}");
     }
     let mut desk = SessionFixture::scripted(HELLO, "hi");
     desk.launch.program.exe = "/nonexistent/claude".into();
-    assert_eq!(desk.run().await.facts.start_error.as_deref(), Some("there is no program /nonexistent/claude"));
+    assert_eq!(desk.run().await.facts.process.start_error.as_deref(), Some("there is no program /nonexistent/claude"));
     let mut desk = SessionFixture::scripted(HELLO, "hi");
     desk.launch.cwd = "/nonexistent/place".into();
-    assert!(desk.run().await.facts.start_error.is_some_and(|why| why.contains("/nonexistent/place")));
+    assert!(desk.run().await.facts.process.start_error.is_some_and(|why| why.contains("/nonexistent/place")));
 }
 
 #[tokio::test]
@@ -416,8 +416,8 @@ async fn unlockable_session_is_reported_once() {
     std::fs::write(&file, "").unwrap();
     desk.launch.locks = SessionLocks::new(&file);
     let end = desk.run().await;
-    assert_eq!(end.facts.signal, Some(9), "it is ended, by SIGKILL if necessary");
-    assert!(end.facts.start_error.is_some_and(|why| why.starts_with("cannot lock a session: ")));
+    assert_eq!(end.facts.process.signal, Some(9), "it is ended, by SIGKILL if necessary");
+    assert!(end.facts.process.start_error.is_some_and(|why| why.starts_with("cannot lock a session: ")));
     let entries = desk.tape.entries.lock().unwrap();
     assert_eq!(entries.iter().filter(|(_, text)| text.contains("cannot lock a session")).count(), 1, "{entries:?}");
 }
@@ -434,7 +434,7 @@ async fn interrupt_after_result_does_not_mark_stopped() {
     };
     let (end, ()) = tokio::join!(desk.run_with(listens), leave);
     assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, VerdictCause::Completed));
-    assert_eq!(end.facts.stopped, None);
+    assert_eq!(end.facts.interruption.stopped, None);
 }
 
 #[tokio::test]
@@ -447,7 +447,7 @@ async fn session_that_closes_stdout_and_lingers_is_ended() {
     };
     desk.launch.program = program;
     let end = desk.run().await;
-    assert_eq!((end.facts.signal, outcome(&end)), (Some(15), (AttemptOutcome::Failed, VerdictCause::Crashed)));
+    assert_eq!((end.facts.process.signal, outcome(&end)), (Some(15), (AttemptOutcome::Failed, VerdictCause::Crashed)));
 }
 
 #[tokio::test]
@@ -456,7 +456,7 @@ async fn lingering_and_stubborn_sessions_are_ended() {
         "[[part]]\nsteps = [{ result = { text = \"done\" } }, { ignore = [\"sigterm\", \"sigint\"] }, \"hang\"]\n";
     let end = SessionFixture::scripted(lingers, "hi").run().await;
     assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, VerdictCause::Completed), "the result counts");
-    assert_eq!(end.facts.signal, Some(9));
+    assert_eq!(end.facts.process.signal, Some(9));
 
     let resists =
         SessionFixture::scripted("[[part]]\nsteps = [{ ignore = [\"sigterm\", \"sigint\"] }, \"hang\"]\n", "hi");
@@ -466,7 +466,7 @@ async fn lingering_and_stubborn_sessions_are_ended() {
         commands.send(StopCommand::Interrupt).await.unwrap();
     };
     let (end, ()) = tokio::join!(resists.run_with(listens), stop);
-    assert_eq!((end.facts.signal, outcome(&end).0), (Some(9), AttemptOutcome::Stopped));
+    assert_eq!((end.facts.process.signal, outcome(&end).0), (Some(9), AttemptOutcome::Stopped));
 }
 
 #[tokio::test]
@@ -476,7 +476,7 @@ async fn crash_and_full_disk_have_separate_verdicts() {
     let end = desk.run().await;
     assert_eq!(outcome(&end), (AttemptOutcome::Failed, VerdictCause::Crashed));
     assert_eq!(
-        (end.facts.exit_code, end.facts.stderr_tail.as_slice()),
+        (end.facts.process.exit_code, end.facts.process.stderr_tail.as_slice()),
         (Some(7), ["out of memory".to_owned()].as_slice())
     );
     assert!(desk.tape.has('r', "half a li"));
@@ -485,7 +485,7 @@ async fn crash_and_full_disk_have_separate_verdicts() {
     full.launch.recorder = Arc::new(SessionMemoryRecorder { full_after: Some(1), ..SessionMemoryRecorder::default() });
     let end = full.run().await;
     assert!(
-        end.facts.record_error.is_some_and(|why| why.contains("no storage space")),
+        end.facts.interruption.record_error.is_some_and(|why| why.contains("no storage space")),
         "it does not continue without a tape"
     );
 }
@@ -545,7 +545,7 @@ async fn claude_is_interrupted_while_its_stream_stalls() {
     };
     let (end, ()) = tokio::join!(desk.run_with(listens), stop);
     assert_eq!(outcome(&end), (AttemptOutcome::Stopped, VerdictCause::Cancelled));
-    assert_eq!(end.facts.exit_code, Some(0), "{:?}", end.facts);
+    assert_eq!(end.facts.process.exit_code, Some(0), "{:?}", end.facts);
 }
 
 async fn asked(home: &TestHome, env: Vec<(String, String)>) -> Option<ClaudeInvocation> {

@@ -251,7 +251,7 @@ fn gone(pid: Option<u32>) -> bool {
 }
 
 fn failures(facts: &AttemptFacts) -> Vec<(&str, &str)> {
-    facts.tally.calls().iter().map(|call| (call.tool.as_str(), call.message.as_str())).collect()
+    facts.work.tally.calls().iter().map(|call| (call.tool.as_str(), call.message.as_str())).collect()
 }
 
 fn reads_and_writes() -> FakeApi {
@@ -273,10 +273,10 @@ async fn unit_that_reads_and_writes_succeeds() {
     assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("arr")), ("wiki_write".into(), json!("arr"))]);
     let ids: Vec<_> = scene.wiki.calls.lock().unwrap().iter().map(|call| call.tool_use_id.is_some()).collect();
     assert_eq!(ids, [true, true], "calls carry their id");
-    let result = facts.result.as_ref().unwrap();
+    let result = facts.reported.result.as_ref().unwrap();
     assert_eq!(result.text.as_deref(), Some("All written."));
     assert_eq!(stop_reason(result), StopReason::Natural);
-    assert_eq!((facts.exit_code, facts.signal), (Some(0), None));
+    assert_eq!((facts.process.exit_code, facts.process.signal), (Some(0), None));
     assert_eq!(failures(&facts), []);
     assert_eq!(scene.tape.checks(), [IsolationChecked { breach: None, settings_sources: Some(vec![]) }]);
 
@@ -314,7 +314,7 @@ async fn failing_denied_unknown_and_malformed_calls_count_once_each() {
     // 2.1.160 passes arguments that are not JSON to the tool.
     let refused = if claude_version() < ClaudeVersion(2, 1, 200) { 3 } else { 2 };
     assert_eq!(noted, refused, "calls that the program's tools refused");
-    assert_eq!(stop_reason(facts.result.as_ref().unwrap()), StopReason::Natural);
+    assert_eq!(stop_reason(facts.reported.result.as_ref().unwrap()), StopReason::Natural);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -324,9 +324,9 @@ async fn turn_budget_ends_the_turn_and_the_process() {
     let api = FakeApi::start([ApiRoute::any([ApiTurn::blocks([tool("mcp__ktx__wiki_read", json!({"key": "x"}))])])]);
     let launch = UnitLaunch { step_budget: 2, ..scene.claude() };
     let (facts, _) = scene.run(launch, Some(&api)).await;
-    assert_eq!(stop_reason(facts.result.as_ref().unwrap()), StopReason::Budget);
+    assert_eq!(stop_reason(facts.reported.result.as_ref().unwrap()), StopReason::Budget);
     assert_eq!(scene.wiki.called().len(), 2);
-    assert_eq!((facts.exit_code, facts.signal), (Some(1), None));
+    assert_eq!((facts.process.exit_code, facts.process.signal), (Some(1), None));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -341,10 +341,13 @@ async fn service_error_has_its_own_cause() {
         let api = FakeApi::start([ApiRoute::any([turn])]);
         let (facts, ready) = scene.run(scene.claude(), Some(&api)).await;
         assert!(ready);
-        assert_eq!(facts.error_class.as_deref(), Some(class));
+        assert_eq!(facts.reported.error_class.as_deref(), Some(class));
         let names_status = claude_version() >= ClaudeVersion(2, 1, 300);
-        assert!(facts.api_status == Some(status) || !names_status && facts.api_status.is_none(), "{facts:?}");
-        assert_eq!(stop_reason(facts.result.as_ref().unwrap()), StopReason::Error, "{class}");
+        assert!(
+            facts.reported.api_status == Some(status) || !names_status && facts.reported.api_status.is_none(),
+            "{facts:?}"
+        );
+        assert_eq!(stop_reason(facts.reported.result.as_ref().unwrap()), StopReason::Error, "{class}");
     }
 }
 
@@ -356,10 +359,10 @@ async fn interrupt_ends_the_turn_with_a_result() {
     let api = FakeApi::start([ApiRoute::any([slow])]);
     let launch = UnitLaunch { partial_messages: true, ..scene.claude() };
     let facts = scene.stopped_at("text_delta", StopCommand::Interrupt, launch, Some(&api)).await;
-    assert_eq!(facts.stopped, Some(StopMode::Stop));
-    let result = facts.result.expect("an interrupted turn has a result");
+    assert_eq!(facts.interruption.stopped, Some(StopMode::Stop));
+    let result = facts.reported.result.expect("an interrupted turn has a result");
     assert_eq!(result.terminal_reason.as_deref(), Some("aborted_streaming"));
-    assert_eq!(facts.signal, None, "it ended without a signal");
+    assert_eq!(facts.process.signal, None, "it ended without a signal");
     assert!(gone(scene.tape.started().pid));
 }
 
@@ -371,9 +374,9 @@ async fn killed_attempt_has_no_result() {
     let api = FakeApi::start([ApiRoute::any([slow])]);
     let launch = UnitLaunch { partial_messages: true, ..scene.claude() };
     let facts = scene.stopped_at("text_delta", StopCommand::Kill, launch, Some(&api)).await;
-    assert_eq!(facts.stopped, Some(StopMode::Kill));
-    assert_eq!(facts.exit_code, Some(143), "it could end its children");
-    let reason = facts.result.and_then(|result| result.terminal_reason);
+    assert_eq!(facts.interruption.stopped, Some(StopMode::Kill));
+    assert_eq!(facts.process.exit_code, Some(143), "it could end its children");
+    let reason = facts.reported.result.and_then(|result| result.terminal_reason);
     assert!(reason.as_deref().is_none_or(|reason| reason == "aborted_streaming"), "{reason:?}");
     assert!(gone(scene.tape.started().pid));
 }
@@ -410,9 +413,9 @@ async fn gate_edits_and_denies_calls() {
     assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("edited"))]);
     assert_eq!(gate.held.lock().unwrap()[1].tool, "wiki_write");
     assert_eq!(failures(&facts), [], "a denied call is not a failure");
-    let [denied] = facts.tally.refusals() else { panic!("one call: {:?}", facts.tally) };
+    let [denied] = facts.work.tally.refusals() else { panic!("one call: {:?}", facts.work.tally) };
     assert_eq!((denied.tool.as_str(), denied.message.as_str()), ("wiki_write", "not today"));
-    assert_eq!(stop_reason(facts.result.as_ref().unwrap()), StopReason::Natural);
+    assert_eq!(stop_reason(facts.reported.result.as_ref().unwrap()), StopReason::Natural);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -435,7 +438,7 @@ async fn hostile_project_and_home_change_nothing() {
     assert_eq!(facts.isolation, IsolationStatus::Verified);
     assert_eq!(scene.tape.checks(), [IsolationChecked { breach: None, settings_sources: Some(vec![]) }]);
     assert!(!scene.home.project().join("pwned").exists(), "a hostile program ran");
-    assert_eq!(facts.tally.calls().len(), 5);
+    assert_eq!(facts.work.tally.calls().len(), 5);
     for request in api.requests() {
         // Requests repeat the model's own calls. No other part may contain the text.
         assert!(!request.body.contains("HOSTILE-TEXT"), "hostile text reached the model");
@@ -452,7 +455,7 @@ async fn prompt_that_looks_like_a_command_reaches_the_model() {
     let api = FakeApi::start([ApiRoute::any([ApiTurn::answer("read it")])]);
     let launch = UnitLaunch { prompt: "/compact is what the feedback began with".into(), ..scene.claude() };
     let (facts, _) = scene.run(launch, Some(&api)).await;
-    assert_eq!(facts.result.unwrap().text.as_deref(), Some("read it"));
+    assert_eq!(facts.reported.result.unwrap().text.as_deref(), Some("read it"));
     assert!(api.requests()[0].body.contains("/compact is what the feedback began with"));
 }
 
@@ -466,14 +469,14 @@ async fn session_is_resumed_under_its_id() {
     let resume = |resume| Some(Amendment { resume, ..Amendment::default() });
     let launch = UnitLaunch { amendment: resume(id), prompt: "Continue.".into(), ..scene.claude() };
     let (facts, _) = scene.run(launch, Some(&api)).await;
-    assert_eq!(facts.result.unwrap().text.as_deref(), Some("second answer"));
+    assert_eq!(facts.reported.result.unwrap().text.as_deref(), Some("second answer"));
     let last = api.requests().pop().unwrap();
     assert!(last.body.contains("first answer") && last.body.contains("Continue."));
     let (facts, ready) = scene
         .run(UnitLaunch { amendment: resume(Some(uuid::Uuid::nil().to_string())), ..scene.claude() }, Some(&api))
         .await;
     assert!(!ready);
-    assert!(facts.result.unwrap().errors.unwrap().contains("No conversation found"));
+    assert!(facts.reported.result.unwrap().errors.unwrap().contains("No conversation found"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -505,10 +508,10 @@ async fn resumed_session_has_a_separate_budget() {
     };
     // Less than the cost of the session so far, more than the cost of its continuation.
     let (facts, _) = scene.run(launch(first * 0.9), Some(&api)).await;
-    assert_eq!(facts.result.unwrap().text.as_deref(), Some("second"));
+    assert_eq!(facts.reported.result.unwrap().text.as_deref(), Some("second"));
     assert_eq!(bill(&scene.tape) > first, claude_version() >= BILLS_WHOLE_SESSION, "whether its bill includes both");
     let (facts, _) = scene.run(launch(first / 100.0), Some(&api)).await;
-    assert_eq!(stop_reason(&facts.result.unwrap()), StopReason::Budget);
+    assert_eq!(stop_reason(&facts.reported.result.unwrap()), StopReason::Budget);
 }
 
 /// Short timeouts for programs that are expected to misbehave.
@@ -534,16 +537,16 @@ async fn start_failure_is_explained() {
     let scene = quick();
     let (facts, ready) = scene.run(scene.launch("/nonexistent/claude", &[]), None).await;
     assert!(!ready);
-    assert_eq!(facts.start_error.as_deref(), Some("there is no program /nonexistent/claude"));
+    assert_eq!(facts.process.start_error.as_deref(), Some("there is no program /nonexistent/claude"));
     assert_eq!(scene.tape.started().pid, None);
 
     let nowhere = UnitLaunch { cwd: "/nonexistent/project".into(), ..scene.launch("/bin/sh", &[]) };
     let (facts, _) = scene.run(nowhere, None).await;
-    assert_eq!(facts.start_error.as_deref(), Some("the working directory /nonexistent/project does not exist"));
+    assert_eq!(facts.process.start_error.as_deref(), Some("the working directory /nonexistent/project does not exist"));
 
     let huge = "x".repeat(4 * 1024 * 1024);
     let (facts, _) = scene.run(scene.launch("/bin/sh", &[&huge]), None).await;
-    assert!(facts.start_error.is_some_and(|error| error.contains("too large")));
+    assert!(facts.process.start_error.is_some_and(|error| error.contains("too large")));
 }
 
 #[tokio::test]
@@ -551,7 +554,7 @@ async fn prompt_beyond_the_limit_starts_no_process() {
     let scene = quick();
     let launch = UnitLaunch { prompt: "é".repeat(240_001), ..shell(&scene, "touch started") };
     let (facts, _) = scene.run(launch, None).await;
-    assert!(facts.prompt_chars > 240_000 && facts.start_error.is_none());
+    assert!(facts.prompt_chars > 240_000 && facts.process.start_error.is_none());
     assert!(!scene.home.project().join("started").exists());
     assert_eq!(scene.tape.notes().len(), 1);
 }
@@ -562,8 +565,8 @@ async fn crashed_program_leaves_its_stderr_tail() {
     let script = "echo 'error: unknown option --x' >&2; printf 'half a li'; exit 1";
     let (facts, ready) = scene.run(shell(&scene, script), None).await;
     assert!(!ready);
-    assert_eq!((facts.exit_code, facts.result.is_none()), (Some(1), true));
-    assert_eq!(facts.stderr_tail, ["error: unknown option --x"]);
+    assert_eq!((facts.process.exit_code, facts.reported.result.is_none()), (Some(1), true));
+    assert_eq!(facts.process.stderr_tail, ["error: unknown option --x"]);
     assert_eq!(scene.tape.of('r'), [b"half a li".to_vec()]);
     assert_eq!(scene.tape.of('e'), [b"error: unknown option --x".to_vec()]);
 }
@@ -575,9 +578,9 @@ async fn system_prompt_is_a_private_temporary_file() {
     let script = r#"while [ "$1" != --system-prompt-file ]; do shift; done
         stat -c %a "$2" >&2; cat "$2" >&2; echo >&2; echo "$TMPDIR" >&2; stat -c %a "$TMPDIR" >&2"#;
     let (facts, _) = scene.run(shell(&scene, script), None).await;
-    assert_eq!(facts.stderr_tail[..2], ["600", "You keep the wiki."]);
-    assert_eq!(facts.stderr_tail[3], "700");
-    assert!(!Path::new(&facts.stderr_tail[2]).exists());
+    assert_eq!(facts.process.stderr_tail[..2], ["600", "You keep the wiki."]);
+    assert_eq!(facts.process.stderr_tail[3], "700");
+    assert!(!Path::new(&facts.process.stderr_tail[2]).exists());
 }
 
 #[tokio::test]
@@ -585,7 +588,7 @@ async fn program_that_ignores_signals_is_killed_in_time() {
     let scene = quick();
     let script = "trap '' INT TERM; echo '{\"type\":\"hello\"}'; while :; do sleep 0.05; done";
     let facts = scene.stopped_at("hello", StopCommand::Interrupt, shell(&scene, script), None).await;
-    assert_eq!((facts.stopped, facts.signal), (Some(StopMode::Stop), Some(9)));
+    assert_eq!((facts.interruption.stopped, facts.process.signal), (Some(StopMode::Stop), Some(9)));
     assert!(gone(scene.tape.started().pid));
 }
 
@@ -596,7 +599,7 @@ async fn program_that_never_reads_does_not_deadlock() {
     let ask = r#"{"type":"control_request","request_id":"r","request":{"subtype":"mcp_message","server_name":"ktx","message":{"jsonrpc":"2.0","method":"notifications/initialized"}}}"#;
     let script = format!("i=0; while [ $i -lt 3000 ]; do echo '{ask}'; i=$((i+1)); done; exit 5");
     let (facts, _) = scene.run(shell(&scene, &script), None).await;
-    assert_eq!(facts.exit_code, Some(5));
+    assert_eq!(facts.process.exit_code, Some(5));
     assert_eq!(scene.tape.of('o').len(), 3000);
     assert_eq!(scene.tape.of('i').len(), 3001, "every request was answered, after the initial one");
 }
@@ -608,7 +611,7 @@ async fn line_beyond_the_limit_ends_the_attempt() {
     let script = "echo first; head -c 1000000 /dev/zero | tr '\\0' x; while :; do sleep 0.05; done";
     let limits = StreamLimits { line: LIMIT, ..StreamLimits::default() };
     let (facts, _) = scene.run(UnitLaunch { limits, ..shell(&scene, script) }, None).await;
-    assert_eq!((facts.oversized_line, facts.signal), (Some(LIMIT), Some(15)));
+    assert_eq!((facts.interruption.oversized_line, facts.process.signal), (Some(LIMIT), Some(15)));
     let verdict = judge_attempt(&"docs-a".into(), &facts, FailureRule::Strict);
     assert_eq!((verdict.outcome, &verdict.cause), (AttemptOutcome::Failed, &VerdictCause::OversizedLine));
     assert_eq!(verdict.reason, "Claude Code wrote a line longer than 262144 bytes");
@@ -627,7 +630,7 @@ async fn long_line_of_stderr_is_recorded_in_pieces() {
     let script = "head -c 1000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo last >&2; exit 5";
     let limits = StreamLimits { stderr_line: 256 * 1024, ..StreamLimits::default() };
     let (facts, _) = scene.run(UnitLaunch { limits, ..shell(&scene, script) }, None).await;
-    assert_eq!((facts.exit_code, facts.oversized_line), (Some(5), None));
+    assert_eq!((facts.process.exit_code, facts.interruption.oversized_line), (Some(5), None));
     let lines = scene.tape.of('e');
     assert_eq!(lines.iter().map(Vec::len).sum::<usize>(), 1_000_004);
     assert!(lines.len() > 8 && lines.last().unwrap() == b"last");
@@ -641,7 +644,7 @@ async fn stderr_beyond_the_limit_is_counted_and_not_recorded() {
     let limits = StreamLimits { stderr: 21_000, ..StreamLimits::default() };
     let (facts, _) = scene.run(UnitLaunch { limits, ..shell(&scene, script) }, None).await;
     assert_eq!(scene.tape.of('e').len(), 1050);
-    assert_eq!(facts.stderr_tail.last().unwrap(), "last", "the verdict has the end of it");
+    assert_eq!(facts.process.stderr_tail.last().unwrap(), "last", "the verdict has the end of it");
     let messages: Vec<_> = scene
         .tape
         .notes()
@@ -664,7 +667,7 @@ async fn agent_that_calls_without_reading_is_ended() {
     let limits = StreamLimits { unread_stdin: 64 * 1024, ..StreamLimits::default() };
     let launch = UnitLaunch { limits, ..shell(&scene, &format!("exec yes '{ask}'")) };
     let (facts, _) = scene.run(launch, None).await;
-    assert_eq!((facts.unread_stdin, facts.signal), (Some(64 * 1024), Some(15)));
+    assert_eq!((facts.interruption.unread_stdin, facts.process.signal), (Some(64 * 1024), Some(15)));
     let verdict = judge_attempt(&"docs-a".into(), &facts, FailureRule::Strict);
     assert_eq!(verdict.reason, "Claude Code stopped reading: more than 65536 bytes of input is unread");
 }
@@ -676,7 +679,7 @@ async fn pipe_held_open_by_an_orphan_is_not_waited_for() {
     let script =
         "setsid sh -c 'echo $$ > runaway; exec sleep 600' & while [ ! -s runaway ]; do sleep 0.01; done; exit 0";
     let (facts, _) = scene.run(shell(&scene, script), None).await;
-    assert_eq!(facts.exit_code, Some(0));
+    assert_eq!(facts.process.exit_code, Some(0));
     let runaway = std::fs::read_to_string(scene.home.project().join("runaway")).unwrap();
     let killed = std::process::Command::new("kill").arg(runaway.trim()).status().unwrap();
     assert!(killed.success(), "it was still running");
@@ -689,7 +692,7 @@ async fn unwritable_tape_ends_the_attempt() {
         let scene = AttemptFixture { tape, ..quick() };
         let script = "while :; do echo '{\"type\":\"hello\"}'; sleep 0.01; done";
         let (facts, _) = scene.run(shell(&scene, script), None).await;
-        assert_eq!(facts.record_error.as_deref(), Some("cannot write tape.jsonl: no storage space"));
+        assert_eq!(facts.interruption.record_error.as_deref(), Some("cannot write tape.jsonl: no storage space"));
         assert_eq!(scene.tape.entries.lock().unwrap().len(), full_after);
     }
 }
@@ -703,8 +706,8 @@ async fn program_that_never_opens_the_conversation_is_ended() {
     // The program does not exit when its stdin is closed, either.
     let (facts, ready) = scene.run(shell(&scene, "while :; do sleep 0.05; done"), None).await;
     assert!(!ready);
-    assert_eq!(facts.start_error.as_deref(), Some("claude did not open the conversation within 0 s"));
-    assert_eq!(facts.signal, Some(15));
+    assert_eq!(facts.process.start_error.as_deref(), Some("claude did not open the conversation within 0 s"));
+    assert_eq!(facts.process.signal, Some(15));
 }
 
 #[tokio::test]
@@ -867,7 +870,7 @@ async fn tool_panic_fails_its_call_and_other_panics_end_agents() {
     let scene = quick();
     let (facts, _) = scene.run(UnitLaunch { tools: Arc::new(PanickingTools), ..calls_once(&scene) }, None).await;
     assert_eq!(failures(&facts)[0].0, "wiki_read");
-    assert_eq!(facts.result.unwrap().text.as_deref(), Some("Done."), "the agent of the call continues");
+    assert_eq!(facts.reported.result.unwrap().text.as_deref(), Some("Done."), "the agent of the call continues");
     for child in &mut children {
         let ended = tokio::time::timeout(Duration::ZERO, child.wait()).await;
         assert!(ended.is_err(), "the agents of other units continue");
@@ -948,7 +951,7 @@ async fn stuck_tool_and_gate_do_not_block_the_end() {
     tokio::time::timeout(LIMIT, stuck.hangs.notified()).await.unwrap();
     commands.send(StopCommand::Kill).await.unwrap();
     let facts = tokio::time::timeout(LIMIT, run).await.unwrap().unwrap();
-    assert_eq!((facts.stopped, facts.signal), (Some(StopMode::Kill), Some(15)));
+    assert_eq!((facts.interruption.stopped, facts.process.signal), (Some(StopMode::Kill), Some(15)));
     let is_reported = scene
         .tape
         .notes()
@@ -969,7 +972,7 @@ async fn agent_that_writes_nothing_is_ended() {
         let timeouts = AttemptTimeouts { silence, total: attempt };
         let script = "trap '' INT TERM; echo '{}'; while :; do sleep 0.05; done";
         let (facts, _) = scene.run(UnitLaunch { timeouts, ..shell(&scene, script) }, None).await;
-        assert_eq!((facts.timed_out, facts.signal), (Some(expected), Some(9)));
+        assert_eq!((facts.interruption.timed_out, facts.process.signal), (Some(expected), Some(9)));
         assert!(gone(scene.tape.started().pid));
     }
 }
@@ -996,7 +999,7 @@ async fn scripted_agent_passes_the_isolation_proof() {
     assert_eq!(facts.isolation, IsolationStatus::Verified);
     assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("arr")), ("wiki_remove".into(), json!("gone"))]);
     assert_eq!(failures(&facts), [("wiki_remove", "there is no page gone")]);
-    let result = facts.result.as_ref().unwrap();
+    let result = facts.reported.result.as_ref().unwrap();
     assert_eq!((stop_reason(result), result.text.as_deref()), (StopReason::Natural, Some("Done.")));
     assert_eq!(scene.tape.checks().len(), 1);
 }

@@ -73,7 +73,7 @@ fn prompt_is_not_sent_before_settings_are_known() {
     assert_eq!(line(&mut machine, INIT), [AttemptEffect::RecordNote(note), AttemptEffect::StartupFinished]);
     assert_eq!(line(&mut machine, RESULT), [AttemptEffect::CloseStdin, AttemptEffect::SetTimer(AttemptTimer::Exit)]);
     let facts = machine.into_facts();
-    assert_eq!(facts.result.unwrap().text.as_deref(), Some("done"));
+    assert_eq!(facts.reported.result.unwrap().text.as_deref(), Some("done"));
     assert_eq!(facts.isolation, IsolationStatus::Verified);
 }
 
@@ -157,17 +157,17 @@ fn startup_timeout_ends_the_attempt() {
         [AttemptEffect::CloseStdin, AttemptEffect::SetTimer(AttemptTimer::Escalation)]
     );
     assert_eq!(reply(&mut silent, 1, json!({})), [], "it is too late");
-    let error = silent.into_facts().start_error;
+    let error = silent.into_facts().process.start_error;
     assert_eq!(error.as_deref(), Some("claude did not open the conversation within 120 s"));
 
     let mut idle = working();
     let effects = idle.handle_timer(AttemptTimer::Startup);
     assert!(asks(&effects, "interrupt") && effects.contains(&AttemptEffect::SetTimer(AttemptTimer::Escalation)));
-    assert_eq!(idle.into_facts().start_error.as_deref(), Some("claude did not begin to work within 120 s"));
+    assert_eq!(idle.into_facts().process.start_error.as_deref(), Some("claude did not begin to work within 120 s"));
 
     let mut busy = proved();
     assert_eq!(busy.handle_timer(AttemptTimer::Startup), []);
-    assert_eq!(busy.into_facts().start_error, None);
+    assert_eq!(busy.into_facts().process.start_error, None);
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn escalation_takes_one_step_at_a_time() {
         [AttemptEffect::SignalGroup(Signal::SIGKILL), AttemptEffect::SetTimer(AttemptTimer::Escalation)]
     );
     assert_eq!(machine.handle_timer(AttemptTimer::Escalation), [AttemptEffect::StopWaiting]);
-    assert_eq!(machine.into_facts().stopped, Some(StopMode::Stop));
+    assert_eq!(machine.into_facts().interruption.stopped, Some(StopMode::Stop));
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn kill_skips_the_interrupt() {
     machine.handle_stop_command(StopCommand::Interrupt);
     assert_eq!(machine.handle_stop_command(StopCommand::Kill)[0], AttemptEffect::SignalGroup(Signal::SIGTERM));
     assert_eq!(machine.handle_timer(AttemptTimer::Escalation)[0], AttemptEffect::SignalGroup(Signal::SIGKILL));
-    assert_eq!(machine.into_facts().stopped, Some(StopMode::Kill));
+    assert_eq!(machine.into_facts().interruption.stopped, Some(StopMode::Kill));
 }
 
 #[test]
@@ -285,8 +285,8 @@ fn stop_after_result_does_not_mark_stopped() {
     line(&mut machine, RESULT);
     assert_eq!(machine.handle_stop_command(StopCommand::Interrupt)[0], AttemptEffect::SignalGroup(Signal::SIGTERM));
     let facts = machine.into_facts();
-    assert_eq!(facts.stopped, None);
-    assert!(facts.result.is_some());
+    assert_eq!(facts.interruption.stopped, None);
+    assert!(facts.reported.result.is_some());
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn after_exit_only_pipes_are_drained() {
     assert_eq!(line(&mut machine, RESULT), [AttemptEffect::CloseStdin]);
     assert_eq!(machine.handle_stop_command(StopCommand::Kill), []);
     assert_eq!(machine.handle_timer(AttemptTimer::Drain), [AttemptEffect::StopWaiting]);
-    assert_eq!(machine.into_facts().exit_code, Some(1));
+    assert_eq!(machine.into_facts().process.exit_code, Some(1));
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn refused_initialize_is_a_start_error() {
     let body = json!({"subtype": "error", "request_id": "deck-1", "error": "no hooks here"});
     let effects = line(&mut machine, &json!({"type": "control_response", "response": body}).to_string());
     assert_eq!(effects[0], AttemptEffect::CloseStdin);
-    assert!(machine.into_facts().start_error.unwrap().ends_with("no hooks here"));
+    assert!(machine.into_facts().process.start_error.unwrap().ends_with("no hooks here"));
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn record_error_kills_the_process() {
     let mut machine = working();
     assert_eq!(machine.handle_record_error("disk full".into())[0], AttemptEffect::SignalGroup(Signal::SIGTERM));
     assert_eq!(machine.handle_record_error("again".into()), []);
-    assert_eq!(machine.into_facts().record_error.as_deref(), Some("disk full"));
+    assert_eq!(machine.into_facts().interruption.record_error.as_deref(), Some("disk full"));
 }
 
 #[test]
@@ -361,7 +361,7 @@ fn failure_reported_twice_is_noted_once() {
         "callback_id": "post_tool_use_failure", "input": {"tool_name": "mcp__ktx__a", "tool_use_id": "t2", "error": "no"}}});
     line(&mut machine, &hook.to_string());
     assert_eq!(machine.handle_server_event(Some(called("t2"))), []);
-    assert_eq!(machine.into_facts().tally.calls().len(), 2);
+    assert_eq!(machine.into_facts().work.tally.calls().len(), 2);
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn user_denial_is_not_a_failure_but_policy_denial_is() {
             &mut machine,
             r#"{"type":"result","subtype":"success","is_error":false,"result":"done","permission_denials":[{"tool_name":"mcp__ktx__a","tool_use_id":"t1"}]}"#,
         );
-        let tally = machine.into_facts().tally;
+        let tally = machine.into_facts().work.tally;
         assert_eq!((tally.calls().len(), tally.refusals().len()), (failed, 1 - failed));
     }
 }
@@ -428,7 +428,7 @@ fn resumed_session_with_other_id_ends_the_attempt() {
         reply(&mut machine, 2, json!({"sources": []}));
         let effects = line(&mut machine, INIT);
         assert_eq!(asks(&effects, "interrupt"), strayed.is_some(), "{effects:?}");
-        assert_eq!(machine.into_facts().session_mismatch.as_deref(), strayed);
+        assert_eq!(machine.into_facts().interruption.session_mismatch.as_deref(), strayed);
     }
 }
 
@@ -474,7 +474,7 @@ fn foreign_tool_that_succeeds_ends_the_attempt() {
     assert_eq!(line(&mut machine, &DONE.replace(r#""content":"done""#, r#""content":"no","is_error":true"#)), []);
     line(&mut machine, RESULT);
     let facts = machine.into_facts();
-    assert_eq!((facts.isolation_breach(), facts.tally.calls().len()), (None, 1));
+    assert_eq!((facts.isolation_breach(), facts.work.tally.calls().len()), (None, 1));
 }
 
 #[test]
@@ -536,7 +536,7 @@ fn oversized_line_is_noted_once_and_interrupts() {
             && asks(&effects, "interrupt")
     );
     assert_eq!(machine.handle_oversized_line(100), []);
-    assert_eq!(machine.into_facts().oversized_line, Some(100));
+    assert_eq!(machine.into_facts().interruption.oversized_line, Some(100));
 }
 
 #[test]
@@ -547,5 +547,5 @@ fn unread_stdin_terminates_without_interrupt() {
         [AttemptEffect::SignalGroup(Signal::SIGTERM), AttemptEffect::SetTimer(AttemptTimer::Escalation)]
     );
     assert_eq!(machine.handle_unread_input(100), []);
-    assert_eq!(machine.into_facts().unread_stdin, Some(100));
+    assert_eq!(machine.into_facts().interruption.unread_stdin, Some(100));
 }

@@ -27,7 +27,7 @@ use crate::{
     },
     units::{
         failure_tally::FailureRule,
-        verdict::{AgentStartFault, AttemptFacts, judge_attempt},
+        verdict::{AgentStartFault, AttemptFacts, ProcessFacts, judge_attempt},
     },
 };
 
@@ -169,7 +169,9 @@ impl CheckOutput {
             stats.push_line(&decode::decode_line(line));
         }
         String::from_utf8_lossy(&self.stderr).lines().for_each(|line| stats.push_stderr_line(line));
-        AttemptFacts { exit_code: self.exit.code, signal: self.exit.signal, ..stats.into_facts() }
+        let facts = stats.into_facts();
+        let process = ProcessFacts { exit_code: self.exit.code, signal: self.exit.signal, ..facts.process };
+        AttemptFacts { process, ..facts }
     }
 }
 
@@ -290,12 +292,12 @@ fn parse_login_output(stdout: &[u8]) -> LoginStatus {
 
 fn probe_result_from_facts(mut facts: AttemptFacts) -> ProbeResult {
     // The probe has no tools; a model that calls one anyway has answered.
-    facts.tally = Default::default();
+    facts.work.tally = Default::default();
     let verdict = judge_attempt(&UnitKey::from("probe"), &facts, FailureRule::Strict);
     if verdict.outcome == AttemptOutcome::Succeeded {
         return ProbeResult::Usable;
     }
-    let text = facts.result.as_ref().and_then(|result| result.errors.clone().or_else(|| result.text.clone()));
+    let text = facts.reported.result.as_ref().and_then(|result| result.errors.clone().or_else(|| result.text.clone()));
     let output = text.map(|text| quote_output(&text)).filter(|text| !text.is_empty());
     let output = output.unwrap_or(verdict.reason);
     let problem = match &verdict.cause {

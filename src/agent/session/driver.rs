@@ -106,7 +106,7 @@ impl SessionDriver {
     /// Handles the output of the process until it has ended, and returns its facts.
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<StopCommand>) -> (SessionMonitor, AttemptFacts) {
         let (Some(stdout), Some(stderr)) = (self.child.stdout.take(), self.child.stderr.take()) else {
-            self.stats.facts.start_error = Some("the process has no pipes".into());
+            self.stats.facts.process.start_error = Some("the process has no pipes".into());
             return (self.monitor, self.stats.into_facts());
         };
         let mut stdout = LineReader::with_limit(stdout, self.limits.line);
@@ -142,9 +142,9 @@ impl SessionDriver {
                 }
                 SessionEvent::Exited(ended) => {
                     running = false;
-                    self.stats.facts.exit_code = ended.code;
-                    self.stats.facts.signal = ended.signal;
-                    self.stats.facts.terminated_by_us =
+                    self.stats.facts.process.exit_code = ended.code;
+                    self.stats.facts.process.signal = ended.signal;
+                    self.stats.facts.process.terminated_by_us =
                         self.escalation.is_some_and(|(step, _)| step >= EscalationStep::Terminate);
                     // A descendant may have inherited the pipes. Their present content is read; the rest is ignored.
                     self.drain_deadline = Some(Instant::now() + self.timeouts.pipe_drain);
@@ -155,11 +155,11 @@ impl SessionDriver {
                         // SIGKILL follows; before that, the agent can end its child processes.
                         StopCommand::Kill => (StopMode::Kill, EscalationStep::Terminate),
                     };
-                    if self.monitor.is_complete() && self.stats.facts.stopped.is_none() {
+                    if self.monitor.is_complete() && self.stats.facts.interruption.stopped.is_none() {
                         // After the result, the request only speeds up the exit; the result stays valid.
                         self.escalate_to(step.max(EscalationStep::Terminate));
                     } else {
-                        self.stats.facts.stopped = Some(how);
+                        self.stats.facts.interruption.stopped = Some(how);
                         self.escalate_to(step);
                     }
                 }
@@ -171,7 +171,7 @@ impl SessionDriver {
                     let recorded = self.tape.note(&message);
                     self.check_recorded(recorded);
                     // Without a lock, another resume may split the session, so it must not continue.
-                    self.stats.facts.start_error = Some(error.to_line());
+                    self.stats.facts.process.start_error = Some(error.to_line());
                     self.escalate_to(EscalationStep::Terminate);
                 }
                 SessionEvent::DeadlineReached if !running => self.is_done = true,
@@ -192,7 +192,7 @@ impl SessionDriver {
     fn terminate_if_overdue(&mut self) {
         if self.exit_deadline.is_none() && self.startup_deadline.take().is_some() {
             let seconds = self.timeouts.startup.as_secs();
-            self.stats.facts.start_error = Some(format!("claude did not begin to work within {seconds} s"));
+            self.stats.facts.process.start_error = Some(format!("claude did not begin to work within {seconds} s"));
         }
         self.escalate_to(EscalationStep::Terminate);
     }
@@ -225,7 +225,7 @@ impl SessionDriver {
     /// Ends the session if the tape cannot be written.
     fn check_recorded(&mut self, recorded: Result<(), RecordError>) {
         if let Err(error) = recorded {
-            self.stats.facts.record_error.get_or_insert_with(|| error.to_string());
+            self.stats.facts.interruption.record_error.get_or_insert_with(|| error.to_string());
             self.escalate_to(EscalationStep::Terminate);
         }
     }
@@ -237,7 +237,7 @@ impl SessionDriver {
             return;
         }
         if batch.is_piece() {
-            self.stats.facts.oversized_line = Some(self.limits.line);
+            self.stats.facts.interruption.oversized_line = Some(self.limits.line);
             self.escalate_to(EscalationStep::Interrupt);
             return;
         }

@@ -30,17 +30,17 @@ fn written_files<'a>(runs: &[&'a RunState], unit: &UnitKey, number: u32) -> &'a 
         return &[];
     };
     // A later run may have integrated the patch.
-    let mut later = runs.iter().filter_map(|state| state.prior_patches.get(unit));
+    let mut later = runs.iter().filter_map(|state| state.publication.prior_patches.get(unit));
     let is_saved_later = later.any(|taken| taken.is_saved && taken.result == PatchResult::Accepted);
-    match &attempt.patch {
+    match &attempt.delivery.patch {
         Some(patch) if is_saved_later => &patch.paths,
-        _ => &attempt.published,
+        _ => &attempt.delivery.published,
     }
 }
 
 fn is_removed(state: &RunState, path: &str) -> bool {
     let key = Path::new(path).file_stem().and_then(|stem| stem.to_str());
-    let works = state.units.iter().filter_map(|unit| unit.latest()?.output.as_ref());
+    let works = state.units.iter().filter_map(|unit| unit.latest()?.delivery.output.as_ref());
     works
         .flat_map(|work| &work.actions)
         .any(|did| did.change == ArtifactChange::Removed && Some(did.key.as_str()) == key)

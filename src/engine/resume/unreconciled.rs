@@ -43,7 +43,7 @@ pub(super) fn drop_decided_artifacts(runs: &RunStore, planned: &mut IngestPlan) 
         // An unreadable record proves no decision.
         let Ok(state) = recorded_tapes::fold(runs, &found) else { continue };
         // What was decided before the file was last read is about an earlier deletion.
-        for source in &state.sources {
+        for source in &state.inputs.sources {
             for file in &source.files {
                 open.remove(&(source.connection.clone(), file.path.clone()));
             }
@@ -74,7 +74,7 @@ pub(super) fn drop_reconciled_patches(runs: &RunStore, taken: &mut RunPlan) -> R
         let Ok(state) = recorded_tapes::fold(runs, &found) else { continue };
         let plan = state.planned.as_ref().and_then(|plan| plan.continues.as_ref()).filter(|then| then.run == run);
         let saw = |unit: &UnitKey| plan.is_some_and(|then| then.unreconciled.contains_key(unit));
-        continues.unreconciled.retain(|unit, _| !saw(unit) || state.unreconciled.contains(unit));
+        continues.unreconciled.retain(|unit, _| !saw(unit) || state.publication.unreconciled.contains(unit));
     }
     Ok(())
 }

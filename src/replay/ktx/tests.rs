@@ -43,7 +43,7 @@ fn ktx_replay_shows_units_attempts_and_saved_work() {
     let harvest = state.units[0].latest().unwrap();
     assert_eq!((harvest.started_at.0, harvest.ended_at.unwrap().0), (3_000, 70_000));
     let actions: Vec<_> =
-        harvest.output.as_ref().unwrap().actions.iter().map(|a| (a.target, a.change, &*a.key)).collect();
+        harvest.delivery.output.as_ref().unwrap().actions.iter().map(|a| (a.target, a.change, &*a.key)).collect();
     assert_eq!(
         actions,
         [
@@ -72,7 +72,7 @@ fn ktx_replay_shows_units_attempts_and_saved_work() {
         1,
         "repeated reports of one wait count once"
     );
-    assert_eq!(state.pause, None);
+    assert_eq!(state.limits.pause, None);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn ktx_transcript_orders_calls_by_start_time() {
     let calls = |unit: usize, attempt: usize| {
         let attempt = &state.units[unit].attempts[attempt];
         let rows = timeline.view().rows(attempt.id).iter().filter(|row| row.kind == RowKind::Tool);
-        (attempt.turns, attempt.failures, rows.map(|row| row.end(u64::MAX)).collect::<Vec<_>>())
+        (attempt.counts.turns, attempt.counts.failures, rows.map(|row| row.end(u64::MAX)).collect::<Vec<_>>())
     };
     assert_eq!(calls(0, 0), (0, 0, vec![RowOutcome::Ok, RowOutcome::Ok]));
     assert_eq!(calls(1, 0), (0, 1, vec![RowOutcome::Failed]), "a declined write is a failure of KTX's");

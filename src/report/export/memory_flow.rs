@@ -11,7 +11,7 @@ use crate::{
     run::{
         RunEvent, RunOutcome, RunReport, SinkEvent,
         event::{ActionDetail, ActionPhase, AgentEvent},
-        report::UnitReport,
+        report::{AttemptReport, UnitReport},
         state::UnitStatus,
     },
     tape::{
@@ -107,11 +107,11 @@ fn replay(
     json!({
         "metadata": {
             "schemaVersion": 1, "mode": "replay", "origin": "captured",
-            "timing": if report.has_times { "captured" } else { "not-captured" },
-            "capturedAt": report.started_at.map(|at| format!("{at:.3}")),
+            "timing": if report.origin.has_times { "captured" } else { "not-captured" },
+            "capturedAt": report.origin.started_at.map(|at| format!("{at:.3}")),
             "sourceReportId": null, "sourceReportPath": null, "fallbackReason": null,
         },
-        "runId": report.name,
+        "runId": report.origin.name,
         "connectionId": connection.unwrap_or("?"),
         "adapter": adapter.unwrap_or("?"),
         "status": status,
@@ -176,9 +176,8 @@ fn events(
             UnitStep::Started if running[place] => {}
             UnitStep::Started => {
                 (running[place], calls[place]) = (true, 0);
-                let skills =
-                    units[place].attempts.iter().rev().map(|attempt| &attempt.skills).find(|skills| !skills.is_empty());
-                let skills = skills.map(Vec::as_slice).unwrap_or_default();
+                let mut skills = units[place].attempts.iter().rev().map(AttemptReport::skills);
+                let skills = skills.find(|skills| !skills.is_empty()).unwrap_or_default();
                 let key = units[place].ktx_key();
                 push(*at, json!({"type": "work_unit_started", "unitKey": key, "skills": skills}));
             }
@@ -197,16 +196,16 @@ fn events(
     let step = report.reconcile_step_of(connection);
     let step = step.as_ref().filter(|step| !places.contains_key(&step.key));
     let saved: Vec<MemoryAction> = units.iter().copied().chain(step).flat_map(UnitReport::actions).collect();
-    if report.outcome != RunOutcome::Running && (report.saved.is_some() || !saved.is_empty()) {
+    if report.outcome != RunOutcome::Running && (report.publication.saved.is_some() || !saved.is_empty()) {
         let count = |target| saved.iter().filter(|action| action.target == target).count();
-        let commit = report.saved.as_ref().and_then(|saved| saved.commit.as_deref());
+        let commit = report.publication.saved.as_ref().and_then(|saved| saved.commit.as_deref());
         let (wiki, sl) = (count(ArtifactTarget::Wiki), count(ArtifactTarget::SemanticLayer));
         push(report.duration, json!({"type": "saved", "commitSha": commit, "wikiCount": wiki, "slCount": sl}));
         let rows = provenance(units, step, connection).len();
         push(report.duration, json!({"type": "provenance_recorded", "rowCount": rows}));
     }
     if report.planned.is_some() && report.outcome != RunOutcome::Running {
-        push(report.duration, json!({"type": "report_created", "runId": report.name}));
+        push(report.duration, json!({"type": "report_created", "runId": report.origin.name}));
     }
     events
 }
@@ -270,7 +269,7 @@ fn push_reconciliation(
     push: &mut impl FnMut(Millis, Value),
 ) {
     let Some(step) = report.reconcile_unit().filter(|step| step.key == *key) else { return };
-    if step.latest().is_none_or(|last| event != UnitStep::AttemptFinished(last.number)) {
+    if step.latest().is_none_or(|last| event != UnitStep::AttemptFinished(last.state.number)) {
         return;
     }
     let Some(step) = report.reconcile_step_of(connection) else { return };
@@ -280,9 +279,9 @@ fn push_reconciliation(
 
 /// The end of an attempt at a unit. The actions of the unit follow its last attempt.
 fn push_unit_finished(at: Millis, unit: &UnitReport, attempt: u32, push: &mut impl FnMut(Millis, Value)) {
-    let is_last = unit.latest().is_some_and(|latest| latest.number == attempt);
-    let attempt = unit.attempts.iter().find(|known| known.number == attempt);
-    let verdict = attempt.and_then(|attempt| attempt.verdict.as_ref());
+    let is_last = unit.latest().is_some_and(|latest| latest.state.number == attempt);
+    let attempt = unit.attempts.iter().find(|known| known.state.number == attempt);
+    let verdict = attempt.and_then(|attempt| attempt.state.verdict.as_ref());
     let counted = verdict.is_some_and(|verdict| verdict.outcome == AttemptOutcome::Succeeded);
     if is_last && unit.is_successful() {
         for action in unit.actions() {
@@ -312,9 +311,9 @@ fn actions(unit: &UnitReport) -> Vec<Value> {
 }
 
 fn transcript(unit: &UnitReport) -> Option<Value> {
-    let path = unit.attempts.iter().rev().find_map(|attempt| attempt.transcript.as_deref())?;
-    let calls: u64 = unit.attempts.iter().map(|attempt| u64::from(attempt.calls)).sum();
-    let errors: u64 = unit.attempts.iter().map(|attempt| u64::from(attempt.failures)).sum();
+    let path = unit.attempts.iter().rev().find_map(|attempt| attempt.transcript())?;
+    let calls: u64 = unit.attempts.iter().map(|attempt| u64::from(attempt.state.counts.calls)).sum();
+    let errors: u64 = unit.attempts.iter().map(|attempt| u64::from(attempt.state.counts.failures)).sum();
     let mut names: Vec<&String> = unit.attempts.iter().flat_map(|attempt| attempt.tools.keys()).collect();
     names.sort_unstable();
     names.dedup();

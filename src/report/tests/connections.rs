@@ -25,6 +25,11 @@ fn action(
     }
 }
 
+fn set_actions(unit: &mut UnitReport, actions: Vec<MemoryAction>) {
+    let output = &mut unit.attempts.last_mut().unwrap().state.delivery.output;
+    Arc::make_mut(output.get_or_insert_default()).actions = actions;
+}
+
 /// A run whose reconcile step decided about files of both connections and of none. Every text names its connection.
 fn both() -> RunReport {
     let mut report = report_of("tapes/real.jsonl");
@@ -71,18 +76,19 @@ fn both() -> RunReport {
     ];
     let mut pass = UnitReport { key: "reconcile".into(), planned: None, ..hostile("step", true) };
     pass.status = UnitStatus::Succeeded;
-    (pass.attempts[0].actions, pass.attempts[0].work) = (actions, Some(Arc::new(step)));
+    pass.attempts[0].state.delivery.output = Some(Arc::new(AttemptOutput { actions, ..step }));
     report.units.push(pass);
     let gone = |key: &str| action(ArtifactTarget::SemanticLayer, ArtifactChange::Removed, key, Some("warehouse"), None);
     for (at, key) in [(dbt, "repair-dbt"), (handbook, "repair-handbook")] {
         let unit = &mut report.units[at];
         (unit.status, unit.is_unsaved) = (UnitStatus::Succeeded, false);
-        unit.attempts.last_mut().unwrap().actions = vec![gone(key)];
+        set_actions(unit, vec![gone(key)]);
     }
     let repair = |entry: &str| {
         Arc::new(SlRefRepair { page_key: "fan".into(), removed_refs: vec![entry.into()], ..SlRefRepair::default() })
     };
-    report.sl_ref_repairs = vec![repair("warehouse/repair-dbt.rows"), repair("repair-handbook"), repair("repair-any")];
+    report.publication.sl_ref_repairs =
+        vec![repair("warehouse/repair-dbt.rows"), repair("repair-handbook"), repair("repair-any")];
     let projected = |connection: &str, name: &str| {
         Arc::new(SourcesProjected {
             connection: Some(connection.into()),
@@ -98,7 +104,7 @@ fn both() -> RunReport {
             ..SourcesProjected::default()
         })
     };
-    report.projected = vec![projected(DBT, "dbt"), projected(HANDBOOK, "handbook")];
+    report.inputs.projected = vec![projected(DBT, "dbt"), projected(HANDBOOK, "handbook")];
     report
 }
 
@@ -181,13 +187,14 @@ fn provenance_rows_have_the_words_of_ktx() {
     let mut report = report_of("tapes/real.jsonl");
     let unit = report.units.iter_mut().find(|unit| unit.connection() == Some(DBT)).unwrap();
     (unit.status, unit.is_unsaved) = (UnitStatus::Succeeded, false);
-    unit.attempts.last_mut().unwrap().actions = vec![
+    let actions = vec![
         action(ArtifactTarget::Wiki, ArtifactChange::Created, "page", None, Some("a")),
         action(ArtifactTarget::Wiki, ArtifactChange::Removed, "old", None, Some("a")),
         action(ArtifactTarget::SemanticLayer, ArtifactChange::Created, "new", Some("warehouse"), Some("a")),
         action(ArtifactTarget::SemanticLayer, ArtifactChange::Updated, "known", None, Some("a")),
         action(ArtifactTarget::SemanticLayer, ArtifactChange::Removed, "gone", None, Some("a")),
     ];
+    set_actions(unit, actions);
     report.units.retain(|unit| unit.connection() == Some(DBT));
     let snapshot: Value = serde_json::from_str(written(&report)[1].lines().next().unwrap()).unwrap();
     let rows = snapshot["body"]["provenanceRows"].as_array().unwrap().iter();

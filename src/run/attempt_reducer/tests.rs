@@ -3,12 +3,12 @@
 use super::*;
 use crate::decode;
 
-fn reported(lines: &[&str]) -> AttemptFacts {
+fn reported(lines: &[&str]) -> ReportedFacts {
     let mut reducer = AttemptReducer::new(TurnTracker::for_one_prompt());
     for line in lines {
         reducer.push(&decode::decode_line(line.as_bytes()));
     }
-    reducer.fill_facts(AttemptFacts::default())
+    reducer.reported_facts()
 }
 
 #[test]

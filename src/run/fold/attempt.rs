@@ -108,8 +108,8 @@ impl AttemptFold {
     pub(super) fn resume(&mut self, view: &mut RunView, session: &str) {
         let attempts = self.unit(view).attempts.iter().take(self.attempt).rev().take(MAX_SEARCHED_ATTEMPTS);
         let earlier = attempts.filter(|attempt| attempt.number < self.number);
-        let same = earlier.filter(|attempt| attempt.session.as_deref() == Some(session));
-        let paid = session_cost(same.map(|attempt| attempt.cost_usd));
+        let same = earlier.filter(|attempt| attempt.setup.session.as_deref() == Some(session));
+        let paid = session_cost(same.map(|attempt| attempt.counts.cost_usd));
         self.reducer.resume_session(paid);
     }
 
@@ -173,20 +173,20 @@ impl AttemptFold {
             LineBody::Init(init) => {
                 self.begin_turn(view);
                 let attempt = self.attempt(view);
-                attempt.model = init.model.as_deref().map(Arc::from);
-                if attempt.session.is_none() {
+                attempt.setup.model = init.model.as_deref().map(Arc::from);
+                if attempt.setup.session.is_none() {
                     self.push_row(view, StreamRow::new(seq, 0, RowKind::Started, RowOutcome::Ok, 0));
                 }
             }
             LineBody::Assistant(chat) => self.assistant(view, seq, chat, depth),
             LineBody::User(_) => self.apply_calls(view, seq, &calls, depth),
             LineBody::StreamEvent(StreamDelta::Text(text)) if depth == 0 => {
-                let live = &mut self.attempt(view).live_text;
+                let live = &mut self.attempt(view).live.text;
                 live.push_str(text);
                 truncate_to_tail(live);
             }
             LineBody::StreamEvent(StreamDelta::Thinking(text)) if depth == 0 => {
-                let live = &mut self.attempt(view).live_thinking;
+                let live = &mut self.attempt(view).live.thinking;
                 live.push_str(text);
                 truncate_to_tail(live);
             }
@@ -195,7 +195,7 @@ impl AttemptFold {
                 if limit.status != "allowed" {
                     view.last_change.marks.add(ActivityMark::Limit);
                 }
-                view.state.usage_window = Some(UsageWindow {
+                view.state.limits.usage_window = Some(UsageWindow {
                     name: limit.limit.as_deref().unwrap_or("usage").to_owned(),
                     status: limit.status.to_string(),
                     utilization: limit.utilization,
@@ -223,11 +223,11 @@ impl AttemptFold {
             // Work in the background continues between turns, and nothing is emitted after the end.
             *at = entry.at.max(*at);
         }
-        if self.attempt(view).session.is_none() {
+        if self.attempt(view).setup.session.is_none() {
             // A session that must not answer is not the session that is continued.
             let done = self.translator.is_complete();
             let session = if done { self.translator.session() } else { self.translator.observed_session() };
-            self.attempt(view).session = session.map(Arc::from);
+            self.attempt(view).setup.session = session.map(Arc::from);
         }
         if by_session && role == LineRole::Result && !self.translator.is_complete() {
             self.end_turn(view, entry);
@@ -303,7 +303,7 @@ impl AttemptFold {
             let (turns, tokens) = (self.reducer.turn_count(), self.reducer.tokens());
             let attempt = self.attempt(view);
             attempt.clear_live_text();
-            (attempt.turns, attempt.tokens) = (turns, tokens);
+            (attempt.counts.turns, attempt.counts.tokens) = (turns, tokens);
             let has_text = |block: &MessageBlock<'_>| matches!(block, MessageBlock::Text(text) if !text.is_blank());
             self.failure_announced = chat.error.is_some() && chat.blocks.iter().any(has_text);
         }
@@ -320,7 +320,7 @@ impl AttemptFold {
                 MessageBlock::ToolUse(call) => {
                     let row = self.push_row(view, StreamRow::new(seq, index, RowKind::Tool, RowOutcome::Open, depth));
                     self.call_rows.insert(call.id.as_ref().into(), row);
-                    self.attempt(view).calls += 1;
+                    self.attempt(view).counts.calls += 1;
                     self.count_open_calls(view);
                 }
                 MessageBlock::Text(_)
@@ -361,8 +361,8 @@ impl AttemptFold {
         let (tokens, cost) = (self.reducer.tokens(), self.reducer.cost_usd());
         let attempt = self.attempt(view);
         attempt.clear_live_text();
-        attempt.tokens = tokens;
-        let known = std::mem::replace(&mut attempt.cost_usd, cost);
+        attempt.counts.tokens = tokens;
+        let known = std::mem::replace(&mut attempt.counts.cost_usd, cost);
         view.state.spent_usd += cost.unwrap_or_default() - known.unwrap_or_default();
     }
 
@@ -398,12 +398,12 @@ impl AttemptFold {
 
     /// A turn of a capture is over. A capture has no notes, so the turn's result decides until another turn begins.
     fn end_turn(&mut self, view: &mut RunView, entry: &EntryRef<'_>) {
-        let facts = self.reducer.fill_facts(AttemptFacts::default());
+        let facts = AttemptFacts { reported: self.reducer.reported_facts(), ..AttemptFacts::default() };
         let verdict = verdict::judge_attempt(&self.key, &facts, FailureRule::Strict);
         let status = status_for_verdict(&verdict);
         let attempt = self.attempt(view);
         attempt.ended_at = Some(entry.at);
-        attempt.reported_ok = facts.result.map(|result| !result.failed);
+        attempt.reported_ok = facts.reported.result.map(|result| !result.failed);
         attempt.verdict = Some(verdict);
         self.unit(view).status = status;
         self.turn_ended = Some(Box::new((entry.seq, entry.at)));

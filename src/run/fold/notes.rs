@@ -29,10 +29,10 @@ impl Fold {
         let at = entry.at;
         match note {
             Note::RunPlanned(planned) => self.planned(view, entry, planned, emit),
-            Note::SourceRead(read) => view.state.sources.push(Arc::new((**read).clone())),
+            Note::SourceRead(read) => view.state.inputs.sources.push(Arc::new((**read).clone())),
             Note::FilesEvicted(evicted) => {
                 self.report_message(view, entry, Severity::Info, note.to_string());
-                view.state.evicted.push(Arc::new((**evicted).clone()));
+                view.state.inputs.evicted.push(Arc::new((**evicted).clone()));
             }
             Note::SourcesProjected(projected) => {
                 let level = if projected.reason.is_some() { Severity::Warning } else { Severity::Info };
@@ -42,7 +42,7 @@ impl Fold {
                     emit(SinkEvent::Run { at, change: RunEvent::Message { level, text: &text } });
                     self.report_message(view, entry, level, text);
                 }
-                view.state.projected.push(Arc::new((**projected).clone()));
+                view.state.inputs.projected.push(Arc::new((**projected).clone()));
             }
             Note::AttemptStarted(started) => self.attempt_started(view, entry, started, emit),
             Note::IsolationChecked(checked) => {
@@ -50,8 +50,8 @@ impl Fold {
                 self.enter(view, attempt_id, entry);
                 let fold = self.attempt_fold(attempt_id);
                 let attempt = fold.attempt(view);
-                attempt.is_isolation_verified = checked.breach.is_none();
-                attempt.breach = checked.breach.as_deref().map(Arc::from);
+                attempt.setup.is_isolation_verified = checked.breach.is_none();
+                attempt.setup.breach = checked.breach.as_deref().map(Arc::from);
                 match checked.breach {
                     None => fold.note_row(view, entry.seq, RowOutcome::Ok),
                     Some(_) => fold.breach_row(view, entry.seq),
@@ -130,18 +130,19 @@ impl Fold {
             Note::LimitPaused { until, limit, wait_ms } => {
                 view.last_change.marks.add(ActivityMark::Limit);
                 let until = until.or_else(|| wait_ms.map(|wait| Millis(at.0.saturating_add(wait))));
-                view.state.pause = Some(RunPause { until, reason: limit.clone() });
+                view.state.limits.pause = Some(RunPause { until, reason: limit.clone() });
                 self.report_message(view, entry, Severity::Warning, note.to_string());
                 emit(SinkEvent::Run { at, change: RunEvent::Paused { until, limit } });
             }
             Note::LimitLifted => {
-                view.state.pause = None;
+                view.state.limits.pause = None;
                 // The usage windows start again with the process.
-                view.state.throttling = None;
+                view.state.limits.throttling = None;
                 emit(SinkEvent::Run { at, change: RunEvent::Resumed });
             }
             Note::Throttled { slots, limit } => {
-                view.state.throttling = slots.map(|slots| Throttling { concurrency: slots, reason: limit.clone() });
+                view.state.limits.throttling =
+                    slots.map(|slots| Throttling { concurrency: slots, reason: limit.clone() });
                 let level = if slots.is_some() { Severity::Warning } else { Severity::Info };
                 let text = note.to_string();
                 self.report_message(view, entry, level, text.clone());
@@ -157,7 +158,7 @@ impl Fold {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
                 self.enter(view, attempt_id, entry);
                 let fold = self.attempt_fold(attempt_id);
-                fold.attempt(view).published.clone_from(paths);
+                fold.attempt(view).delivery.published.clone_from(paths);
                 fold.note_row(view, entry.seq, RowOutcome::Ok);
             }
             Note::PatchWritten(written) => self.patch_written(view, entry, written, emit),
@@ -231,7 +232,7 @@ impl Fold {
         if let Some(continues) = &planned.continues {
             let reused = continues.units.values().filter(|earlier| earlier.reused.is_some()).count();
             self.report_message(view, entry, Severity::Info, continuation_summary(continues, reused));
-            view.state.unreconciled = continues.unreconciled.keys().cloned().collect();
+            view.state.publication.unreconciled = continues.unreconciled.keys().cloned().collect();
         }
         self.silence_tracker.after =
             planned.silence_after_ms.map_or(DEFAULT_SILENCE_AFTER, |after| Millis(after).max(MIN_SILENCE_AFTER));
@@ -252,14 +253,14 @@ impl Fold {
         let fold = self.attempt_fold(attempt_id);
         fold.begin(view, started);
         let attempt = fold.attempt(view);
-        attempt.requested_model = started.model.as_deref().map(Arc::from);
-        attempt.amendment = started.amendment.clone().map(Arc::new);
-        attempt.content = started.content.clone().map(Arc::new);
+        attempt.setup.requested_model = started.model.as_deref().map(Arc::from);
+        attempt.setup.amendment = started.amendment.clone().map(Arc::new);
+        attempt.setup.content = started.content.clone().map(Arc::new);
         attempt.started_at = entry.at;
-        attempt.start_note = Some(entry.seq);
+        attempt.setup.start_note = Some(entry.seq);
         attempt.pid = started.pid;
-        attempt.is_scripted = started.scripted;
-        attempt.step_budget = (started.step_budget > 0).then_some(started.step_budget);
+        attempt.setup.is_scripted = started.scripted;
+        attempt.setup.step_budget = (started.step_budget > 0).then_some(started.step_budget);
         let unit = fold.unit(view);
         unit.retry_at = None;
         unit.status = UnitStatus::Running;
@@ -306,9 +307,9 @@ impl Fold {
         attempt.pid = None;
         attempt.held_calls.clear();
         attempt.silent_since = None;
-        attempt.failures = attempt.failures.max(ended.tool_failures);
+        attempt.counts.failures = attempt.counts.failures.max(ended.tool_failures);
         attempt.verdict = Some(ended.verdict.clone());
-        attempt.output = Some(Arc::new(ended.work.clone()));
+        attempt.delivery.output = Some(Arc::new(ended.work.clone()));
         fold.unit(view).status = status;
         fold.verdict_row(view, entry.seq, ended.verdict.outcome);
         fold.emit_status(entry.at, status, Some(&ended.verdict.reason), emit);

@@ -24,7 +24,7 @@ impl Fold {
         let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
         self.enter(view, attempt_id, entry);
         let fold = self.attempt_fold(attempt_id);
-        fold.attempt(view).patch = Some(Arc::new(written.clone()));
+        fold.attempt(view).delivery.patch = Some(Arc::new(written.clone()));
         fold.note_row(view, entry.seq, RowOutcome::Ok);
     }
 
@@ -34,7 +34,8 @@ impl Fold {
         integrating: &IntegrationStarted,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        (view.state.is_integrating, view.state.save_error, view.state.ended) = (true, None, None);
+        (view.state.publication.is_integrating, view.state.publication.save_error, view.state.ended) =
+            (true, None, None);
         emit(SinkEvent::Run { at: entry.at, change: RunEvent::Integrating(integrating.units.len()) });
     }
 
@@ -52,8 +53,8 @@ impl Fold {
         self.enter(view, attempt_id, entry);
         let fold = self.attempt_fold(attempt_id);
         let attempt = fold.attempt(view);
-        attempt.integration = Some(integrated.result);
-        attempt.shared_writes = integrated.shared.as_slice().into();
+        attempt.delivery.integration = Some(integrated.result);
+        attempt.delivery.shared_writes = integrated.shared.as_slice().into();
         let verdict = integrated.verdict.as_ref();
         if let Some(verdict) = verdict {
             attempt.verdict = Some(verdict.clone());
@@ -93,7 +94,7 @@ impl Fold {
         let shared = integrated.shared.as_slice().into();
         let taken =
             PriorPatchIntegration { result: integrated.result, verdict, is_saved: false, shared_writes: shared };
-        view.state.prior_patches.insert(view.state.units[index].key.clone(), taken);
+        view.state.publication.prior_patches.insert(view.state.units[index].key.clone(), taken);
         self.emit_patch_result(view, entry, (key, 0), integrated, emit);
     }
 
@@ -123,20 +124,21 @@ impl Fold {
         saved: &RunSaved,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        view.state.is_integrating = false;
-        view.state.unreconciled = saved.unreconciled.as_slice().into();
+        view.state.publication.is_integrating = false;
+        view.state.publication.unreconciled = saved.unreconciled.as_slice().into();
         for attempt in view.state.units.iter_mut().filter_map(|unit| unit.attempts.last_mut()) {
-            attempt.is_saved |= attempt.integration.is_some_and(PatchResult::keeps_success);
-            if let (Some(PatchResult::Accepted), Some(patch)) = (attempt.integration, &attempt.patch) {
-                attempt.published.clone_from(&patch.paths);
+            attempt.delivery.is_saved |= attempt.delivery.integration.is_some_and(PatchResult::keeps_success);
+            if let (Some(PatchResult::Accepted), Some(patch)) = (attempt.delivery.integration, &attempt.delivery.patch)
+            {
+                attempt.delivery.published.clone_from(&patch.paths);
             }
         }
-        for taken in view.state.prior_patches.values_mut() {
+        for taken in view.state.publication.prior_patches.values_mut() {
             taken.is_saved |= taken.result.keeps_success();
         }
         if let Some(commit) = saved.short_commit() {
             // An integration that changed nothing does not hide the commit of the one before.
-            view.state.saved = Some(Arc::new(saved.clone()));
+            view.state.publication.saved = Some(Arc::new(saved.clone()));
             let branch = saved.branch.as_deref().map(|branch| format!(" on {branch}")).unwrap_or_default();
             self.report_message(view, entry, Severity::Info, format!("commit {commit}{branch}"));
         }
@@ -160,7 +162,7 @@ impl Fold {
                     emit(SinkEvent::Run { at, change: RunEvent::Message { level, text: &text } });
                 }
             }
-            view.state.sl_ref_repairs.push(Arc::new(repair.clone()));
+            view.state.publication.sl_ref_repairs.push(Arc::new(repair.clone()));
         }
     }
 
@@ -168,10 +170,10 @@ impl Fold {
     /// accepts.
     pub(super) fn discard_integration(view: &mut RunView) {
         let attempts = view.state.units.iter_mut().filter_map(|unit| unit.attempts.last_mut());
-        for attempt in attempts.filter(|attempt| !attempt.is_saved) {
-            attempt.integration = attempt.integration.filter(|result| !result.keeps_success());
+        for attempt in attempts.filter(|attempt| !attempt.delivery.is_saved) {
+            attempt.delivery.integration = attempt.delivery.integration.filter(|result| !result.keeps_success());
         }
-        view.state.prior_patches.retain(|_, taken| taken.is_saved || !taken.result.keeps_success());
+        view.state.publication.prior_patches.retain(|_, taken| taken.is_saved || !taken.result.keeps_success());
     }
 
     pub(super) fn save_failed(
@@ -181,9 +183,9 @@ impl Fold {
         failed: &SaveFailed,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        view.state.is_integrating = false;
+        view.state.publication.is_integrating = false;
         Self::discard_integration(view);
-        view.state.save_error = Some(failed.reason.as_str().into());
+        view.state.publication.save_error = Some(failed.reason.as_str().into());
         view.last_change.add_row_end(RowOutcome::Failed);
         self.report_message(view, entry, Severity::Error, failed.reason.clone());
         emit(SinkEvent::Run { at: entry.at, change: RunEvent::SaveFailed(&failed.reason) });

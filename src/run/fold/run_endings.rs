@@ -73,11 +73,11 @@ impl Fold {
                 set_final_status(&mut view.state.units[index], status, entry.at, emit);
             }
         }
-        if view.state.is_integrating {
+        if view.state.publication.is_integrating {
             Self::discard_integration(view);
         }
         view.state.ended = Some(ended.clone());
-        view.state.is_integrating = false;
+        view.state.publication.is_integrating = false;
         emit(SinkEvent::Run { at: entry.at, change: RunEvent::Ended(ended) });
     }
 

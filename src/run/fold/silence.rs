@@ -197,7 +197,7 @@ impl Fold {
         }
         let is_turn = fold.open_requests.is_empty() && !fold.has_last_result();
         let attempt = fold.attempt(view);
-        if attempt.start_note.is_some() {
+        if attempt.setup.start_note.is_some() {
             attempt.silent_since = is_turn.then_some(entry.at);
         }
     }

@@ -33,7 +33,7 @@ fn folded(entries: &[(char, String)]) -> (u32, u32, Vec<RowOutcome>) {
     let attempt = &view.state.units[0].attempts[0];
     let rows = view.rows(attempt.id).iter().filter(|row| row.kind == RowKind::Tool);
     let ends = rows.map(|row| row.end(view.state.entries)).collect();
-    (attempt.failures, attempt.denials, ends)
+    (attempt.counts.failures, attempt.counts.denials, ends)
 }
 
 fn call(id: &str) -> (char, String) {

@@ -29,7 +29,7 @@ impl<'a> ConnectionFilter<'a> {
     fn new(report: &'a RunReport, connection: &'a str) -> Self {
         let planned = report.planned.iter().flat_map(|plan| &plan.units);
         let units: HashMap<_, _> = planned.map(|unit| (unit.unit.as_str(), unit.connection.as_str())).collect();
-        let sources = report.sources.iter().map(|source| source.connection.as_str());
+        let sources = report.inputs.sources.iter().map(|source| source.connection.as_str());
         let known = units.values().copied().chain(sources).filter(|id| !id.is_empty()).collect();
         Self { connection, known, units }
     }
@@ -79,13 +79,13 @@ impl<'a> ConnectionFilter<'a> {
             **work = self.work(work);
         }
         for attempt in &mut step.attempts {
-            let has_actions = !attempt.actions.is_empty();
-            attempt.actions.retain(|action| self.covers_action(action));
-            if has_actions && attempt.actions.is_empty() {
+            let has_actions = !attempt.actions().is_empty();
+            let delivery = &mut attempt.state.delivery;
+            delivery.output = delivery.output.take().map(|output| Arc::new(self.work(&output)));
+            if has_actions && attempt.actions().is_empty() {
                 // The paths are used if a tape has no actions, so they must be removed as well.
-                attempt.published = Vec::new();
+                attempt.state.delivery.published = Vec::new();
             }
-            attempt.work = attempt.work.take().map(|work| Arc::new(self.work(&work)));
         }
         step
     }
@@ -143,8 +143,8 @@ impl RunReport {
         // The reconcile step belongs to no connection.
         found.retain(|of| *of != (None, None));
         let has_units = !found.is_empty();
-        let any_gone = self.sources.iter().any(|source| !source.deleted.is_empty());
-        for source in &self.sources {
+        let any_gone = self.inputs.sources.iter().any(|source| !source.deleted.is_empty());
+        for source in &self.inputs.sources {
             let of = (Some(source.connection.as_str()), Some(source.adapter.as_str()));
             let is_concerned = !source.deleted.is_empty() || (!has_units && !any_gone);
             if is_concerned && !found.contains(&of) {
@@ -177,11 +177,11 @@ impl RunReport {
         }
         self.failure_groups.retain(|failures| !failures.units.is_empty());
         let step = self.reconcile_step_of(Some(connection));
-        self.sl_ref_repairs = self.sl_ref_repairs_of(Some(connection));
+        self.publication.sl_ref_repairs = self.sl_ref_repairs_of(Some(connection));
         self.reconcile_unit = step;
-        self.projected.retain(|projected| projected.is_of(Some(connection)));
+        self.inputs.projected.retain(|projected| projected.is_of(Some(connection)));
         self.units.retain(|unit| is_of(Some(unit)));
-        self.sources.retain(|source| source.connection == connection);
+        self.inputs.sources.retain(|source| source.connection == connection);
         self.shared_files.retain(|file| self.units.iter().any(|unit| file.units.contains(&unit.key)));
         self.totals = totals(&self.units);
         Ok(self)
@@ -196,8 +196,8 @@ impl RunReport {
 
     /// References that were deleted from pages because of `connection`.
     pub(crate) fn sl_ref_repairs_of(&self, connection: Option<&str>) -> Vec<Arc<SlRefRepair>> {
-        let Some(connection) = connection else { return self.sl_ref_repairs.clone() };
+        let Some(connection) = connection else { return self.publication.sl_ref_repairs.clone() };
         let filter = ConnectionFilter::new(self, connection);
-        self.sl_ref_repairs.iter().filter(|repair| filter.covers_repair(self, repair)).cloned().collect()
+        self.publication.sl_ref_repairs.iter().filter(|repair| filter.covers_repair(self, repair)).cloned().collect()
     }
 }

@@ -192,7 +192,7 @@ fn prior_session_cost_is_not_counted_again() {
             [billed(1, release, None, 0.25), billed(2, release, resume, 0.75), billed(3, release, resume, 1.0)];
         let timeline = played(timeline(attempts.concat(), 3, false));
         let attempts = &timeline.view().state.units[0].attempts;
-        attempts.iter().map(|attempt| cents(attempt.cost_usd).unwrap()).collect()
+        attempts.iter().map(|attempt| cents(attempt.counts.cost_usd).unwrap()).collect()
     };
     assert_eq!(costs("2.1.330", Some("s")), [25, 50, 25]);
     assert_eq!(costs("2.1.277 (Claude Code)", Some("s")), [25, 50, 25]);
@@ -201,7 +201,7 @@ fn prior_session_cost_is_not_counted_again() {
     // The cost of the session before this attempt is unknown.
     let alone = |release: &str| {
         let timeline = played(timeline(billed(1, release, Some("s"), 0.75), 1, false));
-        cents(timeline.view().state.units[0].attempts[0].cost_usd)
+        cents(timeline.view().state.units[0].attempts[0].counts.cost_usd)
     };
     assert_eq!([alone("2.1.300"), alone("2.1.223"), alone("?")], [None, Some(75), None]);
     assert_eq!(costs("?", Some("s")), [25, 50, 25], "never more than it was");
@@ -224,7 +224,7 @@ fn denial_by_a_person_is_not_a_failure() {
         let timeline = played(timeline(decided(decision), 3, false));
         let view = timeline.view();
         let attempt = &view.state.units[0].attempts[0];
-        assert_eq!((attempt.failures, attempt.denials), counts, "{decision:?}");
+        assert_eq!((attempt.counts.failures, attempt.counts.denials), counts, "{decision:?}");
         let row = view.rows(attempt.id).iter().find(|row| row.kind == RowKind::Tool).unwrap();
         assert_eq!(row.end(view.state.entries), end);
     }
@@ -236,12 +236,12 @@ fn run_emits_status_changes_per_unit() {
     let state = &timeline.view().state;
     let [a, b] = &state.units[..] else { panic!("two units") };
     assert_eq!((a.status, a.attempts.len()), (UnitStatus::Succeeded, 2));
-    assert_eq!((a.attempts[0].failures, a.attempts[0].calls, a.attempts[0].turns), (1, 1, 1));
+    assert_eq!((a.attempts[0].counts.failures, a.attempts[0].counts.calls, a.attempts[0].counts.turns), (1, 1, 1));
     assert_eq!(a.attempts[0].reported_ok, Some(true), "the agent was content; the verdict was not");
     assert_eq!(a.attempts[0].verdict.as_ref().unwrap().outcome, AttemptOutcome::Failed);
-    assert_eq!(a.attempts[1].cost_usd, Some(0.5));
+    assert_eq!(a.attempts[1].counts.cost_usd, Some(0.5));
     assert_eq!(b.status, UnitStatus::Interrupted, "the tape ends before the run");
-    assert_eq!(b.attempts[0].open_calls, 0);
+    assert_eq!(b.attempts[0].counts.open_calls, 0);
     assert_eq!(state.loss_counts.malformed, 1);
 }
 
@@ -308,7 +308,7 @@ fn untrusted_numbers_saturate() {
     let mut timeline = timeline(entries, 1, false);
     timeline.seek(3).unwrap();
     let unit = &timeline.view().state.units[0];
-    assert_eq!(unit.attempts[0].tokens.input, most);
+    assert_eq!(unit.attempts[0].counts.tokens.input, most);
     assert_eq!(unit.retry_at, Some(Millis(most)));
 }
 
@@ -462,8 +462,8 @@ fn abandoned_integration_is_not_saved_by_the_next_one() {
         let saved = RunSaved { commit: Some("c".into()), unreconciled: unseen.clone(), ..RunSaved::default() };
         entries.push(note(None, &Note::RunSaved(saved)));
         let state = played(timeline(entries, 3, false)).view().state.clone();
-        let unsaved = |at: usize| state.units[at].attempts[0].is_unsaved();
+        let unsaved = |at: usize| state.units[at].attempts[0].delivery.is_unsaved();
         assert!(unsaved(0) && !unsaved(1), "after {vain:?}: {:?}", state.units);
-        assert_eq!(*state.unreconciled, unseen);
+        assert_eq!(*state.publication.unreconciled, unseen);
     }
 }

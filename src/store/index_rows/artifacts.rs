@@ -47,7 +47,7 @@ pub(super) fn artifact_rows(state: &RunState) -> Vec<ArtifactIndexRow> {
             }));
         }
     }
-    for projected in &state.projected {
+    for projected in &state.inputs.projected {
         for action in projected.actions.iter().filter(|_| projected.reason.is_none()) {
             let connection = action.target_connection_id.clone().unwrap_or_default();
             rows.extend(action.raw_paths.iter().flatten().map(|path| ArtifactIndexRow {
@@ -117,7 +117,7 @@ mod tests {
                 }],
                 ..RunState::default()
             };
-            state.prior_patches.insert(
+            state.publication.prior_patches.insert(
                 "juice".into(),
                 PriorPatchIntegration {
                     result: PatchResult::Accepted,

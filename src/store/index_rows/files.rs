@@ -48,7 +48,7 @@ impl FileState {
 /// The files of a run. Later rows replace earlier rows of the same file.
 pub(super) fn file_rows(state: &RunState) -> Vec<FileIndexRow> {
     let mut rows = Vec::new();
-    for source in &state.sources {
+    for source in &state.inputs.sources {
         let units: Vec<&UnitState> = state.units.iter().filter(|unit| belongs_to(unit, source)).collect();
         let mut owners: HashMap<&str, FileState> = HashMap::new();
         for unit in &units {
@@ -76,7 +76,7 @@ pub(super) fn file_rows(state: &RunState) -> Vec<FileIndexRow> {
             },
         }));
     }
-    for evicted in &state.evicted {
+    for evicted in &state.inputs.evicted {
         rows.extend(evicted.paths.iter().map(|path| FileIndexRow {
             connection: evicted.connection.clone(),
             adapter: evicted.adapter.clone(),

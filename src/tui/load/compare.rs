@@ -87,8 +87,8 @@ fn calls(timeline: &Timeline, attempt_id: AttemptId, gathered: &AttemptSummary) 
 
 /// The published paths; if there are none, the paths that the calls wrote.
 fn written(timeline: &Timeline, attempt: &AttemptState, gathered: &AttemptSummary) -> Vec<String> {
-    if !attempt.published.is_empty() {
-        return attempt.published.clone();
+    if !attempt.delivery.published.is_empty() {
+        return attempt.delivery.published.clone();
     }
     let (rows, entries) = (timeline.view().rows(attempt.id), timeline.view().state.entries);
     let mut paths: Vec<String> = gathered

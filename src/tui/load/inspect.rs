@@ -425,7 +425,7 @@ fn document(what: &'static str, text: &str) -> Vec<DocumentBlock> {
 
 /// The note that began the attempt.
 pub(super) fn started(timeline: &mut Timeline, attempt: &AttemptState) -> Option<AttemptStarted> {
-    let read = read(timeline, attempt.start_note?, |arrived| match arrived.body {
+    let read = read(timeline, attempt.setup.start_note?, |arrived| match arrived.body {
         EntryBody::Note(json) => match Note::parse(json) {
             Note::AttemptStarted(started) => Some(*started),
             _ => None,

@@ -63,16 +63,17 @@ impl AmendForm {
         let plan = state.planned.as_deref();
         let planned =
             (plan.and_then(|plan| plan.model.clone()), plan.map(|plan| plan.step_budget).filter(|budget| *budget > 0));
-        let feedback = last.and_then(|last| last.amendment.as_ref()?.feedback.clone()).unwrap_or_default();
-        let model =
-            last.and_then(|last| last.requested_model.as_deref().map(str::to_owned)).or_else(|| planned.0.clone());
-        let budget = last.and_then(|last| last.step_budget).or(planned.1);
+        let feedback = last.and_then(|last| last.setup.amendment.as_ref()?.feedback.clone()).unwrap_or_default();
+        let model = last
+            .and_then(|last| last.setup.requested_model.as_deref().map(str::to_owned))
+            .or_else(|| planned.0.clone());
+        let budget = last.and_then(|last| last.setup.step_budget).or(planned.1);
         let mut form = Self {
             unit: unit.key.clone(),
             feedback: area(&feedback),
             model: area(&model.unwrap_or_default()),
             budget: area(&budget.map(|budget| budget.to_string()).unwrap_or_default()),
-            session: last.and_then(|last| last.session.clone()),
+            session: last.and_then(|last| last.setup.session.clone()),
             resume: false,
             field: AmendField::Feedback,
             problem: None,
@@ -209,7 +210,7 @@ fn area(content: &str) -> TextArea<'static> {
 mod tests {
     use super::*;
     use crate::{
-        run::state::{AttemptState, HoldMode, UnitStatus},
+        run::state::{AttemptSetup, AttemptState, HoldMode, UnitStatus},
         tape::note::RunPlanned,
         tui::key,
     };
@@ -236,10 +237,13 @@ mod tests {
     fn last() -> AttemptState {
         let amendment = Amendment { feedback: Some("shorter".into()), ..Amendment::default() };
         AttemptState {
-            session: Some("5e55".into()),
-            requested_model: Some("opus".into()),
-            step_budget: Some(60),
-            amendment: Some(Arc::new(amendment)),
+            setup: AttemptSetup {
+                session: Some("5e55".into()),
+                requested_model: Some("opus".into()),
+                step_budget: Some(60),
+                amendment: Some(Arc::new(amendment)),
+                ..AttemptSetup::default()
+            },
             ..AttemptState::default()
         }
     }
@@ -254,8 +258,10 @@ mod tests {
             resume: None,
         };
         assert_eq!(form.amendment(), Ok(same));
-        let mut form =
-            super::tests::form(AttemptState { requested_model: Some("sonnet".into()), ..AttemptState::default() });
+        let mut form = super::tests::form(AttemptState {
+            setup: AttemptSetup { requested_model: Some("sonnet".into()), ..AttemptSetup::default() },
+            ..AttemptState::default()
+        });
         assert_eq!(form.budget.lines(), ["40"]);
         assert_eq!(form.amendment(), Ok(Amendment::default()));
     }

@@ -34,7 +34,7 @@ impl ForecastView {
             statuses: totals.statuses,
             attempts: totals.attempts,
             concurrency: state.planned.as_ref().map_or(0, |plan| plan.concurrency),
-            pause: state.pause.is_some(),
+            pause: state.limits.pause.is_some(),
             refresh_tick: now.0 / REFRESH_INTERVAL_MS,
         };
         if self.seen != Some(seen) {

@@ -150,7 +150,7 @@ fn ascending(place: usize) -> f64 {
 }
 
 fn failures(unit: &UnitState) -> f64 {
-    unit.attempts.iter().map(|attempt| f64::from(attempt.failures.max(attempt.denials))).sum()
+    unit.attempts.iter().map(|attempt| f64::from(attempt.counts.failures.max(attempt.counts.denials))).sum()
 }
 
 /// The heading of the units of one connection.
@@ -365,13 +365,17 @@ mod tests {
 
     use super::*;
     use crate::{
-        run::state::{AttemptState, HoldMode},
+        run::state::{AttemptCounts, AttemptState, HoldMode},
         tape::{Millis, note::PlannedUnit},
     };
 
     fn unit(key: &str, connection: &str, status: UnitStatus, cost: Option<f64>) -> UnitState {
         let planned = PlannedUnit { unit: key.into(), connection: connection.into(), ..PlannedUnit::default() };
-        let attempt = AttemptState { cost_usd: cost, ended_at: Some(Millis(5)), ..AttemptState::default() };
+        let attempt = AttemptState {
+            ended_at: Some(Millis(5)),
+            counts: AttemptCounts { cost_usd: cost, ..AttemptCounts::default() },
+            ..AttemptState::default()
+        };
         let attempts = if status == UnitStatus::Queued { Vec::new() } else { vec![attempt] };
         let planned = Some(Arc::new(planned));
         UnitState { key: key.into(), planned, status, attempts, retry_at: None, hold_mode: HoldMode::Off }

@@ -246,7 +246,7 @@ pub(super) fn copy(view: &InspectView, run_view: &RunView) -> Vec<ScreenEffect> 
 pub(super) fn copy_name(view: &InspectView, run_view: &RunView) -> Vec<ScreenEffect> {
     let rows = rows(view, run_view);
     let row = (view.panel == InspectPanel::Actions).then(|| rows.get(view.actions.selected)).flatten();
-    let session = view.attempt(run_view).and_then(|(_, attempt)| attempt.session.as_deref());
+    let session = view.attempt(run_view).and_then(|(_, attempt)| attempt.setup.session.as_deref());
     let resume = session.map(|session| format!("claude --resume {session}"));
     vec![ScreenEffect::CopyName {
         row: row.map(|row| (row.first(), row.block)),

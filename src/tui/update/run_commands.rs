@@ -145,7 +145,7 @@ fn save_again(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> 
     if state.ended.is_none() || unsaved.is_empty() {
         model.show_message("no unit has failed");
     } else {
-        let why = state.save_error.as_deref().unwrap_or("it was kept back");
+        let why = state.publication.save_error.as_deref().unwrap_or("it was kept back");
         model.question = Some(ConfirmQuestion {
             text: format!("Save the results of {}?", pluralize(unsaved.len(), "unit")),
             details: [one_row(why, 200)].into_iter().chain(listed(&unsaved)).collect(),
@@ -161,7 +161,7 @@ pub(super) fn lift_limit(model: &mut ScreenModel, run_view: &RunView) -> Vec<Scr
         model.show_message(WATCHING_MESSAGE);
     } else if !model.is_live {
         model.show_message("this is a recorded run; nothing waits");
-    } else if run_view.state.pause.is_none() {
+    } else if run_view.state.limits.pause.is_none() {
         model.show_message("the run is not waiting for a limit");
     } else {
         model.show_message("resuming without waiting for the limit");
@@ -305,7 +305,9 @@ pub(super) fn copy_name(model: &ScreenModel, run_view: &RunView) -> Vec<ScreenEf
     let Some(unit) = target(model, run_view) else { return Vec::new() };
     let session = match model.views.last() {
         Some(OverlayView::Inspect(view)) => return super::inspect::copy_name(view, run_view),
-        Some(OverlayView::Transcript(view)) => view.attempt(run_view).and_then(|(_, attempt)| attempt.session.clone()),
+        Some(OverlayView::Transcript(view)) => {
+            view.attempt(run_view).and_then(|(_, attempt)| attempt.setup.session.clone())
+        }
         _ => None,
     };
     match session {

@@ -228,12 +228,12 @@ fn summary(
     };
     let lines: [(&str, [String; 2]); 8] = [
         ("outcome", each(&reason)),
-        ("cost", each(&|attempt| dollars(attempt.cost_usd))),
+        ("cost", each(&|attempt| dollars(attempt.counts.cost_usd))),
         ("time", each(&time)),
         ("written", [only(&left, &right), only(&right, &left)]),
-        ("calls", each(&|attempt| format!("{}, {} failed", attempt.calls, attempt.failures))),
-        ("turns", each(&|attempt| attempt.turns.to_string())),
-        ("tokens", each(&|attempt| count(attempt.tokens.input + attempt.tokens.output))),
+        ("calls", each(&|attempt| format!("{}, {} failed", attempt.counts.calls, attempt.counts.failures))),
+        ("turns", each(&|attempt| attempt.counts.turns.to_string())),
+        ("tokens", each(&|attempt| count(attempt.counts.tokens.input + attempt.counts.tokens.output))),
         ("prompt", prompt),
     ];
     for (y, (name, values)) in (area.y + 1..area.bottom()).zip(lines) {

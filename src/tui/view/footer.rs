@@ -158,7 +158,7 @@ fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
         if model.units_view.listing.is_filtered() || model.search.is_some() {
             actions.insert(0, UserAction::Back);
         }
-        if scene.run_view.state.pause.is_some() && model.accepts_commands() && !model.is_in_past() {
+        if scene.run_view.state.limits.pause.is_some() && model.accepts_commands() && !model.is_in_past() {
             actions.insert(0, UserAction::LiftLimit);
         }
         if is_unsaved(scene) && model.accepts_commands() && !model.is_in_past() {
@@ -189,7 +189,9 @@ fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
 /// True if only saving the results failed.
 fn is_unsaved(scene: &DrawContext<'_>) -> bool {
     let state = &scene.run_view.state;
-    state.save_error.is_some() && state.ended.is_some() && !state.units.iter().any(|unit| is_failure(unit.status))
+    state.publication.save_error.is_some()
+        && state.ended.is_some()
+        && !state.units.iter().any(|unit| is_failure(unit.status))
 }
 
 fn hints(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, actions: &[UserAction]) {

@@ -55,7 +55,7 @@ fn title(scene: &DrawContext<'_>, place: usize, unit: &UnitState, width: usize) 
     }
     facts.extend(units::failed_and_refused_calls(attempt, glyphs));
     facts.push((units::turns_role(attempt), units::turns(attempt)));
-    facts.push((StyleRole::Text, dollars(attempt.cost_usd)));
+    facts.push((StyleRole::Text, dollars(attempt.counts.cost_usd)));
     if unit.status == UnitStatus::Running
         && scene.source.origin.has_times
         && let Some(since) = attempt.silent_since

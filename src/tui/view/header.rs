@@ -186,7 +186,7 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
             (status_role(UnitStatus::Silent), glyphs.status(UnitStatus::Silent), "silent")
         }
         None if totals.active_units() > 0 => (StyleRole::Running, glyphs.status(UnitStatus::Running), "running"),
-        None if state.is_integrating => {
+        None if state.publication.is_integrating => {
             let cut_off = scene.source.ended && scene.source.at_end;
             let status = if cut_off { UnitStatus::Interrupted } else { UnitStatus::Running };
             (status_role(status), glyphs.status(status), if cut_off { "interrupted" } else { "integrating" })
@@ -215,15 +215,15 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
 
 /// The commit on the branch, or the failure to save it.
 fn commit(state: &RunState) -> Option<HeaderItem> {
-    if let Some(why) = &state.save_error {
+    if let Some(why) = &state.publication.save_error {
         return Some(HeaderItem::new(0, StyleRole::Failed, format!("NOT SAVED: {}", cut(why, 60))));
     }
-    let commit = state.saved.as_ref()?.short_commit()?;
+    let commit = state.publication.saved.as_ref()?.short_commit()?;
     Some(HeaderItem::new(2, StyleRole::Succeeded, format!("commit {}", cut(commit, 8))))
 }
 
 fn limit_pause(state: &RunState, now: Millis) -> Option<HeaderItem> {
-    let paused = state.pause.as_ref()?;
+    let paused = state.limits.pause.as_ref()?;
     let until = match paused.until {
         Some(until) => format!(", {} left", until.since(now)),
         None => String::new(),
@@ -263,7 +263,12 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     if let Some(plan) = state.planned.as_ref().filter(|plan| units > 1 && plan.concurrency > 0) {
         let all = plan.concurrency;
         facts.push(
-            match state.throttling.as_ref().filter(|throttled| throttled.concurrency < all && state.ended.is_none()) {
+            match state
+                .limits
+                .throttling
+                .as_ref()
+                .filter(|throttled| throttled.concurrency < all && state.ended.is_none())
+            {
                 Some(throttled) => HeaderItem::new(
                     1,
                     StyleRole::Warning,
@@ -321,7 +326,7 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     if let Some(left) = short_forecast(scene.model.forecast(), scene.model.time).filter(|_| is_active) {
         facts.push(HeaderItem::new(4, StyleRole::Dim, left));
     }
-    if let Some(limit) = &state.usage_window {
+    if let Some(limit) = &state.limits.usage_window {
         let used = limit.utilization.map(|used| format!(" {:.0} %", used * 100.0)).unwrap_or_default();
         let bad = limit.status != "allowed";
         let status = if bad { format!(" {}", limit.status.replace('_', " ")) } else { String::new() };

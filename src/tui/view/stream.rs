@@ -41,9 +41,9 @@ pub(crate) fn footer_lines(attempt: &AttemptState, width: u16, most: u16) -> Vec
         lines.truncate(most);
     } else if attempt.ended_at.is_none() {
         // Text follows thinking, so if there is text, it is the newer output.
-        let is_text = !attempt.live_text.is_empty();
+        let is_text = !attempt.live.text.is_empty();
         let (role, live) =
-            if is_text { (StyleRole::Said, &attempt.live_text) } else { (StyleRole::Thinking, &attempt.live_thinking) };
+            if is_text { (StyleRole::Said, &attempt.live.text) } else { (StyleRole::Thinking, &attempt.live.thinking) };
         if !live.is_empty() {
             let (live, most) = (live.trim_end(), most.min(3));
             // A line takes at least one row, so the last `most` lines are enough.
@@ -235,22 +235,22 @@ fn title(
             format!("try {} of {}", attempt.number, unit.attempts.len()),
         ));
     }
-    if attempt.amendment.is_some() {
+    if attempt.setup.amendment.is_some() {
         facts.push((StyleRole::Text, "amended".to_owned()));
     }
     facts.extend(units::failed_and_refused_calls(attempt, glyphs));
-    if attempt.declined > 0 {
+    if attempt.counts.declined > 0 {
         facts.push((
             StyleRole::Warning,
-            format!("{}{}", glyphs.row(RowKind::Tool, RowOutcome::Declined), attempt.declined),
+            format!("{}{}", glyphs.row(RowKind::Tool, RowOutcome::Declined), attempt.counts.declined),
         ));
     }
-    let word = if attempt.step_budget.is_none() && attempt.turns == 1 { "turn" } else { "turns" };
+    let word = if attempt.setup.step_budget.is_none() && attempt.counts.turns == 1 { "turn" } else { "turns" };
     facts.push((units::turns_role(attempt), format!("{} {word}", units::turns(attempt))));
-    facts.push((StyleRole::Text, dollars(attempt.cost_usd)));
+    facts.push((StyleRole::Text, dollars(attempt.counts.cost_usd)));
     facts.push((
         StyleRole::Text,
-        if attempt.calls == 1 { "1 call".to_owned() } else { format!("{} calls", attempt.calls) },
+        if attempt.counts.calls == 1 { "1 call".to_owned() } else { format!("{} calls", attempt.counts.calls) },
     ));
     if unit.status == UnitStatus::Running
         && scene.source.origin.has_times
@@ -260,7 +260,7 @@ fn title(
         let role = if silent.0 >= 30_000 { StyleRole::Warning } else { StyleRole::Dim };
         facts.push((role, format!("{silent} ago")));
     }
-    if let Some(model) = &attempt.model {
+    if let Some(model) = &attempt.setup.model {
         let model = model.strip_prefix("claude-").unwrap_or(model);
         facts.push((StyleRole::Text, text::printable(model, 24).into_owned()));
     }

@@ -63,7 +63,7 @@ pub(super) fn tabs(scene: &DrawContext<'_>, unit: &UnitState, shown: Option<usiz
         pen.put(if here { StyleRole::Badge } else { StyleRole::Dim }, &text);
         pen.skip(1);
     }
-    let session = shown.and_then(|index| unit.attempts.get(index)).and_then(|attempt| attempt.session.as_deref());
+    let session = shown.and_then(|index| unit.attempts.get(index)).and_then(|attempt| attempt.setup.session.as_deref());
     if let Some(session) = session {
         let session = text::printable(session, 40);
         pen.end_with(&[(StyleRole::Dim, "session "), (StyleRole::Dim, &session)]);

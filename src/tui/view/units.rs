@@ -329,7 +329,7 @@ fn row(scene: &DrawContext<'_>, unit: &UnitState, columns: &UnitColumns, area: R
                 let bad = failed_and_refused_calls(attempt, scene.theme.glyphs).next();
                 bad.unwrap_or_else(|| (StyleRole::Dim, scene.theme.glyphs.dot.to_owned()))
             }
-            (UnitColumn::Calls, Some(attempt)) => (StyleRole::Text, attempt.calls.to_string()),
+            (UnitColumn::Calls, Some(attempt)) => (StyleRole::Text, attempt.counts.calls.to_string()),
             (UnitColumn::Turns, Some(attempt)) => (turns_role(attempt), turns(attempt)),
             (UnitColumn::Cost, Some(_)) => (StyleRole::Text, cost(unit, scene.model.time)),
             (UnitColumn::Idle, Some(attempt)) => idle(unit, attempt, scene),
@@ -349,8 +349,8 @@ pub(super) fn failed_and_refused_calls(
     attempt: &AttemptState,
     glyphs: &GlyphSet,
 ) -> impl Iterator<Item = (StyleRole, String)> {
-    let refused = if attempt.failures == 0 { attempt.denials } else { attempt.refused_by_person };
-    let failed = (StyleRole::Failed, RowOutcome::Failed, attempt.failures);
+    let refused = if attempt.counts.failures == 0 { attempt.counts.denials } else { attempt.counts.refused_by_person };
+    let failed = (StyleRole::Failed, RowOutcome::Failed, attempt.counts.failures);
     let calls =
         [failed, (StyleRole::Denied, RowOutcome::Denied, refused)].into_iter().filter(|(_, _, calls)| *calls > 0);
     calls.map(|(role, end, calls)| (role, format!("{}{calls}", glyphs.row(RowKind::Tool, end))))
@@ -385,16 +385,18 @@ fn idle(unit: &UnitState, attempt: &AttemptState, scene: &DrawContext<'_>) -> (S
 
 /// `9/40`, or `9` if the budget is unknown.
 pub(crate) fn turns(attempt: &AttemptState) -> String {
-    match attempt.step_budget {
-        Some(budget) => format!("{}/{budget}", attempt.turns),
-        None => attempt.turns.to_string(),
+    match attempt.setup.step_budget {
+        Some(budget) => format!("{}/{budget}", attempt.counts.turns),
+        None => attempt.counts.turns.to_string(),
     }
 }
 
 /// Warns from four fifths of the turn budget.
 pub(crate) fn turns_role(attempt: &AttemptState) -> StyleRole {
-    match attempt.step_budget {
-        Some(budget) if budget > 0 && u64::from(attempt.turns) * 5 >= u64::from(budget) * 4 => StyleRole::Warning,
+    match attempt.setup.step_budget {
+        Some(budget) if budget > 0 && u64::from(attempt.counts.turns) * 5 >= u64::from(budget) * 4 => {
+            StyleRole::Warning
+        }
         _ => StyleRole::Text,
     }
 }

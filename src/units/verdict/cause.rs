@@ -8,7 +8,7 @@ use super::AttemptFacts;
 
 /// The cause of a loop that did not succeed.
 pub(super) fn loop_failure_cause(facts: &AttemptFacts) -> VerdictCause {
-    let result = facts.result.as_ref();
+    let result = facts.reported.result.as_ref();
     let terminal = result.and_then(|result| result.terminal_reason.as_deref());
     by_terminal_reason(terminal)
         .or_else(|| by_api_error(facts))
@@ -29,7 +29,7 @@ fn by_terminal_reason(terminal: Option<&str>) -> Option<VerdictCause> {
 }
 
 fn by_api_error(facts: &AttemptFacts) -> Option<VerdictCause> {
-    match facts.api_error.as_deref()? {
+    match facts.reported.api_error.as_deref()? {
         "usage_limit_reached" => Some(usage_limit(facts)),
         "connection_failed" => Some(VerdictCause::Network),
         "max_output_tokens" => Some(VerdictCause::LoopError),
@@ -38,7 +38,7 @@ fn by_api_error(facts: &AttemptFacts) -> Option<VerdictCause> {
 }
 
 fn by_class(facts: &AttemptFacts) -> Option<VerdictCause> {
-    match facts.error_class.as_deref()? {
+    match facts.reported.error_class.as_deref()? {
         "authentication_failed"
         | "oauth_org_not_allowed"
         | "account_on_hold"
@@ -55,7 +55,7 @@ fn by_class(facts: &AttemptFacts) -> Option<VerdictCause> {
 }
 
 fn by_status(facts: &AttemptFacts) -> Option<VerdictCause> {
-    let status = facts.api_status.or_else(|| facts.result.as_ref()?.api_status)?;
+    let status = facts.reported.api_status.or_else(|| facts.reported.result.as_ref()?.api_status)?;
     match status {
         401 | 403 => Some(VerdictCause::Auth),
         402 => Some(VerdictCause::Credit),
@@ -102,18 +102,18 @@ const DIAGNOSTIC_PREFIX: &str = "[ede_diagnostic]";
 
 /// Error texts: those of the result and of a synthetic line.
 fn error_texts(facts: &AttemptFacts) -> impl Iterator<Item = &str> {
-    let result = facts.result.as_ref();
+    let result = facts.reported.result.as_ref();
     let errors = result.and_then(|result| result.errors.as_deref());
     // Without an error flag, the text of a result comes from the model.
     let text = result.filter(|result| result.failed).and_then(|result| result.text.as_deref());
-    let synthetic = facts.error_class.as_ref().and(facts.last_text.as_deref());
+    let synthetic = facts.reported.error_class.as_ref().and(facts.reported.last_text.as_deref());
     errors.into_iter().chain(text).chain(synthetic)
 }
 
 /// Stderr lines of a process without a result, newest first. Only phrases count there: the numbers of a stack trace
 /// look like status codes.
 fn last_stderr(facts: &AttemptFacts) -> impl Iterator<Item = &str> {
-    facts.stderr_tail.iter().rev().filter(|_| facts.result.is_none()).map(String::as_str)
+    facts.process.stderr_tail.iter().rev().filter(|_| facts.reported.result.is_none()).map(String::as_str)
 }
 
 /// Phrases by cause. The first matching row decides, so specific rows come first.
@@ -176,7 +176,9 @@ fn by_phrase(facts: &AttemptFacts, text: &str) -> Option<VerdictCause> {
     let text = text.to_lowercase();
     let has = |phrase: &&str| text.contains(*phrase);
     if USAGE_LIMIT_PHRASES.iter().any(has) || (has(&"hit your") && has(&"limit")) {
-        return Some(VerdictCause::UsageLimit { resets_at: facts.limit_resets_at.or_else(|| trailing_epoch(&text)) });
+        return Some(VerdictCause::UsageLimit {
+            resets_at: facts.reported.limit_resets_at.or_else(|| trailing_epoch(&text)),
+        });
     }
     PHRASES.iter().find(|(phrases, _)| phrases.iter().any(has)).map(|(_, cause)| cause.clone())
 }
@@ -187,10 +189,10 @@ fn trailing_epoch(text: &str) -> Option<i64> {
 }
 
 fn usage_limit(facts: &AttemptFacts) -> VerdictCause {
-    VerdictCause::UsageLimit { resets_at: facts.limit_resets_at }
+    VerdictCause::UsageLimit { resets_at: facts.reported.limit_resets_at }
 }
 
 /// A rate limit is a usage limit if a window was rejected before.
 fn rate_limit(facts: &AttemptFacts) -> VerdictCause {
-    if facts.limit_resets_at.is_some() { usage_limit(facts) } else { VerdictCause::RateLimited }
+    if facts.reported.limit_resets_at.is_some() { usage_limit(facts) } else { VerdictCause::RateLimited }
 }

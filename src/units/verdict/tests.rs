@@ -18,7 +18,13 @@ fn result(subtype: &str, is_error: bool, terminal_reason: Option<&str>) -> Resul
 }
 
 fn good() -> AttemptFacts {
-    AttemptFacts { result: Some(result("success", false, Some("completed"))), ..AttemptFacts::default() }
+    AttemptFacts {
+        reported: ReportedFacts {
+            result: Some(result("success", false, Some("completed"))),
+            ..ReportedFacts::default()
+        },
+        ..AttemptFacts::default()
+    }
 }
 
 fn strict(facts: &AttemptFacts) -> Verdict {
@@ -27,11 +33,14 @@ fn strict(facts: &AttemptFacts) -> Verdict {
 
 fn api_failure(error_class: &str, api_error: Option<&str>, status: Option<u64>, text: &str) -> AttemptFacts {
     AttemptFacts {
-        result: Some(ResultFacts { text: Some(text.into()), ..result("success", true, Some("api_error")) }),
-        error_class: Some(error_class.into()),
-        api_error: api_error.map(Into::into),
-        api_status: status,
-        last_text: Some(text.into()),
+        reported: ReportedFacts {
+            result: Some(ResultFacts { text: Some(text.into()), ..result("success", true, Some("api_error")) }),
+            error_class: Some(error_class.into()),
+            api_error: api_error.map(Into::into),
+            api_status: status,
+            last_text: Some(text.into()),
+            ..ReportedFacts::default()
+        },
         ..AttemptFacts::default()
     }
 }
@@ -78,7 +87,10 @@ fn result_that_names_an_error_without_failing_is_stopped() {
         (result("error_during_execution", false, None), "error_during_execution"),
         (result("success", false, Some("stop_hook_prevented")), "stop_hook_prevented"),
     ] {
-        let verdict = strict(&AttemptFacts { result: Some(result), ..AttemptFacts::default() });
+        let verdict = strict(&AttemptFacts {
+            reported: ReportedFacts { result: Some(result), ..ReportedFacts::default() },
+            ..AttemptFacts::default()
+        });
         assert_eq!((verdict.outcome, verdict.stop), (AttemptOutcome::Stopped, StopReason::Error));
         assert_eq!(verdict.reason, format!("Claude Code ended before it was done ({word})"));
     }
@@ -86,8 +98,13 @@ fn result_that_names_an_error_without_failing_is_stopped() {
 
 #[test]
 fn spent_budget_is_a_success_with_a_reason() {
-    let facts =
-        AttemptFacts { result: Some(result("error_max_turns", true, Some("max_turns"))), ..AttemptFacts::default() };
+    let facts = AttemptFacts {
+        reported: ReportedFacts {
+            result: Some(result("error_max_turns", true, Some("max_turns"))),
+            ..ReportedFacts::default()
+        },
+        ..AttemptFacts::default()
+    };
     let verdict = strict(&facts);
     assert_eq!(
         (verdict.outcome, verdict.stop, verdict.cause),
@@ -104,14 +121,23 @@ fn checks_apply_in_order() {
     let mut facts = AttemptFacts {
         prompt_chars: 240_001,
         isolation: IsolationStatus::Breached("Claude Code runtime isolation failed: tools=Bash".into()),
-        stopped: Some(StopMode::Stop),
-        record_error: Some("disk full".into()),
-        start_error: Some("no such file".into()),
-        result: Some(result("error_during_execution", true, None)),
-        tally,
-        dangling_refs: vec!["a -> b".into(), "c -> d".into()],
-        invalid_artifacts: vec!["wiki page orders: no summary".into()],
-        patch_error: Some("permission denied".into()),
+        interruption: InterruptionFacts {
+            stopped: Some(StopMode::Stop),
+            record_error: Some("disk full".into()),
+            ..InterruptionFacts::default()
+        },
+        process: ProcessFacts { start_error: Some("no such file".into()), ..ProcessFacts::default() },
+        reported: ReportedFacts {
+            result: Some(result("error_during_execution", true, None)),
+            ..ReportedFacts::default()
+        },
+        work: WorkFacts {
+            tally,
+            dangling_refs: vec!["a -> b".into(), "c -> d".into()],
+            invalid_artifacts: vec!["wiki page orders: no summary".into()],
+            patch_error: Some("permission denied".into()),
+            ..WorkFacts::default()
+        },
         ..AttemptFacts::default()
     };
     let mut seen = Vec::new();
@@ -121,23 +147,23 @@ fn checks_apply_in_order() {
     step(&facts);
     facts.isolation = IsolationStatus::Unverified;
     step(&facts);
-    facts.stopped = Some(StopMode::Drain);
+    facts.interruption.stopped = Some(StopMode::Drain);
     step(&facts);
-    facts.record_error = None;
+    facts.interruption.record_error = None;
     step(&facts);
-    facts.start_error = None;
+    facts.process.start_error = None;
     step(&facts);
-    facts.result = good().result;
+    facts.reported.result = good().reported.result;
     step(&facts);
     facts.isolation = IsolationStatus::Verified;
     step(&facts);
-    facts.tally = FailureTally::default();
+    facts.work.tally = FailureTally::default();
     step(&facts);
-    facts.dangling_refs.clear();
+    facts.work.dangling_refs.clear();
     step(&facts);
-    facts.invalid_artifacts.clear();
+    facts.work.invalid_artifacts.clear();
     step(&facts);
-    facts.patch_error = None;
+    facts.work.patch_error = None;
     step(&facts);
     insta::assert_snapshot!(seen.join("\n"), @r"
     prompt too large for WorkUnit dbt-all: 240001 chars exceeds 240000
@@ -158,7 +184,10 @@ fn checks_apply_in_order() {
 #[test]
 fn a_stop_by_a_person_is_neither_success_nor_failure() {
     for how in [StopMode::Stop, StopMode::Kill] {
-        let verdict = strict(&AttemptFacts { stopped: Some(how), ..good() });
+        let verdict = strict(&AttemptFacts {
+            interruption: InterruptionFacts { stopped: Some(how), ..good().interruption },
+            ..good()
+        });
         assert_eq!((verdict.outcome, verdict.cause), (AttemptOutcome::Stopped, VerdictCause::Cancelled));
     }
 }
@@ -166,15 +195,23 @@ fn a_stop_by_a_person_is_neither_success_nor_failure() {
 #[test]
 fn success_without_isolation_proof_fails() {
     let unproved = |facts| strict(&AttemptFacts { isolation: IsolationStatus::Unverified, ..facts }).cause;
-    let budget =
-        AttemptFacts { result: Some(result("error_max_turns", true, Some("max_turns"))), ..AttemptFacts::default() };
+    let budget = AttemptFacts {
+        reported: ReportedFacts {
+            result: Some(result("error_max_turns", true, Some("max_turns"))),
+            ..ReportedFacts::default()
+        },
+        ..AttemptFacts::default()
+    };
     assert_eq!([unproved(good()), unproved(budget)], [VerdictCause::Isolation, VerdictCause::Isolation]);
     assert_eq!(unproved(AttemptFacts::default()), VerdictCause::Crashed, "a failed attempt keeps its own cause");
 }
 
 #[test]
 fn service_failures_have_distinct_causes() {
-    let until = |facts: AttemptFacts| AttemptFacts { limit_resets_at: Some(1_700_000_000), ..facts };
+    let until = |facts: AttemptFacts| AttemptFacts {
+        reported: ReportedFacts { limit_resets_at: Some(1_700_000_000), ..facts.reported },
+        ..facts
+    };
     let limit = VerdictCause::UsageLimit { resets_at: Some(1_700_000_000) };
     let table = [
         (
@@ -211,7 +248,10 @@ fn service_failures_have_distinct_causes() {
 #[test]
 fn old_releases_are_classified_by_message() {
     let old = |text: &str| AttemptFacts {
-        result: Some(ResultFacts { text: Some(text.into()), ..result("success", true, Some("completed")) }),
+        reported: ReportedFacts {
+            result: Some(ResultFacts { text: Some(text.into()), ..result("success", true, Some("completed")) }),
+            ..ReportedFacts::default()
+        },
         ..AttemptFacts::default()
     };
     let table = [
@@ -235,11 +275,14 @@ fn old_releases_are_classified_by_message() {
 #[test]
 fn model_text_is_not_an_error() {
     let facts = AttemptFacts {
-        result: Some(ResultFacts {
-            errors: Some("[ede_diagnostic] odd".into()),
-            ..result("error_during_execution", true, None)
-        }),
-        last_text: Some("The docs list: rate limit 429, invalid API key, usage limit".into()),
+        reported: ReportedFacts {
+            result: Some(ResultFacts {
+                errors: Some("[ede_diagnostic] odd".into()),
+                ..result("error_during_execution", true, None)
+            }),
+            last_text: Some("The docs list: rate limit 429, invalid API key, usage limit".into()),
+            ..ReportedFacts::default()
+        },
         ..AttemptFacts::default()
     };
     let verdict = strict(&facts);
@@ -251,10 +294,13 @@ fn model_text_is_not_an_error() {
 fn answer_without_content_is_transient() {
     let diagnostic = "[ede_diagnostic] result_type=assistant last_content_type=none stop_reason=end_turn";
     let facts = AttemptFacts {
-        result: Some(ResultFacts {
-            errors: Some(diagnostic.into()),
-            ..result("error_during_execution", true, Some("completed"))
-        }),
+        reported: ReportedFacts {
+            result: Some(ResultFacts {
+                errors: Some(diagnostic.into()),
+                ..result("error_during_execution", true, Some("completed"))
+            }),
+            ..ReportedFacts::default()
+        },
         ..AttemptFacts::default()
     };
     let verdict = strict(&facts);
@@ -264,16 +310,29 @@ fn answer_without_content_is_transient() {
 
 #[test]
 fn process_terminated_by_us_is_not_reported_as_crashed() {
-    let facts = AttemptFacts { signal: Some(15), terminated_by_us: true, ..AttemptFacts::default() };
+    let facts = AttemptFacts {
+        process: ProcessFacts { signal: Some(15), terminated_by_us: true, ..ProcessFacts::default() },
+        ..AttemptFacts::default()
+    };
     let reason = strict(&facts).reason;
     assert!(reason.contains("closed its output, did not exit and was terminated"), "{reason}");
-    assert!(strict(&AttemptFacts { signal: Some(15), ..AttemptFacts::default() }).reason.contains("SIGTERM"));
+    assert!(
+        strict(&AttemptFacts {
+            process: ProcessFacts { signal: Some(15), ..ProcessFacts::default() },
+            ..AttemptFacts::default()
+        })
+        .reason
+        .contains("SIGTERM")
+    );
 }
 
 #[test]
 fn start_faults_have_their_own_remedies() {
     let judge = |start_fault| {
-        let verdict = strict(&AttemptFacts { start_error: Some("why".into()), start_fault, ..AttemptFacts::default() });
+        let verdict = strict(&AttemptFacts {
+            process: ProcessFacts { start_error: Some("why".into()), start_fault, ..ProcessFacts::default() },
+            ..AttemptFacts::default()
+        });
         (verdict.cause, verdict.remedy.unwrap())
     };
     let (cause, remedy) = judge(AgentStartFault::ProgramMissing);
@@ -297,7 +356,13 @@ fn terminal_reasons_name_cancelling_and_a_full_context() {
         ),
         ("completed", VerdictCause::LoopError, "Claude Code query failed"),
     ] {
-        let facts = AttemptFacts { result: Some(result("success", true, Some(terminal))), ..AttemptFacts::default() };
+        let facts = AttemptFacts {
+            reported: ReportedFacts {
+                result: Some(result("success", true, Some(terminal))),
+                ..ReportedFacts::default()
+            },
+            ..AttemptFacts::default()
+        };
         let verdict = strict(&facts);
         assert_eq!(
             (verdict.outcome, verdict.cause, verdict.reason.as_str()),
@@ -310,7 +375,10 @@ fn terminal_reasons_name_cancelling_and_a_full_context() {
 fn crash_without_result_quotes_stderr() {
     let judge = |exit_code, signal, stderr: &[&str]| {
         let stderr_tail = stderr.iter().map(|line| (*line).to_owned()).collect();
-        let verdict = strict(&AttemptFacts { exit_code, signal, stderr_tail, ..AttemptFacts::default() });
+        let verdict = strict(&AttemptFacts {
+            process: ProcessFacts { exit_code, signal, stderr_tail, ..ProcessFacts::default() },
+            ..AttemptFacts::default()
+        });
         format!("{:?}: {}", verdict.cause, verdict.reason)
     };
     let ends = [
@@ -332,9 +400,9 @@ fn crash_without_result_quotes_stderr() {
 #[test]
 fn recovered_failures_name_the_setting() {
     let mut facts = good();
-    facts.tally.record_failure("wiki_write", Some("t1"), "ledger first");
+    facts.work.tally.record_failure("wiki_write", Some("t1"), "ledger first");
     assert!(!strict(&facts).remedy.unwrap().contains("recoverable"));
-    facts.tally.record_success("wiki_write", Some("t2"));
+    facts.work.tally.record_success("wiki_write", Some("t2"));
     let verdict = strict(&facts);
     assert_eq!(verdict.reason, "1 tool call(s) failed during WorkUnit dbt-all");
     assert!(verdict.remedy.unwrap().contains("tool_failures = \"recoverable\""));
@@ -343,7 +411,10 @@ fn recovered_failures_name_the_setting() {
 
 #[test]
 fn foreign_text_is_quoted_on_one_bounded_line() {
-    let verdict = strict(&AttemptFacts { start_error: Some("a\r\nb\t".repeat(1000)), ..AttemptFacts::default() });
+    let verdict = strict(&AttemptFacts {
+        process: ProcessFacts { start_error: Some("a\r\nb\t".repeat(1000)), ..ProcessFacts::default() },
+        ..AttemptFacts::default()
+    });
     assert!(!verdict.reason.contains(['\n', '\r', '\t']));
     assert!(verdict.reason.chars().count() < MAX_QUOTE_CHARS + 60);
 }
@@ -360,22 +431,19 @@ proptest! {
         publish in any::<bool>(),
         text in ".{0,80}",
     ) {
-        let mut facts = AttemptFacts {
-            result: Some(ResultFacts {
+        let mut facts = AttemptFacts { reported: ReportedFacts { result: Some(ResultFacts {
                 subtype: subtype.map(Into::into),
                 failed: is_error,
                 terminal_reason: terminal.map(Into::into),
                 text: Some(text),
                 ..ResultFacts::default()
-            }),
-            ..AttemptFacts::default()
-        };
-        for _ in 0..failed { facts.tally.record_failure("t", None, "x"); }
-        if dangling { facts.dangling_refs.push("a -> b".into()); }
-        if publish { facts.patch_error = Some("x".into()); }
+            }), ..ReportedFacts::default() }, ..AttemptFacts::default() };
+        for _ in 0..failed { facts.work.tally.record_failure("t", None, "x"); }
+        if dangling { facts.work.dangling_refs.push("a -> b".into()); }
+        if publish { facts.work.patch_error = Some("x".into()); }
         let verdict = strict(&facts);
         let clean = failed == 0 && !dangling && !publish;
-        let stop = facts.result.as_ref().map(stop_reason).unwrap();
+        let stop = facts.reported.result.as_ref().map(stop_reason).unwrap();
         prop_assert_eq!(verdict.outcome == AttemptOutcome::Succeeded, clean && stop != StopReason::Error);
         prop_assert_eq!(verdict.stop, stop);
         prop_assert!(verdict.outcome == AttemptOutcome::Succeeded || verdict.remedy.is_some());
@@ -385,11 +453,14 @@ proptest! {
 #[test]
 fn denied_call_does_not_fail_the_unit() {
     let mut facts = AttemptFacts {
-        result: Some(ResultFacts { subtype: Some("success".into()), ..ResultFacts::default() }),
+        reported: ReportedFacts {
+            result: Some(ResultFacts { subtype: Some("success".into()), ..ResultFacts::default() }),
+            ..ReportedFacts::default()
+        },
         ..AttemptFacts::default()
     };
-    facts.tally.record_refusal("wiki_write", Some("t1"), "not this page");
-    facts.tally.record_failure("wiki_write", Some("t1"), "permission denied");
+    facts.work.tally.record_refusal("wiki_write", Some("t1"), "not this page");
+    facts.work.tally.record_failure("wiki_write", Some("t1"), "permission denied");
     let verdict = judge_attempt(&"u".into(), &facts, FailureRule::Strict);
     assert_eq!(verdict.outcome, AttemptOutcome::Succeeded);
     assert_eq!(verdict.reason, "completed; a person denied 1 call");
@@ -404,9 +475,15 @@ fn session_that_cannot_resume_suggests_a_new_one() {
         ..ResultFacts::default()
     };
     for facts in [
-        AttemptFacts { result: Some(gone), ..AttemptFacts::default() },
         AttemptFacts {
-            session_mismatch: Some("claude emitted session id a but expected b".into()),
+            reported: ReportedFacts { result: Some(gone), ..ReportedFacts::default() },
+            ..AttemptFacts::default()
+        },
+        AttemptFacts {
+            interruption: InterruptionFacts {
+                session_mismatch: Some("claude emitted session id a but expected b".into()),
+                ..InterruptionFacts::default()
+            },
             ..AttemptFacts::default()
         },
     ] {
@@ -420,8 +497,11 @@ fn session_that_cannot_resume_suggests_a_new_one() {
 fn time_limit_takes_precedence_over_the_final_message() {
     let interrupted = ResultFacts { subtype: Some("error_during_execution".into()), ..ResultFacts::default() };
     let judged = |timed_out| {
-        let facts =
-            AttemptFacts { timed_out: Some(timed_out), result: Some(interrupted.clone()), ..AttemptFacts::default() };
+        let facts = AttemptFacts {
+            interruption: InterruptionFacts { timed_out: Some(timed_out), ..InterruptionFacts::default() },
+            reported: ReportedFacts { result: Some(interrupted.clone()), ..ReportedFacts::default() },
+            ..AttemptFacts::default()
+        };
         judge_attempt(&"u".into(), &facts, FailureRule::Strict)
     };
     let silent = judged(TimeLimit::Silence(Millis(90_000)));

@@ -9,24 +9,24 @@ impl AttemptFold {
     /// Counts a failed call once, although several lines may report it.
     pub(in crate::run::fold) fn count_failure(&mut self, view: &mut RunView, id: Option<&str>) {
         if id.is_none_or(|id| self.reducer.calls_mut().mark_failed(id)) {
-            self.attempt(view).failures += 1;
+            self.attempt(view).counts.failures += 1;
         }
     }
 
     /// A person denied a call: it counts as denied, and the agent's error about it does not count as a failure.
     pub(in crate::run::fold) fn record_refusal(&mut self, view: &mut RunView, id: &str) {
         if self.reducer.calls_mut().mark_denied(id) {
-            self.attempt(view).denials += 1;
+            self.attempt(view).counts.denials += 1;
         }
         if self.reducer.calls_mut().mark_failed(id) {
-            self.attempt(view).refused_by_person += 1;
+            self.attempt(view).counts.refused_by_person += 1;
         }
     }
 
     /// Counts a call that its tool declined.
     pub(in crate::run::fold) fn record_decline(&mut self, view: &mut RunView, id: Option<&str>) {
         if id.is_none_or(|id| self.reducer.calls_mut().mark_declined(id)) {
-            self.attempt(view).declined += 1;
+            self.attempt(view).counts.declined += 1;
         }
     }
 

@@ -113,12 +113,12 @@ impl AttemptFold {
 
     fn count(&self, view: &mut RunView, is_new_failure: bool, is_new_denial: bool) {
         let attempt = self.attempt(view);
-        attempt.failures += u32::from(is_new_failure);
-        attempt.denials += u32::from(is_new_denial);
+        attempt.counts.failures += u32::from(is_new_failure);
+        attempt.counts.denials += u32::from(is_new_denial);
     }
 
     pub(super) fn count_open_calls(&self, view: &mut RunView) {
-        self.attempt(view).open_calls = u32::try_from(self.reducer.calls().open_count()).unwrap_or(u32::MAX);
+        self.attempt(view).counts.open_calls = u32::try_from(self.reducer.calls().open_count()).unwrap_or(u32::MAX);
     }
 
     /// Adds a row for a result, which ends a turn.

@@ -234,7 +234,7 @@ fn call_events_carry_the_outcome_detail() {
     assert_eq!(outcomes[..5], expected, "`ok` comes from the result");
     let view = timeline.view();
     let attempt = &view.state.units[0].attempts[0];
-    assert_eq!((attempt.declined, attempt.failures, attempt.calls), (1, 1, 5));
+    assert_eq!((attempt.counts.declined, attempt.counts.failures, attempt.counts.calls), (1, 1, 5));
     let rows = view.rows(attempt.id).iter().filter(|row| row.kind == RowKind::Tool);
     let ends: Vec<RowOutcome> = rows.map(|row| row.end(view.state.entries)).collect();
     assert_eq!(

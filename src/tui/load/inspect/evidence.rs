@@ -101,7 +101,7 @@ fn isolation_summary(
     started: Option<&AttemptStarted>,
     gathered: &AttemptSummary,
 ) -> Vec<DocumentBlock> {
-    let (role, words) = match (&attempt.breach, attempt.is_isolation_verified) {
+    let (role, words) = match (&attempt.setup.breach, attempt.setup.is_isolation_verified) {
         (Some(breach), _) => (StyleRole::Failed, format!("breached: {breach}")),
         (None, true) => {
             (StyleRole::Succeeded, "holds: the agent announced exactly what it may use, and nothing else".to_owned())
@@ -300,13 +300,13 @@ fn session(
     started: Option<&AttemptStarted>,
     announced: Option<&InitFacts>,
 ) -> Vec<DocumentBlock> {
-    let mut pieces = vec![DocumentBlock::section("session", attempt.session.as_deref().map(Arc::from))];
+    let mut pieces = vec![DocumentBlock::section("session", attempt.setup.session.as_deref().map(Arc::from))];
     let mut fact = |name: &str, value: Option<String>| {
         let known = value.filter(|value| !value.is_empty());
         let role = if known.is_some() { StyleRole::Text } else { StyleRole::Dim };
         pieces.push(DocumentBlock::fact(name, role, known.unwrap_or_else(|| ABSENT.to_owned())));
     };
-    fact("session", attempt.session.as_deref().map(str::to_owned));
+    fact("session", attempt.setup.session.as_deref().map(str::to_owned));
     if started.is_some_and(|started| started.scripted) {
         fact("agent", Some("scripted: no model is used".to_owned()));
     }

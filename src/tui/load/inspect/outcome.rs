@@ -80,7 +80,7 @@ pub(super) fn stderr(timeline: &mut Timeline, cache: &ScreenCache, attempt: &Att
     let complete = cache.summary(attempt.id).is_some_and(|gathered| gathered.rows >= rows);
     if noise.is_empty() && complete {
         let tail = end_note(timeline, attempt).map(|(_, ended)| ended.stderr_tail).unwrap_or_default();
-        match (tail.is_empty(), attempt.start_note.is_some()) {
+        match (tail.is_empty(), attempt.setup.start_note.is_some()) {
             (false, _) => pieces.extend(tail.into_iter().map(|line| DocumentBlock::line(StyleRole::Text, line))),
             (true, true) => pieces.push(DocumentBlock::line(StyleRole::Dim, "the process wrote nothing to stderr")),
             (true, false) => pieces.push(DocumentBlock::line(StyleRole::Dim, ABSENT)),
@@ -236,17 +236,17 @@ fn figures(timeline: &Timeline, attempt: &AttemptState) -> Vec<DocumentBlock> {
     let runs = attempt.pid.is_some();
     let until = if runs { timeline.view().state.clock } else { attempt.last_at };
     let took = attempt.ended_at.unwrap_or(until).since(attempt.started_at);
-    let budget = attempt.step_budget.map_or_else(String::new, |budget| format!(" of {budget}"));
-    let tokens = attempt.tokens;
+    let budget = attempt.setup.step_budget.map_or_else(String::new, |budget| format!(" of {budget}"));
+    let tokens = attempt.counts.tokens;
     vec![
         DocumentBlock::section("figures", None),
         DocumentBlock::fact("time", StyleRole::Text, if timed { took.to_string() } else { "?".to_owned() }),
-        DocumentBlock::fact("cost", StyleRole::Text, dollars(attempt.cost_usd)),
-        DocumentBlock::fact("turns", StyleRole::Text, format!("{}{budget}", attempt.turns)),
+        DocumentBlock::fact("cost", StyleRole::Text, dollars(attempt.counts.cost_usd)),
+        DocumentBlock::fact("turns", StyleRole::Text, format!("{}{budget}", attempt.counts.turns)),
         DocumentBlock::fact(
             "calls",
             StyleRole::Text,
-            format!("{}, {} failed, {} denied", attempt.calls, attempt.failures, attempt.denials),
+            format!("{}, {} failed, {} denied", attempt.counts.calls, attempt.counts.failures, attempt.counts.denials),
         ),
         DocumentBlock::fact(
             "tokens",
@@ -278,7 +278,7 @@ fn written_blocks(
         .map(|(_, path)| path.as_str())
         .collect();
     let ended = ended.map(|ended| ended.wrote.as_slice()).unwrap_or_default();
-    let published = if attempt.published.is_empty() { ended } else { &attempt.published };
+    let published = if attempt.delivery.published.is_empty() { ended } else { &attempt.delivery.published };
     let text = if published.is_empty() {
         by_calls.iter().copied().collect::<Vec<_>>().join("\n")
     } else {
@@ -293,10 +293,10 @@ fn written_blocks(
         };
         pieces.extend(by_calls.iter().map(|path| DocumentBlock::fact(fate, StyleRole::Text, *path)));
     }
-    if let Some(path) = attempt.patch.as_ref().and_then(|patch| patch.path.as_deref()) {
+    if let Some(path) = attempt.delivery.patch.as_ref().and_then(|patch| patch.path.as_deref()) {
         pieces.push(DocumentBlock::fact("patch", StyleRole::Text, path));
     }
-    pieces.extend(attempt.shared_writes.iter().map(|shared| {
+    pieces.extend(attempt.delivery.shared_writes.iter().map(|shared| {
         let role = if shared.was_merged { StyleRole::Warning } else { StyleRole::Text };
         DocumentBlock::fact("shared", role, shared.to_string())
     }));
@@ -308,7 +308,7 @@ fn written_blocks(
 
 /// Decisions that the attempt recorded in addition to its changes; empty if there are none.
 fn decision_blocks(attempt: &AttemptState) -> Vec<DocumentBlock> {
-    let all = attempt.output.as_deref().map(recorded_decisions::recorded_decisions).unwrap_or_default();
+    let all = attempt.delivery.output.as_deref().map(recorded_decisions::recorded_decisions).unwrap_or_default();
     if all.is_empty() {
         return Vec::new();
     }
@@ -385,13 +385,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tape::note::AttemptOutput;
+    use crate::{run::state::AttemptDelivery, tape::note::AttemptOutput};
 
     #[test]
     fn flagged_decisions_stand_out() {
         let conflict = |flagged| json!({"artifactKey": "k", "detail": "two\nsizes", "flaggedForHuman": flagged});
         let work = AttemptOutput { conflicts: vec![conflict(false), conflict(true)], ..AttemptOutput::default() };
-        let pieces = decision_blocks(&AttemptState { output: Some(Arc::new(work)), ..AttemptState::default() });
+        let pieces = decision_blocks(&AttemptState {
+            delivery: AttemptDelivery { output: Some(Arc::new(work)), ..AttemptDelivery::default() },
+            ..AttemptState::default()
+        });
         let shown = |piece: &DocumentBlock| match piece {
             DocumentBlock::Spans { runs, .. } => {
                 runs.get(1).map(|(role, text)| (*role == StyleRole::Warning, text.clone()))
