@@ -1,6 +1,7 @@
 //! The composition root: commands, sinks and exit codes. The only layer that knows all the others.
 
 pub(crate) mod args;
+mod ctl;
 pub(crate) mod debug;
 pub(crate) mod demo;
 pub(crate) mod diff;
@@ -101,6 +102,7 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         CliCommand::Run(args) => run::run(global, args),
         CliCommand::Step(args) => step::step(global, args),
         CliCommand::Watch(args) => watch::watch(global, args),
+        CliCommand::Ctl(args) => ctl::ctl(global, args),
         CliCommand::Replay(args) => replay::replay(global, args),
         CliCommand::Screenshot(args) => screenshot::screenshot(global, args),
         CliCommand::Session(args) => session::session(global, args),

@@ -1,7 +1,8 @@
 //! The commands of clients to the engine that owns a run, and its replies: serialisable values and nothing else.
 //!
-//! The screen sends them within the process; their JSON form is the same for every other client. The module must not
-//! know who sends a command or how the engine carries it out. See `crate::engine::controller` for the effects.
+//! The screen sends them within the process; other clients send the same values as lines of JSON over the control socket
+//! of the run. The module must not know how the engine carries a command out. See `crate::engine::controller` for the
+//! effects and `crate::engine::control_socket` for the transport.
 
 mod break_condition;
 
@@ -100,6 +101,32 @@ pub(crate) enum UserDecision {
     Deny(String),
 }
 
+/// Version of the protocol on the control socket.
+pub(crate) const CONTROL_VERSION: u32 = 1;
+
+/// Maximum length of a request, in bytes. Edited arguments and feedback are the largest content.
+pub(crate) const MAX_REQUEST_BYTES: usize = 1 << 20;
+
+/// A line from a client on the control socket.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ClientRequest {
+    pub version: u32,
+    /// Number that the client chose; the reply repeats it.
+    pub id: u64,
+    pub command: RunCommand,
+}
+
+/// A line to a client on the control socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EngineReply {
+    pub version: u32,
+    /// Number of the request; `None` if the line is not a request.
+    pub id: Option<u64>,
+    #[serde(flatten)]
+    pub reply: CommandReply,
+}
+
 /// The engine's reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
@@ -108,6 +135,11 @@ pub(crate) enum CommandReply {
     Accepted,
     /// The command had no effect.
     Refused { reason: RefusalReason },
+    /// The line is not a request that this program understands.
+    Invalid {
+        /// What is wrong, and what is supported.
+        message: String,
+    },
 }
 
 /// Why a command had no effect.
@@ -121,6 +153,27 @@ pub(crate) enum RefusalReason {
     CallNotWaiting { unit: UnitKey },
     #[error("the run has ended and accepts no commands")]
     RunEnded,
+}
+
+/// Parses a line of a client.
+///
+/// # Errors
+/// The reply to a line that is not a request of this version.
+pub(crate) fn parse_request(line: &str) -> Result<ClientRequest, EngineReply> {
+    #[derive(Deserialize)]
+    struct RequestHead {
+        version: u32,
+        id: Option<u64>,
+    }
+    let invalid = |id, message| EngineReply { version: CONTROL_VERSION, id, reply: CommandReply::Invalid { message } };
+    let head: RequestHead = serde_json::from_str(line).map_err(|error| {
+        invalid(None, format!("invalid request: {error}; expected a JSON object with version, id and command"))
+    })?;
+    if head.version != CONTROL_VERSION {
+        let message = format!("unsupported protocol version {}; supported: {CONTROL_VERSION}", head.version);
+        return Err(invalid(head.id, message));
+    }
+    serde_json::from_str(line).map_err(|error| invalid(head.id, format!("invalid request: {error}")))
 }
 
 #[cfg(test)]
@@ -212,10 +265,29 @@ mod tests {
     }
 
     #[test]
+    fn unusable_requests_get_a_reply_that_names_what_is_supported() {
+        let message = |line: &str| {
+            let reply = parse_request(line).unwrap_err();
+            let CommandReply::Invalid { message } = reply.reply else { panic!("{reply:?}") };
+            (reply.id, message)
+        };
+        assert_eq!(message("nonsense").0, None);
+        let (id, text) = message(r#"{"version":2,"id":7,"command":{"command":"new"}}"#);
+        assert_eq!((id, text.as_str()), (Some(7), "unsupported protocol version 2; supported: 1"));
+        let (id, text) = message(r#"{"version":1,"id":8,"command":{"command":"reboot"}}"#);
+        assert!(id == Some(8) && text.contains("`reboot`") && text.contains("`kill_all`"), "{text}");
+        assert!(message(r#"{"version":1,"id":9,"command":{"command":"drain"},"sudo":true}"#).1.contains("sudo"));
+    }
+
+    #[test]
     fn replies_have_a_stable_json_form() {
         let refused = CommandReply::Refused { reason: RefusalReason::CallNotWaiting { unit: unit() } };
         let json = json!({"reply": "refused", "reason": {"kind": "call_not_waiting", "unit": "dbt-all"}});
         assert_eq!(serde_json::to_value(&refused).unwrap(), json);
         assert_eq!(serde_json::to_value(CommandReply::Accepted).unwrap(), json!({"reply": "accepted"}));
+        let reply = EngineReply { version: 1, id: Some(3), reply: refused };
+        let json = json!({"version": 1, "id": 3, "reply": "refused", "reason": {"kind": "call_not_waiting", "unit": "dbt-all"}});
+        assert_eq!(serde_json::to_value(&reply).unwrap(), json);
+        assert_eq!(serde_json::from_value::<EngineReply>(json).unwrap(), reply);
     }
 }

@@ -40,6 +40,7 @@ macro_rules! pages {
 pages! {
     ingest = "ingest",
     resume = "resume",
+    control = "control",
     screen = "screen",
     keys = "keys",
     reports = "reports",

@@ -98,6 +98,8 @@ pub(crate) enum CliCommand {
     Step(StepArgs),
     /// Watch a run started by another process
     Watch(WatchArgs),
+    /// Send a command to an active run, or show its state
+    Ctl(CtlArgs),
     /// Replay a run, a capture or a session file
     Replay(ReplayArgs),
     /// Run one plain Claude Code session and record it
@@ -272,6 +274,105 @@ pub(crate) struct WatchArgs {
     /// Run id (or a unique part of it) or `latest`
     #[arg(default_value = "latest")]
     pub run: String,
+}
+
+/// `ctl`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CtlArgs {
+    /// Run id or a unique part of it [default: the active run]
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<String>,
+    /// What to do
+    #[command(subcommand)]
+    pub verb: CtlVerb,
+}
+
+/// Verbs of `ctl`. Those that change the run are answered by its engine.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum CtlVerb {
+    /// Show the counts, the cost and the calls that wait for approval
+    Status,
+    /// Show every unit with its state
+    Units,
+    /// Show the tool calls that wait for approval
+    Approvals,
+    /// Retry a unit
+    Retry {
+        /// Unit key
+        unit: String,
+        /// Feedback for the model
+        #[arg(long, value_name = "TEXT")]
+        feedback: Option<String>,
+        /// Another model
+        #[arg(long, value_name = "MODEL")]
+        model: Option<String>,
+        /// Another maximum number of turns
+        #[arg(long, value_name = "N")]
+        turns: Option<u32>,
+    },
+    /// Retry all unfinished units; if there are none, save again
+    RetryFailed,
+    /// Stop a unit; a second time kills it
+    Stop {
+        /// Unit key
+        unit: String,
+    },
+    /// Stop all units and start no more
+    StopAll {
+        /// Kill the agents instead of interrupting them
+        #[arg(long)]
+        kill: bool,
+    },
+    /// Start no more units and let the running ones finish
+    Drain,
+    /// Do not wait for the usage limit to reset
+    LiftLimit,
+    /// Raise or lower the concurrency: +1, -2
+    Concurrency {
+        /// Change of the number of units that run at the same time
+        #[arg(allow_hyphen_values = true, value_name = "CHANGE")]
+        by: i32,
+    },
+    /// Hold a unit at its next tool call
+    Hold {
+        /// Unit key
+        unit: String,
+    },
+    /// Release a held unit; its waiting calls are allowed
+    Release {
+        /// Unit key
+        unit: String,
+    },
+    /// Allow the tool call of a held unit that has waited longest
+    Allow {
+        /// Unit key
+        unit: String,
+        /// Another call that waits, by its id
+        #[arg(long, value_name = "ID")]
+        call: Option<String>,
+    },
+    /// Allow a waiting tool call with other arguments
+    Edit {
+        /// Unit key
+        unit: String,
+        /// The arguments, a JSON object
+        #[arg(long, value_name = "JSON")]
+        input: String,
+        /// Another call that waits, by its id
+        #[arg(long, value_name = "ID")]
+        call: Option<String>,
+    },
+    /// Deny a waiting tool call
+    Deny {
+        /// Unit key
+        unit: String,
+        /// Reason that the model receives
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        /// Another call that waits, by its id
+        #[arg(long, value_name = "ID")]
+        call: Option<String>,
+    },
 }
 
 /// `replay`.

@@ -21,6 +21,25 @@ pub(crate) struct RunController {
     schedule: mpsc::Sender<ScheduleEvent>,
 }
 
+/// Access to a run that may be over.
+#[derive(Clone, Debug)]
+pub(super) struct WeakRunController {
+    units: Arc<HashSet<UnitKey>>,
+    approvals: Arc<ApprovalQueue>,
+    schedule: mpsc::WeakSender<ScheduleEvent>,
+}
+
+impl WeakRunController {
+    /// Carries out `command` as [`RunController::execute`] does.
+    pub(super) async fn execute(&self, command: RunCommand) -> CommandReply {
+        let Some(schedule) = self.schedule.upgrade() else {
+            return CommandReply::Refused { reason: RefusalReason::RunEnded };
+        };
+        let (units, approvals) = (Arc::clone(&self.units), Arc::clone(&self.approvals));
+        RunController { units, approvals, schedule }.execute(command).await
+    }
+}
+
 impl RunController {
     pub(super) fn new(
         units: HashSet<UnitKey>,
@@ -28,6 +47,12 @@ impl RunController {
         schedule: mpsc::Sender<ScheduleEvent>,
     ) -> Self {
         Self { units: Arc::new(units), approvals, schedule }
+    }
+
+    /// Access that does not keep the run open.
+    pub(super) fn downgrade(&self) -> WeakRunController {
+        let Self { units, approvals, schedule } = self;
+        WeakRunController { units: Arc::clone(units), approvals: Arc::clone(approvals), schedule: schedule.downgrade() }
     }
 
     /// Carries out `command`, and waits while the schedule has no room for it.

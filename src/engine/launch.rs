@@ -19,6 +19,7 @@ use tokio::{
 
 use super::{
     approval::ApprovalQueue,
+    control_socket::ControlServer,
     controller::RunController,
     driver::{DriverError, Executor, ScheduleDriver},
     execute::{AgentBackend, AttemptExecutor, AttemptOptions, ReconcileOptions},
@@ -358,7 +359,12 @@ impl RunSetup {
         let drive = Box::pin(driver.run(received, self.is_interactive, fail_fast_recorder.first_error()));
         let (changed, path) = (tape.subscribe(), tape.path().to_owned());
         let controller = RunController::new(units, approvals, inputs);
+        let server = ControlServer::start(id, controller.downgrade());
+        if let Err(error) = &server {
+            tracing::warn!(%error, "the run accepts no commands from other processes");
+        }
         let result = client(LiveRun { id, tape: path, source, finish, changed, drive, controller }).await;
+        drop(server);
         if let Some(tracing) = tracing
             && let Err(error) = tracing.finish().await
         {

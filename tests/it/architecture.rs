@@ -506,6 +506,8 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/agent/unit/start.rs", "writes into a private temporary directory"),
     ("src/cli/debug.rs", "the log in the current directory, opened without following links"),
     ("src/cli/demo.rs", "writes the bundled project into a new directory"),
+    ("src/engine/control_socket/location.rs", "private directories of the user for sockets"),
+    ("src/engine/control_socket/server.rs", "the socket in such a directory"),
     ("src/engine/descriptors.rs", "counts the process's own descriptors"),
     ("src/cli/export/out_file.rs", "the file that --out names, which is checked there"),
     ("src/report/redact/known_values.rs", "whether a value of the environment is a path"),

@@ -8,6 +8,7 @@ pub(crate) mod test_dir;
 
 mod agents;
 mod broken;
+mod ctl;
 mod doctor;
 mod end_to_end;
 mod escapes;

@@ -1,0 +1,228 @@
+//! `ctl`: commands to a run of another process, and its state.
+//!
+//! State is read from the tape; only commands go to the engine.
+
+use std::io::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    args::{CtlArgs, CtlVerb, GlobalArgs, Ui},
+    exit::{CliError, Exit},
+    output, playback_output, runs,
+    summary::RunSummary,
+};
+use crate::{
+    control::{CommandReply, RunCommand, UserDecision},
+    engine::{
+        control_socket::{ControlClient, ControlClientError},
+        launch::runtime,
+        recorded_tapes,
+    },
+    run::{
+        PollStatus, Timeline,
+        state::{HeldCallState, RunState, UnitState},
+    },
+    store::{RecordedRun, RunStatus, RunStore},
+    tape::{UnitKey, note::Amendment},
+    text,
+};
+
+/// Maximum width of a unit key or of the arguments of a call, in columns.
+const MAX_TEXT_WIDTH: usize = 160;
+
+/// Sends a command to a run, or shows its state.
+///
+/// # Errors
+/// If the run does not exist or is not active, or if its engine refuses the command.
+pub(crate) fn ctl(global: &GlobalArgs, args: &CtlArgs) -> Result<Exit, CliError> {
+    let runs = runs::resolve_store(global)?;
+    let run = match &args.run {
+        Some(name) => runs.resolve(name)?,
+        None => find_active_run(&runs)?,
+    };
+    match &args.verb {
+        CtlVerb::Status => print_status(global, &read_run(&runs, &run)?),
+        CtlVerb::Units => {
+            let timeline = read_run(&runs, &run)?;
+            let units = timeline.view().state.units.iter();
+            print_rows(global, units.map(|unit| (unit_json(unit), unit_line(unit))))
+        }
+        CtlVerb::Approvals => {
+            let timeline = read_run(&runs, &run)?;
+            let calls = held_calls(&timeline.view().state);
+            print_rows(global, calls.map(|(unit, call)| (call_json(unit, call), call_line(unit, call))))
+        }
+        verb => {
+            let command = to_command(verb, || Ok(read_run(&runs, &run)?))?;
+            send(global, &run, command)
+        }
+    }
+}
+
+/// The only active run.
+fn find_active_run(runs: &RunStore) -> Result<RecordedRun, CliError> {
+    let mut active = Vec::new();
+    for run in runs.list()? {
+        if runs.status(&run)? == RunStatus::Running {
+            active.push(run);
+        }
+    }
+    match active.len() {
+        1 => Ok(active.remove(0)),
+        0 => Err(CliError::not_found("no run is active in this project")
+            .with_help("name a run with --run, or start one with `ingestdeck run`")),
+        _ => {
+            let ids: Vec<String> = active.iter().map(|run| run.id.short()).collect();
+            Err(CliError::usage(format!("several runs are active: {}", ids.join(", ")))
+                .with_help("name one with --run"))
+        }
+    }
+}
+
+/// Everything that the run has recorded so far.
+fn read_run(runs: &RunStore, run: &RecordedRun) -> Result<Timeline, CliError> {
+    let source = match runs.status(run)? {
+        RunStatus::Running => recorded_tapes::follow(runs, run).map(|(source, _)| source),
+        _ => recorded_tapes::open_source(runs, run),
+    };
+    let mut timeline = Timeline::new(Box::new(source?.with_shortened_lines()));
+    while timeline.advance(1 << 20, &mut |_| {})? == PollStatus::More {}
+    Ok(timeline)
+}
+
+fn held_calls(state: &RunState) -> impl Iterator<Item = (&UnitKey, &HeldCallState)> {
+    let units = state.units.iter().filter_map(|unit| unit.latest().map(|attempt| (&unit.key, &attempt.held_calls)));
+    units.flat_map(|(unit, calls)| calls.iter().map(move |call| (unit, call)))
+}
+
+/// The command of a verb that changes the run. `read` provides the state, which names the waiting call.
+fn to_command(verb: &CtlVerb, read: impl FnOnce() -> Result<Timeline, CliError>) -> Result<RunCommand, CliError> {
+    let decide = |unit: &str, call: Option<&str>, decision| -> Result<RunCommand, CliError> {
+        let call = match call {
+            Some(call) => Some(call.into()),
+            None => oldest_call(read()?.view().state.units.iter(), unit)?,
+        };
+        Ok(RunCommand::Decide { unit: unit.into(), call, decision })
+    };
+    Ok(match verb {
+        CtlVerb::Retry { unit, feedback, model, turns } => {
+            let amendment = Amendment {
+                feedback: feedback.clone(),
+                model: model.clone(),
+                step_budget: *turns,
+                ..Amendment::default()
+            };
+            RunCommand::Retry { unit: unit.as_str().into(), amendment: Some(amendment).filter(|it| !it.is_empty()) }
+        }
+        CtlVerb::RetryFailed => RunCommand::RetryUnsuccessful,
+        CtlVerb::Stop { unit } => RunCommand::Stop { unit: unit.as_str().into() },
+        CtlVerb::StopAll { kill: false } => RunCommand::StopAll,
+        CtlVerb::StopAll { kill: true } => RunCommand::KillAll,
+        CtlVerb::Drain => RunCommand::Drain,
+        CtlVerb::LiftLimit => RunCommand::LiftLimit,
+        CtlVerb::Concurrency { by } => RunCommand::AdjustConcurrency { by: *by },
+        CtlVerb::Hold { unit } => RunCommand::Hold { unit: unit.as_str().into() },
+        CtlVerb::Release { unit } => RunCommand::Release { unit: unit.as_str().into() },
+        CtlVerb::Allow { unit, call } => decide(unit, call.as_deref(), UserDecision::Allow)?,
+        CtlVerb::Deny { unit, reason, call } => decide(unit, call.as_deref(), UserDecision::Deny(reason.clone()))?,
+        CtlVerb::Edit { unit, input, call } => {
+            let input: Map<String, Value> = serde_json::from_str(input)
+                .map_err(|error| CliError::usage(format!("invalid --input: {error}; expected a JSON object")))?;
+            decide(unit, call.as_deref(), UserDecision::Edit(input))?
+        }
+        CtlVerb::Status | CtlVerb::Units | CtlVerb::Approvals => {
+            return Err(CliError::failed("this verb sends no command"));
+        }
+    })
+}
+
+/// The id of the call of `unit` that has waited longest; `None` if the agent did not report an id.
+fn oldest_call<'a>(
+    mut units: impl Iterator<Item = &'a UnitState>,
+    unit: &str,
+) -> Result<Option<std::sync::Arc<str>>, CliError> {
+    let found = units.find(|known| known.key.as_str() == unit);
+    let found = found.ok_or_else(|| CliError::not_found(format!("the run has no unit `{unit}`")))?;
+    let call = found.oldest_held_call();
+    call.map(|call| call.tool_use_id.clone()).ok_or_else(|| {
+        CliError::not_found(format!("{unit}: no call waits for approval"))
+            .with_help(format!("hold the unit first with `ingestdeck ctl hold {unit}`"))
+    })
+}
+
+fn send(global: &GlobalArgs, run: &RecordedRun, command: RunCommand) -> Result<Exit, CliError> {
+    let reply = runtime(1)?.block_on(async { ControlClient::connect(run.id).await?.execute(command).await });
+    let reply = reply.map_err(|error| {
+        let exit = if matches!(error, ControlClientError::Connect { .. }) { Exit::NotFound } else { Exit::Internal };
+        CliError::from_error(exit, &error)
+    })?;
+    if global.ui == Ui::Json {
+        print_rows(global, [(json!(reply), String::new())].into_iter())?;
+    }
+    match reply {
+        CommandReply::Accepted => Ok(Exit::Ok),
+        CommandReply::Refused { reason } => Err(CliError::not_found(reason.to_string())),
+        CommandReply::Invalid { message } => {
+            Err(CliError::failed(message).with_help("use the same version of ingestdeck as the run"))
+        }
+    }
+}
+
+fn print_status(global: &GlobalArgs, timeline: &Timeline) -> Result<Exit, CliError> {
+    let state = &timeline.view().state;
+    let summary = RunSummary::from_state(state).with_open_end(state.ended.is_none());
+    let waiting: Vec<Value> = held_calls(state).map(|(unit, call)| call_json(unit, call)).collect();
+    let mut json = summary.to_json();
+    json["approvals"] = waiting.into();
+    let mut lines = summary.to_text(timeline.source().info(), state);
+    held_calls(state).for_each(|(unit, call)| lines.push_str(&format!("{}\n", call_line(unit, call))));
+    print_rows(global, [(json, lines.trim_end().to_owned())].into_iter())
+}
+
+fn unit_json(unit: &UnitState) -> Value {
+    let latest = unit.latest();
+    json!({
+        "type": "unit", "unit": unit.key, "state": unit.status.as_str(),
+        "try": latest.map(|attempt| attempt.number),
+        "reason": latest.and_then(|attempt| attempt.verdict.as_ref()).map(|verdict| &verdict.reason),
+    })
+}
+
+fn unit_line(unit: &UnitState) -> String {
+    let latest = unit.latest();
+    let key = text::printable(&unit.key, MAX_TEXT_WIDTH);
+    let mut line = format!("{} {:<11} {key}", unit.status.glyph(), unit.status.as_str());
+    if let Some(attempt) = latest.filter(|attempt| attempt.number > 1) {
+        line.push_str(&format!("  attempt {}", attempt.number));
+    }
+    let reason = latest.and_then(|attempt| attempt.verdict.as_ref()).map(|verdict| verdict.reason.as_str());
+    if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
+        line.push_str(&format!("  {}", text::printable(reason, MAX_TEXT_WIDTH)));
+    }
+    line
+}
+
+/// Metadata only: arguments are content, which may try to instruct a model that monitors the run.
+fn call_json(unit: &UnitKey, call: &HeldCallState) -> Value {
+    json!({"type": "approval", "unit": unit, "call": call.tool_use_id, "tool": call.tool, "since_ms": call.since.0})
+}
+
+fn call_line(unit: &UnitKey, call: &HeldCallState) -> String {
+    let (unit, tool) = (text::printable(unit, MAX_TEXT_WIDTH), text::printable(&call.tool, MAX_TEXT_WIDTH));
+    let id = call.tool_use_id.as_deref().map(|id| format!("  {}", text::printable(id, MAX_TEXT_WIDTH)));
+    format!("‖ {unit}: {tool} waits for approval{}", id.unwrap_or_default())
+}
+
+fn print_rows(global: &GlobalArgs, rows: impl Iterator<Item = (Value, String)>) -> Result<Exit, CliError> {
+    let mut out = output::stdout_for(global.ui);
+    for (json, line) in rows {
+        let printed = match global.ui {
+            Ui::Json => writeln!(out, "{json}"),
+            Ui::None => Ok(()),
+            Ui::Auto | Ui::Tui | Ui::Lines => writeln!(out, "{line}"),
+        };
+        printed.map_err(|error| playback_output::stdout_failed(&error))?;
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,13 @@
+//! The control socket of a run: the server in its engine, and the client that `ctl` and `attach` use.
+//!
+//! Every line is a request or a reply of [`crate::control`]. The socket belongs to the user alone: its directory has mode
+//! 0700, and both sides check the user of the other. A client can delay or damage nothing but its own connection.
+
+mod client;
+mod location;
+mod server;
+
+pub(crate) use self::{
+    client::{ControlClient, ControlClientError},
+    server::ControlServer,
+};

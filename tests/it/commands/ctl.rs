@@ -1,0 +1,143 @@
+//! `ctl`: commands to a run of another process over its control socket.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use nix::unistd::Uid;
+use serde_json::{Value, json};
+
+use super::test_dir::{DEADLINE, RunningCommand, TestDir};
+
+/// Two calls with time to hold the unit between them.
+const TWO_CALLS: &str = r#"[[part]]
+steps = [
+    { call = { tool = "read_raw_file", with = { path = "one.md" } } }, { wait = 3000 },
+    { call = { tool = "wiki_list_tags", with = {} } }, { say = "done" },
+]"#;
+
+fn start(place: &TestDir, script: &str) -> RunningCommand {
+    place.notes(&["one"]);
+    let claude = place.scripted_claude(script).display().to_string();
+    let mut running = place.start(place.command(&["run", "--ui", "json", "--claude-bin", &claude]));
+    running.wait_for("stdout", "\"phase\":\"completed\"");
+    running
+}
+
+/// The rows of a `ctl` command, once there is one.
+fn rows(place: &TestDir, args: &[&str]) -> Vec<Value> {
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let args: Vec<&str> = ["ctl"].iter().chain(args).chain(&["--ui", "json"]).copied().collect();
+        let output = place.run(&args);
+        let rows: Vec<Value> =
+            output.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        if !rows.is_empty() {
+            return rows;
+        }
+        assert!(Instant::now() < deadline, "no row");
+    }
+}
+
+fn socket(place: &TestDir) -> PathBuf {
+    let dir = place.temporary().join(format!("ingestdeck-{}", Uid::current()));
+    dir.read_dir().unwrap().next().unwrap().unwrap().path()
+}
+
+#[test]
+fn held_call_is_allowed_from_another_process() {
+    let place = TestDir::new();
+    let running = start(&place, TWO_CALLS);
+    place.run(&["ctl", "hold", "docs-one"]).expect_success();
+    let approvals = rows(&place, &["approvals"]);
+    assert_eq!((&approvals[0]["unit"], &approvals[0]["tool"]), (&json!("docs-one"), &json!("wiki_list_tags")));
+    let status = rows(&place, &["status"]);
+    assert_eq!(status[0]["approvals"], json!(approvals));
+    assert_eq!(rows(&place, &["units"])[0]["state"], "held");
+    place.run(&["ctl", "allow", "docs-one"]).expect_success();
+    let ended = running.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(!socket_dir_has_files(&place), "the socket is removed with the run");
+}
+
+fn socket_dir_has_files(place: &TestDir) -> bool {
+    let dir = place.temporary().join(format!("ingestdeck-{}", Uid::current()));
+    dir.read_dir().is_ok_and(|mut files| files.next().is_some())
+}
+
+#[test]
+fn denied_call_gets_the_reason() {
+    let place = TestDir::new();
+    let running = start(&place, TWO_CALLS);
+    place.run(&["ctl", "hold", "docs-one"]).expect_success();
+    rows(&place, &["approvals"]);
+    place.run(&["ctl", "deny", "docs-one", "--reason", "not needed"]).expect_success();
+    let late = place.run(&["ctl", "allow", "docs-one", "--call", "toolu_none"]);
+    assert!(late.expect_refusal(4).contains("the call no longer waits"), "{late:?}");
+    place.run(&["ctl", "release", "docs-one"]).expect_success();
+    let ended = running.end();
+    assert!(ended.stdout.contains("not needed"), "{ended:?}");
+}
+
+#[test]
+fn unusable_commands_are_refused() {
+    let place = TestDir::new();
+    place.notes(&["one"]);
+    assert!(place.run(&["ctl", "status"]).expect_refusal(4).contains("no run is active"));
+    let running = start(&place, TWO_CALLS);
+    assert!(place.run(&["ctl", "stop", "other"]).expect_refusal(4).contains("no unit `other`"));
+    assert!(place.run(&["ctl", "allow", "docs-one"]).expect_refusal(4).contains("no call waits for approval"));
+    assert!(place.run(&["ctl", "edit", "docs-one", "--input", "[1]"]).expect_refusal(2).contains("--input"));
+    assert_eq!(running.end().code, Some(0));
+    let over = place.run(&["ctl", "--run", "latest", "drain"]);
+    assert!(over.expect_refusal(4).contains("does not accept commands"), "{over:?}");
+}
+
+#[test]
+fn run_is_stopped_from_another_process() {
+    let place = TestDir::new();
+    let hang = "[[part]]\nsteps = [{ call = { tool = \"read_raw_file\", with = { path = \"one.md\" } } }, \"hang\"]";
+    let running = start(&place, hang);
+    place.run(&["ctl", "stop-all", "--kill"]).expect_success();
+    let ended = running.end();
+    assert_eq!(ended.code, Some(100), "{ended:?}");
+}
+
+/// The reply to a line on the socket; `None` if the connection was closed.
+fn reply(stream: &mut BufReader<UnixStream>, line: &[u8]) -> Option<Value> {
+    stream.get_mut().write_all(line).unwrap();
+    let mut reply = String::new();
+    match stream.read_line(&mut reply) {
+        Ok(0) | Err(_) => None,
+        Ok(_) => Some(serde_json::from_str(&reply).unwrap()),
+    }
+}
+
+#[test]
+fn garbage_on_the_socket_does_not_affect_the_run() {
+    let place = TestDir::new();
+    let running = start(&place, TWO_CALLS);
+    let connect = || {
+        let stream = UnixStream::connect(socket(&place)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        BufReader::new(stream)
+    };
+    let mut stream = connect();
+    assert_eq!(reply(&mut stream, b"GET / HTTP/1.1\n").unwrap()["reply"], "invalid");
+    let newer = reply(&mut stream, b"{\"version\":9,\"id\":1,\"command\":{\"command\":\"drain\"}}\n").unwrap();
+    assert_eq!((&newer["reply"], &newer["id"]), (&json!("invalid"), &json!(1)));
+    assert!(newer["message"].as_str().unwrap().contains("supported: 1"), "{newer}");
+    let valid = b"{\"version\":1,\"id\":2,\"command\":{\"command\":\"lift_limit\"}}\n";
+    assert_eq!(reply(&mut stream, valid).unwrap(), json!({"version": 1, "id": 2, "reply": "accepted"}));
+    // A line without an end is refused at the limit, and only its client is disconnected.
+    let mut endless = connect();
+    let long = vec![b'x'; (1 << 20) + 2];
+    assert_eq!(reply(&mut endless, &long).unwrap()["reply"], "invalid");
+    // Clients that never write or read do not hinder others.
+    let _silent: Vec<_> = (0..40).map(|_| connect()).collect();
+    assert_eq!(reply(&mut stream, valid).unwrap()["reply"], "accepted");
+    assert_eq!(running.end().code, Some(0));
+}
