@@ -85,27 +85,22 @@ impl AttemptFactsCollector {
 
     /// Marks the attempt as ended by us: calls that fail from now on were interrupted.
     pub(crate) fn mark_interrupted(&mut self) {
-        self.reducer.calls_mut().mark_interrupted();
+        self.reducer.mark_interrupted();
     }
 
     /// Records a failure that the agent reports outside its lines.
     pub(crate) fn record_failure(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) {
-        let calls = self.reducer.calls_mut();
+        let calls = self.reducer.calls();
         let was_aborted = tool_use_id.map_or(calls.is_interrupted(), |id| calls.was_aborted(id));
         if !was_aborted {
-            if let Some(id) = tool_use_id {
-                calls.mark_failed(id);
-            }
+            self.reducer.record_failure(tool_use_id);
             self.facts.work.tally.record_failure(tool, tool_use_id, message);
         }
     }
 
     /// Records that a person refused a call.
     pub(crate) fn record_refusal(&mut self, tool: &str, tool_use_id: Option<&str>, reason: &str) {
-        if let Some(id) = tool_use_id {
-            self.reducer.calls_mut().mark_denied(id);
-            self.reducer.calls_mut().mark_failed(id);
-        }
+        self.reducer.record_refusal(tool_use_id);
         self.facts.work.tally.record_refusal(tool, tool_use_id, reason);
     }
 
@@ -117,8 +112,8 @@ impl AttemptFactsCollector {
         effect: &CallEffect,
         failure: Option<&str>,
     ) -> bool {
-        if let (Some(id), true) = (tool_use_id, failure.is_some()) {
-            self.reducer.calls_mut().mark_failed(id);
+        if failure.is_some() {
+            self.reducer.record_failure(tool_use_id);
         }
         self.facts.work.tally.record_tool_reply(tool, tool_use_id, effect, failure)
     }

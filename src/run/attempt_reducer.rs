@@ -10,8 +10,11 @@ mod message_usage;
 mod reported_result;
 
 pub(crate) use self::call_ledger::{CallLedger, CallOutcome};
-use self::{message_usage::MessageUsage, reported_result::ReportedValues};
-use super::{spending::AttemptCost, state::TokenCounts};
+use self::{call_ledger::CallCounts, message_usage::MessageUsage, reported_result::ReportedValues};
+use super::{
+    spending::AttemptCost,
+    state::{AttemptCounts, TokenCounts},
+};
 use crate::{
     actions::{LineRole, StreamState, TurnTracker},
     decode::{AgentLine, ChatLine, LineBody, MessageBlock, ResultLine, ToolResult, Usage, line::SystemLine},
@@ -45,10 +48,6 @@ pub(crate) enum CallChange<'l> {
         /// Name of the tool, if the call was seen.
         tool: Option<Box<str>>,
         end: CallOutcome,
-        /// The call is counted as a failure for the first time.
-        is_new_failure: bool,
-        /// The call is counted as denied for the first time.
-        is_new_denial: bool,
     },
     /// A denial without a result of the call.
     Denied {
@@ -57,8 +56,6 @@ pub(crate) enum CallChange<'l> {
         /// Name of the tool, if it is known.
         tool: Option<String>,
         message: Option<&'l str>,
-        is_new_failure: bool,
-        is_new_denial: bool,
         /// The call has a row or was already reported as denied.
         is_known: bool,
     },
@@ -113,22 +110,59 @@ impl AttemptReducer {
         self.usage.turns()
     }
 
-    /// Tokens so far: of the result, or else the highest report of each message.
-    pub(crate) fn tokens(&self) -> TokenCounts {
-        self.usage.tokens()
-    }
-
     /// Cost so far in US dollars, known from the first result on.
     pub(crate) fn cost_usd(&self) -> Option<f64> {
         self.cost.cost()
+    }
+
+    /// The accounting so far. Tokens are those of the result, or else the highest report of each message.
+    pub(crate) fn counts(&self) -> AttemptCounts {
+        let CallCounts { calls, failures, denials, refused_by_person, declined } = self.calls.counts;
+        AttemptCounts {
+            turns: self.usage.turns(),
+            calls,
+            open_calls: u32::try_from(self.calls.open_count()).unwrap_or(u32::MAX),
+            failures,
+            denials,
+            refused_by_person,
+            declined,
+            cost_usd: self.cost.cost(),
+            tokens: self.usage.tokens(),
+        }
     }
 
     pub(crate) fn calls(&self) -> &CallLedger {
         &self.calls
     }
 
-    pub(crate) fn calls_mut(&mut self) -> &mut CallLedger {
-        &mut self.calls
+    /// Records a failed call that no line reports, or not yet.
+    pub(crate) fn record_failure(&mut self, id: Option<&str>) {
+        self.calls.count_failure(id);
+    }
+
+    /// Records that a person denied a call. The agent's error about it does not count as a failure.
+    pub(crate) fn record_refusal(&mut self, id: Option<&str>) {
+        self.calls.count_refusal(id);
+    }
+
+    /// Records that a tool declined a call.
+    pub(crate) fn record_decline(&mut self, id: Option<&str>) {
+        self.calls.count_decline(id);
+    }
+
+    /// Records the number of failures that was counted with the verdict.
+    pub(crate) fn record_failure_count(&mut self, failures: u32) {
+        self.calls.counts.failures = self.calls.counts.failures.max(failures);
+    }
+
+    /// Marks the attempt as being ended: calls that end badly from now on were cut short.
+    pub(crate) fn mark_interrupted(&mut self) {
+        self.calls.mark_interrupted();
+    }
+
+    /// Closes all open calls, and returns how they end.
+    pub(crate) fn close_calls(&mut self) -> Vec<(Box<str>, CallOutcome)> {
+        self.calls.close_where(|_| true)
     }
 
     /// The values that the lines report about the end of the attempt.
@@ -152,30 +186,22 @@ impl AttemptReducer {
             let MessageBlock::ToolResult(result) = block else { continue };
             let id = result.tool_use_id.as_ref();
             let end = self.calls.result_end(id, chat.refused.contains(&result.tool_use_id), result.is_error);
-            let is_new_denial = end == CallOutcome::Denied && self.calls.mark_denied(id);
-            let is_new_failure = matches!(end, CallOutcome::Failed | CallOutcome::Denied) && self.calls.mark_failed(id);
+            match end {
+                CallOutcome::Failed => self.calls.count_failure(Some(id)),
+                CallOutcome::Denied => self.calls.count_denial(Some(id)),
+                CallOutcome::Ok | CallOutcome::Declined | CallOutcome::Aborted => {}
+            }
             let tool = self.calls.close(id).map(|call| call.tool);
-            changes.push(CallChange::Ended { result, tool, end, is_new_failure, is_new_denial });
+            changes.push(CallChange::Ended { result, tool, end });
         }
     }
 
     fn denied<'l>(&mut self, id: Option<&'l str>, tool: Option<String>, message: Option<&'l str>) -> CallChange<'l> {
-        let Some(id) = id else {
-            return CallChange::Denied {
-                id: None,
-                tool,
-                message,
-                is_new_failure: true,
-                is_new_denial: true,
-                is_known: false,
-            };
-        };
-        let call = self.calls.get(id);
-        let is_known = call.is_some() || self.calls.is_denied(id);
+        let call = id.and_then(|id| self.calls.get(id));
+        let is_known = call.is_some() || id.is_some_and(|id| self.calls.is_denied(id));
         let tool = tool.or_else(|| call.map(|call| call.tool.to_string()));
-        let is_new_denial = self.calls.mark_denied(id);
-        let is_new_failure = self.calls.mark_failed(id);
-        CallChange::Denied { id: Some(id), tool, message, is_new_failure, is_new_denial, is_known }
+        self.calls.count_denial(id);
+        CallChange::Denied { id, tool, message, is_known }
     }
 
     fn result<'l>(&mut self, result: &'l ResultLine<'l>, changes: &mut Vec<CallChange<'l>>) {

@@ -193,7 +193,7 @@ impl Fold {
                 self.enter(view, attempt_id, entry);
                 self.record_input(view, attempt_id, entry.at, bytes);
                 if is_interrupt(bytes) {
-                    self.attempt_fold(attempt_id).abort_open_calls();
+                    self.attempt_fold(attempt_id).mark_interrupted();
                 }
             }
         }
@@ -213,7 +213,7 @@ impl Fold {
             } else if fold.attempt(view).verdict.is_none() {
                 if fold.attempt(view).setup.start_note.is_some() {
                     // The outcome of its open calls was not recorded.
-                    fold.abort_open_calls();
+                    fold.mark_interrupted();
                 }
                 fold.end(view, last, &StreamEnd::default(), emit);
                 self.interrupt(view, attempt_id, emit);
@@ -401,7 +401,7 @@ impl Fold {
         // A recorded attempt receives exactly one prompt; the number of prompts in a capture is unknown.
         let turns =
             if entry.scope == Address::BySession { TurnTracker::default() } else { TurnTracker::for_one_prompt() };
-        let attempt = view.state.units[unit].attempts.len();
+        let attempt = u32::try_from(view.state.units[unit].attempts.len()).unwrap_or(u32::MAX);
         self.attempts.push(Arc::new(AttemptFold::new(key, number, turns, unit, attempt, attempt_id)));
         let at = entry.at;
         let attempt = AttemptState { number, id: attempt_id, started_at: at, last_at: at, ..AttemptState::default() };

@@ -1,6 +1,7 @@
 //! Converts the entries of a tape to KTX's ingest trace, with KTX's schema and event names. Pure.
 //!
-//! It reads notes, results and usage windows, and skips everything else without decoding it.
+//! It reads notes, the lines that begin and end turns, and usage windows, and skips everything else without decoding
+//! it.
 
 mod steps;
 mod throttling;
@@ -14,9 +15,13 @@ use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 
 use self::throttling::LimitTracker;
-use super::{state::RECONCILE_KEY, state::TokenCounts};
+use super::{
+    attempt_reducer::AttemptReducer,
+    state::{RECONCILE_KEY, TokenCounts},
+};
 use crate::{
-    decode::{self, LineKind, Usage},
+    actions::LineRole,
+    decode::{self, LineBody, LineKind},
     tape::{
         EntryBody, Header, Millis, Note, TapeEntry, UnitKey,
         note::{
@@ -99,7 +104,8 @@ struct OpenAttempt {
     /// Time of its last result line.
     result: Option<Millis>,
     steps: Option<u64>,
-    tokens: Option<TokenCounts>,
+    /// Receives the lines that begin and end turns, so its only tokens are those of the results.
+    reducer: AttemptReducer,
     /// Its patch, which is traced after its end.
     patch: Option<PatchWritten>,
     published: Option<Vec<String>>,
@@ -124,20 +130,18 @@ impl<'a> TraceEvent<'a> {
 impl TraceWriter {
     /// Creates the trace of the run with this tape header.
     pub(crate) fn new(header: Header, level: TraceLevel) -> Self {
-        let (plan, units, sources, open_attempt, limits) = Default::default();
-        let (stepped, reconciled, commit, failed) = Default::default();
         Self {
             header,
             level,
-            plan,
-            units,
-            sources,
-            open_attempts: open_attempt,
-            limits,
-            last_step_end: stepped,
-            reconciled,
-            commit,
-            failed,
+            plan: Arc::default(),
+            units: HashMap::new(),
+            sources: Vec::new(),
+            open_attempts: HashMap::new(),
+            limits: LimitTracker::default(),
+            last_step_end: None,
+            reconciled: false,
+            commit: None,
+            failed: BTreeSet::new(),
         }
     }
 
@@ -158,16 +162,18 @@ impl TraceWriter {
 
     fn line(&mut self, at: Millis, attempt_key: &(UnitKey, u32), line: &[u8], out: &mut Vec<u8>) {
         match decode::guess_kind(line) {
-            Some(LineKind::Result) => {
-                let decode::LineBody::Result(result) = decode::decode_line(line).body else { return };
+            Some(LineKind::Init | LineKind::System | LineKind::Result) => {
+                let line = decode::decode_line(line);
                 let open_attempt = self.open_attempts.entry(attempt_key.clone()).or_default();
-                open_attempt.result = Some(at);
-                open_attempt.steps = result.num_turns.or(open_attempt.steps);
-                open_attempt.tokens =
-                    result.usage.map(|usage| TokenCounts::from(Usage::from_raw(usage))).or(open_attempt.tokens);
+                if let (LineRole::Result, LineBody::Result(result)) =
+                    (open_attempt.reducer.push(&line).role, &line.body)
+                {
+                    open_attempt.result = Some(at);
+                    open_attempt.steps = result.num_turns.or(open_attempt.steps);
+                }
             }
             Some(LineKind::RateLimit) => {
-                let decode::LineBody::RateLimit(limit) = decode::decode_line(line).body else { return };
+                let LineBody::RateLimit(limit) = decode::decode_line(line).body else { return };
                 let data = json!({
                     "unitKey": self.key(&attempt_key.0), "provider": "claude-subscription", "status": limit.status,
                     "rateLimitType": limit.limit, "utilization": limit.utilization,
@@ -454,7 +460,8 @@ fn attempt_metrics(open_attempt: Option<&OpenAttempt>, took: Option<Millis>) -> 
     if let Some(steps) = open_attempt.steps {
         figures.insert("stepCount".into(), steps.into());
     }
-    if let Some(tokens) = open_attempt.tokens {
+    let tokens = open_attempt.reducer.counts().tokens;
+    if tokens != TokenCounts::default() {
         figures.insert("inputTokens".into(), tokens.input.into());
         figures.insert("outputTokens".into(), tokens.output.into());
         figures.insert("cacheReadTokens".into(), tokens.cache_read.into());

@@ -31,8 +31,19 @@ pub(crate) struct CallLedger {
     outcomes: HashMap<Box<str>, ReportedFailures>,
     /// Number of counted denials without a call id.
     unnamed_denials: usize,
+    pub(super) counts: CallCounts,
     /// The attempt is being ended, so calls without a result are cut short.
     is_interrupted: bool,
+}
+
+/// Numbers of calls. Each call counts once for each outcome.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CallCounts {
+    pub(super) calls: u32,
+    pub(super) failures: u32,
+    pub(super) denials: u32,
+    pub(super) refused_by_person: u32,
+    pub(super) declined: u32,
 }
 
 /// What was reported about a call. Several may apply: a denied call is also reported as failed.
@@ -45,6 +56,7 @@ struct ReportedFailures {
 
 impl CallLedger {
     pub(super) fn open(&mut self, id: &str, tool: &str, is_nested: bool) {
+        self.counts.calls += 1;
         self.open.insert(id.into(), UnansweredCall { tool: tool.into(), is_nested });
     }
 
@@ -53,7 +65,7 @@ impl CallLedger {
     }
 
     /// Closes the open calls that meet the condition, and returns how they end.
-    pub(crate) fn close_where(&mut self, is_over: impl Fn(&UnansweredCall) -> bool) -> Vec<(Box<str>, CallOutcome)> {
+    pub(super) fn close_where(&mut self, is_over: impl Fn(&UnansweredCall) -> bool) -> Vec<(Box<str>, CallOutcome)> {
         if self.open.is_empty() {
             return Vec::new();
         }
@@ -73,19 +85,31 @@ impl CallLedger {
         self.open.len()
     }
 
-    /// Marks a call as failed. Returns true the first time.
-    pub(crate) fn mark_failed(&mut self, id: &str) -> bool {
-        self.mark(id, |outcomes| &mut outcomes.failed)
+    /// Counts a failed call. A failure without an id is always another one.
+    pub(super) fn count_failure(&mut self, id: Option<&str>) {
+        let is_new = self.mark(id, |outcomes| &mut outcomes.failed);
+        self.counts.failures += u32::from(is_new);
     }
 
-    /// Marks a call as denied. Returns true the first time.
-    pub(crate) fn mark_denied(&mut self, id: &str) -> bool {
-        self.mark(id, |outcomes| &mut outcomes.denied)
+    /// Counts a denied call. The agent also reports it as failed.
+    pub(super) fn count_denial(&mut self, id: Option<&str>) {
+        let is_new = self.mark(id, |outcomes| &mut outcomes.denied);
+        self.counts.denials += u32::from(is_new);
+        self.count_failure(id);
     }
 
-    /// Marks a call as declined by its tool. Returns true the first time.
-    pub(crate) fn mark_declined(&mut self, id: &str) -> bool {
-        self.mark(id, |outcomes| &mut outcomes.declined)
+    /// Counts a call that a person denied, which is not a failure.
+    pub(super) fn count_refusal(&mut self, id: Option<&str>) {
+        let is_new = self.mark(id, |outcomes| &mut outcomes.denied);
+        self.counts.denials += u32::from(is_new);
+        let is_new = self.mark(id, |outcomes| &mut outcomes.failed);
+        self.counts.refused_by_person += u32::from(is_new);
+    }
+
+    /// Counts a call that its tool declined.
+    pub(super) fn count_decline(&mut self, id: Option<&str>) {
+        let is_new = self.mark(id, |outcomes| &mut outcomes.declined);
+        self.counts.declined += u32::from(is_new);
     }
 
     /// Counts the denial number `number` without a call id of a result. Returns false if a call that is known to have
@@ -106,7 +130,7 @@ impl CallLedger {
     }
 
     /// Marks the attempt as being ended: calls that end badly from now on were cut short.
-    pub(crate) fn mark_interrupted(&mut self) {
+    pub(super) fn mark_interrupted(&mut self) {
         self.is_interrupted = true;
     }
 
@@ -142,7 +166,8 @@ impl CallLedger {
     }
 
     /// Sets a mark and returns true if it was not set. Calls without an id are not distinguished, so each counts.
-    fn mark(&mut self, id: &str, field: impl Fn(&mut ReportedFailures) -> &mut bool) -> bool {
-        id.is_empty() || !std::mem::replace(field(self.outcomes.entry(id.into()).or_default()), true)
+    fn mark(&mut self, id: Option<&str>, field: impl Fn(&mut ReportedFailures) -> &mut bool) -> bool {
+        let Some(id) = id.filter(|id| !id.is_empty()) else { return true };
+        !std::mem::replace(field(self.outcomes.entry(id.into()).or_default()), true)
     }
 }

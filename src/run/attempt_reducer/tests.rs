@@ -58,25 +58,16 @@ fn result_errors_follow_the_stream_contract() {
 }
 
 /// Failures and denials of an attempt whose result lists these denials after the lines.
-fn counted(lines: &[&str], interrupt: bool, denials: &str) -> (usize, usize) {
+fn counted(lines: &[&str], interrupt: bool, denials: &str) -> (u32, u32) {
     let mut reducer = AttemptReducer::new(TurnTracker::for_one_prompt());
     let result = format!(r#"{{"type":"result","is_error":false,"permission_denials":{denials}}}"#);
-    let mut counted = (0, 0);
     for (index, line) in lines.iter().copied().chain([result.as_str()]).enumerate() {
         if interrupt && index == lines.len() {
-            reducer.calls_mut().mark_interrupted();
+            reducer.mark_interrupted();
         }
-        let line = decode::decode_line(line.as_bytes());
-        for change in reducer.push(&line).calls {
-            let (CallChange::Ended { is_new_failure, is_new_denial, .. }
-            | CallChange::Denied { is_new_failure, is_new_denial, .. }) = change
-            else {
-                continue;
-            };
-            counted = (counted.0 + usize::from(is_new_failure), counted.1 + usize::from(is_new_denial));
-        }
+        reducer.push(&decode::decode_line(line.as_bytes()));
     }
-    counted
+    (reducer.counts().failures, reducer.counts().denials)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The fold of one attempt's lines: counts, rows, and the events of the translator.
 
-mod failed_calls;
+mod accounting;
 mod rows;
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
@@ -53,7 +53,8 @@ pub(super) struct AttemptFold {
     /// No session id has appeared yet, and no plan named the unit.
     pub(super) is_unidentified: bool,
     unit: usize,
-    attempt: usize,
+    /// Its index in the unit.
+    attempt: u32,
     id: AttemptId,
     rows: usize,
     reducer: AttemptReducer,
@@ -74,7 +75,7 @@ impl AttemptFold {
         number: u32,
         turns: TurnTracker,
         unit: usize,
-        attempt: usize,
+        attempt: u32,
         attempt_id: AttemptId,
     ) -> Self {
         Self {
@@ -106,7 +107,7 @@ impl AttemptFold {
 
     /// The attempt continues a session that earlier attempts may have paid for.
     pub(super) fn resume(&mut self, view: &mut RunView, session: &str) {
-        let attempts = self.unit(view).attempts.iter().take(self.attempt).rev().take(MAX_SEARCHED_ATTEMPTS);
+        let attempts = self.unit(view).attempts.iter().take(self.attempt as usize).rev().take(MAX_SEARCHED_ATTEMPTS);
         let earlier = attempts.filter(|attempt| attempt.number < self.number);
         let same = earlier.filter(|attempt| attempt.setup.session.as_deref() == Some(session));
         let paid = session_cost(same.map(|attempt| attempt.counts.cost_usd));
@@ -118,7 +119,7 @@ impl AttemptFold {
     }
 
     pub(super) fn attempt<'s>(&self, view: &'s mut RunView) -> &'s mut AttemptState {
-        &mut view.state.units[self.unit].attempts[self.attempt]
+        &mut view.state.units[self.unit].attempts[self.attempt as usize]
     }
 
     /// Replaces the provisional key by the session id.
@@ -163,6 +164,7 @@ impl AttemptFold {
         let is_over = self.translator.is_complete() || is_mismatch;
         let none = || ReducedLine { role: LineRole::Trailing, calls: Vec::new() };
         let ReducedLine { role, calls } = if is_over { none() } else { self.reducer.push(line) };
+        self.copy_counts(view);
         match &line.body {
             LineBody::Init(_)
             | LineBody::Assistant(_)
@@ -207,7 +209,7 @@ impl AttemptFold {
                 self.apply_calls(view, seq, &calls, depth);
                 self.system(view, seq, system, depth);
             }
-            LineBody::Result(_) => self.result(view),
+            LineBody::Result(_) => self.attempt(view).clear_live_text(),
             LineBody::Other(_) => view.state.loss_counts.unknown += 1,
             LineBody::Malformed => {
                 view.state.loss_counts.malformed += 1;
@@ -300,10 +302,7 @@ impl AttemptFold {
 
     fn assistant(&mut self, view: &mut RunView, seq: Seq, chat: &ChatLine<'_>, depth: u8) {
         if depth == 0 {
-            let (turns, tokens) = (self.reducer.turn_count(), self.reducer.tokens());
-            let attempt = self.attempt(view);
-            attempt.clear_live_text();
-            (attempt.counts.turns, attempt.counts.tokens) = (turns, tokens);
+            self.attempt(view).clear_live_text();
             let has_text = |block: &MessageBlock<'_>| matches!(block, MessageBlock::Text(text) if !text.is_blank());
             self.failure_announced = chat.error.is_some() && chat.blocks.iter().any(has_text);
         }
@@ -320,8 +319,6 @@ impl AttemptFold {
                 MessageBlock::ToolUse(call) => {
                     let row = self.push_row(view, StreamRow::new(seq, index, RowKind::Tool, RowOutcome::Open, depth));
                     self.call_rows.insert(call.id.as_ref().into(), row);
-                    self.attempt(view).counts.calls += 1;
-                    self.count_open_calls(view);
                 }
                 MessageBlock::Text(_)
                 | MessageBlock::Thinking(_)
@@ -355,15 +352,6 @@ impl AttemptFold {
             | SystemLine::AuthStatus { error: None }
             | SystemLine::Other(_) => {}
         }
-    }
-
-    fn result(&mut self, view: &mut RunView) {
-        let (tokens, cost) = (self.reducer.tokens(), self.reducer.cost_usd());
-        let attempt = self.attempt(view);
-        attempt.clear_live_text();
-        attempt.counts.tokens = tokens;
-        let known = std::mem::replace(&mut attempt.counts.cost_usd, cost);
-        view.state.spent_usd += cost.unwrap_or_default() - known.unwrap_or_default();
     }
 
     fn translate(

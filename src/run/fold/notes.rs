@@ -118,7 +118,7 @@ impl Fold {
                 }
                 let denied = *decision == CallDecision::Denied;
                 if let (true, Some(id)) = (denied, tool_use_id) {
-                    fold.record_refusal(view, id);
+                    fold.record_calls(view, |reducer| reducer.record_refusal(Some(id)));
                 }
                 // A denial is shown as the end of the call, and the release of a unit has its own row.
                 let shown = denied || *decision == CallDecision::Released;
@@ -171,13 +171,14 @@ impl Fold {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
                 self.enter(view, attempt_id, entry);
                 let fold = self.attempt_fold(attempt_id);
-                fold.count_failure(view, tool_use_id.as_deref());
+                fold.record_calls(view, |reducer| reducer.record_failure(tool_use_id.as_deref()));
                 fold.record_first_failure(view, Some(tool), || message.as_str().into());
             }
             Note::ToolDeclined { tool_use_id, .. } => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
                 self.enter(view, attempt_id, entry);
-                self.attempt_fold(attempt_id).record_decline(view, tool_use_id.as_deref());
+                let fold = self.attempt_fold(attempt_id);
+                fold.record_calls(view, |reducer| reducer.record_decline(tool_use_id.as_deref()));
             }
             Note::Message { level, text } => {
                 // Attempt 0 is a unit without an attempt, which has no rows.
@@ -302,12 +303,12 @@ impl Fold {
             fold.attempt(view).first_failure = None;
             fold.record_first_failure(view, Some(&failed.tool), || failed.message.as_str().into());
         }
+        fold.record_calls(view, |reducer| reducer.record_failure_count(ended.tool_failures));
         let attempt = fold.attempt(view);
         attempt.ended_at = Some(entry.at);
         attempt.pid = None;
         attempt.held_calls.clear();
         attempt.silent_since = None;
-        attempt.counts.failures = attempt.counts.failures.max(ended.tool_failures);
         attempt.verdict = Some(ended.verdict.clone());
         attempt.delivery.output = Some(Arc::new(ended.work.clone()));
         fold.unit(view).status = status;

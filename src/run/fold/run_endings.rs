@@ -31,7 +31,7 @@ impl Fold {
                 view.state.is_stopping = true;
                 let latest = view.state.units.iter().filter_map(UnitState::latest);
                 for attempt in latest.filter(|attempt| attempt.verdict.is_none() && how != StopMode::Drain) {
-                    self.attempt_fold(attempt.id).abort_open_calls();
+                    self.attempt_fold(attempt.id).mark_interrupted();
                 }
             }
             Address::Attempt(key, number) => {
@@ -47,7 +47,7 @@ impl Fold {
                     && how != StopMode::Drain
                     && let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit)
                 {
-                    self.attempt_fold(attempt_id).abort_open_calls();
+                    self.attempt_fold(attempt_id).mark_interrupted();
                 }
             }
             Address::BySession => {}

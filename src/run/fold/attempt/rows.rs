@@ -61,10 +61,10 @@ impl AttemptFold {
 
     /// The attempt is complete: closes its open calls and adds a row for the end, unless its result `has_row`.
     pub(super) fn complete(&mut self, view: &mut RunView, seq: Seq, ok: bool, has_row: bool) {
-        for (id, end) in self.reducer.calls_mut().close_where(|_| true) {
+        for (id, end) in self.reducer.close_calls() {
             self.cut_call(view, seq, &id, end);
         }
-        self.count_open_calls(view);
+        self.copy_counts(view);
         let attempt = self.attempt(view);
         attempt.reported_ok = Some(ok);
         attempt.clear_live_text();
@@ -74,12 +74,11 @@ impl AttemptFold {
         }
     }
 
-    /// Updates rows and counts from the changes of calls.
+    /// Updates rows from the changes of calls.
     pub(super) fn apply_calls(&mut self, view: &mut RunView, seq: Seq, changes: &[CallChange<'_>], depth: u8) {
         for change in changes {
             match change {
-                CallChange::Ended { result, tool, end, is_new_failure, is_new_denial } => {
-                    self.count(view, *is_new_failure, *is_new_denial);
+                CallChange::Ended { result, tool, end } => {
                     if matches!(end, CallOutcome::Failed | CallOutcome::Denied) {
                         self.record_first_failure(view, tool.as_deref(), || unwrapped_error(result.text()));
                     }
@@ -91,8 +90,7 @@ impl AttemptFold {
                         }
                     }
                 }
-                CallChange::Denied { is_new_failure, is_new_denial, is_known, .. } => {
-                    self.count(view, *is_new_failure, *is_new_denial);
+                CallChange::Denied { is_known, .. } => {
                     // The row of the call shows it; a call without a row gets one row for the denial.
                     if !is_known {
                         self.push_row(view, StreamRow::new(seq, 0, RowKind::Denial, RowOutcome::Denied, depth));
@@ -101,7 +99,6 @@ impl AttemptFold {
                 CallChange::Cut { id, end } => self.cut_call(view, seq, id, *end),
             }
         }
-        self.count_open_calls(view);
     }
 
     /// Closes the row of a call that gets no result.
@@ -109,16 +106,6 @@ impl AttemptFold {
         if let Some(row) = self.call_rows.remove(id) {
             self.close_row(view, row, seq, end.into());
         }
-    }
-
-    fn count(&self, view: &mut RunView, is_new_failure: bool, is_new_denial: bool) {
-        let attempt = self.attempt(view);
-        attempt.counts.failures += u32::from(is_new_failure);
-        attempt.counts.denials += u32::from(is_new_denial);
-    }
-
-    pub(super) fn count_open_calls(&self, view: &mut RunView) {
-        self.attempt(view).counts.open_calls = u32::try_from(self.reducer.calls().open_count()).unwrap_or(u32::MAX);
     }
 
     /// Adds a row for a result, which ends a turn.
