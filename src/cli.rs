@@ -1,6 +1,7 @@
 //! The composition root: commands, sinks and exit codes. The only layer that knows all the others.
 
 pub(crate) mod args;
+mod config_show;
 mod ctl;
 pub(crate) mod debug;
 pub(crate) mod demo;
@@ -39,7 +40,7 @@ use std::process::ExitCode;
 use clap::FromArgMatches as _;
 
 use self::{
-    args::{Cli, CliCommand},
+    args::{Cli, CliCommand, RunsCommand},
     exit::{CliError, Exit},
 };
 use crate::{agent::scripted, diagnostic::Diagnostic as _, engine::descriptors, group_guard, ingest};
@@ -113,7 +114,13 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         CliCommand::Mcp(args) => mcp::mcp(global, args),
         CliCommand::Report(args) => report::report(global, args),
         CliCommand::Diff(args) => diff::diff(global, args),
-        CliCommand::Runs { command } => runs::runs(global, command),
-        CliCommand::Config { command: args::ConfigCommand::Show } => settings::show(global),
+        CliCommand::Runs { command } => match command {
+            RunsCommand::List => runs::list(global),
+            RunsCommand::Show { run } => runs::show(global, run),
+            RunsCommand::Export(args) => export::export(global, args),
+            RunsCommand::Prune(args) => prune::prune(global, args),
+            RunsCommand::Reindex => runs::reindex(global),
+        },
+        CliCommand::Config { command: args::ConfigCommand::Show } => config_show::show(global),
     }
 }

@@ -21,4 +21,3 @@ mod zstd_reader;
 
 pub(crate) use error::OpenError;
 pub(crate) use file::FileSource;
-pub(crate) use spool::open_stdin;

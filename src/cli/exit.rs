@@ -4,7 +4,7 @@ use std::{fmt, process::ExitCode};
 
 use super::output;
 use crate::{
-    diagnostic::Diagnostic,
+    diagnostic::{Diagnostic, Problem},
     engine::{
         launch::LaunchError, prepare::ProjectPreparationError, recorded_tapes::OpenTapeError, resume::ResumeError,
     },
@@ -14,6 +14,9 @@ use crate::{
     store::{db::DbError, index_refresh::RefreshError, retention::PruneError, runs::RunStoreError},
     tape::note::VerdictCause,
 };
+
+pub(crate) const SIGHUP: u8 = 1;
+pub(crate) const SIGINT: u8 = 2;
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,6 +256,11 @@ pub(crate) fn print_error(error: &CliError) {
 /// Prints a warning to stderr.
 pub(crate) fn print_warning(warning: &impl Diagnostic) {
     output::print_stderr(&render("warning", warning));
+}
+
+/// Prints each warning to stderr.
+pub(crate) fn print_warnings<T: Clone + Into<Problem>>(warnings: &[T]) {
+    warnings.iter().cloned().map(T::into).for_each(|warning| print_warning(&warning));
 }
 
 /// The text of every error and warning on stderr.

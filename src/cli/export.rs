@@ -11,7 +11,7 @@ use std::{
 use super::{
     args::{ExportArgs, ExportFormat, GlobalArgs},
     exit::{CliError, Exit},
-    output, playback_output, project, report, runs,
+    output, playback_output, project, replay, runs,
 };
 use crate::{
     report::{export, redact::Redactor},
@@ -90,7 +90,7 @@ fn write(
             })
         }
         ExportFormat::MemoryFlow => {
-            let (source, live) = report::open_record(global, &args.run)?;
+            let (source, live) = replay::open_record(global, &args.run)?;
             for replay in export::memory_flows(source, live)? {
                 let line = format!("{}\n", redactor.text(&replay.to_string()));
                 out.write_all(&output::escape_json(line.as_bytes())).map_err(failed)?;

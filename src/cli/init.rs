@@ -8,8 +8,8 @@ use std::{
 
 use super::{
     args::{GlobalArgs, InitArgs},
-    exit::{CliError, Exit},
-    output, playback_output, project,
+    exit::{self, CliError, Exit},
+    output, playback_output,
 };
 use crate::{
     ingest::{
@@ -86,7 +86,7 @@ fn print_proposals(root: &Path, file: &Path, proposals: &[ProposedConnection]) -
         writeln!(out, "  {id:widest$}  {driver:drivers$}  {}", text::printable(place, 100))?;
     }
     let planned = Project::open(root).ok().and_then(|project| {
-        project::print_warnings(&project.warnings);
+        exit::print_warnings(&project.warnings);
         plan(&project, &UnitSelection::default()).ok()
     });
     if let Some(planned) = planned {

@@ -44,11 +44,11 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
     let choice = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None);
     let taken = project::plan_run(global, &project, select, choice.model.as_deref())?;
     let is_json = global.ui == Ui::Json;
-    project::print_warnings(&if is_json { taken.planned.warnings.clone() } else { taken.planned.folded_warnings() });
+    exit::print_warnings(&if is_json { taken.planned.warnings.clone() } else { taken.planned.folded_warnings() });
     let turns = project.settings.work_units.step_budget;
     if taken.units_to_run().next().is_some() {
-        project::print_warnings(&turn_warnings(&taken, turns));
-        project::print_warnings(&truncated_index_warnings(&project));
+        exit::print_warnings(&turn_warnings(&taken, turns));
+        exit::print_warnings(&truncated_index_warnings(&project));
     }
     if let Err(error) = project.check_backend() {
         exit::print_warning(&error);

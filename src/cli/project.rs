@@ -13,7 +13,7 @@ use crate::{
     ingest::{
         SqlWorkers,
         plan::UnitSelection,
-        project::{self, ModelRole, Project, ProjectError, ProjectLookup},
+        project::{self, Project, ProjectError, ProjectLookup},
         workspace_check,
     },
 };
@@ -51,7 +51,7 @@ pub(super) fn read(directory: &Path) -> Result<Project, ProjectError> {
 /// If there is no project, or its `ktx.yaml` cannot be used.
 pub(crate) fn open(global: &GlobalArgs) -> Result<Project, CliError> {
     let project = read(&resolve_directory(global)?)?;
-    print_warnings(&project.warnings);
+    exit::print_warnings(&project.warnings);
     let paths = settings::allowed_paths(global)?;
     paths.warnings.iter().for_each(exit::print_warning);
     Ok(project.with_allowed_paths(paths.allowed, &paths.file))
@@ -64,7 +64,7 @@ pub(crate) fn open(global: &GlobalArgs) -> Result<Project, CliError> {
 pub(crate) fn find(global: &GlobalArgs) -> Result<Option<Project>, CliError> {
     match read(&resolve_directory(global)?) {
         Ok(project) => {
-            print_warnings(&project.warnings);
+            exit::print_warnings(&project.warnings);
             Ok(Some(project))
         }
         Err(ProjectError::NotFound(_)) if global.project_dir.is_none() => Ok(None),
@@ -99,45 +99,6 @@ pub(crate) fn plan_run(
     })
 }
 
-/// The effective settings of `ktx.yaml`, as lines of `key = value  # origin`. Lines are TOML, like those of the
-/// settings.
-pub(crate) fn effective_settings(project: &Project) -> Vec<String> {
-    let settings = &project.settings;
-    let (units, limits, retry) = (&settings.work_units, &settings.rate_limit, &settings.rate_limit.retry);
-    let origin = |key: &str| match settings.key_lines.get(key) {
-        Some(line) => format!("project {}:{line}", project.root.join(project::PROJECT_FILE).display()),
-        None => "default".to_owned(),
-    };
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    let models = ModelRole::ALL.into_iter().map(|role| {
-        let key = format!("llm.models.{}", role.as_str());
-        match settings.model_with_role(role) {
-            Some((named, model)) if named == role => format!("{key} = {}  # {}", quoted(model), origin(&key)),
-            Some((_, model)) => format!("{key} = {}  # llm.models.default", quoted(model)),
-            None => format!("# {key} is not set  # Claude Code's own choice"),
-        }
-    });
-    let values = [
-        ("ingest.workUnits.stepBudget", units.step_budget.to_string()),
-        ("ingest.workUnits.maxConcurrency", units.max_concurrency.to_string()),
-        ("ingest.workUnits.failureMode", quoted(units.failure_mode.as_str())),
-        ("ingest.rateLimit.enabled", limits.enabled.to_string()),
-        ("ingest.rateLimit.throttleThreshold", format!("{:?}", limits.throttle_threshold)),
-        ("ingest.rateLimit.minConcurrencyUnderPressure", limits.min_concurrency_under_pressure.to_string()),
-        ("ingest.rateLimit.maxWaitMs", limits.max_wait_ms.map(|wait| wait.to_string()).unwrap_or_default()),
-        ("ingest.rateLimit.retry.maxAttempts", retry.max_attempts.to_string()),
-        ("ingest.rateLimit.retry.baseDelayMs", retry.base_delay_ms.to_string()),
-        ("ingest.rateLimit.retry.maxDelayMs", retry.max_delay_ms.to_string()),
-        ("ingest.rateLimit.retry.jitter", retry.jitter.to_string()),
-    ];
-    let values = values.into_iter().map(|(key, value)| match value.as_str() {
-        "" => format!("# {key} is not set  # {}", origin(key)),
-        value => format!("{key} = {value}  # {}", origin(key)),
-    });
-    let brought = project.instructions.overrides.iter().map(|brought| format!("# {brought}"));
-    models.chain(values).chain(brought).collect()
-}
-
 /// Files of the project that prevent KTX from ingesting: pages with broken references, and sources that KTX cannot load.
 pub(crate) fn blocking_files_problems(project: &Project) -> Vec<Problem> {
     // A wiki or semantic layer that cannot be listed is an error when it is read.
@@ -170,9 +131,4 @@ fn list_first(texts: &[String]) -> Option<String> {
         0 => Some(named),
         more => Some(format!("{named}; and {more} more")),
     }
-}
-
-/// Prints each warning to stderr.
-pub(crate) fn print_warnings<T: Clone + Into<Problem>>(warnings: &[T]) {
-    warnings.iter().cloned().map(T::into).for_each(|warning| exit::print_warning(&warning));
 }

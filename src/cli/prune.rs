@@ -13,10 +13,7 @@ use super::{
 use crate::{
     diagnostic::Problem,
     engine::recorded_tapes,
-    store::{
-        RunStore,
-        retention::{RetentionDecision, RetentionPolicy},
-    },
+    store::retention::{RetentionDecision, RetentionPolicy},
     text::{self, pluralize},
 };
 
@@ -24,26 +21,27 @@ use crate::{
 ///
 /// # Errors
 /// If the age is invalid, the index is not up to date, or a record cannot be removed.
-pub(super) fn prune(global: &GlobalArgs, runs: &RunStore, args: &PruneArgs) -> Result<Exit, CliError> {
+pub(super) fn prune(global: &GlobalArgs, args: &PruneArgs) -> Result<Exit, CliError> {
+    let store = &runs::resolve_store(global)?;
     let before = args.older_than.map(|age| cutoff_ms(Timestamp::now(), age)).transpose()?;
-    if runs.list()?.is_empty() {
+    if store.list()?.is_empty() {
         return if global.ui == Ui::Json { Ok(Exit::Ok) } else { runs::print_no_runs().map(|()| Exit::Ok) };
     }
     // The index is required to determine which runs are needed.
-    let (db, left_out) = recorded_tapes::open_updated_index(runs)?;
+    let (db, left_out) = recorded_tapes::open_updated_index(store)?;
     left_out.iter().for_each(|sentence| exit::print_warning(&Problem::new(format!("{sentence}; it is kept"))));
     if !args.dry_run {
-        runs.finish_removals()?;
+        store.finish_removals()?;
     }
-    let decisions = runs.plan_retention(&db, RetentionPolicy { keep_newest: args.keep, older_than_ms: before })?;
+    let decisions = store.plan_retention(&db, RetentionPolicy { keep_newest: args.keep, older_than_ms: before })?;
     let listed = db.list()?;
     drop(db);
     let mut out = output::stdout_for(global.ui);
     let (mut gone, mut bytes) = (0, 0);
     for (run, _) in decisions.iter().filter(|(_, decision)| *decision == RetentionDecision::Delete) {
-        let size = runs.size(run);
+        let size = store.size(run);
         if !args.dry_run {
-            runs.remove(run)?;
+            store.remove(run)?;
         }
         (gone, bytes) = (gone + 1, bytes + size);
         let printed = if global.ui == Ui::Json {
@@ -56,7 +54,7 @@ pub(super) fn prune(global: &GlobalArgs, runs: &RunStore, args: &PruneArgs) -> R
         printed.map_err(|error| playback_output::stdout_failed(&error))?;
     }
     if !args.dry_run && gone > 0 {
-        recorded_tapes::try_update_index(runs);
+        recorded_tapes::try_update_index(store);
     }
     if global.ui != Ui::Json {
         let verb = if args.dry_run { "would remove" } else { "removed" };

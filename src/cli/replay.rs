@@ -6,11 +6,9 @@ use super::{
     args::{GlobalArgs, ReplayArgs, Ui},
     exit::{CliError, Exit},
     playback_output::{self, EventSink},
+    runs,
 };
-use crate::{
-    replay::{self, FileSource},
-    run::Timeline,
-};
+use crate::{engine::recorded_tapes, replay::FileSource, run::Timeline};
 
 /// Replays a file, a run or stdin.
 ///
@@ -20,7 +18,7 @@ pub(crate) fn replay(global: &GlobalArgs, args: &ReplayArgs) -> Result<Exit, Cli
     let speed = args.speed.as_deref().map(parse_speed).transpose()?;
     let ui = playback_output::resolve_ui(global.ui);
     let source = for_ui(open(global, &args.what)?, ui);
-    let is_active = super::runs::find_running(global, &args.what, &source)?.is_some();
+    let is_active = runs::find_running(global, &args.what, &source)?.is_some();
     if ui != Ui::Tui && args.paused {
         return Err(CliError::usage("--paused needs the screen").with_help("add --ui tui, or leave it out"));
     }
@@ -69,19 +67,31 @@ pub(crate) fn for_ui(source: FileSource, ui: Ui) -> FileSource {
 /// If it does not exist or cannot be replayed.
 pub(crate) fn open(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> {
     if what == "-" {
-        return Ok(replay::open_stdin()?);
+        return Ok(FileSource::from_stdin()?);
     }
     let path = Path::new(what);
     let looks_like_a_path = what.contains(std::path::MAIN_SEPARATOR) || what.contains('.');
     if looks_like_a_path || path.exists() {
         return Ok(FileSource::open(path)?);
     }
-    let (found, tape) = super::runs::resolve_tape(global, what).map_err(|failure| match failure.exit {
+    let (found, tape) = runs::resolve_tape(global, what).map_err(|failure| match failure.exit {
         // The name may be meant as a file, so the error mentions files too.
         Exit::NotFound if what != "latest" => failure.prefixed(&format!("there is no file {what}, and ")),
         _ => failure,
     })?;
     Ok(FileSource::from_file(&found.tape, tape)?)
+}
+
+/// The record, and whether its run is still active. If so, the end of the record is not the end of the run.
+///
+/// # Errors
+/// If the record does not exist or cannot be read.
+pub(crate) fn open_record(global: &GlobalArgs, what: &str) -> Result<(FileSource, bool), CliError> {
+    // A report shows only a small part of the longest strings.
+    let source = open(global, what)?.with_shortened_lines();
+    let Some(found) = runs::find_running(global, what, &source)? else { return Ok((source, false)) };
+    let (source, _) = recorded_tapes::follow(&runs::resolve_store(global)?, &found)?;
+    Ok((source.with_shortened_lines(), true))
 }
 
 #[cfg(test)]

@@ -8,11 +8,9 @@ use super::{
     args::{GlobalArgs, ReportArgs, Ui},
     exit::{CliError, Exit},
     export::{self, out_file},
-    output, playback_output, project, replay, runs,
+    output, playback_output, project, replay,
 };
 use crate::{
-    engine::recorded_tapes,
-    replay::FileSource,
     report::{self, ReportFormat, redact},
     run::{RunReport, trace::trace_path},
     scoped_dir::ScopedDir,
@@ -62,20 +60,8 @@ pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, Cli
 /// # Errors
 /// If the record does not exist or cannot be read.
 pub(crate) fn gather_report(global: &GlobalArgs, what: &str) -> Result<RunReport, CliError> {
-    let (source, live) = open_record(global, what)?;
+    let (source, live) = replay::open_record(global, what)?;
     Ok(report::fold_report(source, live)?)
-}
-
-/// The record, and whether its run is still active. If so, the end of the record is not the end of the run.
-///
-/// # Errors
-/// If the record does not exist or cannot be read.
-pub(crate) fn open_record(global: &GlobalArgs, what: &str) -> Result<(FileSource, bool), CliError> {
-    // A report shows only a small part of the longest strings.
-    let source = replay::open(global, what)?.with_shortened_lines();
-    let Some(found) = runs::find_running(global, what, &source)? else { return Ok((source, false)) };
-    let (source, _) = recorded_tapes::follow(&runs::resolve_store(global)?, &found)?;
-    Ok((source.with_shortened_lines(), true))
 }
 
 /// The part of the report about one connection.

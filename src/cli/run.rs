@@ -78,7 +78,7 @@ pub(crate) fn start_run(
         _ => taken.planned.folded_warnings(),
     };
     if !in_lines {
-        project::print_warnings(&left_out);
+        exit::print_warnings(&left_out);
     }
     let terms = AttemptOptions {
         model,
@@ -115,7 +115,7 @@ pub(crate) fn start_run(
             return Err(failure);
         }
         if in_lines {
-            project::print_warnings(&left_out);
+            exit::print_warnings(&left_out);
         }
         taken.planned.skipped.iter().for_each(|skipped| exit::print_warning(&skipped.problem));
         playback_output::print_stderr(&format!("ingestdeck: {}", plan::empty_plan_message(&taken)));

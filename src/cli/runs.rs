@@ -9,8 +9,8 @@ use std::{
 use serde_json::json;
 
 use super::{
-    args::{GlobalArgs, RunsCommand, Ui},
-    exit::{CliError, Exit},
+    args::{GlobalArgs, Ui},
+    exit::{self, CliError, Exit},
     output, playback_output, project,
     summary::{NextSteps, RunSummary},
 };
@@ -27,21 +27,6 @@ use crate::{
 const MAX_KEY_WIDTH: usize = 60;
 /// Maximum width of a decision, in columns.
 const MAX_DECISION_WIDTH: usize = 300;
-
-/// Executes a `runs` command.
-///
-/// # Errors
-/// If the run does not exist, or if the records cannot be read.
-pub(crate) fn runs(global: &GlobalArgs, command: &RunsCommand) -> Result<Exit, CliError> {
-    let runs = resolve_store(global)?;
-    match command {
-        RunsCommand::List => list(global, &runs),
-        RunsCommand::Show { run } => show_one(global, &runs, run),
-        RunsCommand::Export(args) => super::export::export(global, args),
-        RunsCommand::Prune(args) => super::prune::prune(global, &runs, args),
-        RunsCommand::Reindex => reindex(&runs),
-    }
-}
 
 /// The store of the project; outside of projects the user's state directory, which also holds plain sessions.
 ///
@@ -100,7 +85,12 @@ fn same_file(tape: &Path, what: &str) -> bool {
     }
 }
 
-fn list(global: &GlobalArgs, runs: &RunStore) -> Result<Exit, CliError> {
+/// `runs list`.
+///
+/// # Errors
+/// If the records cannot be read.
+pub(super) fn list(global: &GlobalArgs) -> Result<Exit, CliError> {
+    let runs = &resolve_store(global)?;
     let found = runs.list()?;
     if found.is_empty() {
         return if global.ui == Ui::Json { Ok(Exit::Ok) } else { print_no_runs().map(|()| Exit::Ok) };
@@ -150,7 +140,12 @@ fn format_run(run: &RecordedRun, standing: RunStatus, known: Option<&crate::stor
     line
 }
 
-fn show_one(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<Exit, CliError> {
+/// `runs show`.
+///
+/// # Errors
+/// If the run does not exist or cannot be read.
+pub(super) fn show(global: &GlobalArgs, what: &str) -> Result<Exit, CliError> {
+    let runs = &resolve_store(global)?;
     let found = runs.resolve(what)?;
     let standing = runs.status(&found)?;
     // The tape of an active run still grows: its end is not the end of the run.
@@ -209,14 +204,19 @@ fn show_one(global: &GlobalArgs, runs: &RunStore, what: &str) -> Result<Exit, Cl
     Ok(Exit::Ok)
 }
 
-fn reindex(runs: &RunStore) -> Result<Exit, CliError> {
+/// `runs reindex`.
+///
+/// # Errors
+/// If the records cannot be read or the index cannot be written.
+pub(super) fn reindex(global: &GlobalArgs) -> Result<Exit, CliError> {
+    let runs = &resolve_store(global)?;
     if runs.list()?.is_empty() {
         print_no_runs()?;
         return Ok(Exit::Ok);
     }
     let mut db = runs.recreate_database()?;
     let done = recorded_tapes::refresh(runs, &mut db)?;
-    project::print_warnings(&recorded_tapes::unreadable_messages(&done));
+    exit::print_warnings(&recorded_tapes::unreadable_messages(&done));
     writeln!(output::stdout(), "indexed {}", pluralize(done.indexed, "run"))
         .map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)

@@ -5,8 +5,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     args::{GlobalArgs, MeasuredStep, ReplayArgs},
-    exit::{CliError, Exit},
-    output, settings, signals,
+    exit::{CliError, Exit, SIGHUP},
+    output, settings,
     summary::RunSummary,
 };
 use crate::{
@@ -86,7 +86,7 @@ pub(crate) fn exit_after(how: &ExitReason, run: Exit) -> Exit {
         ExitReason::Quit | ExitReason::ConditionMet => run,
         ExitReason::Signal(number) => Exit::Signal(u8::try_from(*number).unwrap_or(0)),
         // A closed terminal counts as a hang-up.
-        ExitReason::Closed => Exit::Signal(signals::SIGHUP),
+        ExitReason::Closed => Exit::Signal(SIGHUP),
     }
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn exit_after(how: &ExitReason, run: Exit) -> Exit {
 pub(crate) fn terminal_error(error: &tui::TuiError) -> CliError {
     let tui::TuiError::Terminal(cause) = error;
     let gone = cause.raw_os_error() == Some(Errno::EIO as i32);
-    CliError::from_error(if gone { Exit::Signal(signals::SIGHUP) } else { Exit::Internal }, error)
+    CliError::from_error(if gone { Exit::Signal(SIGHUP) } else { Exit::Internal }, error)
 }
 
 /// Prints a summary of the entries that were read so far. Reads nothing more, because the record may be large.

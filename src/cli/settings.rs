@@ -15,8 +15,7 @@ use crate::{
 
 use super::{
     args::{Color, GlobalArgs},
-    exit::{CliError, Exit},
-    output, playback_output, project,
+    exit::{self, CliError, Exit},
 };
 
 /// Reads every layer and prints warnings about ignored settings.
@@ -25,7 +24,7 @@ use super::{
 /// If a layer cannot be read or has an invalid value.
 pub(crate) fn load(global: &GlobalArgs) -> Result<Config, CliError> {
     let config = load_layers(global)?.finish();
-    project::print_warnings(&config.warnings);
+    exit::print_warnings(&config.warnings);
     // Invalid themes and keys are reported by every command, not only by those with a screen.
     screen_options(global, &config)?;
     Ok(config)
@@ -227,19 +226,4 @@ fn theme_name(set: &str, variable: impl Fn(&str) -> Option<String>) -> &str {
         "auto" => "dark",
         named => named,
     }
-}
-
-/// `config show`: every value with its origin, and the effective settings of the project, if there is one.
-///
-/// # Errors
-/// If the settings cannot be read.
-pub(crate) fn show(global: &GlobalArgs) -> Result<Exit, CliError> {
-    use std::io::Write as _;
-    let config = load(global)?;
-    let mut out = output::stdout();
-    let project = project::find(global)?;
-    for line in config.lines().into_iter().chain(project.iter().flat_map(project::effective_settings)) {
-        writeln!(out, "{line}").map_err(|error| playback_output::stdout_failed(&error))?;
-    }
-    Ok(Exit::Ok)
 }

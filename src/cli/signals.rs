@@ -7,13 +7,10 @@ use nix::sys::signal::Signal as Unix;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{
-    exit::{CliError, Exit},
+    exit::{CliError, Exit, SIGHUP, SIGINT},
     playback_output,
 };
 use crate::{control::RunCommand, tui::terminal::TerminationSignals};
-
-pub(crate) const SIGHUP: u8 = 1;
-pub(crate) const SIGINT: u8 = 2;
 
 /// Makes a write beyond the file size limit fail with `EFBIG` instead of killing the program.
 ///

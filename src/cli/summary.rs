@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path};
 use serde_json::{Value, json};
 
 use crate::{
-    cli::{exit::Exit, signals},
+    cli::exit::{Exit, SIGINT},
     ingest::reconcile::RECONCILE,
     run::{
         RunOutcome, RunState, SourceInfo,
@@ -154,7 +154,7 @@ impl RunSummary {
     pub(crate) fn exit_after_interrupt(&self, interrupted: bool) -> Exit {
         let over = [UnitStatus::Succeeded, UnitStatus::BudgetExhausted, UnitStatus::Failed, UnitStatus::Reused];
         let cut_short = self.counts.iter().any(|(status, count)| *count > 0 && !over.contains(status));
-        if interrupted && cut_short { Exit::Signal(signals::SIGINT) } else { self.exit() }
+        if interrupted && cut_short { Exit::Signal(SIGINT) } else { self.exit() }
     }
 
     /// The exit code of a finished run.
@@ -167,7 +167,7 @@ impl RunSummary {
             Exit::UnitFailed
         } else if !self.unfinished.is_empty() {
             // The run was drained: no unit failed, but some did not run.
-            Exit::Signal(signals::SIGINT)
+            Exit::Signal(SIGINT)
         } else {
             Exit::Ok
         }
@@ -385,14 +385,14 @@ mod tests {
     #[test]
     fn drained_run_exits_with_sigint() {
         assert_eq!(left(&[]).exit(), Exit::Ok);
-        assert_eq!(left(&["a"]).exit(), Exit::Signal(signals::SIGINT));
+        assert_eq!(left(&["a"]).exit(), Exit::Signal(SIGINT));
     }
 
     #[test]
     fn interrupt_sets_the_exit_code_only_if_units_were_cut_short() {
         let ended = |status| RunSummary { counts: vec![(UnitStatus::Failed, 1), (status, 1)], ..left(&["a", "b"]) };
-        assert_eq!(ended(UnitStatus::Stopped).exit_after_interrupt(true), Exit::Signal(signals::SIGINT));
-        assert_eq!(ended(UnitStatus::Queued).exit_after_interrupt(true), Exit::Signal(signals::SIGINT));
+        assert_eq!(ended(UnitStatus::Stopped).exit_after_interrupt(true), Exit::Signal(SIGINT));
+        assert_eq!(ended(UnitStatus::Queued).exit_after_interrupt(true), Exit::Signal(SIGINT));
         assert_eq!(ended(UnitStatus::Stopped).exit_after_interrupt(false), Exit::UnitFailed);
         assert_eq!(ended(UnitStatus::Succeeded).exit_after_interrupt(true), Exit::UnitFailed);
     }

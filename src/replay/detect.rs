@@ -4,7 +4,7 @@ use memchr::memmem;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use super::{ktx, line_time};
+use super::line_time;
 use crate::{
     decode::{self, LineKind},
     diagnostic::Diagnostic,
@@ -146,7 +146,7 @@ pub(crate) fn detect(head: &[u8], extent: DetectionExtent) -> Result<DetectedInp
     }
     if extent == DetectionExtent::Whole && may_be_document(text) && serde_json::from_slice::<&RawValue>(text).is_ok() {
         return match decode::decode_line(text).body.kind() {
-            _ if ktx::is_replay(text) => found(InputFormat::MemoryFlow),
+            _ if is_memory_flow(text) => found(InputFormat::MemoryFlow),
             LineKind::Other | LineKind::Malformed => Err(not_a_transcript(text)),
             _ => found(InputFormat::Document),
         };
@@ -168,6 +168,22 @@ pub(crate) fn detect(head: &[u8], extent: DetectionExtent) -> Result<DetectedInp
         None if extent == DetectionExtent::Growing => found(InputFormat::Capture),
         None => Err(UnsupportedInput::NotJson(String::from_utf8_lossy(first).chars().take(60).collect())),
     }
+}
+
+/// True for a JSON object that is a memory-flow replay of KTX: its wrapper or its content.
+fn is_memory_flow(json: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct MemoryFlowKeys {
+        memory_flow_replay_schema_version: Option<IgnoredAny>,
+        replay: Option<IgnoredAny>,
+        run_id: Option<IgnoredAny>,
+        events: Option<IgnoredAny>,
+        planned_work_units: Option<IgnoredAny>,
+    }
+    let Ok(keys) = serde_json::from_slice::<MemoryFlowKeys>(json) else { return false };
+    let wrapped = keys.memory_flow_replay_schema_version.is_some() && keys.replay.is_some();
+    wrapped || (keys.run_id.is_some() && keys.events.is_some() && keys.planned_work_units.is_some())
 }
 
 /// The error for JSON in an unsupported format.
@@ -257,7 +273,7 @@ fn classify_line(line: &[u8], complete: bool) -> Option<(InputFormat, Confidence
         FirstLineKeys { stream_session: Some(_), .. } => (InputFormat::Capture, Confidence::Certain),
         FirstLineKeys { session_id: Some(_), .. } => (InputFormat::SessionFile, Confidence::Certain),
         FirstLineKeys { r#type: Some(_), .. } => (InputFormat::Capture, Confidence::Likely),
-        _ if ktx::is_replay(line) => (InputFormat::MemoryFlow, Confidence::Certain),
+        _ if is_memory_flow(line) => (InputFormat::MemoryFlow, Confidence::Certain),
         _ => (InputFormat::JsonLines, Confidence::Weak),
     })
 }

@@ -6,6 +6,7 @@ mod search;
 
 use std::{
     fs::{self, File},
+    io::{self, Read},
     os::unix::fs::{FileTypeExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     sync::{
@@ -21,10 +22,11 @@ use super::{
     error::OpenError,
     file_lines::{EntrySplit, FileLines, NextLine, read_range},
     index::{FileGrowth, IndexedFile, LineIndex, LineMark, is_blank},
-    ktx::{self, RecordStart},
+    ktx,
     line_parser::{LineParser, ParsedLine},
     prefetch::LinePrefetcher,
-    spool, zstd_reader,
+    spool::{self, SpooledStream, StreamError},
+    zstd_reader,
 };
 use crate::{
     run::{
@@ -68,7 +70,7 @@ pub(crate) struct FileSource {
     /// Path of a followed file, to detect that it was replaced.
     followed: Option<PathBuf>,
     /// The error of the thread that reads the stream.
-    stream_error: Option<spool::StreamError>,
+    stream_error: Option<StreamError>,
 }
 
 /// The position of polls.
@@ -123,18 +125,47 @@ impl FileSource {
         let metadata = file.metadata().map_err(failed)?;
         let kind = metadata.file_type();
         if kind.is_fifo() || kind.is_char_device() || kind.is_socket() {
-            return spool::open_stream(name, stem(path), file);
+            return Self::from_stream(name, &stem(path), file);
         }
         if read_range(&file, 0, zstd_reader::ZSTD_MAGIC.len()).map_err(failed)? == zstd_reader::ZSTD_MAGIC {
-            return spool::open_stream(name, stem(Path::new(&stem(path))), file);
+            return Self::from_stream(name, &stem(Path::new(&stem(path))), file);
         }
         let length = metadata.len();
         let detected = detect_file(&file, length).map_err(failed)?;
         let detected = detected.map_err(|refusal| OpenError::Unsupported { name: name.clone(), refusal })?;
-        if detected.format.is_rewritten() {
-            return ktx::open(&file, length, name, &stem(path), &detected);
+        Self::from_detected(Arc::new(file), name, &stem(path), detected, FileGrowth::Fixed(length))
+    }
+
+    /// Opens stdin as a growing source. Waits for the first line, to detect the format.
+    pub(crate) fn from_stdin() -> Result<Self, OpenError> {
+        Self::from_stream("stdin".into(), "stdin", io::stdin())
+    }
+
+    fn from_stream(name: String, stem: &str, input: impl Read + Send + 'static) -> Result<Self, OpenError> {
+        let SpooledStream { file, detected, growth, error } = spool::spool(&name, input)?;
+        let source = Self::from_detected(file, name, stem, detected, growth)?;
+        Ok(Self { stream_error: Some(error), ..source })
+    }
+
+    /// Opens a file whose format is known; converts it first if it is a record of KTX.
+    fn from_detected(
+        file: Arc<File>,
+        name: String,
+        stem: &str,
+        detected: DetectedInput,
+        growth: FileGrowth,
+    ) -> Result<Self, OpenError> {
+        let FileGrowth::Fixed(length) = growth else { return Ok(Self::new(file, name, stem, detected, growth)) };
+        if !detected.format.is_rewritten() {
+            return Ok(Self::new(file, name, stem, detected, growth));
         }
-        Ok(Self::new(Arc::new(file), name, &stem(path), detected, FileGrowth::Fixed(length)))
+        let ktx::ConvertedRecord { tape: (tape, length), began } = ktx::convert(&file, length, &name, detected.format)?;
+        let converted = DetectedInput { format: InputFormat::Tape, header: None, first_entry: 0, first_time: None };
+        let mut source = Self::new(Arc::new(tape), name, stem, converted, FileGrowth::Fixed(length));
+        source.origin.format = detected.format.description();
+        source.origin.started_at = began;
+        source.origin.has_times = began.is_some();
+        Ok(source)
     }
 
     /// Opens a file that is still being written. It ends when [`FollowHandle::finish`] is called.
@@ -158,7 +189,7 @@ impl FileSource {
         Ok((source, finish))
     }
 
-    pub(super) fn new(file: Arc<File>, name: String, stem: &str, detected: DetectedInput, growth: FileGrowth) -> Self {
+    fn new(file: Arc<File>, name: String, stem: &str, detected: DetectedInput, growth: FileGrowth) -> Self {
         let DetectedInput { format, header, first_entry, first_time } = detected;
         let split = if format == InputFormat::Document { EntrySplit::Whole } else { EntrySplit::Lines };
         let reading = LineParser { format, epoch: first_time };
@@ -176,19 +207,6 @@ impl FileSource {
         let cursor = FileCursor { next: Seq(0), at: Millis(0), has_times: reading.has_times() };
         let core = Arc::new(IndexedFile::new(file, name, split, first_entry, growth));
         Self { core, origin, parser: reading, lines, prefetcher: None, cursor, followed: None, stream_error: None }
-    }
-
-    /// Sets the original format of a record that was converted to this tape.
-    pub(super) fn with_rewritten_format(mut self, format: InputFormat, times: RecordStart) -> Self {
-        self.origin.format = format.description();
-        self.origin.started_at = times.began;
-        self.origin.has_times = times.began.is_some();
-        self
-    }
-
-    pub(super) fn with_stream_error(mut self, broken: spool::StreamError) -> Self {
-        self.stream_error = Some(broken);
-        self
     }
 
     /// For callers that only display entries: entries of giant lines contain the line with shortened strings, so that
@@ -351,7 +369,7 @@ impl EntrySource for FileSource {
             // A file that has just grown is the current one.
             Ok(PollStatus::Waiting) if self.cursor.next > begun => Ok(PollStatus::Waiting),
             Ok(PollStatus::Waiting) => self.check_followed(limit).map(|()| PollStatus::Waiting),
-            Ok(PollStatus::End) => match self.stream_error.as_ref().and_then(spool::StreamError::cause) {
+            Ok(PollStatus::End) => match self.stream_error.as_ref().and_then(StreamError::cause) {
                 Some(cause) => Err(self.core.error(&cause)),
                 None => Ok(PollStatus::End),
             },

@@ -6,60 +6,48 @@
 use std::{
     fs::File,
     io::{self, BufWriter, Write as _},
-    sync::Arc,
 };
 
 use jiff::Timestamp;
 
 use super::{
-    detect::{DetectedInput, InputFormat, UnsupportedInput},
+    detect::{InputFormat, UnsupportedInput},
     error::OpenError,
-    file::FileSource,
-    index::FileGrowth,
 };
 use crate::tape::{EntryBody, Millis, Note, Seq, TapeEntry, note::Severity};
 
 mod memory_flow;
 mod transcript;
 
-pub(super) use memory_flow::is_replay;
-
 /// Maximum size of a memory-flow replay; those of KTX have some kilobytes.
 const LARGEST: u64 = 64 << 20;
+
+/// A record of KTX as a tape.
+#[derive(Debug)]
+pub(super) struct ConvertedRecord {
+    /// The tape, with its length in bytes.
+    pub(super) tape: (File, u64),
+    /// Wall-clock time of the first entry, if the record has times.
+    pub(super) began: Option<Timestamp>,
+}
 
 /// Converts the KTX record in the first `length` bytes of `file`.
 ///
 /// # Errors
 ///
 /// If it cannot be read, or turns out not to be a KTX record.
-pub(super) fn open(
-    file: &File,
-    length: u64,
-    name: String,
-    stem: &str,
-    detected: &DetectedInput,
-) -> Result<FileSource, OpenError> {
-    let failed = |error: io::Error| OpenError::from_io(&name, &error);
+pub(super) fn convert(file: &File, length: u64, name: &str, format: InputFormat) -> Result<ConvertedRecord, OpenError> {
+    let failed = |error: io::Error| OpenError::from_io(name, &error);
     let mut tape = TapeBuilder::new(tempfile::tempfile().map_err(failed)?);
-    let times = match detected.format {
+    let began = match format {
         InputFormat::KtxTranscript => transcript::rewrite(file, length, &mut tape).map_err(failed)?,
         _ if length > LARGEST => {
-            let refusal = UnsupportedInput::TooLarge { what: detected.format.description(), most: LARGEST >> 20 };
-            return Err(OpenError::Unsupported { name, refusal });
+            let refusal = UnsupportedInput::TooLarge { what: format.description(), most: LARGEST >> 20 };
+            return Err(OpenError::Unsupported { name: name.to_owned(), refusal });
         }
         _ => memory_flow::rewrite(file, length, &mut tape).map_err(failed)?,
     };
-    let (file, length) = tape.end().map_err(failed)?;
-    let rewritten = DetectedInput { format: InputFormat::Tape, header: None, first_entry: 0, first_time: None };
-    let source = FileSource::new(Arc::new(file), name, stem, rewritten, FileGrowth::Fixed(length));
-    Ok(source.with_rewritten_format(detected.format, times))
-}
-
-/// The times of a record's entries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct RecordStart {
-    /// Wall-clock time of the first entry, if the record has times.
-    pub(super) began: Option<Timestamp>,
+    Ok(ConvertedRecord { tape: tape.end().map_err(failed)?, began })
 }
 
 #[derive(Debug)]

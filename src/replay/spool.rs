@@ -18,11 +18,9 @@ use std::{
 use nix::sys::statvfs::fstatvfs;
 
 use super::{
-    detect::{self, DetectionExtent},
+    detect::{self, DetectedInput, DetectionExtent},
     error::OpenError,
-    file::FileSource,
     index::FileGrowth,
-    ktx,
     zstd_reader::{self, ZstdReader},
 };
 
@@ -49,22 +47,22 @@ impl StreamError {
     }
 }
 
-/// Opens stdin as a growing source. Waits for the first line, to detect the format.
-pub(crate) fn open_stdin() -> Result<FileSource, OpenError> {
-    open_stream("stdin".into(), "stdin".into(), io::stdin())
+/// A stream in a file. Another thread copies the rest of the stream while the file is read.
+#[derive(Debug)]
+pub(super) struct SpooledStream {
+    pub(super) file: Arc<File>,
+    pub(super) detected: DetectedInput,
+    pub(super) growth: FileGrowth,
+    pub(super) error: StreamError,
 }
 
-/// Opens any stream as a growing source.
-pub(super) fn open_stream(
-    name: String,
-    stem: String,
-    input: impl Read + Send + 'static,
-) -> Result<FileSource, OpenError> {
-    let failed = |error: io::Error| OpenError::from_io(&name, &error);
+/// Copies a stream. Waits for its first line, to detect the format, and for its end if the format is converted.
+pub(super) fn spool(name: &str, input: impl Read + Send + 'static) -> Result<SpooledStream, OpenError> {
+    let failed = |error: io::Error| OpenError::from_io(name, &error);
     let mut input = decompress_if_packed(input).map_err(failed)?;
     let mut spooled = tempfile::tempfile().map_err(failed)?;
     let finished = Arc::new(AtomicBool::new(false));
-    let broken = StreamError::default();
+    let error = StreamError::default();
     let mut head = Vec::new();
     let mut chunk = vec![0; CHUNK];
     // A document over several lines can only be detected when it is complete.
@@ -80,31 +78,30 @@ pub(super) fn open_stream(
     let ended = finished.load(Ordering::Acquire);
     let extent = if ended { DetectionExtent::Whole } else { DetectionExtent::Growing };
     let detected = detect::detect(&head, extent);
-    let detected = detected.map_err(|refusal| OpenError::Unsupported { name: name.clone(), refusal })?;
+    let detected = detected.map_err(|refusal| OpenError::Unsupported { name: name.to_owned(), refusal })?;
     spooled.write_all(&head).map_err(failed)?;
     if detected.format.is_rewritten() {
         // The whole stream is needed, because calls are sorted by their start times.
         if !ended {
             copy_all(&mut input, &spooled, head.len() as u64, &mut chunk).map_err(failed)?;
         }
-        let length = spooled.metadata().map_err(failed)?.len();
-        return ktx::open(&spooled, length, name, &stem, &detected);
+        let growth = FileGrowth::Fixed(spooled.metadata().map_err(failed)?.len());
+        return Ok(SpooledStream { file: Arc::new(spooled), detected, growth, error });
     }
     let file = Arc::new(spooled);
     let growth = FileGrowth::Until(Arc::clone(&finished));
-    let source =
-        FileSource::new(Arc::clone(&file), name.clone(), &stem, detected, growth).with_stream_error(broken.clone());
+    let stream = SpooledStream { file: Arc::clone(&file), detected, growth, error: error.clone() };
     if !ended {
         let start = head.len() as u64;
         let copy = move || {
-            if let Err(error) = copy_all(&mut input, &file, start, &mut chunk) {
-                broken.set(&error);
+            if let Err(cause) = copy_all(&mut input, &file, start, &mut chunk) {
+                error.set(&cause);
             }
             finished.store(true, Ordering::Release);
         };
         thread::Builder::new().name("spool".into()).spawn(copy).map_err(failed)?;
     }
-    Ok(source)
+    Ok(stream)
 }
 
 /// Returns the unpacked content of the stream.

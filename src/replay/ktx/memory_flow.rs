@@ -3,10 +3,9 @@
 use std::{collections::HashMap, fs::File, io};
 
 use jiff::Timestamp;
-use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 
-use super::{RecordStart, TapeBuilder};
+use super::TapeBuilder;
 use crate::{
     replay::{file_lines::read_range, line_time},
     tape::{
@@ -22,24 +21,8 @@ use crate::{
 /// Time between events that have no times.
 const SYNTHETIC_INTERVAL_MS: u64 = 100;
 
-/// True for a JSON object that is a replay: KTX's wrapper or its content.
-pub(in crate::replay) fn is_replay(json: &[u8]) -> bool {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct MemoryFlowKeys {
-        memory_flow_replay_schema_version: Option<IgnoredAny>,
-        replay: Option<IgnoredAny>,
-        run_id: Option<IgnoredAny>,
-        events: Option<IgnoredAny>,
-        planned_work_units: Option<IgnoredAny>,
-    }
-    let Ok(keys) = serde_json::from_slice::<MemoryFlowKeys>(json) else { return false };
-    let wrapped = keys.memory_flow_replay_schema_version.is_some() && keys.replay.is_some();
-    wrapped || (keys.run_id.is_some() && keys.events.is_some() && keys.planned_work_units.is_some())
-}
-
 /// Converts the replays of a file: one document, or one per line.
-pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::Result<RecordStart> {
+pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::Result<Option<Timestamp>> {
     let bytes = read_range(file, 0, usize::try_from(length).unwrap_or(0))?;
     let values = serde_json::Deserializer::from_slice(&bytes).into_iter::<Value>();
     // A truncated end does not affect the complete replays before it.
@@ -52,7 +35,7 @@ pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::R
         rewriting.replay(replay)?;
     }
     rewriting.end(&replays)?;
-    Ok(RecordStart { began: began.and_then(|began| Timestamp::from_millisecond(began).ok()) })
+    Ok(began.and_then(|began| Timestamp::from_millisecond(began).ok()))
 }
 
 fn unwrapped(mut value: Value) -> Value {

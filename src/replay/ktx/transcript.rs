@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-use super::{RecordStart, TapeBuilder};
+use super::TapeBuilder;
 use crate::{
     replay::{
         file_lines::{EntrySplit, FileLines, NextLine, read_range},
@@ -64,7 +64,7 @@ struct CallBoundary {
 }
 
 /// Converts the transcript. Other lines are kept as unknown lines.
-pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::Result<RecordStart> {
+pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::Result<Option<Timestamp>> {
     let (mut moments, has_times) = call_moments(file, length)?;
     // Concurrent calls are written when they end, so they are sorted by their start times.
     moments.sort_by_key(|moment| (moment.at, moment.line, moment.is_end));
@@ -93,7 +93,7 @@ pub(super) fn rewrite(file: &File, length: u64, tape: &mut TapeBuilder) -> io::R
     let text = "a KTX transcript contains only tool calls; the outcome of its units is unknown".to_owned();
     tape.message(last, None, Severity::Info, text)?;
     let began = has_times.then(|| Timestamp::from_millisecond(first).ok()).flatten();
-    Ok(RecordStart { began })
+    Ok(began)
 }
 
 /// Returns the starts and ends of all calls, and whether their times are known.
