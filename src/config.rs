@@ -16,11 +16,9 @@ use std::{
     time::Duration,
 };
 
-use self::{
-    schema::{KEYS, SettingKey},
-    value::FromValue,
-};
+use serde::de::DeserializeOwned;
 
+use self::schema::{KEYS, SettingKey};
 pub(crate) use self::{
     schema::{MismatchPolicy, NotifyMode, ProgressMode, ToolFailures},
     value::SettingValue,
@@ -263,7 +261,7 @@ impl Default for ConfigLayers {
 impl ConfigLayers {
     /// Starts with the defaults.
     pub(crate) fn new() -> Self {
-        let setting = |key: &SettingKey| Setting { value: key.default.value(), origin: SettingOrigin::Default };
+        let setting = |key: &SettingKey| Setting { value: key.default_value(), origin: SettingOrigin::Default };
         let merged = KEYS.iter().map(|key| (key.name, setting(key))).collect();
         Self { merged, keys: BTreeMap::new(), warnings: Vec::new(), suppressed_warnings: 0 }
     }
@@ -380,10 +378,14 @@ impl Config {
         keys: BTreeMap<String, Setting<Vec<String>>>,
         warnings: Vec<Problem>,
     ) -> Self {
-        fn get<T: FromValue>(merged: &BTreeMap<&'static str, Setting<SettingValue>>, name: &str) -> Setting<T> {
+        fn get<T: DeserializeOwned + Default>(
+            merged: &BTreeMap<&'static str, Setting<SettingValue>>,
+            name: &str,
+        ) -> Setting<T> {
             let setting = merged.get(name);
+            let json = setting.zip(schema::find(name)).map(|(setting, key)| key.kind.to_json(&setting.value));
             // A test reads every key, so the fallback is never used.
-            let value = setting.and_then(|setting| T::from_value(&setting.value)).unwrap_or_default();
+            let value = json.and_then(|json| serde_json::from_value(json).ok()).unwrap_or_default();
             Setting { value, origin: setting.map_or(SettingOrigin::Default, |setting| setting.origin.clone()) }
         }
         Self {

@@ -1,6 +1,8 @@
 //! The table of settings: name, type and default of every key.
 
-use super::value::{FromValue, SettingKind, SettingValue};
+use serde::Deserialize;
+
+use super::value::{SettingKind, SettingValue};
 
 /// An entry of the table.
 #[derive(Clone, Copy, Debug)]
@@ -9,23 +11,13 @@ pub(crate) struct SettingKey {
     pub name: &'static str,
     /// Type and range of the value.
     pub kind: SettingKind,
-    /// The value if no layer sets it.
-    pub default: DefaultValue,
-}
-
-/// The default value of a key.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum DefaultValue {
-    Unset,
-    Bool(bool),
-    Text(&'static str),
-    Integer(i64),
-    Float(f64),
-    List(&'static [&'static str]),
+    /// The value if no layer sets it, written as in an environment variable; `None` if the key is then unset.
+    pub default: Option<&'static str>,
 }
 
 /// How a resumed session with another id is reported.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum MismatchPolicy {
     /// As an error that ends the session.
     #[default]
@@ -34,7 +26,8 @@ pub(crate) enum MismatchPolicy {
 }
 
 /// Which failed tool calls fail a unit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum ToolFailures {
     /// All failed calls, except refusals that a later call settled.
     #[default]
@@ -44,7 +37,8 @@ pub(crate) enum ToolFailures {
 }
 
 /// How the user is notified while the terminal has no focus.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum NotifyMode {
     Off,
     /// With the bell of the terminal.
@@ -59,7 +53,8 @@ pub(crate) enum NotifyMode {
 }
 
 /// Whether to use a sequence that not every terminal supports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum ProgressMode {
     /// Only in terminals that are known to support it.
     #[default]
@@ -72,67 +67,54 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// Every key, in display order.
 pub(crate) const KEYS: &[SettingKey] = &[
-    key("claude.model", SettingKind::Text, DefaultValue::Unset),
-    key("claude.allowed_tools", SettingKind::List, DefaultValue::List(&["Bash", "Read", "Edit", "Write"])),
-    key("claude.dangerously_skip_permissions", SettingKind::Bool, DefaultValue::Bool(false)),
-    key("claude.use_api_billing", SettingKind::Bool, DefaultValue::Bool(false)),
-    key("claude.session_mismatch", SettingKind::OneOf(&["error", "warn"]), DefaultValue::Text("error")),
-    key("claude.pass_env", SettingKind::EnvVarNames, DefaultValue::List(&[])),
-    key(
-        "agent.allowed_tools",
-        SettingKind::List,
-        DefaultValue::List(&["Read", "Edit", "Write", "Bash", "Glob", "Grep"]),
-    ),
-    key("agent.max_turns", SettingKind::Integer(1, 100), DefaultValue::Integer(50)),
-    key("agent.model", SettingKind::Text, DefaultValue::Text("claude-sonnet-4-20250514")),
-    key("agent.system_prompt", SettingKind::Text, DefaultValue::Unset),
-    key("agent.temperature", SettingKind::Float(0.0, 1.0), DefaultValue::Unset),
-    key("retry.max_retries", SettingKind::Integer(0, 100), DefaultValue::Integer(3)),
-    key("retry.initial_delay_ms", SettingKind::Integer(0, DAY_MS), DefaultValue::Integer(1_000)),
-    key("retry.factor", SettingKind::Float(1.0, 100.0), DefaultValue::Float(2.0)),
-    key("retry.max_delay_ms", SettingKind::Integer(0, DAY_MS), DefaultValue::Integer(30_000)),
-    key("ingest.tool_failures", SettingKind::OneOf(&["strict", "recoverable"]), DefaultValue::Text("strict")),
-    key("ingest.partial_messages", SettingKind::Bool, DefaultValue::Bool(true)),
-    key("ingest.probe", SettingKind::Bool, DefaultValue::Bool(false)),
-    key("ingest.reconcile", SettingKind::Bool, DefaultValue::Bool(true)),
-    key("ingest.silence_after", SettingKind::Duration, DefaultValue::Text("60s")),
-    key("ingest.silence_timeout", SettingKind::Duration, DefaultValue::Unset),
-    key("ingest.unit_timeout", SettingKind::Duration, DefaultValue::Unset),
-    key("ingest.allow_paths", SettingKind::Paths, DefaultValue::List(&[])),
-    key("ui.theme", SettingKind::Text, DefaultValue::Text("auto")),
-    key("ui.mouse", SettingKind::Bool, DefaultValue::Bool(true)),
-    key("ui.ascii", SettingKind::Bool, DefaultValue::Bool(false)),
-    key("ui.fps", SettingKind::Integer(1, 120), DefaultValue::Integer(30)),
-    key("ui.notify", SettingKind::OneOf(&["off", "bell", "osc9", "osc777", "command"]), DefaultValue::Text("bell")),
-    key("ui.notify_command", SettingKind::List, DefaultValue::List(&[])),
-    key("ui.progress", SettingKind::OneOf(&["auto", "always", "never"]), DefaultValue::Text("auto")),
+    key("claude.model", SettingKind::Text, None),
+    key("claude.allowed_tools", SettingKind::List, Some("Bash,Read,Edit,Write")),
+    key("claude.dangerously_skip_permissions", SettingKind::Bool, Some("false")),
+    key("claude.use_api_billing", SettingKind::Bool, Some("false")),
+    key("claude.session_mismatch", SettingKind::OneOf(&["error", "warn"]), Some("error")),
+    key("claude.pass_env", SettingKind::EnvVarNames, Some("")),
+    key("agent.allowed_tools", SettingKind::List, Some("Read,Edit,Write,Bash,Glob,Grep")),
+    key("agent.max_turns", SettingKind::Integer(1, 100), Some("50")),
+    key("agent.model", SettingKind::Text, Some("claude-sonnet-4-20250514")),
+    key("agent.system_prompt", SettingKind::Text, None),
+    key("agent.temperature", SettingKind::Float(0.0, 1.0), None),
+    key("retry.max_retries", SettingKind::Integer(0, 100), Some("3")),
+    key("retry.initial_delay_ms", SettingKind::Integer(0, DAY_MS), Some("1000")),
+    key("retry.factor", SettingKind::Float(1.0, 100.0), Some("2.0")),
+    key("retry.max_delay_ms", SettingKind::Integer(0, DAY_MS), Some("30000")),
+    key("ingest.tool_failures", SettingKind::OneOf(&["strict", "recoverable"]), Some("strict")),
+    key("ingest.partial_messages", SettingKind::Bool, Some("true")),
+    key("ingest.probe", SettingKind::Bool, Some("false")),
+    key("ingest.reconcile", SettingKind::Bool, Some("true")),
+    key("ingest.silence_after", SettingKind::Duration, Some("60s")),
+    key("ingest.silence_timeout", SettingKind::Duration, None),
+    key("ingest.unit_timeout", SettingKind::Duration, None),
+    key("ingest.allow_paths", SettingKind::Paths, Some("")),
+    key("ui.theme", SettingKind::Text, Some("auto")),
+    key("ui.mouse", SettingKind::Bool, Some("true")),
+    key("ui.ascii", SettingKind::Bool, Some("false")),
+    key("ui.fps", SettingKind::Integer(1, 120), Some("30")),
+    key("ui.notify", SettingKind::OneOf(&["off", "bell", "osc9", "osc777", "command"]), Some("bell")),
+    key("ui.notify_command", SettingKind::List, Some("")),
+    key("ui.progress", SettingKind::OneOf(&["auto", "always", "never"]), Some("auto")),
 ];
 
 /// The section whose keys are actions, not settings.
 pub(crate) const CHORDS_SECTION: &str = "keys";
 
-const fn key(name: &'static str, kind: SettingKind, preset: DefaultValue) -> SettingKey {
-    SettingKey { name, kind, default: preset }
+const fn key(name: &'static str, kind: SettingKind, default: Option<&'static str>) -> SettingKey {
+    SettingKey { name, kind, default }
 }
 
 impl SettingKey {
+    /// The value if no layer sets it.
+    pub(crate) fn default_value(&self) -> SettingValue {
+        self.default.and_then(|text| self.kind.parse(text)).unwrap_or(SettingValue::Unset)
+    }
+
     /// The environment variable of the key.
     pub(crate) fn variable(&self) -> String {
         format!("INGESTDECK_{}", self.name.replace('.', "_").to_uppercase())
-    }
-}
-
-impl DefaultValue {
-    /// Converts the default to a value.
-    pub(crate) fn value(self) -> SettingValue {
-        match self {
-            Self::Unset => SettingValue::Unset,
-            Self::Bool(value) => SettingValue::Bool(value),
-            Self::Text(text) => SettingValue::Text(text.to_owned()),
-            Self::Integer(number) => SettingValue::Integer(number),
-            Self::Float(number) => SettingValue::Float(number),
-            Self::List(texts) => SettingValue::List(texts.iter().map(|text| (*text).to_owned()).collect()),
-        }
     }
 }
 
@@ -145,52 +127,12 @@ impl MismatchPolicy {
     }
 }
 
-impl FromValue for MismatchPolicy {
-    fn from_value(value: &SettingValue) -> Option<Self> {
-        let SettingValue::Text(text) = value else { return None };
-        [Self::Error, Self::Warn].into_iter().find(|mismatch| mismatch.as_str() == text)
-    }
-}
-
-impl FromValue for NotifyMode {
-    fn from_value(value: &SettingValue) -> Option<Self> {
-        let SettingValue::Text(text) = value else { return None };
-        Some(match text.as_str() {
-            "off" => Self::Off,
-            "bell" => Self::Bell,
-            "osc9" => Self::Osc9,
-            "osc777" => Self::Osc777,
-            "command" => Self::Command,
-            _ => return None,
-        })
-    }
-}
-
-impl FromValue for ProgressMode {
-    fn from_value(value: &SettingValue) -> Option<Self> {
-        let SettingValue::Text(text) = value else { return None };
-        Some(match text.as_str() {
-            "auto" => Self::Auto,
-            "always" => Self::Always,
-            "never" => Self::Never,
-            _ => return None,
-        })
-    }
-}
-
 impl ToolFailures {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Strict => "strict",
             Self::Recoverable => "recoverable",
         }
-    }
-}
-
-impl FromValue for ToolFailures {
-    fn from_value(value: &SettingValue) -> Option<Self> {
-        let SettingValue::Text(text) = value else { return None };
-        [Self::Strict, Self::Recoverable].into_iter().find(|rule| rule.as_str() == text)
     }
 }
 

@@ -380,8 +380,8 @@ fn template_file_matches_the_defaults() {
     for key in KEYS {
         let setting = &config.merged[key.name];
         assert_ne!(setting.origin, SettingOrigin::Default, "{} is missing", key.name);
-        if key.default.value() != SettingValue::Unset {
-            assert_eq!(setting.value, key.default.value(), "{}", key.name);
+        if key.default_value() != SettingValue::Unset {
+            assert_eq!(setting.value, key.default_value(), "{}", key.name);
         }
     }
     assert_eq!(load(template).unwrap(), Config::default());
@@ -391,7 +391,7 @@ fn template_file_matches_the_defaults() {
 fn keys_of_the_table_are_unique_and_their_defaults_fit() {
     for (at, key) in KEYS.iter().enumerate() {
         assert!(KEYS[..at].iter().all(|other| other.name != key.name), "{}", key.name);
-        let value = key.default.value();
+        let value = key.default_value();
         assert!(value == SettingValue::Unset || key.kind.validate(value.clone()) == Ok(value), "{}", key.name);
     }
 }

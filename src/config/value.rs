@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 /// A value from any layer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SettingValue {
@@ -139,6 +141,19 @@ impl SettingKind {
         }
     }
 
+    /// A valid value of this type as JSON, for deserialization.
+    pub(super) fn to_json(self, value: &SettingValue) -> Value {
+        match value {
+            SettingValue::Text(text) if self == Self::Duration => json!(parse_duration(text)),
+            SettingValue::Unset | SettingValue::Other(_) => Value::Null,
+            SettingValue::Bool(value) => json!(value),
+            SettingValue::Text(text) => json!(text),
+            SettingValue::Integer(number) => json!(number),
+            SettingValue::Float(number) => json!(number),
+            SettingValue::List(texts) => json!(texts),
+        }
+    }
+
     fn validate_list(self, texts: Vec<String>) -> Option<SettingValue> {
         let fits = texts.iter().all(|text| match self {
             Self::EnvVarNames => is_variable_name(text.strip_suffix('*').unwrap_or(text)),
@@ -152,60 +167,6 @@ impl SettingKind {
 fn is_variable_name(text: &str) -> bool {
     let starts_well = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     starts_well && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
-/// A type that can be read from a value.
-pub(crate) trait FromValue: Default {
-    /// Returns `None` if the value has another type.
-    fn from_value(value: &SettingValue) -> Option<Self>;
-}
-
-impl FromValue for bool {
-    fn from_value(value: &SettingValue) -> Option<Self> {
-        if let SettingValue::Bool(value) = value { Some(*value) } else { None }
-    }
-}
-
-impl FromValue for String {
-    fn from_value(value: &SettingValue) -> Option<Self> {
-        if let SettingValue::Text(text) = value { Some(text.clone()) } else { None }
-    }
-}
-
-impl FromValue for Duration {
-    fn from_value(value: &SettingValue) -> Option<Self> {
-        if let SettingValue::Text(text) = value { parse_duration(text) } else { None }
-    }
-}
-
-impl FromValue for Vec<String> {
-    fn from_value(value: &SettingValue) -> Option<Self> {
-        if let SettingValue::List(texts) = value { Some(texts.clone()) } else { None }
-    }
-}
-
-impl FromValue for u32 {
-    fn from_value(value: &SettingValue) -> Option<Self> {
-        if let SettingValue::Integer(number) = value { (*number).try_into().ok() } else { None }
-    }
-}
-
-impl FromValue for u64 {
-    fn from_value(value: &SettingValue) -> Option<Self> {
-        if let SettingValue::Integer(number) = value { (*number).try_into().ok() } else { None }
-    }
-}
-
-impl FromValue for f64 {
-    fn from_value(value: &SettingValue) -> Option<Self> {
-        if let SettingValue::Float(number) = value { Some(*number) } else { None }
-    }
-}
-
-impl<T: FromValue> FromValue for Option<T> {
-    fn from_value(value: &SettingValue) -> Option<Self> {
-        if *value == SettingValue::Unset { Some(None) } else { T::from_value(value).map(Some) }
-    }
 }
 
 /// The description of valid durations.
@@ -235,7 +196,7 @@ pub(crate) fn quote(text: &str) -> String {
 
 /// Text in TOML's basic quotes; the `toml` crate might use several lines. JSON escapes differ in one character.
 fn toml_text(text: &str) -> String {
-    serde_json::Value::String(text.to_owned()).to_string().replace('\u{7f}', "\\u007f")
+    Value::String(text.to_owned()).to_string().replace('\u{7f}', "\\u007f")
 }
 
 /// A key in TOML: without quotes if possible.

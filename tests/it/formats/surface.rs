@@ -102,7 +102,7 @@ fn kind(kind: SettingKind) -> String {
 #[test]
 fn settings_are_as_published() {
     let setting = |key: &crate::config::schema::SettingKey| {
-        let preset = key.default.value().to_toml().unwrap_or_else(|| "not set".into());
+        let preset = key.default_value().to_toml().unwrap_or_else(|| "not set".into());
         format!("{}  {}  {}  default: {preset}\n", key.name, key.variable(), kind(key.kind))
     };
     assert_published("settings.txt", &KEYS.iter().map(setting).collect::<String>());
