@@ -325,18 +325,35 @@ impl ScopedDir {
     /// Replaces `relative` by `bytes` atomically: readers see the old file or the new one. Missing directories are
     /// created with mode `directories`, the file with `mode` (the umask applies).
     pub(crate) fn write(&self, relative: &str, bytes: &[u8], directories: u32, mode: u32) -> io::Result<()> {
+        let dir = self.replace(relative, bytes, (directories, mode), File::sync_all)?;
+        // A power failure may undo the rename on file systems that do not order it after the data.
+        dir.sync()
+    }
+
+    /// As [`write`](Self::write), for a file that may be lost in a power failure.
+    pub(crate) fn write_unsynced(&self, relative: &str, bytes: &[u8], directories: u32, mode: u32) -> io::Result<()> {
+        self.replace(relative, bytes, (directories, mode), |_| Ok(())).map(drop)
+    }
+
+    /// Replaces `relative` by a new file, after `sync` of its content. Returns the directory of the file.
+    fn replace(
+        &self,
+        relative: &str,
+        bytes: &[u8],
+        (directories, mode): (u32, u32),
+        sync: impl FnOnce(&File) -> io::Result<()>,
+    ) -> io::Result<Self> {
         let (dir, name) = self.parent_of(relative, Some(directories))?;
         let (draft, mut file) = dir.create_temp_file(mode)?;
         let done = file
             .write_all(bytes)
-            .and_then(|()| file.sync_all())
+            .and_then(|()| sync(&file))
             .and_then(|()| renameat(&dir.0, draft.as_str(), &dir.0, name).map_err(io::Error::from));
         if done.is_err() {
             // The unfinished file is useless; report the first error.
             let _ = unlinkat(&dir.0, draft.as_str(), UnlinkatFlags::NoRemoveDir);
         }
-        // A power failure may undo the rename on file systems that do not order it after the data.
-        done.and_then(|()| dir.sync())
+        done.map(|()| dir)
     }
 
     /// A new file in this directory itself, under a name that neither a crashed writer nor a clone can have used.

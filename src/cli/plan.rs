@@ -17,11 +17,12 @@ use crate::{
     diagnostic::{Diagnostic, Problem},
     engine::{prepare, reconcile_policy::ReconcilePolicy, resume::RunPlan},
     ingest::{
-        plan::{IngestPlan, SourcePlan, UnplannedConnection, WorkUnit},
+        plan::{IngestPlan, SourcePlan, UnplannedConnection},
         project::ModelRole,
         projection::PendingProjection,
         reconcile::EvictionCandidate,
         truncated_index_warnings,
+        work_unit::WorkUnit,
     },
     store::db::UnitEffort,
     tape::{Millis, UnitKey},
@@ -149,7 +150,7 @@ fn has_no_sources(planned: &IngestPlan) -> bool {
 
 /// The sentence about unchanged units, if there are any.
 fn unchanged_message(planned: &IngestPlan) -> Option<String> {
-    match planned.sources.iter().map(|source| source.unchanged_units).sum() {
+    match planned.sources.iter().map(|source| source.unchanged.count).sum() {
         0 => None,
         1 => Some("its one unit is unchanged since it last succeeded; --full plans it anyway".into()),
         count => Some(format!("all {count} units are unchanged since they last succeeded; --full plans them anyway")),
@@ -398,7 +399,7 @@ pub(crate) fn outside_project_message(source: &SourcePlan) -> Option<String> {
 }
 
 fn write_source(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()> {
-    let unchanged = match source.unchanged_units {
+    let unchanged = match source.unchanged.count {
         0 => String::new(),
         count => format!(", {} unchanged", pluralize(count, "unit")),
     };

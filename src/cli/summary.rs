@@ -6,12 +6,11 @@ use serde_json::{Value, json};
 
 use crate::{
     cli::exit::{Exit, SIGINT},
-    ingest::reconcile::RECONCILE,
     run::{
         RunOutcome, RunState, SourceInfo,
         recorded_decisions::{self, RecordedDecision},
         shared_files::{self, SharedFile},
-        state::{UnitState, UnitStatus},
+        state::{RECONCILE_KEY, UnitState, UnitStatus},
     },
     tape::note::VerdictCause,
     text::{
@@ -316,8 +315,8 @@ fn has_no_result(status: UnitStatus) -> bool {
 
 /// The reconcile step, if saved patches wait for it although it never ran.
 fn pending_reconcile_step(state: &RunState) -> Option<String> {
-    let is_shown = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE && has_no_result(unit.status));
-    (state.ended.is_some() && !is_shown && !state.publication.unreconciled.is_empty()).then(|| RECONCILE.to_owned())
+    let is_shown = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE_KEY && has_no_result(unit.status));
+    (state.ended.is_some() && !is_shown && !state.publication.unreconciled.is_empty()).then(|| RECONCILE_KEY.to_owned())
 }
 
 /// The summaries of all units with a status.

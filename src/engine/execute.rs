@@ -34,16 +34,16 @@ use crate::{
     },
     diagnostic::Diagnostic,
     ingest::{
-        attempt::{AttemptPreparationError, IngestJob, UnitAttempt, WrittenPatch},
-        plan::WorkUnit,
+        attempt::{AttemptPreparationError, UnitAttempt, WrittenPatch},
+        job::IngestJob,
         project::Project,
         projection::PendingProjection,
         prompt::PromptAmendment,
-        reconcile::RECONCILE,
         transcript::RejectedCall,
+        work_unit::WorkUnit,
         worktree::Worktrees,
     },
-    run::{NewEntry, Recorder},
+    run::{NewEntry, Recorder, state::RECONCILE_KEY},
     scoped_dir,
     tape::{
         EntryBody, Note, UnitKey,
@@ -267,7 +267,7 @@ impl AttemptExecutor {
             self.record_note(unit, attempt, &Note::PatchWritten(PatchWritten { base, path, paths }));
         }
         let work = attempt_output(&opened, &verdict, &facts);
-        if let Some(pass) = self.reconcile.as_ref().filter(|_| unit.as_str() == RECONCILE)
+        if let Some(pass) = self.reconcile.as_ref().filter(|_| unit.as_str() == RECONCILE_KEY)
             && verdict.outcome == AttemptOutcome::Succeeded
         {
             self.integration_queue().reconcile_backlog.record_success(
@@ -484,7 +484,7 @@ fn finish_attempt(
     if verdict.outcome != AttemptOutcome::Succeeded {
         attempt.discard();
     }
-    if unit.as_str() == RECONCILE && verdict.cause == VerdictCause::Budget {
+    if unit.as_str() == RECONCILE_KEY && verdict.cause == VerdictCause::Budget {
         // No setting raises the turns of this step.
         verdict.remedy = Some("run `ingestdeck run` again: decisions about deleted files are kept".into());
     }

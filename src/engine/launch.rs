@@ -36,16 +36,15 @@ use crate::{
     diagnostic::{Diagnostic, Problem},
     ingest::{
         self,
-        attempt::IngestJob,
+        job::IngestJob,
         plan::{IngestPlan, UnplannedConnection},
         project::{Project, RateLimitSettings},
-        reconcile::RECONCILE,
         staged_copies::{self, StagingError},
         worktree::Worktrees,
     },
     program_path,
     replay::{FileSource, OpenError, file::FollowHandle},
-    run::{NewEntry, Recorder, entry_source::RecordError},
+    run::{NewEntry, Recorder, entry_source::RecordError, state::RECONCILE_KEY},
     store::{RunStore, TapeWriter, runs::RunStoreError},
     tape::{
         EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
@@ -113,7 +112,7 @@ pub(crate) struct Launch {
 
 impl Launch {
     fn failure_mode(&self) -> FailureMode {
-        FailureMode::parse(self.project.settings.work_units.failure_mode.as_str()).unwrap_or_default()
+        self.project.settings.work_units.failure_mode
     }
 
     fn schedule(&self) -> Schedule {
@@ -131,7 +130,7 @@ impl Launch {
                 .with_reused(resume::reused_units(self.continues.as_ref()))
                 .with_prior_patches(resume::pending_patches(self.continues.as_ref()).map(|(unit, _)| unit));
         match &self.reconcile {
-            Some(pass) => schedule.with_reconcile_step(RECONCILE.into(), pass.is_due()),
+            Some(pass) => schedule.with_reconcile_step(RECONCILE_KEY.into(), pass.is_due()),
             None => schedule,
         }
     }

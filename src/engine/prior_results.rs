@@ -10,8 +10,9 @@ use super::{recorded_tapes, unsaved_run::UnsavedRun};
 use crate::{
     ingest::{
         self, DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory,
-        plan::{IngestPlan, PriorProvenance, SourcePlan},
+        plan::{IngestPlan, SourcePlan},
         project::Project,
+        reconcile::PriorProvenance,
         reconcile::{EvictionCandidate, staged_path},
         source::Fingerprint,
         source_diff::{self, Baseline, LastUnitOutcome, RecordOrigin},
@@ -219,7 +220,7 @@ impl ProjectHistory {
     pub(crate) fn open(project: &Project) -> Result<Self, RefreshError> {
         let mut warnings = Vec::new();
         let mut is_ktx_locked = false;
-        let ktx = ingest::ktx_history(project).unwrap_or_else(|error| {
+        let ktx = ingest::ktx_history(&project.root, &project.sql_workers).unwrap_or_else(|error| {
             is_ktx_locked = error.is_locked();
             warnings.push(format!(
                 "cannot read what KTX recorded in {KTX_DATABASE}, so files that only KTX ingested count as new: {error}"

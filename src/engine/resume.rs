@@ -18,8 +18,9 @@ use crate::{
     diagnostic::{Diagnostic, Problem},
     ingest::{
         content_digest,
-        plan::{IngestPlan, PlanError, UnitSelection, WorkUnit, plan, plan_against},
+        plan::{IngestPlan, PlanError, UnitSelection, plan, plan_against},
         project::Project,
+        work_unit::WorkUnit,
     },
     run::{RunState, prior_run::PriorRunView, state::UnitState},
     scoped_dir::ScopedDir,

@@ -6,7 +6,7 @@ use std::{collections::HashSet, path::Path};
 
 use crate::{
     diagnostic::Problem,
-    ingest::plan::WorkUnit,
+    ingest::work_unit::WorkUnit,
     store::{Db, RunStatus, RunStore, db::UnitHistory, index_refresh::RefreshError},
     tape::RunId,
     text::{commands, pluralize},

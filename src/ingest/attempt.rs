@@ -5,14 +5,12 @@
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use jiff::{Timestamp, tz::TimeZone};
-
 use super::{
     connection_scope::ConnectionScope,
     content_digest,
     git::GitError,
     instructions::Instructions,
-    plan::WorkUnit,
+    job::IngestJob,
     project::Project,
     project_context,
     prompt::{self, Prompt, PromptAmendment},
@@ -21,6 +19,7 @@ use super::{
     source,
     tool::{AttemptTools, ReconcileDecision, ToolContext},
     transcript::ToolTranscript,
+    work_unit::WorkUnit,
     workspace::{Workspace, WorktreePatch},
     workspace_check::{self, WorkspaceCheckReport},
     worktree::{WorktreeError, Worktrees, safe_name},
@@ -31,24 +30,6 @@ use crate::{
     tape::note::{AttemptOutput, ContentDigests},
     units::Toolset,
 };
-
-/// The ids of a run in KTX's directories.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct IngestJob {
-    /// Job id: name of the transcript directory.
-    pub id: String,
-    /// Sync id: `YYYY-MM-DD-HHMMSS-<job id>`, in UTC.
-    pub sync_id: String,
-}
-
-impl IngestJob {
-    /// Creates the job of a run that starts at `now`.
-    pub(crate) fn new(now: Timestamp) -> Self {
-        let id = format!("local-{}", base36(now.as_millisecond().unsigned_abs()));
-        let date = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S");
-        Self { sync_id: format!("{date}-{id}"), id }
-    }
-}
 
 /// The changes of a successful attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -255,17 +236,6 @@ fn patch_path(job: &str, index: usize, unit: &str, attempt: u32) -> String {
     format!("{PATCHES_DIR}/{}/{index:04}-{}{again}.patch", safe_name(job), safe_name(unit))
 }
 
-fn base36(mut number: u64) -> String {
-    let mut digits = Vec::new();
-    loop {
-        digits.push(char::from_digit((number % 36) as u32, 36).unwrap_or('0'));
-        number /= 36;
-        if number == 0 {
-            return digits.into_iter().rev().collect();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,13 +246,5 @@ mod tests {
         let again = patch_path("local-x", 12, "../up", 2);
         assert!(again.starts_with(".ktx/ingest-patches/local-x/0012-___up."), "{again}");
         assert!(again.ends_with(".try2.patch"), "{again}");
-    }
-
-    #[test]
-    fn jobs_are_named_by_their_time() {
-        let job = IngestJob::new("2026-03-17T15:30:01.5Z".parse().unwrap());
-        assert_eq!(job.id, "local-mmurqopo");
-        assert_eq!(job.sync_id, "2026-03-17-153001-local-mmurqopo");
-        assert_eq!((base36(0), base36(35), base36(36)), ("0".into(), "z".into(), "10".into()));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! It must not open any of them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{
     database::{self, SqlWorkers},
@@ -77,9 +77,21 @@ fn is_target(connection: &Connection, own: Option<&str>) -> bool {
     is_own || connection.driver.as_deref().is_some_and(|driver| !source::is_context_driver(driver))
 }
 
+/// Path of the database file of `connection`; `None` if the connection does not name a file. The file may not exist.
+pub(crate) fn database_path(project: &Path, connection: &Connection) -> Option<PathBuf> {
+    if connection.driver.as_deref() != Some(database::DRIVER) {
+        return None;
+    }
+    let named = connection.subdir.as_deref().or(connection.url.as_deref())?;
+    // `sqlite:///srv/x.db`, `sqlite:x.db`, `file:x.db` and plain paths name the same kind of file.
+    let path = ["sqlite://", "sqlite:", "file://", "file:"].iter().find_map(|prefix| named.strip_prefix(prefix));
+    let path = path.unwrap_or(named);
+    (!path.is_empty()).then(|| project.join(path))
+}
+
 /// The SQLite file of `connection`, absolute and without links, or why it must not be queried. `None` if there is none.
 pub(crate) fn resolve_database(project: &Project, connection: &Connection) -> Option<Result<PathBuf, PathRefusal>> {
-    let path = database::database_path(&project.root, connection)?.canonicalize().ok()?;
+    let path = database_path(&project.root, connection)?.canonicalize().ok()?;
     match project.path_policy.check(&project.root, &path) {
         Ok(()) => path.is_file().then_some(Ok(path)),
         Err(refusal) => Some(Err(refusal)),
@@ -125,5 +137,23 @@ mod tests {
         };
         assert_eq!(scoped(&project), ["own"]);
         assert_eq!(scoped(&project.with_allowed_paths([root.join("cookies.db")], "")), ["out", "link", "own"]);
+    }
+
+    #[test]
+    fn paths_and_urls_name_files() {
+        let connection = |driver: &str, path: Option<&str>, url: Option<&str>| Connection {
+            id: "c".into(),
+            driver: Some(driver.into()),
+            subdir: path.map(str::to_owned),
+            url: url.map(str::to_owned),
+            ..Connection::default()
+        };
+        let at = |path, url| database_path(Path::new("/p"), &connection("sqlite", path, url));
+        assert_eq!(at(Some("data/x.db"), None), Some("/p/data/x.db".into()));
+        assert_eq!(at(None, Some("sqlite:///srv/x.db")), Some("/srv/x.db".into()));
+        assert_eq!(at(None, Some("sqlite:x.db")), Some("/p/x.db".into()));
+        assert_eq!(at(None, Some("file:x.db")), Some("/p/x.db".into()));
+        assert_eq!((at(None, None), at(Some(""), None)), (None, None));
+        assert_eq!(database_path(Path::new("/p"), &connection("postgres", Some("x"), None)), None);
     }
 }

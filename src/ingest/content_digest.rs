@@ -13,15 +13,16 @@ use std::{
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    attempt::IngestJob,
     connection_scope::ConnectionScope,
     instructions::Instructions,
-    plan::WorkUnit,
+    job::IngestJob,
     project::Project,
     prompt::{self, ProjectContext, PromptAmendment},
     skill::Skill,
+    slug::hex,
     source,
     tool::{AttemptTools, ToolContext},
+    work_unit::WorkUnit,
     workspace::Workspace,
 };
 use crate::{
@@ -140,7 +141,7 @@ impl PartsDigest {
     }
 
     fn digest(self) -> String {
-        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&self.0.finalize())
     }
 }
 

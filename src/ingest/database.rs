@@ -4,14 +4,10 @@
 //! concurrently, [`process`] starts a child process for each and kills it at its time limit, and [`worker`] is what the
 //! child does after it has limited itself. It must not know about tools.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::project::{Connection, Project};
 use crate::scoped_dir::ScopedDir;
 
 mod catalog;
@@ -77,18 +73,6 @@ pub(crate) enum QueryError {
     WorkerFailed(String),
 }
 
-/// Path of the database file of `connection`; `None` if the connection does not name a file. The file may not exist.
-pub(crate) fn database_path(project: &Path, connection: &Connection) -> Option<PathBuf> {
-    if connection.driver.as_deref() != Some(DRIVER) {
-        return None;
-    }
-    let named = connection.subdir.as_deref().or(connection.url.as_deref())?;
-    // `sqlite:///srv/x.db`, `sqlite:x.db`, `file:x.db` and plain paths name the same kind of file.
-    let path = ["sqlite://", "sqlite:", "file://", "file:"].iter().find_map(|prefix| named.strip_prefix(prefix));
-    let path = path.unwrap_or(named);
-    (!path.is_empty()).then(|| project.join(path))
-}
-
 impl QueryError {
     /// True if another program held a lock on the database until the statement gave up.
     pub(crate) fn is_locked(&self) -> bool {
@@ -96,14 +80,14 @@ impl QueryError {
     }
 }
 
-/// Reads what KTX's own ingests of `project` processed and wrote; `None` if KTX never ingested anything.
-pub(crate) fn ktx_history(project: &Project) -> Result<Option<KtxHistory>, QueryError> {
+/// Reads what KTX's own ingests of the project at `root` processed and wrote; `None` if KTX never ingested anything.
+pub(crate) fn ktx_history(root: &Path, workers: &SqlWorkers) -> Result<Option<KtxHistory>, QueryError> {
     let unreadable = |cause: std::io::Error| QueryError::Unreadable(cause.to_string());
-    let found = ScopedDir::open(&project.root).and_then(|root| root.kind(KTX_DATABASE)).map_err(unreadable)?;
+    let found = ScopedDir::open(root).and_then(|root| root.kind(KTX_DATABASE)).map_err(unreadable)?;
     match found {
         None => Ok(None),
         Some(_) => {
-            let read = || project.sql_workers.ktx_history(&project.root.join(KTX_DATABASE), HISTORY_TIMEOUT);
+            let read = || workers.ktx_history(&root.join(KTX_DATABASE), HISTORY_TIMEOUT);
             // SQLite waits for a lock by itself; a second try outlasts a long transaction of KTX.
             read().or_else(|error| if error.is_locked() { read() } else { Err(error) })
         }

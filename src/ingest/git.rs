@@ -67,6 +67,7 @@ const FORCED_SETTINGS: &[&str] = &[
     "core.quotePath=false",
     "core.preferSymlinkRefs=false",
     "core.commentChar=#",
+    "core.abbrev=no",
     "core.askPass=",
     "color.ui=false",
     "commit.status=false",

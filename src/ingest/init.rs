@@ -4,7 +4,10 @@
 
 use std::{collections::BTreeSet, fmt::Write as _, io::Read as _};
 
-use super::source::{self, RawFile, SourceTree, docs::DEPENDENCY_DIRS, metricflow, slug::slugify};
+use super::{
+    slug::slugify,
+    source::{self, RawFile, SourceTree, docs::DEPENDENCY_DIRS, metricflow, tree::has_extension},
+};
 use crate::scoped_dir::ScopedDir;
 
 /// Directories that are skipped in addition to [`DEPENDENCY_DIRS`]: packages, and the output of runs.
@@ -81,11 +84,6 @@ fn is_below(path: &str, folder: &str) -> bool {
 
 fn is_lookml(path: &str) -> bool {
     has_extension(path, &["lkml", "lookml"])
-}
-
-fn has_extension(path: &str, extensions: &[&str]) -> bool {
-    let extension = split(path).1.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
-    extension.is_some_and(|extension| extensions.contains(&extension.as_str()))
 }
 
 /// The deepest folder that contains all of `paths`, empty for the root; `None` for no paths.

@@ -16,8 +16,8 @@ use std::{
 };
 
 use super::{
-    project::nearest_name,
     skill::{self, Skill},
+    spelling::nearest_name,
     yaml::{self, YamlValue},
 };
 

@@ -179,6 +179,8 @@ pub(crate) struct PatchIntegrator {
     writers_by_path: BTreeMap<String, Vec<UnitKey>>,
     /// Contents of the changed files before the integration.
     originals: Originals,
+    /// All pages and sources of the worktree, once they are needed.
+    tracked_paths: Option<BTreeSet<String>>,
     /// Ids of the connections that the run writes sources for, sorted.
     connections: Vec<String>,
 }
@@ -189,7 +191,14 @@ impl PatchIntegrator {
     pub(crate) fn open(trees: &Arc<Worktrees>, connections: Vec<String>) -> Result<Self, IntegrationError> {
         let onto = trees.repository.current_state()?;
         let worktree = trees.open(None, &onto)?;
-        Ok(Self { worktree, base: onto, writers_by_path: BTreeMap::new(), originals: Originals::new(), connections })
+        Ok(Self {
+            worktree,
+            base: onto,
+            writers_by_path: BTreeMap::new(),
+            originals: Originals::new(),
+            tracked_paths: None,
+            connections,
+        })
     }
 
     /// The commit that the integration is based on.
@@ -199,7 +208,7 @@ impl PatchIntegrator {
 
     /// The commit with all accepted patches.
     pub(crate) fn head(&self) -> Result<CommitId, IntegrationError> {
-        Ok(self.worktree.git.run_for_commit(&["rev-parse", "--verify", "--end-of-options", "HEAD"])?)
+        Ok(self.worktree.head()?)
     }
 
     /// Integrates `patches` in their order, and reports each result as soon as it is known.
@@ -241,9 +250,8 @@ impl PatchIntegrator {
                 if changed.is_empty() {
                     return Ok(PatchOutcome::Noop { shared_writes: shared });
                 }
-                self.worktree.commit_staged(&format!("ingest: accept WorkUnit {}", patch.unit))?;
-                let commit = self.head()?.to_string();
-                Ok(PatchOutcome::Accepted { commit, paths: changed, shared_writes: shared })
+                let commit = self.worktree.commit_staged(&format!("ingest: accept WorkUnit {}", patch.unit))?;
+                Ok(PatchOutcome::Accepted { commit: commit.to_string(), paths: changed, shared_writes: shared })
             }
             refused => {
                 self.reset()?;
@@ -311,7 +319,7 @@ impl PatchIntegrator {
 
     /// Applies `patch`, which changes `paths` and whose pages may refer to the sources of `targets`.
     fn apply(
-        &self,
+        &mut self,
         patch: &[u8],
         semantic_layer: bool,
         targets: &[String],
@@ -341,8 +349,15 @@ impl PatchIntegrator {
         if let Some((path, _)) = now.iter().find(is_binary) {
             return Ok(ApplyOutcome::ForbiddenChange(format!("puts a binary file at {}", path.escape_debug())));
         }
+        for (path, bytes) in &now {
+            match &mut self.tracked_paths {
+                Some(tracked) if bytes.is_some() => drop(tracked.insert(path.clone())),
+                Some(tracked) => drop(tracked.remove(path)),
+                None => {}
+            }
+        }
         let is_new = |path: &&String| originals.get(*path).is_some_and(Option::is_none);
-        let mut findings = self.case_clashes(changed.iter().filter(is_new))?;
+        let mut findings = self.case_clashes(&changed.iter().filter(is_new).collect::<Vec<_>>())?;
         findings.extend(self.findings(originals.clone(), targets)?);
         Ok(if findings.is_empty() {
             ApplyOutcome::Clean(changed, originals)
@@ -353,14 +368,18 @@ impl PatchIntegrator {
 
     /// Findings about new files in `created` whose names differ from another file only in case. Some file systems keep
     /// only one of the two, and KTX treats their pages as the same page.
-    fn case_clashes<'a>(&self, created: impl Iterator<Item = &'a String>) -> Result<Vec<String>, GitError> {
-        let created: Vec<&String> = created.collect();
+    fn case_clashes(&mut self, created: &[&String]) -> Result<Vec<String>, GitError> {
         if created.is_empty() {
             return Ok(Vec::new());
         }
-        let all = split(&self.worktree.git.run(&["ls-files", "-z", "--", WIKI_DIR, SEMANTIC_LAYER_DIR])?);
+        if self.tracked_paths.is_none() {
+            let all = self.worktree.git.run(&["ls-files", "-z", "--", WIKI_DIR, SEMANTIC_LAYER_DIR])?;
+            self.tracked_paths = Some(split(&all).into_iter().collect());
+        }
         let mut by_folded: BTreeMap<String, Vec<&String>> = BTreeMap::new();
-        all.iter().for_each(|path| by_folded.entry(path.to_lowercase()).or_default().push(path));
+        for path in self.tracked_paths.iter().flatten() {
+            by_folded.entry(path.to_lowercase()).or_default().push(path);
+        }
         let clash = |path: &&String| {
             let other = by_folded.get(&path.to_lowercase())?.iter().find(|other| *other != path)?;
             let (path, other) = (path.escape_debug(), other.escape_debug());
@@ -410,7 +429,8 @@ impl PatchIntegrator {
         writers.into_iter().cloned().collect()
     }
 
-    fn reset(&self) -> Result<(), GitError> {
+    fn reset(&mut self) -> Result<(), GitError> {
+        self.tracked_paths = None;
         self.worktree.git.run(&["reset", "--quiet", "--hard", "HEAD"])?;
         self.worktree.git.run(&["clean", "--quiet", "--force", "-d", "-x"])?;
         Ok(())
@@ -481,10 +501,11 @@ impl PatchIntegrator {
 
     /// Rebuilds everything accepted so far on `head`.
     fn rebase_onto(&mut self, head: &CommitId) -> Result<(), IntegrationError> {
-        let patch = self.worktree.patch(&self.base)?;
+        let patch = self.worktree.committed_patch(&self.base)?;
         self.worktree.restart_from(head)?;
         head.clone_into(&mut self.base);
         self.originals.clear();
+        self.tracked_paths = None;
         if patch.is_empty() {
             return Ok(());
         }
@@ -492,10 +513,12 @@ impl PatchIntegrator {
             Ok(paths) => paths,
             Err(why) => return Err(IntegrationError::ConflictsWithBranch { conflicts: why }),
         };
-        match self.apply(&patch, true, &self.connections, &paths)? {
+        let targets = self.connections.clone();
+        match self.apply(&patch, true, &targets, &paths)? {
             ApplyOutcome::Clean(_, originals) => {
                 self.originals = originals;
-                Ok(self.worktree.commit_staged("ingest: accepted WorkUnits")?)
+                self.worktree.commit_staged("ingest: accepted WorkUnits")?;
+                Ok(())
             }
             ApplyOutcome::Conflict(paths) => Err(IntegrationError::ConflictsWithBranch { conflicts: paths.join(", ") }),
             ApplyOutcome::InvalidResult(why) => {

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use super::slug::hex;
 use crate::{
     config::paths::UserDirs,
     diagnostic::Diagnostic,
@@ -104,15 +105,7 @@ pub(super) fn decode<T: DeserializeOwned>(project: &ScopedDir, bytes: &[u8]) -> 
 /// Identity of this installation and directory, which differs for every other directory and machine. Hashed so that it
 /// does not disclose the machine's id.
 fn identity(project: &ScopedDir) -> io::Result<String> {
-    let mut hash = Sha256::new();
-    hash.update(b"ingestdeck project\0");
-    hash.update(installation());
-    hash.update(project.inode()?.to_be_bytes());
-    Ok(hex(hash))
-}
-
-fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    mark(project, b"ingestdeck project\0", b"")
 }
 
 /// Marks the tape of `run` as written by this installation, in the project at `root`.
@@ -163,7 +156,7 @@ fn mark(project: &ScopedDir, kind: &[u8], id: &[u8]) -> io::Result<String> {
     hash.update(installation());
     hash.update(project.inode()?.to_be_bytes());
     hash.update(id);
-    Ok(hex(hash))
+    Ok(hex(&hash.finalize()))
 }
 
 fn run_dir(run: RunId) -> String {

@@ -9,7 +9,6 @@ mod unit_names;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     path::{Path, PathBuf},
-    sync::Arc,
     time::Duration,
 };
 
@@ -21,11 +20,13 @@ use self::{
 };
 use super::{
     database::KTX_DATABASE,
+    line_budget::first_names,
     project::{PROJECT_FILE, Project},
-    reconcile::{EvictionCandidate, StageIndex},
+    reconcile::EvictionCandidate,
     source::{Fingerprint, MetricflowProjection, SourceTree, UnitChunk, tree},
     source_diff::{Baseline, ForceReason, RecordOrigin, SourceDiff, is_up_to_date, run_reason},
-    tool,
+    untrusted_text::visible_path,
+    work_unit::WorkUnit,
 };
 pub(crate) use crate::tape::note::UnitSelection;
 use crate::{
@@ -56,57 +57,6 @@ pub(crate) struct IngestPlan {
     pub selection: UnitSelection,
 }
 
-/// A unit with all inputs of an attempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WorkUnit {
-    /// The part that is written to the tape.
-    pub planned: PlannedUnit,
-    /// Files that the prompt lists but the agent may not read.
-    pub peer_file_index: Vec<Arc<str>>,
-    /// Notes of the adapter for the agent.
-    pub notes: Option<String>,
-    /// Absolute directory that the paths are relative to.
-    pub source_root: PathBuf,
-    /// The source is outside the project, so the project's repository contains no copies of its files.
-    pub is_external: bool,
-    /// What earlier runs wrote from its raw files.
-    pub prior_provenance: Vec<PriorProvenance>,
-    /// Changes of the other units, for the reconcile step.
-    pub stage_index: Option<Arc<StageIndex>>,
-}
-
-impl WorkUnit {
-    /// Fewest tool calls that read its raw files completely: one per file, and one for each further page of a long
-    /// file.
-    pub(crate) fn min_read_calls(&self) -> u64 {
-        let further = self.planned.bytes.unwrap_or_default() / tool::MAX_ANSWER_CHARS as u64;
-        self.planned.raw_files.len() as u64 + further
-    }
-
-    /// Its raw files, each with the path of its copy in the commit of `sync`, where KTX stores it. Empty for an
-    /// external source, because a push would publish its files.
-    pub(crate) fn raw_copies(&self, sync: &str) -> impl Iterator<Item = (&str, String)> {
-        let PlannedUnit { connection, adapter, raw_files, .. } = &self.planned;
-        let place = format!("raw-sources/{connection}/{adapter}/{sync}");
-        let committed = raw_files.iter().filter(|_| !self.is_external);
-        committed.map(move |file| (file.as_str(), format!("{place}/{file}")))
-    }
-}
-
-/// An artifact that an earlier run wrote from a raw file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PriorProvenance {
-    pub raw_path: String,
-    /// Short id of the run.
-    pub run: String,
-    /// Kind of the artifact, `wiki` or `sl`.
-    pub artifact_kind: String,
-    /// Page key, or connection and name of a source.
-    pub artifact_key: String,
-    /// `created`, `updated` or `removed`.
-    pub action: String,
-}
-
 /// A connection and its changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourcePlan {
@@ -122,32 +72,43 @@ pub(crate) struct SourcePlan {
     pub diff: SourceDiff,
     /// New and changed files and all files of planned units, with their fingerprint and size in bytes.
     pub files: BTreeMap<String, (Fingerprint, u64)>,
-    /// Number of requested units that are not planned because they are unchanged.
-    pub unchanged_units: usize,
-    /// How many of them are unchanged only according to a record of another installation.
-    pub foreign_units: usize,
-    /// Keys of those that are unchanged only according to KTX's record.
-    pub ktx_units: Vec<String>,
+    /// Requested units that are not planned.
+    pub unchanged: UnchangedUnits,
     /// Every unit that the changes affect is planned, or succeeded in a prior run.
     pub is_complete: bool,
     /// At least one unit that the changes affect is not planned.
     pub is_partial: bool,
     /// New and changed files whose unit is not planned.
     pub pending_files: BTreeSet<String>,
-    /// Directory of the copies that the units read, relative to the project.
-    pub staging_dir: Option<String>,
-    /// Duration of the copying in milliseconds.
-    pub staging_ms: Option<u64>,
+    /// The copies that the units read; `None` if they read the files themselves.
+    pub staging: Option<StagedFiles>,
     /// Sources that follow from its files without an agent.
     pub projection: MetricflowProjection,
     /// Artifacts that depend on deleted files, by the path of the file.
     pub eviction_candidates: BTreeMap<String, Vec<EvictionCandidate>>,
 }
 
+/// Requested units of a connection that are not planned because they are unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UnchangedUnits {
+    pub count: usize,
+    /// How many of them are unchanged only according to a record of another installation.
+    pub by_foreign_records: usize,
+    /// Keys of those that are unchanged only according to KTX's record.
+    pub only_by_ktx: Vec<String>,
+}
+
+/// Copies of the files of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StagedFiles {
+    /// Directory of the copies, relative to the project.
+    pub dir: String,
+    /// Duration of the copying in milliseconds.
+    pub copy_ms: Option<u64>,
+}
+
 /// Most links that one warning names.
 const MAX_LISTED_LINKS: usize = 3;
-/// Remedy for units that are skipped because of a record of unknown origin.
-const RUN_ALL_UNITS_HELP: &str = "run all units with `ingestdeck run --full`, which ends this warning";
 
 impl IngestPlan {
     /// The warnings, with all links of a connection folded into one.
@@ -163,14 +124,10 @@ impl IngestPlan {
             .collect();
         let others = self.warnings.iter().filter(|warning| !folded.contains(*warning)).cloned();
         let links = links.iter().map(|(id, paths)| {
-            let named: Vec<String> = paths.iter().take(MAX_LISTED_LINKS).map(|path| tree::visible_path(path)).collect();
-            let more = match paths.len().saturating_sub(MAX_LISTED_LINKS) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            let (count, named) = (paths.len(), named.join(", "));
+            let named: Vec<String> = paths.iter().map(|path| visible_path(path)).collect();
+            let (count, named) = (paths.len(), first_names(&named, MAX_LISTED_LINKS));
             let why = "only files inside the source are read";
-            prefix_connection(id, format!("{count} symbolic links are skipped: {named}{more}; {why}").into())
+            prefix_connection(id, format!("{count} symbolic links are skipped: {named}; {why}").into())
         });
         links.chain(others).collect()
     }
@@ -193,8 +150,7 @@ impl SourcePlan {
                 *held = *copied;
             }
         }
-        self.staging_dir = Some(staged);
-        self.staging_ms = u64::try_from(took.as_millis()).ok();
+        self.staging = Some(StagedFiles { dir: staged, copy_ms: u64::try_from(took.as_millis()).ok() });
     }
 
     /// Number of files by kind of change.
@@ -210,8 +166,8 @@ impl SourcePlan {
         SourceRead {
             connection: self.connection.clone(),
             adapter: self.adapter.clone(),
-            staged: self.staging_dir.clone(),
-            stage_ms: self.staging_ms,
+            staged: self.staging.as_ref().map(|staging| staging.dir.clone()),
+            stage_ms: self.staging.as_ref().and_then(|staging| staging.copy_ms),
             diff: self.diff_counts(),
             files: self
                 .files
@@ -324,7 +280,7 @@ pub(crate) fn plan_against(
         let units =
             || of_each().flat_map(|(cut, keys)| cut.chunks.iter().map(|chunk| (&*chunk.key, keys.run_key(&chunk.key))));
         if !units().any(|unit| wanted.selects(unit)) {
-            let units = abbreviated_list(units().map(|(_, in_run)| in_run));
+            let units = known_names(units().map(|(_, in_run)| in_run));
             return Err(PlanError::NoSuchUnit { patterns: selection.only.join(", "), units });
         }
     }
@@ -334,59 +290,35 @@ pub(crate) fn plan_against(
         planned.skipped_links.extend(cut.tree.skipped_links.iter().map(|path| (id.clone(), path.clone())));
         select_units(cut, keys, &wanted, baseline, &project.root, &mut planned);
     }
-    let foreign = planned.sources.iter().map(|source| source.foreign_units).sum();
-    planned.warnings.extend(skipped_by_foreign_records(foreign));
-    let ktx: Vec<&str> = planned.sources.iter().flat_map(|source| &source.ktx_units).map(String::as_str).collect();
-    let warning = skipped_by_ktx_records(&ktx);
-    planned.warnings.extend(warning);
+    planned.warnings.extend(weak_record_warnings(&planned.sources));
     Ok(planned)
 }
 
-/// The warning about units that are skipped because of KTX's database. Anyone who can write the project can write it.
-fn skipped_by_ktx_records(keys: &[&str]) -> Option<Problem> {
-    const NAMED: usize = 5;
-    let (units, are) = match keys.len() {
-        0 => return None,
-        1 => ("1 unit".to_owned(), "is"),
-        count => (format!("{count} units"), "are"),
+/// The warnings about units that are skipped because of a record that others can write.
+///
+/// Anyone who can write the project can write KTX's database. Records of other installations count, because a project
+/// may be copied, restored or mounted elsewhere (CI restores `.ktx` on a new machine), and running every unit again costs
+/// money. But a clone may contain such a record to hide changed files, so the plan names it. Sharing through git is not
+/// affected: copies in `raw-sources/` are never read as a baseline, only the records below `.ktx/ingestdeck` are.
+fn weak_record_warnings(sources: &[SourcePlan]) -> impl Iterator<Item = Problem> {
+    const MAX_NAMED: usize = 5;
+    let ktx: Vec<&String> = sources.iter().flat_map(|source| &source.unchanged.only_by_ktx).collect();
+    let foreign: usize = sources.iter().map(|source| source.unchanged.by_foreign_records).sum();
+    let record = "according to a record that this installation did not write (a copied, restored or older one)";
+    let named = first_names(&ktx, MAX_NAMED);
+    let by_ktx = format!("since KTX ingested the files, according to {KTX_DATABASE}: {named}");
+    let warning = |(units, reason): (usize, String)| {
+        let subject = if units == 1 { "1 unit is".to_owned() } else { format!("{units} units are") };
+        let problem = Problem::new(format!("{subject} unchanged {reason}"));
+        (units > 0).then(|| problem.with_help("run all units with `ingestdeck run --full`, which ends this warning"))
     };
-    let named = keys.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    let more = match keys.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    Some(
-        Problem::new(format!(
-            "{units} {are} unchanged since KTX ingested the files, according to {KTX_DATABASE}: {named}{more}"
-        ))
-        .with_help(RUN_ALL_UNITS_HELP),
-    )
-}
-
-/// The warning about units that are skipped because of records of other installations. Such records count, because a
-/// project may be copied, restored or mounted elsewhere (CI restores `.ktx` on a new machine), and running every unit
-/// again costs money. But a clone may contain such a record to hide changed files, so the plan names it. Sharing
-/// through git is not affected: copies in `raw-sources/` are never read as a baseline, only the records below
-/// `.ktx/ingestdeck` are.
-fn skipped_by_foreign_records(units: usize) -> Option<Problem> {
-    let (units, are) = match units {
-        0 => return None,
-        1 => ("1 unit".to_owned(), "is"),
-        count => (format!("{count} units"), "are"),
-    };
-    Some(
-        Problem::new(format!(
-            "{units} {are} unchanged according to a record that this installation did not write (a copied, restored or \
-             older one)"
-        ))
-        .with_help(RUN_ALL_UNITS_HELP),
-    )
+    [(foreign, record.to_owned()), (ktx.len(), by_ktx)].into_iter().filter_map(warning)
 }
 
 fn check_connections_exist(project: &Project, connections: &[String]) -> Result<(), PlanError> {
     let known = || project.settings.connections.iter().map(|connection| connection.id.as_str());
     match connections.iter().find(|name| !known().any(|id| id == *name)) {
-        Some(unknown) => Err(PlanError::NoSuchConnection(unknown.clone(), abbreviated_list(known()))),
+        Some(unknown) => Err(PlanError::NoSuchConnection(unknown.clone(), known_names(known()))),
         None => Ok(()),
     }
 }
@@ -491,8 +423,12 @@ fn select_units(
     let files = files.into_iter().filter_map(|path| Some((path.to_owned(), held(path)?))).collect();
     let is_outside = source.external_dir.is_some();
     let projection = if units.is_empty() { MetricflowProjection::default() } else { adapter.project_sources(&tree) };
-    let (foreign_units, ktx_units) = (foreign.len(), ktx.into_iter().collect());
-    planned.sources.push(SourcePlan { files, unchanged_units, foreign_units, ktx_units, diff, projection, ..source });
+    let unchanged = UnchangedUnits {
+        count: unchanged_units,
+        by_foreign_records: foreign.len(),
+        only_by_ktx: ktx.into_iter().collect(),
+    };
+    planned.sources.push(SourcePlan { files, unchanged, diff, projection, ..source });
     planned.units.extend(units.into_iter().map(|chunk| {
         let why = reasons.get(&chunk.key).map_or_else(|| "its files changed".into(), |(_, why)| why.clone());
         let in_run = keys.run_key(&chunk.key).into();
@@ -588,19 +524,10 @@ fn globs(patterns: &[String]) -> Result<Option<GlobSet>, PlanError> {
     set.build().map(Some).map_err(|error| bad(&patterns.join(", "), &error))
 }
 
-/// The first names, and the number of the others.
-fn abbreviated_list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+/// Some of the names that a user could have meant.
+fn known_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     const MAX_LISTED_NAMES: usize = 12;
-    let names: Vec<_> = names.collect();
-    match names.len() {
-        0 => "none".into(),
-        count if count <= MAX_LISTED_NAMES => names.join(", "),
-        count => format!(
-            "{} and {} more",
-            names.get(..MAX_LISTED_NAMES).unwrap_or_default().join(", "),
-            count - MAX_LISTED_NAMES
-        ),
-    }
+    first_names(&names.collect::<Vec<_>>(), MAX_LISTED_NAMES)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    SqlWorkers,
+    database::SqlWorkers,
     instructions::{Instructions, InvalidInstruction},
     yaml,
 };
@@ -26,7 +26,7 @@ mod reader;
 pub(crate) mod settings;
 
 pub(crate) use path_policy::{PathPolicy, PathRefusal};
-pub(crate) use reader::{nearest_name, without_login};
+pub(crate) use reader::without_login;
 pub(crate) use settings::{Connection, ModelBackend, ModelRole, ProjectSettings, RateLimitSettings, SourceLocation};
 
 /// Name of the file that makes a directory a project.
@@ -218,9 +218,10 @@ mod tests {
     use std::fs;
 
     use super::{
-        settings::{FailureModeSetting, RetrySettings, WorkUnitSettings},
+        settings::{RetrySettings, WorkUnitSettings},
         *,
     };
+    use crate::units::schedule::FailureMode;
 
     fn project(text: &str) -> Result<Project, ProjectError> {
         let dir = tempfile::tempdir().unwrap();
@@ -341,7 +342,7 @@ mod tests {
         let settings = project.settings;
         assert_eq!(
             settings.work_units,
-            WorkUnitSettings { step_budget: 7, max_concurrency: 3, failure_mode: FailureModeSetting::Abort }
+            WorkUnitSettings { step_budget: 7, max_concurrency: 3, failure_mode: FailureMode::Abort }
         );
         assert_eq!(
             settings.rate_limit.retry,

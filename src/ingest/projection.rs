@@ -12,9 +12,9 @@ use std::{
 };
 
 use super::{
-    attempt::IngestJob,
     git::GitError,
     integrate::{IntegrationError, PatchIntegrator, PatchOutcome, UnitPatch},
+    job::IngestJob,
     plan::IngestPlan,
     repository::PATCHES_DIR,
     semantic_layer::{self, FindSourceError, SemanticLayer, SemanticSources, SourceDoc, SourceFile},
@@ -167,7 +167,6 @@ fn write(
             Err(why) => written.left_out.push(format!("source {} is not written: {why}", source.name)),
         }
     }
-    workspace.commit_staged(&format!("Write the sources of {}", due.connection))?;
     let checked = workspace_check::check_changes(workspace, targets);
     match checked.dangling_links.into_iter().chain(checked.invalid).next() {
         Some(finding) => Err(ProjectionError::Rejected(finding)),
@@ -237,9 +236,9 @@ fn write_source(
     let text = match semantic_layer::render_source(doc) {
         Ok(text) if before.as_deref() == Some(text.as_bytes()) => return Ok(Ok(None)),
         Ok(text) => text,
-        Err(why) => return Ok(Err(why)),
+        Err(why) => return Ok(Err(why.to_string())),
     };
-    match workspace.stage(&path, text.as_bytes()) {
+    match workspace.write(&path, text.as_bytes()) {
         Ok(()) => Ok(Ok(Some(if is_there { ArtifactChange::Updated } else { ArtifactChange::Created }))),
         Err(error @ (WriteError::Binary(_) | WriteError::TooLarge { .. })) => Ok(Err(error.to_string())),
         Err(error) => Err(ProjectionError::Rejected(error.to_string())),

@@ -11,11 +11,13 @@ use std::{
 };
 
 use super::{
-    attempt::IngestJob,
     instructions::{Instructions, PromptKind},
-    plan::{PriorProvenance, WorkUnit},
+    job::IngestJob,
+    line_budget::{CharBudget, OMITTED_LINE_CHARS, fit_lines, joined_chars, short_summary},
+    reconcile::PriorProvenance,
     skill::Skill,
-    source::tree::escape_unpresentable,
+    untrusted_text::one_line,
+    work_unit::WorkUnit,
 };
 use crate::units::verdict::MAX_PROMPT_CHARS;
 
@@ -23,8 +25,6 @@ use crate::units::verdict::MAX_PROMPT_CHARS;
 const MAX_PEERS: usize = 100;
 /// Most artifacts that `priorProvenance` lists.
 const MAX_PRIOR_ARTIFACTS: usize = 200;
-/// Longest summary in the wiki index, in characters.
-const MAX_SUMMARY_CHARS: usize = 200;
 
 /// Most characters of the wiki index.
 const MAX_WIKI_CHARS: usize = MAX_PROMPT_CHARS / 4;
@@ -36,8 +36,6 @@ const MAX_PRIOR_CHARS: usize = MAX_PROMPT_CHARS / 12;
 const MAX_NOTES_CHARS: usize = MAX_PROMPT_CHARS / 12;
 /// Most characters of `peerFileIndex`.
 const MAX_PEERS_CHARS: usize = MAX_PROMPT_CHARS / 24;
-/// Space for the line that counts omitted entries, in characters.
-const OMITTED_LINE_CHARS: usize = 80;
 /// Text for a connection without sources.
 const NO_SOURCES_TEXT: &str = "(no sources yet)";
 
@@ -225,20 +223,15 @@ fn layer_index(prior: &[PriorProvenance], layer: &[ConnectionSources]) -> String
     let is_touched = |connection: &str, name: &str| touched.contains(format!("{connection}/{name}").as_str());
     let (first, then): (Vec<_>, Vec<_>) = all().partition(|(connection, name)| is_touched(connection, name));
     let (mut shown, mut headed) = (HashSet::new(), HashSet::new());
-    let mut room = MAX_LAYER_CHARS - OMITTED_LINE_CHARS;
-    let mut fits = |needed: usize| {
-        let rest = room.checked_sub(needed);
-        room = rest.unwrap_or(room);
-        rest.is_some()
-    };
+    let mut budget = CharBudget::new(MAX_LAYER_CHARS);
     // Omitted sources can be found by a search; the unit cannot write to omitted connections.
     for of in layer {
-        if fits(of.heading().chars().count() + "\n\n".len() + NO_SOURCES_TEXT.len()) {
+        if budget.take(of.heading().chars().count() + "\n\n".len() + NO_SOURCES_TEXT.len()) {
             headed.insert(of.connection.as_str());
         }
     }
     for (connection, name) in first.into_iter().chain(then).filter(|(connection, _)| headed.contains(connection)) {
-        if fits(one_line(name).chars().count() + "- \n".len()) {
+        if budget.take(one_line(name).chars().count() + "- \n".len()) {
             shown.insert((connection, name));
         }
     }
@@ -269,28 +262,6 @@ fn notes(notes: Option<&str>) -> String {
         }
         _ => notes.to_owned(),
     }
-}
-
-/// All `lines` if they fit into `share` characters; else as many as fit, in their order, and a line about the omitted
-/// ones.
-pub(super) fn fit_lines(lines: Vec<String>, share: usize, omitted: impl Fn(usize) -> String) -> Vec<String> {
-    if joined_chars(&lines) <= share {
-        return lines;
-    }
-    let (count, mut room) = (lines.len(), share.saturating_sub(OMITTED_LINE_CHARS));
-    let mut kept: Vec<String> = Vec::new();
-    for line in lines {
-        if let Some(rest) = room.checked_sub(line.chars().count() + 1) {
-            room = rest;
-            kept.push(line);
-        }
-    }
-    kept.push(omitted(count - kept.len()));
-    kept
-}
-
-pub(super) fn joined_chars(lines: &[String]) -> usize {
-    lines.iter().map(|line| line.chars().count() + 1).sum::<usize>().saturating_sub(1)
 }
 
 /// Artifacts that earlier runs made from the unit's files, so that the agent updates them instead of writing them
@@ -327,13 +298,9 @@ fn peers(peers: &[Arc<str>]) -> String {
 
 /// Bullets of the first `count` names, as many as fit into `share` characters, and the number of omitted ones.
 fn bounded_bullets(names: Vec<String>, count: usize, share: usize, what: &str) -> String {
-    let mut room = share - OMITTED_LINE_CHARS;
-    let mut fits = |name: &String| {
-        let rest = room.checked_sub(one_line(name).chars().count() + "- \n".len());
-        room = rest.unwrap_or(room);
-        rest.is_some()
-    };
-    let names: Vec<String> = names.into_iter().filter(|name| fits(name)).collect();
+    let mut budget = CharBudget::new(share);
+    let fits = |name: &String| budget.take(one_line(name).chars().count() + "- \n".len());
+    let names: Vec<String> = names.into_iter().filter(fits).collect();
     let mut text = bullets(&names);
     if names.len() < count {
         let _ = write!(text, "\n{} more {what} omitted", count - names.len());
@@ -353,25 +320,6 @@ fn bullets_or<T: AsRef<str>>(names: &[T], none: &str) -> String {
 
 fn or_empty(text: &str) -> String {
     if text.is_empty() { "(empty)".into() } else { text.into() }
-}
-
-/// Characters that some reader treats as the end of a line.
-const LINE_BREAKS: [char; 7] = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
-
-/// Replaces line breaks, so that untrusted text cannot open a section. Keeps spaces, which are significant in file
-/// names.
-pub(super) fn one_line(text: &str) -> String {
-    escape_unpresentable(
-        &text.split(LINE_BREAKS).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "),
-    )
-}
-
-/// Truncates to [`MAX_SUMMARY_CHARS`] characters.
-pub(super) fn short_summary(text: &str) -> String {
-    match text.char_indices().nth(MAX_SUMMARY_CHARS) {
-        Some((cut, _)) => format!("{}…", text.get(..cut).unwrap_or_default()),
-        None => text.to_owned(),
-    }
 }
 
 #[cfg(test)]

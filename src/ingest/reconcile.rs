@@ -1,4 +1,4 @@
-//! The reconcile step: its material, the changes of the units, and its work unit.
+//! The material of the reconcile step: the changes of the units, and the artifacts of deleted files.
 //!
 //! It must not know how the units ran, nor when the step runs.
 
@@ -7,25 +7,18 @@ use std::{
     collections::BTreeMap,
     fmt,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use serde_json::Value;
 
 use super::{
-    plan::{PriorProvenance, WorkUnit},
-    prompt::{fit_lines, joined_chars, one_line, short_summary},
+    line_budget::{first_names, fit_lines, joined_chars, short_summary},
+    untrusted_text::one_line,
 };
 use crate::{
-    tape::{
-        UnitKey,
-        note::{AttemptOutput, PlannedUnit, attempt_output::MemoryAction},
-    },
+    tape::note::{AttemptOutput, attempt_output::MemoryAction},
     units::verdict::MAX_PROMPT_CHARS,
 };
-
-/// Key of the reconcile step, and the name of its adapter.
-pub(crate) const RECONCILE: &str = "reconcile";
 
 /// Largest patch that is parsed, in bytes.
 const MAX_PATCH_BYTES: u64 = 64 * 1024 * 1024;
@@ -111,6 +104,20 @@ impl fmt::Display for StagedChange {
     }
 }
 
+/// An artifact that an earlier run wrote from a raw file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PriorProvenance {
+    pub raw_path: String,
+    /// Short id of the run.
+    pub run: String,
+    /// Kind of the artifact, `wiki` or `sl`.
+    pub artifact_kind: String,
+    /// Page key, or connection and name of a source.
+    pub artifact_key: String,
+    /// `created`, `updated` or `removed`.
+    pub action: String,
+}
+
 /// A deleted raw file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Eviction {
@@ -172,32 +179,12 @@ impl fmt::Display for EvictionCandidate {
         if self.supporting_files.is_empty() {
             return Ok(());
         }
-        let named: Vec<String> = self.supporting_files.iter().take(MAX_SUPPORT).map(|path| one_line(path)).collect();
-        write!(f, ", also rests on {}", named.join(", "))?;
-        match self.supporting_files.len().saturating_sub(MAX_SUPPORT) {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
+        let named: Vec<String> = self.supporting_files.iter().map(|path| one_line(path)).collect();
+        write!(f, ", also rests on {}", first_names(&named, MAX_SUPPORT))
     }
 }
 
 impl StageIndex {
-    /// Creates the work unit of the reconcile step. Its agent may read the raw files of all units.
-    pub(crate) fn into_unit(self) -> WorkUnit {
-        let mut raw_files: Vec<String> = self.units.iter().flat_map(|unit| unit.raw_files.iter().cloned()).collect();
-        raw_files.sort_unstable();
-        raw_files.dedup();
-        let planned = PlannedUnit {
-            unit: UnitKey::from(RECONCILE),
-            adapter: RECONCILE.into(),
-            label: Some("Reconciliation".into()),
-            raw_files,
-            why: "runs after the units and reviews their changes".into(),
-            ..PlannedUnit::default()
-        };
-        WorkUnit { planned, stage_index: Some(Arc::new(self)), ..WorkUnit::default() }
-    }
-
     pub(crate) fn unit(&self, key: &str) -> Option<&StagedUnit> {
         self.units.iter().find(|unit| unit.unit == key)
     }
@@ -396,15 +383,5 @@ index 0..1
     #[test]
     fn turns_grow_with_undecided_artifacts() {
         assert_eq!([0, 1, 70, 80, usize::MAX].map(step_budget), [60, 63, 270, 300, 300]);
-    }
-
-    #[test]
-    fn reconcile_unit_has_all_raw_files() {
-        let stage = stage(Path::new("/raw"));
-        assert_eq!(stage.resolve_raw_path("notes/sub/a.md"), Some((Path::new("/raw"), "sub/a.md")));
-        assert_eq!((stage.resolve_raw_path("other/a.md"), stage.resolve_raw_path("a.md")), (None, None));
-        let unit = stage.into_unit();
-        assert_eq!(unit.planned.unit.as_str(), RECONCILE);
-        assert_eq!(unit.planned.raw_files, ["notes/a.md", "notes/b.md", "notes/c.md"]);
     }
 }

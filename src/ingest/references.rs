@@ -16,8 +16,8 @@ use regex_lite::Regex;
 use serde_json::Value;
 
 use super::{
-    schema::excerpt,
     semantic_layer::{self, EffectiveSource, SemanticLayer, SemanticSources, SourceDoc, texts},
+    untrusted_text::excerpt,
     wiki::{self, Wiki, WikiPage},
     workspace::Workspace,
 };

@@ -24,6 +24,7 @@ pub(crate) use self::filtered_files::{FilteredFile, PATH_PLACEHOLDER};
 use self::unsafe_entries::UnsafeEntry;
 use super::{
     git::{self, CommitId, DisabledProgram, Git, GitError, ProgramKind},
+    line_budget::first_names,
     local_record::UntrustedRecord,
 };
 
@@ -176,13 +177,9 @@ fn shell_word(path: &Path) -> String {
 }
 
 fn join_paths(paths: &[String]) -> String {
-    let shown: Vec<String> = paths.iter().take(MAX_LISTED).map(|path| path.escape_debug().to_string()).collect();
-    let more = match paths.len().saturating_sub(MAX_LISTED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+    let shown: Vec<String> = paths.iter().map(|path| path.escape_debug().to_string()).collect();
     let verb = if paths.len() == 1 { "is" } else { "are" };
-    format!("{}{more} {verb}", shown.join(", "))
+    format!("{} {verb}", first_names(&shown, MAX_LISTED))
 }
 
 /// The commit and branch that HEAD points to.

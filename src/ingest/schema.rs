@@ -6,7 +6,7 @@
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value};
 
-use super::project::nearest_name;
+use super::{spelling::did_you_mean_in_brackets, untrusted_text::excerpt};
 
 /// A schema of type object.
 pub(crate) type ToolInputSchema = Map<String, Value>;
@@ -149,7 +149,7 @@ fn is_closed(schema: &ToolInputSchema) -> bool {
 }
 
 fn unknown_field(prefix: &str, name: &str, known: &[&str]) -> String {
-    let hint = nearest_name(name, known).map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
+    let hint = did_you_mean_in_brackets(name, known);
     format!("`{prefix}{}` is not a field{hint}", excerpt(name))
 }
 
@@ -271,9 +271,4 @@ fn kind(value: &Value) -> &'static str {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }
-}
-
-/// Shortens untrusted text and puts it on one line.
-pub(crate) fn excerpt(text: &str) -> String {
-    text.chars().take(80).collect::<String>().escape_debug().to_string()
 }

@@ -9,12 +9,12 @@ use std::{collections::BTreeMap, io};
 use serde_json::{Map, Value};
 
 use super::{
-    schema::excerpt,
-    source::slug,
+    slug,
+    untrusted_text::excerpt,
     workspace::Workspace,
     yaml::{self, QuotingStyle},
 };
-use crate::diagnostic::Diagnostic as _;
+use crate::diagnostic::{Diagnostic as _, Problem};
 
 mod defaults;
 #[expect(dead_code, reason = "the schema is made of every field, the rules read some of them")]
@@ -66,7 +66,26 @@ pub(crate) struct SourceFile {
     /// Name of its source.
     pub(crate) name: String,
     /// Its content, or the reason why it cannot be read.
-    pub(crate) doc: Result<SourceDoc, String>,
+    pub(crate) doc: Result<SourceDoc, SourceTextError>,
+}
+
+/// Why the text of a source cannot be used, as the end of a sentence about its file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SourceTextError {
+    /// The file cannot be read; contains the error of the system call.
+    #[error("{0}")]
+    Unreadable(String),
+    #[error("it is gone")]
+    Missing,
+    #[error("it is not UTF-8 text")]
+    NotUtf8,
+    #[error("{}", .0.to_line())]
+    InvalidYaml(Problem),
+    #[error("it holds no map of keys")]
+    NotAMap,
+    /// No style of YAML keeps its values.
+    #[error("it cannot be written as YAML")]
+    NotWritable,
 }
 
 /// A source that can be queried, from a file, a scanned table, or both.
@@ -120,9 +139,9 @@ impl SemanticLayer<'_> {
 
     fn file(self, path: String) -> SourceFile {
         let text = match self.0.peek(&path) {
-            Ok(Some(bytes)) => String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned()),
-            Ok(None) => Err("it is gone".to_owned()),
-            Err(error) => Err(error.to_string()),
+            Ok(Some(bytes)) => String::from_utf8(bytes).map_err(|_| SourceTextError::NotUtf8),
+            Ok(None) => Err(SourceTextError::Missing),
+            Err(error) => Err(SourceTextError::Unreadable(error.to_string())),
         };
         let name = source_name(text.as_deref().unwrap_or_default(), &path);
         SourceFile { doc: text.and_then(|text| parse_source(&text)), name, path }
@@ -144,7 +163,7 @@ impl SemanticLayer<'_> {
             let file = self.file(path);
             match file.doc {
                 Ok(doc) => sources.scanned_tables.extend(overlay::scanned_tables(&doc)),
-                Err(why) => sources.broken_files.push((file.path, why)),
+                Err(why) => sources.broken_files.push((file.path, why.to_string())),
             }
         }
         for (name, doc) in &sources.scanned_tables {
@@ -158,7 +177,7 @@ impl SemanticLayer<'_> {
                 sources.broken_files.push((file.path.clone(), why));
             }
             match &file.doc {
-                Err(why) => sources.broken_files.push((file.path.clone(), why.clone())),
+                Err(why) => sources.broken_files.push((file.path.clone(), why.to_string())),
                 Ok(doc) => sources.insert(&file.name, doc.clone()),
             }
         }
@@ -225,20 +244,20 @@ pub(crate) fn new_source_path(connection: &str, name: &str) -> String {
 }
 
 /// Reads the text of a source.
-pub(crate) fn parse_source(text: &str) -> Result<SourceDoc, String> {
+pub(crate) fn parse_source(text: &str) -> Result<SourceDoc, SourceTextError> {
     match yaml::from_str::<Value>(text) {
         Ok(Value::Object(doc)) => Ok(doc),
-        Ok(_) => Err("it holds no map of keys".into()),
-        Err(error) => Err(yaml::explain(text, &error).to_line()),
+        Ok(_) => Err(SourceTextError::NotAMap),
+        Err(error) => Err(SourceTextError::InvalidYaml(yaml::explain(text, &error))),
     }
 }
 
 /// Formats a source as YAML in KTX's style: readers of YAML 1.1 (where `on` is true) and of 1.2 get the same values.
-pub(crate) fn render_source(doc: &SourceDoc) -> Result<String, String> {
+pub(crate) fn render_source(doc: &SourceDoc) -> Result<String, SourceTextError> {
     let value = Value::Object(doc.clone());
     let mut texts = [QuotingStyle::Yaml11, QuotingStyle::All].into_iter().map(|quoting| yaml::render(&value, quoting));
     let text = texts.find(|text| parse_source(text).as_ref() == Ok(doc));
-    text.ok_or_else(|| "it cannot be written as YAML".into())
+    text.ok_or(SourceTextError::NotWritable)
 }
 
 /// Name of the source that `text`, the content of `path`, defines: the declared name, else the file name.

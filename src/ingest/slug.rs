@@ -1,6 +1,6 @@
 //! Unit keys from paths: readable, safe as file names, and unique.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
@@ -28,32 +28,35 @@ pub(crate) fn slugify(path: &str) -> String {
 /// on the order of the files. Paths must be distinct.
 pub(crate) fn unique_keys<'a>(prefix: &str, paths: &[&'a str], slugged: impl Fn(&'a str) -> &'a str) -> Vec<String> {
     let slugs: Vec<String> = paths.iter().map(|path| slugify(slugged(path))).collect();
-    let mut bearers: BTreeMap<&str, usize> = BTreeMap::new();
-    for slug in &slugs {
-        *bearers.entry(slug).or_default() += 1;
-    }
+    let bearers = count_bearers(slugs.iter().map(String::as_str));
     let room = MAX_KEY_BYTES.saturating_sub(prefix.len() + 1);
     let bare = |slug: &str| !slug.is_empty() && slug.len() <= room && bearers.get(slug) == Some(&1);
+    let key = |path: &str, slug: &str, hash_length: usize| {
+        if bare(slug) {
+            return format!("{prefix}-{slug}");
+        }
+        let short: String = slug.chars().take(room.saturating_sub(hash_length + 1)).collect();
+        let parts = [prefix, short.trim_end_matches('-'), &short_hash(path, hash_length)];
+        parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("-")
+    };
+    distinct_keys(|hash_length| paths.iter().zip(&slugs).map(|(path, slug)| key(path, slug, hash_length)).collect())
+}
+
+/// How many of the `keys` are equal to each.
+pub(crate) fn count_bearers<'a>(keys: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, usize> {
+    let mut bearers = BTreeMap::new();
+    keys.for_each(|key| *bearers.entry(key).or_default() += 1);
+    bearers
+}
+
+/// The keys with the shortest hashes that make them distinct: an unhashed key may be equal to a hashed one. At full
+/// length the hashes of distinct paths are distinct.
+fn distinct_keys(keys: impl Fn(usize) -> Vec<String>) -> Vec<String> {
     let mut hash_length = 6;
     loop {
-        let keys: Vec<String> = paths
-            .iter()
-            .zip(&slugs)
-            .map(|(path, slug)| match slug {
-                slug if bare(slug) => format!("{prefix}-{slug}"),
-                slug => {
-                    let short: String = slug.chars().take(room.saturating_sub(hash_length + 1)).collect();
-                    let parts = [prefix, short.trim_end_matches('-'), &short_hash(path, hash_length)];
-                    parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("-")
-                }
-            })
-            .collect();
-        let mut sorted: Vec<_> = keys.iter().collect();
-        sorted.sort_unstable();
-        // At full length the hashes of distinct paths are distinct; an unhashed slug may still be equal to a hashed
-        // one.
-        if sorted.windows(2).all(|pair| pair.first() != pair.get(1)) || hash_length >= 64 {
-            return keys;
+        let found = keys(hash_length);
+        if hash_length >= 64 || found.iter().collect::<BTreeSet<_>>().len() == found.len() {
+            return found;
         }
         hash_length += 2;
     }
@@ -63,29 +66,17 @@ pub(crate) fn unique_keys<'a>(prefix: &str, paths: &[&'a str], slugged: impl Fn(
 /// are not allowed in a file name become hyphens, and duplicate keys all get a hash of their path.
 pub(crate) fn disambiguate_keys<P: AsRef<str>>(wished: &[(String, P)]) -> Vec<String> {
     let plain: Vec<String> = wished.iter().map(|(key, _)| sanitize_key(key)).collect();
-    let mut bearers: BTreeMap<&str, usize> = BTreeMap::new();
-    for key in &plain {
-        *bearers.entry(key).or_default() += 1;
-    }
-    let mut hash_length = 6;
-    loop {
-        let keys: Vec<String> = plain
-            .iter()
-            .zip(wished)
-            .map(|(key, (_, path))| match bearers.get(key.as_str()) {
-                Some(1) if key.len() <= MAX_KEY_BYTES => key.clone(),
-                _ => {
-                    let short: String = key.chars().take(MAX_KEY_BYTES.saturating_sub(hash_length + 1)).collect();
-                    format!("{}-{}", short.trim_end_matches('-'), short_hash(path.as_ref(), hash_length))
-                }
-            })
-            .collect();
-        let distinct: std::collections::BTreeSet<_> = keys.iter().collect();
-        if distinct.len() == keys.len() || hash_length >= 64 {
-            return keys;
+    let bearers = count_bearers(plain.iter().map(String::as_str));
+    let key = |key: &String, path: &str, hash_length: usize| {
+        if bearers.get(key.as_str()) == Some(&1) && key.len() <= MAX_KEY_BYTES {
+            return key.clone();
         }
-        hash_length += 2;
-    }
+        let short: String = key.chars().take(MAX_KEY_BYTES.saturating_sub(hash_length + 1)).collect();
+        format!("{}-{}", short.trim_end_matches('-'), short_hash(path, hash_length))
+    };
+    distinct_keys(|hash_length| {
+        plain.iter().zip(wished).map(|(plain, (_, path))| key(plain, path.as_ref(), hash_length)).collect()
+    })
 }
 
 fn sanitize_key(key: &str) -> String {
@@ -110,13 +101,14 @@ pub(crate) fn is_device_name(name: &str) -> bool {
 
 /// The first `length` hexadecimal digits of the SHA-256 of `text`.
 pub(crate) fn short_hash(text: &str, length: usize) -> String {
-    Sha256::digest(text.as_bytes())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect::<String>()
-        .chars()
-        .take(length)
-        .collect()
+    let mut hash = hex(&Sha256::digest(text));
+    hash.truncate(length);
+    hash
+}
+
+/// `bytes` as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// `path` without the extension of its last component.
@@ -130,8 +122,6 @@ pub(crate) fn without_extension(path: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use proptest::prelude::*;
 
     use super::*;

@@ -10,7 +10,10 @@ use std::{
     sync::Arc,
 };
 
-use super::project::{Connection, PROJECT_FILE, PathPolicy, PathRefusal, Project, SourceLocation, without_login};
+use super::{
+    project::{Connection, PROJECT_FILE, PathPolicy, PathRefusal, Project, SourceLocation, without_login},
+    untrusted_text::visible_path,
+};
 use crate::{
     diagnostic::{Diagnostic, Problem},
     scoped_dir::ScopedDir,
@@ -26,7 +29,6 @@ pub(crate) mod lookml;
 pub(crate) mod manifest;
 pub(crate) mod metricflow;
 pub(crate) mod notion;
-pub(crate) mod slug;
 pub(crate) mod tree;
 
 pub(crate) use fingerprint::Fingerprint;
@@ -243,7 +245,7 @@ pub(crate) enum SourceDirError {
     #[error("it names no files")]
     NotConfigured,
     /// The URL does not name a local directory.
-    #[error("its repository `{}` is not on this machine", tree::visible_path(.0))]
+    #[error("its repository `{}` is not on this machine", visible_path(.0))]
     RemoteUrl(String),
     #[error("its directory {} does not exist", display_path(.0))]
     NotFound(PathBuf),
@@ -276,7 +278,7 @@ impl Diagnostic for SourceDirError {
 }
 
 fn display_path(path: &Path) -> String {
-    tree::visible_path(&path.to_string_lossy())
+    visible_path(&path.to_string_lossy())
 }
 
 /// A hint for a path with shell syntax, else an empty text.
@@ -310,11 +312,11 @@ pub(crate) fn branch_mismatch(origin: ProjectConnection<'_>) -> Option<Problem> 
     let head = head.map(|head| String::from_utf8_lossy(&head).trim().to_owned());
     let found = match head.as_deref().map(|head| head.strip_prefix("ref: refs/heads/")) {
         Some(Some(current)) if current == branch => return None,
-        Some(Some(current)) => format!(", on branch `{}`", tree::visible_path(current)),
+        Some(Some(current)) => format!(", on branch `{}`", visible_path(current)),
         Some(None) => ", with a detached HEAD".to_owned(),
         None => String::new(),
     };
-    let branch = tree::visible_path(branch);
+    let branch = visible_path(branch);
     Some(
         Problem::new(format!(
             "branch `{branch}` has no effect: a local repository is read as it is checked out{found}"
@@ -394,6 +396,13 @@ mod tests {
         let mut tree = SourceTree::walk(dir.path(), &|_| true).unwrap();
         fingerprint::fingerprint_tree(&mut tree, &fingerprint::KnownFingerprints::new());
         (dir, tree)
+    }
+
+    #[test]
+    fn ktx_yaml_may_name_every_adapter() {
+        let unknown: Vec<_> =
+            adapter_names().filter(|name| !super::super::project::settings::ADAPTERS.contains(name)).collect();
+        assert_eq!(unknown, [""; 0]);
     }
 
     #[test]

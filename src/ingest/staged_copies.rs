@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::{
-    attempt::IngestJob,
+    job::IngestJob,
     plan::IngestPlan,
     source::{
         Fingerprint,

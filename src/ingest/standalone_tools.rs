@@ -6,9 +6,9 @@ use std::{io, path::Path, sync::Arc};
 
 use super::{
     connection_scope::ConnectionScope,
-    plan::WorkUnit,
     project::Project,
     tool::{AttemptTools, ToolContext},
+    work_unit::WorkUnit,
     workspace::Workspace,
 };
 use crate::units::Toolset;

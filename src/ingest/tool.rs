@@ -15,10 +15,11 @@ use serde_json::{Value, json};
 
 use super::{
     connection_scope::ConnectionScope,
-    plan::WorkUnit,
-    schema::{self, excerpt},
+    schema,
     skill::Skill,
     transcript::ToolTranscript,
+    untrusted_text::excerpt,
+    work_unit::{MAX_ANSWER_CHARS, WorkUnit},
     workspace::{Workspace, WriteError},
 };
 use crate::{
@@ -45,9 +46,6 @@ mod wiki_read;
 
 pub(crate) use reconcile_decisions::ReconcileDecision;
 pub(crate) use verification_ledger::LedgerEntry;
-
-/// Longest answer in characters. The agent program truncates answers above 50,000.
-pub(super) const MAX_ANSWER_CHARS: usize = 45_000;
 
 /// Reason of a declined write that would overwrite a concurrent change.
 const PAGE_CHANGED: &str = "page_changed";

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::source::slug;
+use super::slug;
 use crate::{
     scoped_dir::{self, ScopedDir},
     tape::UnitKey,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    source::slug,
+    slug,
     workspace::Workspace,
     yaml::{self, QuotingStyle},
 };

@@ -1,13 +1,10 @@
 //! The changes of one attempt, kept apart from the project.
 //!
-//! An attempt reads and writes in a worktree, and every write is a commit. Tools without an attempt write to a directory
+//! An attempt reads and writes in a worktree; its patch is created at the end. Tools without an attempt write to a directory
 //! that the user named: reads of other files fall through to the project. Only `wiki/` and `semantic-layer/` can be written, and
 //! symbolic links on the path are not followed. This module must not know the content of the files.
 
-use crate::{
-    diagnostic::Diagnostic,
-    scoped_dir::{self, FileLock, PRIVATE_MODE, ScopedDir},
-};
+use crate::scoped_dir::{self, FileLock, PRIVATE_MODE, ScopedDir};
 use std::{
     collections::BTreeMap,
     io,
@@ -211,32 +208,6 @@ impl Workspace {
 
     /// Writes `path` in the attempt.
     pub(crate) fn write(&self, path: &str, bytes: &[u8]) -> Result<(), WriteError> {
-        self.write_then(path, bytes, |tree, before| self.commit(tree, path, "Write", before))
-    }
-
-    /// Writes `path` in the attempt without a commit; it becomes part of the patch on
-    /// [`commit_staged`](Self::commit_staged). One commit for many files is much faster than one each.
-    pub(crate) fn stage(&self, path: &str, bytes: &[u8]) -> Result<(), WriteError> {
-        self.write_then(path, bytes, |_, _| Ok(()))
-    }
-
-    /// Commits everything staged. Does nothing without a worktree.
-    pub(crate) fn commit_staged(&self, message: &str) -> Result<(), GitError> {
-        let WorkspaceStorage::Worktree { worktree, .. } = &self.storage else { return Ok(()) };
-        let changes = self.changes();
-        if changes.is_empty() {
-            return Ok(());
-        }
-        worktree.stage(&changes.keys().map(String::as_str).collect::<Vec<_>>())?;
-        worktree.commit_staged(message)
-    }
-
-    fn write_then(
-        &self,
-        path: &str,
-        bytes: &[u8],
-        then: impl FnOnce(&ScopedDir, Option<Vec<u8>>) -> Result<(), WriteError>,
-    ) -> Result<(), WriteError> {
         let mut state = self.state();
         let base = self.base(&mut state, path)?;
         if bytes.contains(&0) {
@@ -246,9 +217,7 @@ impl Workspace {
             return Err(WriteError::TooLarge { path: path.to_owned(), bytes: bytes.len() });
         }
         let tree = self.open_tree().map_err(|cause| io_error(path, cause))?;
-        let before = self.read_current(&state, path).map_err(|cause| io_error(path, cause))?;
-        tree.write(path, bytes, PRIVATE_MODE, 0o600).map_err(|cause| io_error(path, cause))?;
-        then(&tree, before)?;
+        self.replace(&tree, path, bytes).map_err(|cause| io_error(path, cause))?;
         let was_removed = state
             .changes
             .insert(path.to_owned(), WorkspaceChange { base_hash: base, new_hash: Some(hash_bytes(bytes)) })
@@ -262,11 +231,7 @@ impl Workspace {
         let base = self.base(&mut state, path)?;
         let exists = state.changes.get(path).map_or(base.is_some(), |change| change.new_hash.is_some());
         let tree = self.open_tree().map_err(|cause| io_error(path, cause))?;
-        let before = self.read_current(&state, path).map_err(|cause| io_error(path, cause))?;
         tree.remove(path).map_err(|cause| io_error(path, cause))?;
-        if exists {
-            self.commit(&tree, path, "Remove", before)?;
-        }
         match base {
             // The same attempt created and removed the file: there is no change.
             None => state.changes.remove(path),
@@ -303,19 +268,14 @@ impl Workspace {
         Ok(current)
     }
 
-    /// Commits a change of `path`, or undoes it if that fails.
-    fn commit(&self, tree: &ScopedDir, path: &str, verb: &str, before: Option<Vec<u8>>) -> Result<(), WriteError> {
-        let WorkspaceStorage::Worktree { worktree, .. } = &self.storage else { return Ok(()) };
-        let Err(error) = worktree.commit(path, &format!("{verb} {path}")) else { return Ok(()) };
-        let undone = match before {
-            Some(bytes) => tree.write(path, &bytes, PRIVATE_MODE, 0o600),
-            None => tree.remove(path).map(drop),
-        };
-        let cause = match undone {
-            Ok(()) => io::Error::other(error.to_line()),
-            Err(undo) => io::Error::other(format!("{}, and the file could not be restored: {undo}", error.to_line())),
-        };
-        Err(io_error(path, cause))
+    /// Replaces a file of the attempt. A worktree is removed after a crash, so its files need not be durable.
+    fn replace(&self, tree: &ScopedDir, path: &str, bytes: &[u8]) -> io::Result<()> {
+        match &self.storage {
+            WorkspaceStorage::Worktree { .. } => tree.write_unsynced(path, bytes, PRIVATE_MODE, 0o600),
+            WorkspaceStorage::Persistent { .. } | WorkspaceStorage::ReadOnly => {
+                tree.write(path, bytes, PRIVATE_MODE, 0o600)
+            }
+        }
     }
 
     /// Existing versions of `path`: the attempt's and the project's.
@@ -336,15 +296,11 @@ impl Workspace {
         let mut state = self.state();
         let base = self.base(&mut state, path)?;
         let tree = self.open_tree().map_err(|cause| io_error(path, cause))?;
-        let before = self.read_current(&state, path).map_err(|cause| io_error(path, cause))?;
         match state.originals.get(path) {
-            Some(Some(bytes)) => tree.write(path, bytes, PRIVATE_MODE, 0o600),
+            Some(Some(bytes)) => self.replace(&tree, path, bytes),
             Some(None) | None => tree.remove(path).map(drop),
         }
         .map_err(|cause| io_error(path, cause))?;
-        if state.changes.contains_key(path) {
-            self.commit(&tree, path, "Roll back", before)?;
-        }
         state.changes.remove(path);
         self.record_removals(&state, path)?;
         Ok(if base.is_some() { RevertOutcome::Restored } else { RevertOutcome::Removed })
@@ -382,7 +338,13 @@ impl Workspace {
         state.is_closed = true;
         let paths = state.changes.iter().filter(|(_, change)| change.base_hash != change.new_hash);
         let paths: Vec<String> = paths.map(|(path, _)| path.clone()).collect();
-        let patch = if paths.is_empty() { Vec::new() } else { worktree.patch(base)? };
+        let patch = match paths.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            [] => Vec::new(),
+            changed => {
+                worktree.stage(changed)?;
+                worktree.staged_patch(base)?
+            }
+        };
         Ok(Some(WorktreePatch { base: base.to_string(), patch, paths }))
     }
 

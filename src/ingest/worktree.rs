@@ -21,7 +21,7 @@ pub(crate) use self::ledger::remove_leftovers;
 use super::{
     git::{CommitId, Git, GitError},
     repository::{Repository, WORKTREES_DIR},
-    source::slug,
+    slug,
 };
 use crate::{
     diagnostic::Diagnostic,
@@ -220,12 +220,6 @@ impl Worktree {
         &self.worktrees
     }
 
-    /// Commits the change of `path`.
-    pub(super) fn commit(&self, path: &str, message: &str) -> Result<(), GitError> {
-        self.stage(&[path])?;
-        self.commit_staged(message)
-    }
-
     /// Stages `paths`, including removed and ignored ones.
     pub(super) fn stage(&self, paths: &[&str]) -> Result<(), GitError> {
         const MOST: usize = 500;
@@ -235,15 +229,32 @@ impl Worktree {
         Ok(())
     }
 
-    /// Commits the staged changes.
-    pub(super) fn commit_staged(&self, message: &str) -> Result<(), GitError> {
-        self.git.run(&["commit", "--quiet", "--no-verify", "--allow-empty", "--cleanup=verbatim", "-m", message])?;
-        Ok(())
+    /// Commits the staged changes, and returns the commit.
+    pub(super) fn commit_staged(&self, message: &str) -> Result<CommitId, GitError> {
+        let line =
+            self.git.run_for_line(&["commit", "--no-verify", "--allow-empty", "--cleanup=verbatim", "-m", message])?;
+        // For example `[session/local-1 0123abc] A subject`, with the whole id.
+        let id = line.split_once(']').and_then(|(place, _)| place.rsplit_once(' ')).map_or("", |(_, id)| id);
+        CommitId::parse(id).or_else(|_| self.head())
+    }
+
+    /// The last commit.
+    pub(super) fn head(&self) -> Result<CommitId, GitError> {
+        self.git.run_for_commit(&["rev-parse", "--verify", "--end-of-options", "HEAD"])
     }
 
     /// All changes between `base` and the last commit, as a patch that any git release can apply.
-    pub(super) fn patch(&self, base: &CommitId) -> Result<Vec<u8>, GitError> {
-        self.git.run(&[
+    pub(super) fn committed_patch(&self, base: &CommitId) -> Result<Vec<u8>, GitError> {
+        self.patch(&["--end-of-options", &format!("{base}..HEAD")])
+    }
+
+    /// All changes between `base` and the staged files, as a patch that any git release can apply.
+    pub(super) fn staged_patch(&self, base: &CommitId) -> Result<Vec<u8>, GitError> {
+        self.patch(&["--cached", "--end-of-options", base.as_str()])
+    }
+
+    fn patch(&self, range: &[&str]) -> Result<Vec<u8>, GitError> {
+        const OPTIONS: &[&str] = &[
             "diff",
             // Pages are always text, regardless of attributes: content with a NUL is refused on write.
             "--text",
@@ -257,10 +268,8 @@ impl Worktree {
             "--unified=3",
             "--src-prefix=a/",
             "--dst-prefix=b/",
-            "--end-of-options",
-            &format!("{base}..HEAD"),
-            "--",
-        ])
+        ];
+        self.git.run(&[OPTIONS, range, &["--"]].concat())
     }
 
     /// Removes the worktree and its branch. The ledger keeps what cannot be removed, for the next start.

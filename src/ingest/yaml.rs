@@ -11,6 +11,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{DeserializeOwned, MapAccess, SeqAccess, Visitor},
 };
+use serde_json::Value;
 use serde_saphyr::Spanned;
 
 pub(crate) use diagnosis::explain;
@@ -44,6 +45,22 @@ pub(crate) struct YamlEntry {
 }
 
 impl YamlValue {
+    /// The value of `key`, if this is a map that has it.
+    pub(crate) fn get(&self, key: &str) -> Option<&YamlNode> {
+        match self {
+            Self::Map(entries) => entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value),
+            _ => None,
+        }
+    }
+
+    /// The members of the list at `key`; none if there is no list.
+    pub(crate) fn list(&self, key: &str) -> impl Iterator<Item = &YamlNode> {
+        match self.get(key).map(|node| &node.value) {
+            Some(Self::List(nodes)) => nodes.iter(),
+            _ => [].iter(),
+        }
+    }
+
     /// Type of the value for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
@@ -53,6 +70,41 @@ impl YamlValue {
             Self::Text(_) => "text",
             Self::List(_) => "a list",
             Self::Map(_) => "a map of keys",
+        }
+    }
+}
+
+impl YamlNode {
+    /// The value of `key`, if this is a map that has it.
+    pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+        self.value.get(key)
+    }
+
+    /// The text at `key`, if this is a map that has one there.
+    pub(crate) fn text_at(&self, key: &str) -> Option<&str> {
+        self.get(key)?.as_text()
+    }
+
+    pub(crate) fn as_text(&self) -> Option<&str> {
+        match &self.value {
+            YamlValue::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The values without their lines. Keys without a value are left out.
+    pub(crate) fn to_json(&self) -> Value {
+        match &self.value {
+            YamlValue::Null => Value::Null,
+            YamlValue::Bool(value) => (*value).into(),
+            YamlValue::Int(number) => (*number).into(),
+            YamlValue::Float(number) => (*number).into(),
+            YamlValue::Text(text) => text.as_str().into(),
+            YamlValue::List(nodes) => nodes.iter().map(Self::to_json).collect(),
+            YamlValue::Map(entries) => {
+                let given = entries.iter().filter(|entry| entry.value.value != YamlValue::Null);
+                given.map(|entry| (entry.key.clone(), entry.value.to_json())).collect()
+            }
         }
     }
 }

@@ -6,13 +6,13 @@ use crate::{
     diagnostic::Diagnostic as _,
     ingest::{
         Project, SqlWorkers, UnitSelection, WorkUnit,
-        attempt::IngestJob,
         attempt::UnitAttempt,
         integrate::{PatchIntegrator, PatchOutcome, UnitPatch},
+        job::IngestJob,
         plan,
         plan::IngestPlan,
         plan::PlanError,
-        project::{ModelRole, settings::FailureModeSetting},
+        project::ModelRole,
         prompt::PromptAmendment,
         transcript::RejectedCall,
         worktree::Worktrees,
@@ -146,7 +146,7 @@ fn project_settings_are_read() {
     let settings = &harbour.project.settings;
     assert_eq!(settings.connections.len(), 4);
     assert_eq!(settings.model_with_role(ModelRole::CandidateExtraction).unwrap().1, "haiku");
-    assert_eq!(settings.work_units.failure_mode, FailureModeSetting::Continue);
+    assert_eq!(settings.work_units.failure_mode, crate::units::schedule::FailureMode::Continue);
     assert_eq!(
         crate::diagnostic::to_lines(&harbour.project.warnings),
         ["ktx.yaml line 27: unknown key `ingest.worksUnits` is ignored; did you mean `workUnits`?"]

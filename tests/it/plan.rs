@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    ingest::{Project, UnitSelection, attempt::IngestJob, attempt::UnitAttempt, plan, prompt::PromptAmendment},
+    ingest::{Project, UnitSelection, attempt::UnitAttempt, job::IngestJob, plan, prompt::PromptAmendment},
     units::verdict::MAX_PROMPT_CHARS,
 };
 use jiff::Timestamp;

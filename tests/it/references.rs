@@ -6,9 +6,9 @@ use std::{fs, path::Path, process::Command, sync::Arc};
 use crate::{
     ingest::{
         Project, UnitSelection, WorkUnit,
-        attempt::IngestJob,
         attempt::UnitAttempt,
         integrate::{PatchIntegrator, PatchOutcome, UnitPatch},
+        job::IngestJob,
         plan,
         prompt::PromptAmendment,
         repository::Repository,

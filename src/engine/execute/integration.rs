@@ -13,11 +13,10 @@ use crate::{
     ingest::{
         git::CommitId,
         integrate::{IntegrationError, PatchIntegrator, PatchOutcome, RawCopy, UnitPatch},
-        plan::WorkUnit,
-        reconcile::RECONCILE,
+        work_unit::WorkUnit,
         worktree::Worktrees,
     },
-    run::{NewEntry, Recorder},
+    run::{NewEntry, Recorder, state::RECONCILE_KEY},
     tape::{
         EntryBody, Note, UnitKey,
         note::{self, IntegrationStarted, PatchIntegrated, SaveFailed, Severity, SlRefsRepaired, VerdictCause},
@@ -151,7 +150,7 @@ impl AttemptExecutor {
                 let text = format!("the commit omits {count} that git rejects: {}", list_some(&names));
                 record_note(recorder.as_ref(), None, &Note::Message { level: Severity::Warning, text });
             }
-            let passed = taken.iter().any(|unit| unit.as_str() == RECONCILE);
+            let passed = taken.iter().any(|unit| unit.as_str() == RECONCILE_KEY);
             let settled = if reconciles { round.reconcile_backlog.mark_saved(accepted, passed) } else { Vec::new() };
             let note = note::RunSaved {
                 subject: message.lines().next().unwrap_or_default().to_owned(),
@@ -247,7 +246,7 @@ fn integrate_units(
     integration.integrate_all(&patches, |patch, integrated| {
         let attempt = attempts.next().map_or(0, |(_, attempt)| *attempt);
         let mut note = integration_note(integrated);
-        if patch.unit.as_str() == RECONCILE {
+        if patch.unit.as_str() == RECONCILE_KEY {
             // The reconcile step edits the work of other units on purpose.
             note.shared.clear();
         }
@@ -258,7 +257,7 @@ fn integrate_units(
             lost.push((patch.unit.clone(), verdict.reason.clone()));
         }
         let changed = note.result == note::PatchResult::Accepted;
-        if changed && patch.unit.as_str() != RECONCILE {
+        if changed && patch.unit.as_str() != RECONCILE_KEY {
             accepted.push(patch.unit.clone());
         }
         results.push(IntegratedUnit {
@@ -278,7 +277,7 @@ fn integrate_units(
 }
 
 fn is_reconcile_step(units: &[(UnitKey, u32)]) -> bool {
-    matches!(units, [(unit, _)] if unit.as_str() == RECONCILE)
+    matches!(units, [(unit, _)] if unit.as_str() == RECONCILE_KEY)
 }
 
 /// The note about an integrated patch.

@@ -12,10 +12,10 @@ use super::{
 use crate::{
     ingest::{
         git::CommitId,
-        plan::WorkUnit,
-        reconcile::{self, Eviction, EvictionCandidate, RECONCILE, StageIndex, StagedChange, StagedUnit, staged_path},
+        reconcile::{self, Eviction, EvictionCandidate, StageIndex, StagedChange, StagedUnit, staged_path},
+        work_unit::WorkUnit,
     },
-    run::recorded_decisions,
+    run::{recorded_decisions, state::RECONCILE_KEY},
     tape::{
         UnitKey,
         note::{AttemptOutput, FilesEvicted, StopReason},
@@ -156,16 +156,16 @@ impl AttemptExecutor {
         if let Some((index, work_unit)) = self.units.get(unit) {
             return Some(AttemptInputs { index: *index, work_unit: work_unit.clone(), base: None });
         }
-        self.reconcile.as_ref().filter(|_| unit.as_str() == RECONCILE)?;
+        self.reconcile.as_ref().filter(|_| unit.as_str() == RECONCILE_KEY)?;
         let round = self.integration_queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let work_unit = self.reconcile_stage(&round).into_unit();
+        let work_unit = WorkUnit::reconcile_step(self.reconcile_stage(&round));
         Some(AttemptInputs { index: self.units.len(), work_unit, base: round.head.clone() })
     }
 
     /// Model and turns of an attempt at `unit`.
     pub(super) fn model_and_turns(&self, unit: &UnitKey) -> (Option<String>, u32) {
         match &self.reconcile {
-            Some(pass) if unit.as_str() == RECONCILE => (
+            Some(pass) if unit.as_str() == RECONCILE_KEY => (
                 pass.model.clone(),
                 reconcile::step_budget(pass.artifacts_by_deleted_file.values().map(Vec::len).sum()),
             ),
@@ -234,7 +234,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        ingest::plan::PriorProvenance,
+        ingest::reconcile::PriorProvenance,
         tape::note::attempt_output::{self, ArtifactTarget, MemoryAction},
     };
 

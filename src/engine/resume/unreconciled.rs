@@ -5,12 +5,11 @@ use std::collections::HashSet;
 use super::{ResumeError, RunPlan};
 use crate::{
     engine::{prior_results::ProjectHistory, recorded_tapes},
-    ingest::{
-        plan::IngestPlan,
-        project::Project,
-        reconcile::{RECONCILE, staged_path},
+    ingest::{plan::IngestPlan, project::Project, reconcile::staged_path},
+    run::{
+        RunState,
+        state::{RECONCILE_KEY, UnitStatus},
     },
-    run::{RunState, state::UnitStatus},
     scoped_dir::ScopedDir,
     store::RunStore,
     tape::{UnitKey, note::ContinuedRun},
@@ -48,7 +47,7 @@ pub(super) fn drop_decided_artifacts(runs: &RunStore, planned: &mut IngestPlan) 
                 open.remove(&(source.connection.clone(), file.path.clone()));
             }
         }
-        let step = state.units.iter().find(|unit| unit.key.as_str() == RECONCILE && !state.is_unsaved(unit));
+        let step = state.units.iter().find(|unit| unit.key.as_str() == RECONCILE_KEY && !state.is_unsaved(unit));
         let Some(work) = step.and_then(|step| state.work(step)) else { continue };
         for source in &mut planned.sources {
             for (path, artifacts) in &mut source.eviction_candidates {
@@ -87,7 +86,7 @@ pub(super) fn retain_existing(project: &Project, continues: &mut ContinuedRun) {
 
 /// As [`retain_existing`], for `--failed`, which includes these patches only if their reconcile step failed.
 pub(super) fn retain_for_failed(project: &Project, continues: &mut ContinuedRun, state: &RunState) {
-    let failed = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE && unit.status == UnitStatus::Failed);
+    let failed = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE_KEY && unit.status == UnitStatus::Failed);
     if !failed {
         continues.unreconciled.clear();
     }

@@ -1,6 +1,6 @@
 //! Hostile statements and hostile files.
 
-use std::{fs, os::unix::fs::symlink, time::Duration};
+use std::{fs, os::unix::fs::symlink, path::PathBuf, time::Duration};
 
 use proptest::prelude::*;
 
@@ -322,25 +322,6 @@ fn numbers_cross_the_process_boundary_exactly() {
     let expected =
         [SqlCell::Real(0.1 + 0.2), SqlCell::Real(f64::NEG_INFINITY), SqlCell::Int(i64::MAX), SqlCell::Real(5e-324)];
     assert_eq!(rows.rows, [expected]);
-}
-
-#[test]
-fn paths_and_urls_name_files() {
-    let connection = |driver: &str, path: Option<&str>, url: Option<&str>| Connection {
-        id: "c".into(),
-        driver: Some(driver.into()),
-
-        subdir: path.map(str::to_owned),
-        url: url.map(str::to_owned),
-        ..Connection::default()
-    };
-    let at = |path, url| super::database_path(Path::new("/p"), &connection("sqlite", path, url));
-    assert_eq!(at(Some("data/x.db"), None), Some("/p/data/x.db".into()));
-    assert_eq!(at(None, Some("sqlite:///srv/x.db")), Some("/srv/x.db".into()));
-    assert_eq!(at(None, Some("sqlite:x.db")), Some("/p/x.db".into()));
-    assert_eq!(at(None, Some("file:x.db")), Some("/p/x.db".into()));
-    assert_eq!((at(None, None), at(Some(""), None)), (None, None));
-    assert_eq!(super::database_path(Path::new("/p"), &connection("postgres", Some("x"), None)), None);
 }
 
 proptest! {

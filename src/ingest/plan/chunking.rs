@@ -7,11 +7,13 @@ use crate::{
     diagnostic::Problem,
     ingest::{
         connection_scope, database,
-        project::{Connection, Project, nearest_name},
+        project::{Connection, Project},
         source::{
             self, ProjectConnection, SourceAdapter, SourceDirError, SourceTree, UnitChunk, fingerprint,
-            fingerprint_cache, tree::visible_path,
+            fingerprint_cache,
         },
+        spelling::nearest_name,
+        untrusted_text::visible_path,
     },
 };
 
@@ -43,7 +45,7 @@ pub(super) fn chunk_connection<'a>(
             Problem::new("it names no driver").with_help(format!("give it one of {}", adapter_names())),
         ));
     };
-    if let Some(path) = database::database_path(&project.root, connection) {
+    if let Some(path) = connection_scope::database_path(&project.root, connection) {
         return Err(match connection_scope::resolve_database(project, connection) {
             Some(Ok(path)) => {
                 let place = if path.starts_with(&project.root) {

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     DiffCounts, IngestPlan, PlanError, Project, SourceDiff, SourcePlan, UnitSelection, UnitSelector, WorkUnit,
-    abbreviated_list, check_connections_exist,
+    check_connections_exist, known_names,
 };
 
 impl IngestPlan {
@@ -49,7 +49,7 @@ impl IngestPlan {
         };
         let (kept, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.units).into_iter().partition(is_wanted);
         if kept.is_empty() && !selection.only.is_empty() {
-            let units = abbreviated_list(rest.iter().map(|unit| unit.planned.unit.as_str()));
+            let units = known_names(rest.iter().map(|unit| unit.planned.unit.as_str()));
             return Err(PlanError::NoSuchUnit { patterns: selection.only.join(", "), units });
         }
         self.units = kept;

@@ -7,10 +7,10 @@ use serde_json::json;
 
 use super::*;
 use crate::ingest::{
-    attempt::IngestJob,
     instructions::Instructions,
+    job::IngestJob,
     prompt::{self, ConnectionSources, ProjectContext, PromptAmendment},
-    source::tree::is_presentable,
+    untrusted_text::is_presentable,
 };
 
 const SETTINGS: &str = "connections:

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{ChunkedConnection, IngestPlan};
 use crate::{
-    ingest::source::slug,
+    ingest::slug,
     tape::{UnitKey, note::PlannedUnit},
 };
 
@@ -16,10 +16,7 @@ pub(super) struct RunUnitKeys(BTreeMap<String, String>);
 impl RunUnitKeys {
     /// Assigns the keys of all connections of a run, in their order.
     pub(super) fn assign(cuts: &[ChunkedConnection<'_>]) -> Vec<Self> {
-        let mut bearers: BTreeMap<&str, usize> = BTreeMap::new();
-        for chunk in cuts.iter().flat_map(|cut| &cut.chunks) {
-            *bearers.entry(&chunk.key).or_default() += 1;
-        }
+        let bearers = slug::count_bearers(cuts.iter().flat_map(|cut| &cut.chunks).map(|chunk| &*chunk.key));
         let is_shared = |key: &str| bearers.get(key).is_some_and(|count| *count > 1);
         let mut taken: BTreeSet<String> =
             bearers.keys().filter(|key| !is_shared(key)).map(|key| (*key).to_owned()).collect();
@@ -83,7 +80,7 @@ impl IngestPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::plan::WorkUnit;
+    use crate::ingest::work_unit::WorkUnit;
 
     fn planned(unit: &str, key: Option<&str>) -> PlannedUnit {
         let (unit, ktx_key) = (unit.into(), key.map(UnitKey::from));

@@ -6,10 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use super::reader::{self, ProjectSettingsFault, excerpt, join_key, nearest_name, wrong_type};
+use super::reader::{self, ProjectSettingsFault, excerpt, join_key, wrong_type};
 use crate::{
     diagnostic::Problem,
-    ingest::yaml::{YamlEntry, YamlNode, YamlValue},
+    ingest::{
+        spelling::nearest_name,
+        yaml::{YamlEntry, YamlNode, YamlValue},
+    },
 };
 
 /// Type of a value.

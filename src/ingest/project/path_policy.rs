@@ -11,7 +11,7 @@ use std::{
 use super::PROJECT_FILE;
 use crate::{
     diagnostic::Diagnostic,
-    ingest::source::tree::{escape_unpresentable, is_presentable, visible_path},
+    ingest::untrusted_text::{escape_unpresentable, is_presentable, visible_path},
 };
 
 /// Directories of git and KTX. Files below them are never a source.

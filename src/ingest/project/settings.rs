@@ -4,13 +4,20 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde_json::Value;
+
 use super::{
     key_schema,
-    reader::{ProjectSettingsFault, YamlSection, excerpt, nearest_name},
+    reader::{ProjectSettingsFault, excerpt},
 };
 use crate::{
     diagnostic::Problem,
-    ingest::{source, yaml::YamlNode},
+    ingest::{
+        spelling::did_you_mean,
+        yaml::{YamlNode, YamlValue},
+    },
+    units::schedule::FailureMode,
 };
 
 /// Settings of a project.
@@ -108,44 +115,27 @@ impl ModelRole {
 }
 
 /// The settings under `ingest.workUnits`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct WorkUnitSettings {
     /// Most turns of one attempt.
     pub step_budget: u32,
     /// Number of units that run concurrently.
     pub max_concurrency: u32,
     /// Effect of a failed unit on the others.
-    pub failure_mode: FailureModeSetting,
+    #[serde(deserialize_with = "failure_mode")]
+    pub failure_mode: FailureMode,
 }
 
 impl Default for WorkUnitSettings {
     fn default() -> Self {
-        Self { step_budget: 40, max_concurrency: 1, failure_mode: FailureModeSetting::Continue }
-    }
-}
-
-/// Effect of a failed unit on the others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum FailureModeSetting {
-    /// No further unit starts.
-    Abort,
-    /// The others run as planned.
-    #[default]
-    Continue,
-}
-
-impl FailureModeSetting {
-    /// The spelling in `ktx.yaml`.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Abort => "abort",
-            Self::Continue => "continue",
-        }
+        Self { step_budget: 40, max_concurrency: 1, failure_mode: FailureMode::Continue }
     }
 }
 
 /// The settings under `ingest.rateLimit`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct RateLimitSettings {
     /// Whether usage limits throttle the run.
     pub enabled: bool,
@@ -172,7 +162,8 @@ impl Default for RateLimitSettings {
 }
 
 /// The settings under `ingest.rateLimit.retry`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct RetrySettings {
     /// Number of tries, including the first.
     pub max_attempts: u32,
@@ -206,65 +197,77 @@ const CLAUDE_CODE: &str = "claude-code";
 /// Reads the tree of a `ktx.yaml` and returns the settings and the warnings.
 pub(super) fn parse_settings(tree: &YamlNode) -> Result<(ProjectSettings, Vec<Problem>), ProjectSettingsFault> {
     let key_schema::CheckedKeys { mut warnings, lines } = key_schema::check_keys(tree)?;
-    let top = YamlSection::from_node(tree);
-    let (llm, ingest) = (top.section("llm"), top.section("ingest"));
-    if let Some(node) = llm.get("promptCaching") {
-        let line = node.line;
+    let given = |section: &str, key: &str| {
+        tree.get(section).and_then(|section| section.get(key)).filter(|node| node.value != YamlValue::Null)
+    };
+    if let Some(YamlNode { line, .. }) = given("llm", "promptCaching") {
         warnings
             .push(format!("line {line}: llm.promptCaching has no effect: Claude Code decides what it caches").into());
     }
+    let adapters = given("ingest", "adapters").and_then(|names| adapters(names, &mut warnings));
+    let document = tree.to_json();
+    let connections = document["connections"].as_object().into_iter().flatten();
     let settings = ProjectSettings {
-        connections: top.section("connections").entries().map(|entry| connection(&entry.key, &entry.value)).collect(),
-        backend: backend(llm),
-        models: models(llm.section("models")),
-        adapters: adapters(ingest, &mut warnings),
-        hidden_paths: ingest.texts("allowHidden").into_iter().flatten().map(|(path, _)| path.to_owned()).collect(),
-        work_units: work_units(ingest.section("workUnits")),
-        rate_limit: rate_limit(ingest.section("rateLimit")),
+        connections: connections.map(|(id, keys)| connection(id, keys)).collect(),
+        backend: backend(&document, &lines),
+        models: models(&document),
+        adapters,
+        hidden_paths: section(&document, "/ingest/allowHidden"),
+        work_units: section(&document, "/ingest/workUnits"),
+        rate_limit: section(&document, "/ingest/rateLimit"),
         key_lines: lines,
     };
     Ok((settings, warnings))
 }
 
-fn connection(id: &str, node: &YamlNode) -> Connection {
-    let section = YamlSection::from_node(node);
-    let at = |section: YamlSection<'_>, key: &str| section.text(key).map(|(text, _)| text.to_owned());
-    let text = |key: &str| at(section, key);
+/// The settings at `pointer`. Their types were checked, so a value that does not fit is absent.
+fn section<T: DeserializeOwned + Default>(document: &Value, pointer: &str) -> T {
+    document.pointer(pointer).and_then(|value| T::deserialize(value).ok()).unwrap_or_default()
+}
+
+fn failure_mode<'de, D: Deserializer<'de>>(value: D) -> Result<FailureMode, D::Error> {
+    Ok(FailureMode::parse(&String::deserialize(value)?).unwrap_or_default())
+}
+
+fn connection(id: &str, keys: &Value) -> Connection {
+    let text = |pointer: &str| keys.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     // KTX keeps the repository of a MetricFlow connection in the section `metricflow`.
-    let flow = section.section("metricflow");
-    let url = text("repoUrl").or_else(|| text("repo_url")).or_else(|| at(flow, "repoUrl"));
+    let url = text("/repoUrl").or_else(|| text("/repo_url")).or_else(|| text("/metricflow/repoUrl"));
     Connection {
         id: id.to_owned(),
-        driver: text("driver"),
-        source: text("source_dir").map(SourceLocation::Dir).or(url.map(SourceLocation::Url)),
-        subdir: text("path").or_else(|| at(flow, "path")),
-        branch: text("branch").or_else(|| at(flow, "branch")),
-        url: text("url"),
-        looker_connection: at(section.section("mappings"), "expectedLookerConnectionName"),
+        driver: text("/driver"),
+        source: text("/source_dir").map(SourceLocation::Dir).or(url.map(SourceLocation::Url)),
+        subdir: text("/path").or_else(|| text("/metricflow/path")),
+        branch: text("/branch").or_else(|| text("/metricflow/branch")),
+        url: text("/url"),
+        looker_connection: text("/mappings/expectedLookerConnectionName"),
     }
 }
 
 /// The seeds set the backend in `llm.agentRunner`, KTX in `llm.provider`. The runner is more specific, so it wins.
-fn backend(llm: YamlSection<'_>) -> ModelBackend {
-    let of = |section| llm.section(section).text("backend");
-    let (key, (name, line)) = match (of("agentRunner"), of("provider")) {
-        (Some(found), _) => ("llm.agentRunner.backend", found),
-        (None, Some(found)) => ("llm.provider.backend", found),
-        (None, None) => return ModelBackend::ClaudeCode,
-    };
-    match name {
-        CLAUDE_CODE => ModelBackend::ClaudeCode,
-        other => ModelBackend::Unsupported { key, name: other.to_owned(), line },
+fn backend(document: &Value, lines: &BTreeMap<String, u64>) -> ModelBackend {
+    let selected = ["llm.agentRunner.backend", "llm.provider.backend"].into_iter().find_map(|key| {
+        let name = document.pointer(&format!("/{}", key.replace('.', "/")))?.as_str()?;
+        Some((key, name))
+    });
+    match selected {
+        None | Some((_, CLAUDE_CODE)) => ModelBackend::ClaudeCode,
+        Some((key, name)) => {
+            ModelBackend::Unsupported { key, name: name.to_owned(), line: lines.get(key).copied().unwrap_or_default() }
+        }
     }
 }
 
-fn models(section: YamlSection<'_>) -> BTreeMap<ModelRole, String> {
-    let model = |role: ModelRole| Some((role, section.text(role.as_str())?.0.trim().to_owned()));
+fn models(document: &Value) -> BTreeMap<ModelRole, String> {
+    let models = &document["llm"]["models"];
+    let model = |role: ModelRole| Some((role, models[role.as_str()].as_str()?.trim().to_owned()));
     ModelRole::ALL.into_iter().filter_map(model).collect()
 }
 
-/// Adapters of KTX that `ingest.adapters` may name even if this program does not have them.
-const KTX_ADAPTERS: &[&str] = &[
+/// Names that `ingest.adapters` may contain: adapters of this program, and those that only KTX has.
+pub(crate) const ADAPTERS: &[&str] = &[
+    "docs",
+    "manifest",
     "live-database",
     "historic-sql",
     "dbt",
@@ -282,45 +285,15 @@ const KTX_ADAPTERS: &[&str] = &[
     "tableau",
 ];
 
-fn adapters(ingest: YamlSection<'_>, warnings: &mut Vec<Problem>) -> Option<Vec<String>> {
-    let names = ingest.texts("adapters")?;
-    let known: Vec<&str> = source::adapter_names().chain(KTX_ADAPTERS.iter().copied()).collect();
-    for (name, line) in names.iter().filter(|(name, _)| !known.contains(name)) {
-        let hint = nearest_name(name, &known).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+fn adapters(names: &YamlNode, warnings: &mut Vec<Problem>) -> Option<Vec<String>> {
+    let YamlValue::List(nodes) = &names.value else { return None };
+    let named = || nodes.iter().filter_map(|node| Some((node.as_text()?, node.line)));
+    for (name, line) in named().filter(|(name, _)| !ADAPTERS.contains(name)) {
+        let hint = did_you_mean(name, ADAPTERS);
         warnings.push(format!("line {line}: unknown adapter `{}` in ingest.adapters{hint}", excerpt(name)).into());
     }
-    let names: Vec<_> = names.into_iter().map(|(name, _)| name.to_owned()).collect();
+    let names: Vec<_> = named().map(|(name, _)| name.to_owned()).collect();
     (!names.is_empty()).then_some(names)
-}
-
-fn work_units(section: YamlSection<'_>) -> WorkUnitSettings {
-    let default = WorkUnitSettings::default();
-    let mode =
-        |word| [FailureModeSetting::Abort, FailureModeSetting::Continue].into_iter().find(|mode| mode.as_str() == word);
-    WorkUnitSettings {
-        step_budget: section.integer("stepBudget").unwrap_or(default.step_budget),
-        max_concurrency: section.integer("maxConcurrency").unwrap_or(default.max_concurrency),
-        failure_mode: section.text("failureMode").and_then(|(word, _)| mode(word)).unwrap_or(default.failure_mode),
-    }
-}
-
-fn rate_limit(section: YamlSection<'_>) -> RateLimitSettings {
-    let retry = section.section("retry");
-    let default = RateLimitSettings::default();
-    RateLimitSettings {
-        enabled: section.boolean("enabled").unwrap_or(default.enabled),
-        throttle_threshold: section.number("throttleThreshold").unwrap_or(default.throttle_threshold),
-        min_concurrency_under_pressure: section
-            .integer("minConcurrencyUnderPressure")
-            .unwrap_or(default.min_concurrency_under_pressure),
-        max_wait_ms: section.integer("maxWaitMs"),
-        retry: RetrySettings {
-            max_attempts: retry.integer("maxAttempts").unwrap_or(default.retry.max_attempts),
-            base_delay_ms: retry.integer("baseDelayMs").unwrap_or(default.retry.base_delay_ms),
-            max_delay_ms: retry.integer("maxDelayMs").unwrap_or(default.retry.max_delay_ms),
-            jitter: retry.boolean("jitter").unwrap_or(default.retry.jitter),
-        },
-    }
 }
 
 #[cfg(test)]

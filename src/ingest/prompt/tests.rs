@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::ingest::line_budget::MAX_SUMMARY_CHARS;
 
 /// Most characters of everything except the unit's own raw files and dependencies: the shares and the fixed texts.
 const MOST: usize = MAX_PROMPT_CHARS * 2 / 3;
@@ -83,7 +84,7 @@ fn every_target_connection_is_listed_with_or_without_sources() {
     let text = user(&unit(Vec::new()), &around);
     assert!(text.contains(&format!("{layer}\n\n---")), "{text}");
     // The reconcile step as well.
-    let reconcile = crate::ingest::reconcile::StageIndex::default().into_unit();
+    let reconcile = WorkUnit::reconcile_step(Default::default());
     let job = IngestJob { id: String::new(), sync_id: String::new() };
     let text = build_prompt(&reconcile, &job, &Instructions::default(), &[], &around, PromptAmendment::Unchanged).user;
     assert!(text.starts_with("# Stage Index\n") && text.ends_with(layer), "{text}");

@@ -21,56 +21,39 @@ pub(crate) struct SourceDefinition {
     #[schemars(length(min = 1, max = 200))]
     pub(crate) name: String,
     /// Descriptions of the source, by origin (`user`, `dbt`, `ai`).
-    #[serde(default)]
     pub(crate) descriptions: Option<BTreeMap<String, String>>,
     /// Standalone only, for information; `table` and `sql` determine the kind of the source.
-    #[serde(default)]
     pub(crate) source_type: Option<SourceType>,
     /// Standalone only: physical table or view, such as `public.orders`. Not together with `sql`.
-    #[serde(default)]
     pub(crate) table: Option<String>,
     /// Standalone only: query that returns the rows. Not together with `table`.
-    #[serde(default)]
     pub(crate) sql: Option<String>,
     /// Standalone only: scanned table that supplies types and descriptions of columns that are left out here.
-    #[serde(default)]
     pub(crate) inherits_columns_from: Option<String>,
     /// Unqualified names of the columns that identify one row. Required for a standalone source.
-    #[serde(default)]
     #[schemars(inner(length(min = 1)))]
     pub(crate) grain: Option<Vec<String>>,
     /// Standalone: every column. Overlay: computed columns only, with `expr` and `type`.
-    #[serde(default)]
     pub(crate) columns: Option<Vec<ColumnDefinition>>,
     /// Overlay only: additional information about columns of the scanned table.
-    #[serde(default)]
     pub(crate) column_overrides: Option<Vec<ColumnOverride>>,
     /// Relationships to other sources of the same connection.
-    #[serde(default)]
     pub(crate) joins: Option<Vec<JoinDefinition>>,
     /// Aggregations over the rows of the source.
-    #[serde(default)]
     pub(crate) measures: Option<Vec<MeasureDefinition>>,
     /// Named conditions that several measures share.
-    #[serde(default)]
     pub(crate) segments: Option<Vec<SourceSegment>>,
     /// Overlay only: columns of the scanned table to leave out.
-    #[serde(default)]
     pub(crate) exclude_columns: Option<Vec<String>>,
     /// Overlay only: `on` clauses of scanned joins to leave out, each as sl_read_source shows it.
-    #[serde(default)]
     pub(crate) disable_joins: Option<Vec<String>>,
     /// Time column to use if a query names none.
-    #[serde(default)]
     pub(crate) default_time_dimension: Option<TextFromDbt>,
     /// Standalone only: tags of the dbt model.
-    #[serde(default)]
     pub(crate) tags: Option<TextListFromDbt>,
     /// Standalone only: how recent the rows are according to dbt.
-    #[serde(default)]
     pub(crate) freshness: Option<SourceFreshness>,
     /// How queries use the source.
-    #[serde(default)]
     pub(crate) usage: Option<TableUsage>,
 }
 
@@ -120,31 +103,23 @@ pub(crate) struct ColumnDefinition {
     #[schemars(length(min = 1))]
     pub(crate) name: String,
     /// Type of the column. Required, unless `inherits_columns_from` supplies it.
-    #[serde(default, rename = "type")]
+    #[serde(rename = "type")]
     pub(crate) kind: Option<SourceColumnType>,
     /// `time` for the column that gives the time of a row.
-    #[serde(default)]
     pub(crate) role: Option<ColumnRole>,
     /// Visibility of the column; sl_discover omits hidden columns.
-    #[serde(default)]
     pub(crate) visibility: Option<Visibility>,
     /// Descriptions of the column, by origin.
-    #[serde(default)]
     pub(crate) descriptions: Option<BTreeMap<String, String>>,
     /// SQL expression of a computed column.
-    #[serde(default)]
     pub(crate) expr: Option<String>,
     /// Standalone only: finest step of a time column.
-    #[serde(default)]
     pub(crate) natural_granularity: Option<String>,
     /// Standalone only: constraints that dbt tests.
-    #[serde(default)]
     pub(crate) constraints: Option<ColumnConstraints>,
     /// Standalone only: possible values of the column, by origin.
-    #[serde(default)]
     pub(crate) enum_values: Option<TextListFromDbt>,
     /// Standalone only: tests that the column passes.
-    #[serde(default)]
     pub(crate) tests: Option<ColumnTests>,
 }
 
@@ -155,22 +130,16 @@ pub(crate) struct ColumnOverride {
     #[schemars(length(min = 1))]
     pub(crate) name: String,
     /// `time` for the column that gives the time of a row.
-    #[serde(default)]
     pub(crate) role: Option<ColumnRole>,
     /// Visibility of the column; sl_discover omits hidden columns.
-    #[serde(default)]
     pub(crate) visibility: Option<Visibility>,
     /// Descriptions of the column, by origin.
-    #[serde(default)]
     pub(crate) descriptions: Option<BTreeMap<String, String>>,
     /// Constraints that dbt tests.
-    #[serde(default)]
     pub(crate) constraints: Option<ColumnConstraints>,
     /// Possible values of the column, by origin.
-    #[serde(default)]
     pub(crate) enum_values: Option<TextListFromDbt>,
     /// Tests that the column passes.
-    #[serde(default)]
     pub(crate) tests: Option<ColumnTests>,
 }
 
@@ -186,10 +155,8 @@ pub(crate) struct JoinDefinition {
     /// Number of rows on each side, from this source to the target.
     pub(crate) relationship: JoinRelationship,
     /// Name of the target in queries, if the target is joined more than once.
-    #[serde(default)]
     pub(crate) alias: Option<String>,
     /// Origin of the join.
-    #[serde(default)]
     pub(crate) source: Option<String>,
 }
 
@@ -203,14 +170,11 @@ pub(crate) struct MeasureDefinition {
     #[schemars(length(min = 1))]
     pub(crate) expr: String,
     /// Condition for the rows that are aggregated.
-    #[serde(default)]
     pub(crate) filter: Option<String>,
     /// Segments of this source whose conditions also apply.
-    #[serde(default)]
     #[schemars(inner(length(min = 1)))]
     pub(crate) segments: Option<Vec<String>>,
     /// What the measure counts, and what it does not.
-    #[serde(default)]
     pub(crate) description: Option<String>,
 }
 
@@ -224,7 +188,6 @@ pub(crate) struct SourceSegment {
     #[schemars(length(min = 1))]
     pub(crate) expr: String,
     /// What the condition means.
-    #[serde(default)]
     pub(crate) description: Option<String>,
 }
 
@@ -232,38 +195,31 @@ pub(crate) struct SourceSegment {
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct TextFromDbt {
-    #[serde(default)]
     pub(crate) dbt: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct TextListFromDbt {
     /// Texts; numbers need quotes.
-    #[serde(default)]
     #[schemars(inner(length(min = 1)))]
     pub(crate) dbt: Option<Vec<String>>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct ColumnConstraints {
-    #[serde(default)]
     pub(crate) dbt: Option<DbtConstraints>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct DbtConstraints {
-    #[serde(default)]
     pub(crate) not_null: Option<bool>,
-    #[serde(default)]
     pub(crate) unique: Option<bool>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct ColumnTests {
-    #[serde(default)]
     pub(crate) dbt: Option<Vec<DbtTest>>,
     /// Names of tests by package.
-    #[serde(default)]
     pub(crate) dbt_by_package: Option<BTreeMap<String, Vec<String>>>,
 }
 
@@ -274,21 +230,17 @@ pub(crate) struct DbtTest {
     /// Package that defines it, such as `dbt` or `dbt_utils`.
     #[schemars(length(min = 1))]
     pub(crate) package: String,
-    #[serde(default)]
     pub(crate) kwargs: Option<Map<String, Value>>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct SourceFreshness {
-    #[serde(default)]
     pub(crate) dbt: Option<DbtFreshness>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct DbtFreshness {
-    #[serde(default)]
     pub(crate) raw: Option<Value>,
-    #[serde(default)]
     pub(crate) loaded_at_field: Option<String>,
 }
 
@@ -298,11 +250,9 @@ pub(crate) struct TableUsage {
     pub(crate) narrative: String,
     pub(crate) frequency_tier: FrequencyTier,
     pub(crate) common_filters: Vec<String>,
-    #[serde(default)]
     pub(crate) common_group_bys: Option<Vec<String>>,
     pub(crate) common_joins: Vec<UsageJoin>,
     /// Time in ISO 8601.
-    #[serde(default)]
     pub(crate) stale_since: Option<String>,
 }
 

@@ -11,7 +11,10 @@ use super::{
     overlay::{normalize_whitespace, texts},
     physical,
 };
-use crate::ingest::{project::nearest_name, schema::excerpt};
+use crate::ingest::{
+    spelling::{did_you_mean, did_you_mean_in_brackets},
+    untrusted_text::excerpt,
+};
 
 /// Result of a validation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,8 +108,7 @@ impl SourceValidator<'_> {
         let definition = self.definition;
         let Some(table) = self.sources.scanned_tables.get(self.name) else {
             let names: Vec<&str> = self.sources.scanned_tables.keys().map(String::as_str).collect();
-            let hint =
-                nearest_name(self.name, &names).map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
+            let hint = did_you_mean_in_brackets(self.name, &names);
             self.error(format_args!(
                 "without table and sql it is an overlay, but no scanned table has that name{hint}; give exactly one of \
                  table and sql, a grain and columns"
@@ -165,9 +167,7 @@ impl SourceValidator<'_> {
                 ));
             }
         }
-        let hint = |name: &str| {
-            nearest_name(name, &names).map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"))
-        };
+        let hint = |name: &str| did_you_mean_in_brackets(name, &names);
         let excluded: BTreeSet<&str> = definition.exclude_columns.iter().flatten().map(String::as_str).collect();
         let overrides = definition.column_overrides.iter().flatten().map(|column| column.name.as_str());
         for name in overrides {
@@ -268,8 +268,7 @@ impl SourceValidator<'_> {
                 }
                 (Some(_), Some(_)) if scanned.contains(&column.name.as_str()) => continue,
                 (Some(_), Some((name, _))) => {
-                    let hint = nearest_name(&column.name, &scanned)
-                        .map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
+                    let hint = did_you_mean_in_brackets(&column.name, &scanned);
                     format!(", as the scanned table `{}` has no such column{hint}", excerpt(name))
                 }
             };
@@ -340,6 +339,6 @@ fn missing_target(name: &str, target: &str, sources: &SemanticSources) -> Option
         return None;
     }
     let names: Vec<&str> = sources.by_name.keys().map(String::as_str).collect();
-    let hint = nearest_name(target, &names).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+    let hint = did_you_mean(target, &names);
     Some(format!("{}: join target `{}` is not a source of this connection{hint}", excerpt(name), excerpt(target)))
 }

@@ -7,9 +7,9 @@ use crate::diagnostic::Problem;
 use super::{
     ChunkedSource, ProjectConnection, RawFile, SourceAdapter, SourceTree, UnitChunk, add_dependencies, peers,
     shared_names,
-    slug::{unique_keys, without_extension},
     tree::{WalkFilter, has_extension},
 };
+use crate::ingest::slug::{unique_keys, without_extension};
 
 #[derive(Debug)]
 pub(crate) struct DbtAdapter;

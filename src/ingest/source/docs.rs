@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use crate::diagnostic::Problem;
 
 use super::{
-    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, peers, shared_names,
-    slug::{unique_keys, without_extension},
-    tree::has_extension,
+    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, peers, shared_names, tree::has_extension,
 };
+use crate::ingest::slug::{unique_keys, without_extension};
 
 /// Folders of installed packages and build output, whose files do not describe the project.
 pub(in crate::ingest) const DEPENDENCY_DIRS: [&str; 5] = [".venv", "node_modules", "target", "vendor", "venv"];

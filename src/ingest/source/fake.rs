@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::diagnostic::Problem;
 
-use super::{ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, slug};
+use super::{ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk};
+use crate::ingest::slug;
 
 /// Any folder of text files.
 #[derive(Debug)]

@@ -12,8 +12,11 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::{
     ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, add_dependencies, collate, peers,
-    shared_names, slug,
-    tree::{has_extension, one_line, visible_path},
+    shared_names, tree::has_extension,
+};
+use crate::ingest::{
+    slug,
+    untrusted_text::{squeezed_line, visible_path},
 };
 
 mod scan;
@@ -369,7 +372,7 @@ fn units(project: &LookmlProject<'_>, owners: &BTreeMap<&str, usize>, expected: 
             label: Some(format!("LookML dashboard \"{name}\"")),
             raw_files: vec![(*path).to_owned()],
             peer_file_index: peers(&everything, &BTreeSet::from([*path])),
-            notes: Some(format!("LookML dashboard \"{}\"", one_line(name))),
+            notes: Some(format!("LookML dashboard \"{}\"", squeezed_line(name))),
             ..UnitChunk::default()
         });
     }
@@ -383,9 +386,9 @@ fn has_connection_mismatch(facts: Option<&LookmlFacts>, expected: Option<&str>) 
 }
 
 fn model_notes(name: &str, facts: Option<&LookmlFacts>) -> String {
-    let name = one_line(name);
+    let name = squeezed_line(name);
     let explores = facts.into_iter().flat_map(|facts| &facts.explores);
-    let explores: BTreeSet<String> = explores.map(|explore| one_line(explore)).collect();
+    let explores: BTreeSet<String> = explores.map(|explore| squeezed_line(explore)).collect();
     if explores.is_empty() {
         format!("LookML model \"{name}\"")
     } else {
@@ -395,7 +398,7 @@ fn model_notes(name: &str, facts: Option<&LookmlFacts>) -> String {
 
 /// The warning block that this adapter's skill refers to.
 fn warning_block(name: &str, notes: &str) -> String {
-    let name = one_line(name);
+    let name = squeezed_line(name);
     format!(
         "[LOOKML SL WRITES DISALLOWED]\nreason: {CONNECTION_MISMATCH}\nmodel: {name}\nThe model belongs to another warehouse \
          connection: write wiki pages only, no sources.\n[/LOOKML SL WRITES DISALLOWED]\n\n{notes}"

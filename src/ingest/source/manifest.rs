@@ -6,6 +6,7 @@
 
 use crate::{
     diagnostic::Problem,
+    run::state::RECONCILE_KEY,
     scoped_dir::{self, ScopedDir},
 };
 use std::{
@@ -20,13 +21,13 @@ use serde_json::value::RawValue;
 
 use super::{
     ChunkedSource, MAX_PEERS, ProjectConnection, SourceAdapter, SourceDirError, SourceTree, UnitChunk, display_path,
-    fingerprint::FileStamp,
-    run_output_dirs,
-    slug::MAX_KEY_BYTES as LONGEST_KEY,
-    source_root_dir,
-    tree::{RawFile, escape_headings, is_presentable, visible_path},
+    fingerprint::FileStamp, run_output_dirs, source_root_dir, tree::RawFile,
 };
-use crate::ingest::{project::nearest_name, reconcile::RECONCILE};
+use crate::ingest::{
+    slug::MAX_KEY_BYTES as LONGEST_KEY,
+    spelling::nearest_name,
+    untrusted_text::{escape_headings, is_presentable, visible_path},
+};
 
 #[derive(Debug)]
 pub(crate) struct ManifestAdapter;
@@ -305,9 +306,9 @@ fn unit_problem(unit: &ManifestUnit) -> Option<Problem> {
             visible_path(key).chars().take(60).collect::<String>()
         )));
     }
-    if key == RECONCILE {
+    if key == RECONCILE_KEY {
         return Some(
-            Problem::new(format!("unitKey `{RECONCILE}` is reserved for the reconcile step"))
+            Problem::new(format!("unitKey `{RECONCILE_KEY}` is reserved for the reconcile step"))
                 .with_help("choose another"),
         );
     }

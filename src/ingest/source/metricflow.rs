@@ -3,19 +3,26 @@
 //! Files are joined if a semantic model extends another, or a metric uses a measure. This module must not interpret
 //! measures.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
 
 mod projection;
 
 pub(crate) use projection::{MetricflowProjection, ProjectedSource};
 
 use super::{
-    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, collate, peers, shared_names, slug,
-    tree::{has_extension, one_line, visible_path},
+    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, collate, peers, shared_names,
+    tree::has_extension,
 };
 use crate::{
     diagnostic::{Diagnostic as _, Problem},
-    ingest::yaml::{self, YamlEntry, YamlNode, YamlValue},
+    ingest::{
+        slug,
+        untrusted_text::{squeezed_line, visible_path},
+        yaml::{self, YamlNode, YamlValue},
+    },
 };
 
 #[derive(Debug)]
@@ -91,7 +98,7 @@ pub(in crate::ingest) fn has_semantic_models(text: &str) -> bool {
 
 /// The text of `path` if it may contain semantic models or metrics. Most YAML files of a dbt project contain other
 /// things, and some are not valid YAML.
-fn read_semantic_yaml(tree: &SourceTree, path: &str) -> Result<Option<String>, String> {
+fn read_semantic_yaml(tree: &SourceTree, path: &str) -> io::Result<Option<String>> {
     let text = tree.read_text(path)?;
     Ok(["semantic_models", "metrics"].iter().any(|key| text.contains(key)).then_some(text))
 }
@@ -138,21 +145,26 @@ impl FileComponent {
 
 impl MetricflowProject {
     fn read(&mut self, tree: &SourceTree, path: &str) -> Result<(), String> {
-        let Some(text) = read_semantic_yaml(tree, path)? else { return Ok(()) };
+        let Some(text) = read_semantic_yaml(tree, path).map_err(|error| error.to_string())? else { return Ok(()) };
         let value: YamlValue = yaml::from_str(&text).map_err(|error| yaml::explain(&text, &error).to_line())?;
-        for node in list(&value, "semantic_models") {
-            if let Some(name) = text_at(node, "name") {
-                let measures = list(&node.value, "measures").filter_map(|node| text_at(node, "name"));
-                let (measures, extends) = (measures.map(one_line).collect(), texts(node, "extends"));
-                self.models.push(ModelReferences { name: one_line(name), path: path.to_owned(), extends, measures });
+        for node in value.list("semantic_models") {
+            if let Some(name) = node.text_at("name") {
+                let measures = node.value.list("measures").filter_map(|node| node.text_at("name"));
+                let (measures, extends) = (measures.map(squeezed_line).collect(), texts(node, "extends"));
+                self.models.push(ModelReferences {
+                    name: squeezed_line(name),
+                    path: path.to_owned(),
+                    extends,
+                    measures,
+                });
             }
         }
-        for node in list(&value, "metrics") {
-            if let Some(name) = text_at(node, "name")
-                && let Some(kind) = text_at(node, "type").filter(|kind| METRIC_TYPES.contains(kind))
+        for node in value.list("metrics") {
+            if let Some(name) = node.text_at("name")
+                && let Some(kind) = node.text_at("type").filter(|kind| METRIC_TYPES.contains(kind))
             {
                 let uses = uses(node, kind);
-                self.metrics.push(MetricReferences { name: one_line(name), path: path.to_owned(), uses });
+                self.metrics.push(MetricReferences { name: squeezed_line(name), path: path.to_owned(), uses });
             }
         }
         Ok(())
@@ -217,49 +229,19 @@ impl MetricflowProject {
 
 /// Names that a metric uses: measures, and names that may be measures.
 fn uses(node: &YamlNode, kind: &str) -> Vec<String> {
-    let Some(params) = field(node, "type_params") else { return Vec::new() };
+    let Some(params) = node.get("type_params") else { return Vec::new() };
     let input = |key: &str| {
-        let value = field(params, key)?;
-        text(value).or_else(|| text_at(value, "name")).map(str::to_owned)
+        let value = params.get(key)?;
+        value.as_text().or_else(|| value.text_at("name")).map(str::to_owned)
     };
     let measure = if matches!(kind, "simple" | "cumulative") { input("measure") } else { None };
-    let metrics = list(&params.value, "metrics").filter_map(|node| text_at(node, "name")).map(str::to_owned);
+    let metrics = params.value.list("metrics").filter_map(|node| node.text_at("name")).map(str::to_owned);
     measure.into_iter().chain(metrics).chain(input("numerator")).chain(input("denominator")).collect()
 }
 
-fn entries(value: &YamlValue) -> &[YamlEntry] {
-    match value {
-        YamlValue::Map(entries) => entries,
-        _ => &[],
-    }
-}
-
-fn field<'a>(node: &'a YamlNode, key: &str) -> Option<&'a YamlNode> {
-    entries(&node.value).iter().find(|entry| entry.key == key).map(|entry| &entry.value)
-}
-
-fn list<'a>(value: &'a YamlValue, key: &str) -> impl Iterator<Item = &'a YamlNode> {
-    let found = entries(value).iter().find(|entry| entry.key == key).map(|entry| &entry.value.value);
-    match found {
-        Some(YamlValue::List(nodes)) => nodes.iter(),
-        _ => [].iter(),
-    }
-}
-
-fn text(node: &YamlNode) -> Option<&str> {
-    match &node.value {
-        YamlValue::Text(text) => Some(text),
-        _ => None,
-    }
-}
-
-fn text_at<'a>(node: &'a YamlNode, key: &str) -> Option<&'a str> {
-    text(field(node, key)?)
-}
-
 fn texts(node: &YamlNode, key: &str) -> Vec<String> {
-    match field(node, key).map(|node| &node.value) {
-        Some(YamlValue::List(nodes)) => nodes.iter().filter_map(text).map(str::to_owned).collect(),
+    match node.get(key).map(|node| &node.value) {
+        Some(YamlValue::List(nodes)) => nodes.iter().filter_map(YamlNode::as_text).map(str::to_owned).collect(),
         Some(YamlValue::Text(text)) => vec![text.clone()],
         _ => Vec::new(),
     }

@@ -2,15 +2,16 @@
 //!
 //! A page that is too long for one unit is split into ranges of lines. This module must not know how pages are fetched.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, io};
 
 use crate::diagnostic::Problem;
 
 use serde::Deserialize;
 
-use super::{
-    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, narrow_unit, peers, shared_names, slug,
-    tree::{is_presentable, visible_path},
+use super::{ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, narrow_unit, peers, shared_names};
+use crate::ingest::{
+    slug,
+    untrusted_text::{is_presentable, visible_path},
 };
 
 #[derive(Debug)]
@@ -167,7 +168,7 @@ impl<'a> NotionPage<'a> {
     }
 
     /// Ranges of lines, inclusive, of at most [`MAX_UNIT_CHARS`] characters each. A line is never split.
-    fn ranges(&self, tree: &SourceTree) -> Result<Vec<(usize, usize)>, String> {
+    fn ranges(&self, tree: &SourceTree) -> io::Result<Vec<(usize, usize)>> {
         let text = tree.read_text(&self.text)?;
         if text.encode_utf16().count() <= MAX_UNIT_CHARS {
             return Ok(Vec::new());

@@ -5,12 +5,14 @@
 
 use std::{
     ffi::OsString,
+    io,
     path::{Path, PathBuf},
 };
 
 use super::fingerprint::{FileStamp, Fingerprint};
 use crate::{
     diagnostic::Problem,
+    ingest::untrusted_text::{is_presentable, visible_path},
     scoped_dir::{FileKind, ScopedDir},
 };
 
@@ -65,12 +67,12 @@ pub(super) struct WalkFilter<'a> {
 impl SourceTree {
     /// Lists the files below `root` that `takes` accepts. Hidden files and folders are skipped without a warning;
     /// links, special files and names that cannot be shown are skipped with one.
-    pub(crate) fn walk(root: &Path, takes: &dyn Fn(&str) -> bool) -> std::io::Result<Self> {
+    pub(crate) fn walk(root: &Path, takes: &dyn Fn(&str) -> bool) -> io::Result<Self> {
         Self::walk_filtered(root, WalkFilter { accepts_file: takes, accepts_dir: &|_| true })
     }
 
     /// Like [`walk`](Self::walk), and skips unwanted folders without a warning.
-    pub(super) fn walk_filtered(root: &Path, wanted: WalkFilter<'_>) -> std::io::Result<Self> {
+    pub(super) fn walk_filtered(root: &Path, wanted: WalkFilter<'_>) -> io::Result<Self> {
         let mut tree = Self { root: root.to_path_buf(), ..Self::default() };
         let dir = ScopedDir::open(root)?;
         tree.visit("", &dir, dir.entries()?, 0, wanted);
@@ -162,11 +164,9 @@ impl SourceTree {
     }
 
     /// The text of `path`. The error continues a sentence about the file.
-    pub(in crate::ingest) fn read_text(&self, path: &str) -> Result<String, String> {
-        let bytes = ScopedDir::open(&self.root).and_then(|folder| folder.read(path, MAX_TEXT_BYTES));
-        bytes
-            .map_err(|error| error.to_string())
-            .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned()))
+    pub(in crate::ingest) fn read_text(&self, path: &str) -> io::Result<String> {
+        let bytes = ScopedDir::open(&self.root)?.read(path, MAX_TEXT_BYTES)?;
+        String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
     }
 }
 
@@ -179,54 +179,10 @@ pub(in crate::ingest) fn skipped_link_warning(path: &str) -> Problem {
 }
 
 /// Whether `path` ends with one of `extensions` (lower case, without the dot), ignoring case.
-pub(super) fn has_extension(path: &str, extensions: &[&str]) -> bool {
+pub(in crate::ingest) fn has_extension(path: &str, extensions: &[&str]) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
     extension.is_some_and(|extension| extensions.iter().any(|known| extension.eq_ignore_ascii_case(known)))
-}
-
-/// Whether a prompt or a screen can show the name without misleading the reader.
-pub(in crate::ingest) fn is_presentable(name: &str) -> bool {
-    let deceptive = |c: char| {
-        c.is_control()
-            || matches!(
-                c,
-                '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-                    | '\u{e0000}'..='\u{e007f}'
-            )
-    };
-    !name.chars().any(deceptive)
-}
-
-/// `text` with every character escaped that is not [`is_presentable`].
-pub(in crate::ingest) fn escape_unpresentable(text: &str) -> String {
-    text.chars()
-        .flat_map(|c| if is_presentable(c.encode_utf8(&mut [0; 4])) { vec![c] } else { c.escape_unicode().collect() })
-        .collect()
-}
-
-/// A path for a message; the empty path is the source itself.
-pub(in crate::ingest) fn visible_path(path: &str) -> String {
-    if path.is_empty() { "the source".into() } else { escape_unpresentable(path) }
-}
-
-/// Escapes a `#` at the beginning of a line, so that no line of an untrusted text opens a section.
-pub(super) fn escape_headings(text: &str) -> String {
-    let line = |line: &str| match escape_unpresentable(line.trim_end()) {
-        line if line.trim_start().starts_with('#') => format!("\\{}", line.trim_start()),
-        line => line,
-    };
-    text.split(['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'])
-        .map(line)
-        .collect::<Vec<_>>()
-        .join("\n")
-        .trim()
-        .to_owned()
-}
-
-/// Untrusted text for a prompt: one line that cannot be mistaken for a section.
-pub(super) fn one_line(text: &str) -> String {
-    escape_unpresentable(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 #[cfg(test)]
@@ -238,12 +194,6 @@ mod tests {
     };
 
     use super::*;
-
-    #[test]
-    fn untrusted_headings_are_escaped() {
-        let text = "# one\n  ## two\n- item # kept\u{2028}### three\n```sql\n-- note\n```\n";
-        assert_eq!(escape_headings(text), "\\# one\n\\## two\n- item # kept\n\\### three\n```sql\n-- note\n```");
-    }
 
     #[test]
     fn unsafe_files_are_skipped_with_warnings() {

@@ -11,7 +11,7 @@ use super::{
     sl_read::{self, SourceSearch},
     wiki_read::{WikiSearch, query_words},
 };
-use crate::{ingest::schema::excerpt, units::ToolReply};
+use crate::{ingest::untrusted_text::excerpt, units::ToolReply};
 
 /// Most bytes of raw files that one search reads.
 const MAX_SEARCHED_BYTES: usize = 16 * 1024 * 1024;
@@ -27,17 +27,15 @@ pub(super) struct DiscoverData;
 #[serde(deny_unknown_fields)]
 pub(super) struct DiscoverDataInput {
     /// Words to search for. Without them, lists sources, raw files and tables, but no wiki pages.
-    #[serde(default)]
     query: Option<String>,
     /// Connection whose sources and tables are searched; by default, all connections.
-    #[serde(default, rename = "connectionId")]
+    #[serde(rename = "connectionId")]
     connection: Option<String>,
     /// Maximum number of results of each kind; 10 by default.
-    #[serde(default)]
     #[schemars(range(min = 1, max = 50))]
     limit: Option<u32>,
     /// Name of a semantic layer source to describe in full, instead of a search.
-    #[serde(default, rename = "sourceName")]
+    #[serde(rename = "sourceName")]
     source: Option<String>,
 }
 

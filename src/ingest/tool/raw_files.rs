@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{AgentTool, ToolContext, not_found_reply, pagination};
 use crate::{
-    ingest::{project::nearest_name, schema::excerpt},
+    ingest::{spelling::did_you_mean, untrusted_text::excerpt},
     units::ToolReply,
 };
 
@@ -117,7 +117,7 @@ fn text(context: &ToolContext, path: &str, limit: u64) -> Result<String, RawRead
     let planned = &context.unit.planned;
     let readable: Vec<&str> = planned.raw_files.iter().chain(&planned.dependency_paths).map(String::as_str).collect();
     if !readable.contains(&path) {
-        let hint = nearest_name(path, &readable).map_or_else(String::new, |path| format!("; did you mean `{path}`?"));
+        let hint = did_you_mean(path, &readable);
         let listed =
             if context.stage_index().is_some() { "stage_list lists" } else { "rawFiles or dependencyPaths lists" };
         return Err(RawReadError::Other(format!(

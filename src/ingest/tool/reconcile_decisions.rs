@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{AgentTool, ToolContext, refusal, sl_common::join_names};
 use crate::{
-    ingest::{reconcile, schema::excerpt, wiki},
+    ingest::{reconcile, untrusted_text::excerpt, wiki},
     units::ToolReply,
 };
 
@@ -27,12 +27,12 @@ pub(crate) enum ReconcileDecision {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct ConflictResolution {
     /// Key of a work unit that is part of the conflict.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub unit_key: Option<String>,
     /// Kind of the conflict.
     pub kind: ConflictKind,
     /// The key that several units claimed, if the conflict is about a key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub contested_key: Option<String>,
     /// Key of the page or source that is valid now.
     #[schemars(length(min = 1, max = 200))]

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{AgentTool, ToolContext, not_found_reply};
-use crate::{ingest::schema::excerpt, units::ToolReply};
+use crate::{ingest::untrusted_text::excerpt, units::ToolReply};
 
 #[derive(Debug)]
 pub(super) struct LoadSkill;

@@ -9,9 +9,10 @@ use crate::{
     ingest::{
         connection_scope::ConnectionAccess,
         database::{RowLimits, SqlWorkers},
-        project::nearest_name,
-        schema::excerpt,
+        line_budget::first_names,
         semantic_layer::{self, FindSourceError, SemanticLayer, SourceDoc, SourceKind, maps_at},
+        spelling::{did_you_mean, did_you_mean_in_brackets},
+        untrusted_text::excerpt,
         workspace::WriteError,
     },
     units::ToolReply,
@@ -41,7 +42,7 @@ impl ToolContext {
     pub(super) fn find_connection(&self, id: &str) -> Result<&ConnectionAccess, String> {
         self.scope.get(id).ok_or_else(|| {
             let ids: Vec<&str> = self.scope.connections.iter().map(|connection| connection.id.as_str()).collect();
-            let hint = nearest_name(id, &ids).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));
+            let hint = did_you_mean_in_brackets(id, &ids);
             format!("there is no connection `{}`{hint}; available connections: {}", excerpt(id), join_names(&ids))
         })
     }
@@ -52,12 +53,7 @@ const MAX_LISTED: usize = 50;
 
 /// The names in backquotes, up to a limit.
 pub(super) fn join_names(names: &[impl AsRef<str>]) -> String {
-    let named: Vec<&str> = names.iter().take(MAX_LISTED).map(AsRef::as_ref).collect();
-    match (named.len(), names.len() - named.len()) {
-        (0, _) => "none".to_owned(),
-        (_, 0) => named.join(", "),
-        (_, more) => format!("{} and {more} more", named.join(", ")),
-    }
+    first_names(names, MAX_LISTED)
 }
 
 /// Why a source is not changed.
@@ -116,7 +112,7 @@ pub(super) fn check_change(
 ) -> Result<(), DeclinedSourceChange> {
     if !context.scope.get(connection).is_some_and(|connection| connection.is_target) {
         let targets: Vec<&str> = context.scope.targets().map(|target| target.id.as_str()).collect();
-        let hint = nearest_name(connection, &targets).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));
+        let hint = did_you_mean_in_brackets(connection, &targets);
         let text = format!(
             "Connection \"{}\" is not available to this ingest stage{hint}; sources may be written for {}",
             excerpt(connection),
@@ -199,7 +195,7 @@ fn quoted(table: &str) -> String {
 pub(super) fn source_not_found(context: &ToolContext, connection: &str, name: &str) -> ToolReply {
     let sources = context.semantic_layer().sources(connection).unwrap_or_default();
     let names: Vec<&str> = sources.by_name.keys().map(String::as_str).collect();
-    let hint = nearest_name(name, &names).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+    let hint = did_you_mean(name, &names);
     not_found_reply(format_args!("Source **{}** not found for connection {}{hint}", excerpt(name), excerpt(connection)))
 }
 

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     ingest::{
-        schema::excerpt,
         semantic_layer::{self, SourceDefinition, SourceDoc, SourceFile},
+        untrusted_text::excerpt,
         workspace::RevertOutcome,
     },
     units::ToolReply,
@@ -33,14 +33,12 @@ pub(super) struct SlWriteInput {
     #[schemars(length(min = 1, max = 200))]
     name: String,
     /// The whole definition, unless `delete` is true. Standalone (table or sql, grain, columns) or overlay.
-    #[serde(default)]
     #[schemars(with = "Option<SourceDefinition>")]
     source: Option<Map<String, Value>>,
     /// True to remove the source. Not together with `source`.
-    #[serde(default)]
     delete: Option<bool>,
     /// Raw files of this work unit that the source is based on.
-    #[serde(default, rename = "rawPaths")]
+    #[serde(rename = "rawPaths")]
     raw_paths: Option<Vec<String>>,
 }
 
@@ -86,13 +84,11 @@ pub(super) struct SlEditInput {
     #[schemars(length(min = 1, max = 200))]
     name: String,
     /// Replacements in the YAML text, applied in order. Required unless `delete` is true.
-    #[serde(default)]
     yaml_edits: Option<Vec<YamlEdit>>,
     /// True to remove the source. Not together with `yaml_edits`.
-    #[serde(default)]
     delete: Option<bool>,
     /// Raw files of this work unit that the change is based on.
-    #[serde(default, rename = "rawPaths")]
+    #[serde(rename = "rawPaths")]
     raw_paths: Option<Vec<String>>,
 }
 
@@ -105,7 +101,6 @@ struct YamlEdit {
     /// Text that replaces it; empty to delete it.
     new_text: String,
     /// Reason for the edit.
-    #[serde(default)]
     #[expect(dead_code, reason = "for readers of the transcript, which contains the arguments")]
     reason: Option<String>,
 }
@@ -183,7 +178,8 @@ fn write(context: &ToolContext, input: SlWriteInput) -> Result<ToolReply, Declin
     let found = context.semantic_layer().find_source_file(&connection, &name)?;
     let path = target_path(context, &connection, &name, found.as_ref())?;
     let warnings = validate_change(context, &connection, &name, &doc, None)?;
-    let text = semantic_layer::render_source(&doc).map_err(|why| DeclinedSourceChange::new("not_writable", why))?;
+    let text = semantic_layer::render_source(&doc)
+        .map_err(|why| DeclinedSourceChange::new("not_writable", why.to_string()))?;
     context.workspace.write(&path, text.as_bytes())?;
     let action = if found.is_some() { "updated" } else { "created" };
     let mut reply = saved_reply(&connection, &name, &path, "saved", json!({"action": action}), warnings);

@@ -10,10 +10,10 @@ use super::{
 };
 use crate::{
     ingest::{
-        schema::excerpt,
         semantic_layer::{
             self, EffectiveSource, SemanticSources, SourceDoc, SourceKind, first_description, maps_at, texts,
         },
+        untrusted_text::excerpt,
         workspace_check::{self, SemanticLayerReport},
     },
     units::ToolReply,
@@ -33,13 +33,12 @@ pub(super) struct SlDiscover;
 #[serde(deny_unknown_fields)]
 pub(super) struct SlDiscoverInput {
     /// Id of the connection to search; by default, all connections.
-    #[serde(default, rename = "connectionId")]
+    #[serde(rename = "connectionId")]
     connection: Option<String>,
     /// Words to search for in names and descriptions of sources and their parts. Without them, all sources are listed.
-    #[serde(default)]
     query: Option<String>,
     /// Name of a source to describe in full, instead of a search.
-    #[serde(default, rename = "sourceName")]
+    #[serde(rename = "sourceName")]
     source: Option<String>,
 }
 
@@ -300,7 +299,7 @@ pub(super) struct SlReadInput {
     #[serde(rename = "sourceName")]
     name: String,
     /// First line to return of a long source, counted from 1; 1 by default.
-    #[serde(default, rename = "startLine")]
+    #[serde(rename = "startLine")]
     #[schemars(range(min = 1, max = 100_000_000))]
     start_line: Option<u32>,
 }

@@ -12,8 +12,8 @@ use crate::{
         database::{
             ColumnInfo, LookupTarget, QueryRows, RowLimits, STATEMENT_TIMEOUT, SqlCell, TableInfo, TableLookup,
         },
-        project::nearest_name,
-        schema::excerpt,
+        spelling::did_you_mean_in_brackets,
+        untrusted_text::excerpt,
     },
     units::ToolReply,
 };
@@ -38,7 +38,7 @@ impl ToolContext {
                     join_names(&ids)
                 );
             }
-            let hint = nearest_name(id, &ids).map_or_else(String::new, |id| format!(" (did you mean `{id}`?)"));
+            let hint = did_you_mean_in_brackets(id, &ids);
             format!("there is no connection `{}`{hint}; connections with a database: {}", excerpt(id), join_names(&ids))
         })
     }
@@ -57,7 +57,7 @@ pub(super) struct SqlExecutionInput {
     #[schemars(length(min = 1, max = 100_000))]
     sql: String,
     /// Maximum number of rows; 100 by default.
-    #[serde(default, rename = "rowLimit")]
+    #[serde(rename = "rowLimit")]
     #[schemars(range(min = 1, max = 1_000))]
     row_limit: Option<u32>,
 }
@@ -142,19 +142,14 @@ pub(super) struct EntityDetailsInput {
 #[serde(deny_unknown_fields)]
 struct EntityTarget {
     /// The table or column as written in SQL. Required unless `name` is given.
-    #[serde(default)]
     display: Option<String>,
     /// Ignored, because SQLite has no catalogs.
-    #[serde(default)]
     catalog: Option<String>,
     /// Ignored, because only the schema `main` is read.
-    #[serde(default)]
     db: Option<String>,
     /// Name of the table or view. Required unless `display` is given.
-    #[serde(default)]
     name: Option<String>,
     /// Name of the column; only used with `name`.
-    #[serde(default)]
     column: Option<String>,
 }
 

@@ -10,7 +10,7 @@ use super::{AgentTool, ToolContext, not_found_reply, pagination};
 use crate::{
     ingest::{
         reconcile::{StageIndex, StagedUnit},
-        schema::excerpt,
+        untrusted_text::excerpt,
     },
     units::ToolReply,
 };
@@ -146,7 +146,6 @@ pub(super) struct EvictionList;
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct EvictionListInput {
     /// First line of the list to return, counted from 1; 1 by default.
-    #[serde(default)]
     #[schemars(range(min = 1, max = 100_000_000))]
     start_line: Option<u32>,
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{AgentTool, ToolContext, refusal};
 use crate::{
-    ingest::{references::names_table, schema::excerpt},
+    ingest::{references::names_table, untrusted_text::excerpt},
     tape::note::attempt_output::UnmappedFile,
     units::ToolReply,
 };
@@ -25,10 +25,8 @@ pub(super) struct UnmappedFallback {
     /// What you did instead.
     fallback: FallbackAction,
     /// Table or source that the raw file refers to, if known, such as `schema.table`.
-    #[serde(default)]
     table_ref: Option<String>,
     /// Information for a person that the reason does not contain.
-    #[serde(default)]
     clarification: Option<String>,
 }
 

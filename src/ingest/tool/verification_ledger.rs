@@ -23,7 +23,6 @@ pub(crate) struct LedgerEntry {
     #[schemars(length(max = 100))]
     pub unverified_identifiers: Vec<String>,
     /// Further remarks about the verification.
-    #[serde(default)]
     pub notes: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{AgentTool, ToolContext, refusal};
 use crate::{
     ingest::{
-        schema::excerpt,
+        untrusted_text::excerpt,
         wiki::{self, Frontmatter, Wiki, WikiPage},
         workspace::WriteError,
     },
@@ -27,41 +27,30 @@ pub(super) struct WikiWriteInput {
     #[schemars(length(min = 1, max = 200))]
     summary: String,
     /// The whole body in Markdown. Required for a new page; replaces the body of an existing page.
-    #[serde(default)]
     #[schemars(length(max = 4000))]
     content: Option<String>,
     /// Edits of the body of an existing page, applied in order. Not together with `content`.
-    #[serde(default)]
     replacements: Option<Vec<Replacement>>,
     /// Tags that help to find the page; reuse those of wiki_list_tags.
-    #[serde(default)]
     tags: Option<Vec<String>>,
     /// Keys of related pages.
-    #[serde(default)]
     refs: Option<Vec<String>>,
     /// Sources that the page explains, such as `orders`, or their measures or segments, such as `orders.revenue`.
-    #[serde(default)]
     sl_refs: Option<Vec<String>>,
     /// Origin of the information.
-    #[serde(default)]
     source: Option<String>,
     /// Question that the page answers.
-    #[serde(default)]
     intent: Option<String>,
     /// Tables that the page describes.
-    #[serde(default)]
     tables: Option<Vec<String>>,
     /// One SQL query that is typical of the subject.
-    #[serde(default)]
     representative_sql: Option<String>,
     /// How the subject of the page is used.
-    #[serde(default)]
     usage: Option<Map<String, Value>>,
     /// Fingerprints of queries that the page covers.
-    #[serde(default)]
     fingerprints: Option<Vec<String>>,
     /// Raw files of this work unit that the page is based on; in the reconcile step, of any unit, or deleted ones.
-    #[serde(default, rename = "rawPaths")]
+    #[serde(rename = "rawPaths")]
     raw_paths: Option<Vec<String>>,
 }
 
@@ -112,7 +101,7 @@ pub(super) struct WikiRemoveInput {
     #[schemars(length(min = 1, max = 120))]
     key: String,
     /// Raw files of this work unit that make the page obsolete; in the reconcile step, of any unit, or deleted ones.
-    #[serde(default, rename = "rawPaths")]
+    #[serde(rename = "rawPaths")]
     raw_paths: Option<Vec<String>>,
 }
 

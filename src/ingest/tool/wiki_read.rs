@@ -9,8 +9,8 @@ use serde_json::json;
 use super::{AgentTool, ToolContext, not_found_reply};
 use crate::{
     ingest::{
-        project::nearest_name,
-        schema::excerpt,
+        spelling::did_you_mean,
+        untrusted_text::excerpt,
         wiki::{self, Wiki, WikiPage},
     },
     units::ToolReply,
@@ -49,7 +49,7 @@ impl AgentTool for WikiRead {
             Ok(None) => {
                 let keys = wiki.keys().unwrap_or_default();
                 let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-                let hint = nearest_name(&key, &keys).map_or_else(String::new, |key| format!("; did you mean `{key}`?"));
+                let hint = did_you_mean(&key, &keys);
                 not_found_reply(format_args!("there is no wiki page `{key}`{hint}"))
             }
             Err(error) => not_found_reply(format_args!("wiki page `{key}` cannot be read: {error}")),
@@ -67,7 +67,6 @@ pub(super) struct WikiSearchInput {
     #[schemars(length(min = 1))]
     query: String,
     /// Maximum number of pages; 10 by default.
-    #[serde(default)]
     #[schemars(range(min = 1, max = 100))]
     limit: Option<u32>,
 }

@@ -96,7 +96,7 @@ fn every_documented_key_is_known() {
     let (settings, _) = read(&format!("{COMPLETE}{CONNECTIONS}")).unwrap();
     assert_eq!(settings.connections.len(), 12);
     assert_eq!(settings.rate_limit.throttle_threshold, 1.0);
-    assert_eq!(settings.work_units.failure_mode, FailureModeSetting::Abort);
+    assert_eq!(settings.work_units.failure_mode, FailureMode::Abort);
 }
 
 #[test]

@@ -14,9 +14,9 @@ use serde_json::{Map, Value as Json, json};
 use self::expr::{
     column_and_expr, description, expression, filter_sql, identifier, scalar_text, substitute_inputs, table_name,
 };
-use super::{METRIC_TYPES, field, list, text, text_at};
+use super::METRIC_TYPES;
 use crate::ingest::{
-    source::tree::{one_line, visible_path},
+    untrusted_text::{squeezed_line, visible_path},
     yaml::{YamlNode, YamlValue},
 };
 
@@ -51,11 +51,11 @@ pub(crate) struct MetricflowProjection {
 pub(super) fn project_models(files: &[(&str, YamlValue)]) -> MetricflowProjection {
     let mut models = SemanticModels::default();
     for (path, value) in files {
-        for node in list(value, "semantic_models") {
+        for node in value.list("semantic_models") {
             models.add(path, node);
         }
     }
-    let metrics = files.iter().flat_map(|(path, value)| list(value, "metrics").map(move |node| (*path, node)));
+    let metrics = files.iter().flat_map(|(path, value)| value.list("metrics").map(move |node| (*path, node)));
     let metrics: Vec<MetricNode<'_>> = metrics.filter_map(|(path, node)| MetricNode::from_node(path, node)).collect();
     models.resolve(&metrics);
     models.into_projection()
@@ -147,14 +147,14 @@ struct SemanticModels {
 
 impl SemanticModels {
     fn add(&mut self, path: &str, node: &YamlNode) {
-        let Some(name) = text_at(node, "name").map(one_line) else { return };
-        let Some(about) = text_at(node, "model").map(table_name).filter(|about| !identifier(about).is_empty()) else {
+        let Some(name) = node.text_at("name").map(squeezed_line) else { return };
+        let Some(about) = node.text_at("model").map(table_name).filter(|about| !identifier(about).is_empty()) else {
             return self.skip(path, &format!("semantic model {name} names no model"));
         };
         if about.len() > LONGEST_NAME {
             return self.skip(path, &format!("semantic model {name} has a model of too long a name"));
         }
-        let entities = list(&node.value, "entities").filter_map(ModelEntity::from_node);
+        let entities = node.value.list("entities").filter_map(ModelEntity::from_node);
         let (entities, too_long): (Vec<ModelEntity>, Vec<ModelEntity>) =
             entities.partition(|entity| entity.column.len() <= LONGEST_NAME);
         if !too_long.is_empty() {
@@ -162,11 +162,11 @@ impl SemanticModels {
         }
         let mut columns: Vec<ProjectedColumn> = Vec::new();
         let mut seen = BTreeSet::new();
-        for dimension in list(&node.value, "dimensions") {
+        for dimension in node.value.list("dimensions") {
             let Some((name, expr)) = column_and_expr(dimension) else { continue };
             if seen.insert(name.to_lowercase()) {
-                let kind = if text_at(dimension, "type") == Some("time") { "time" } else { "string" };
-                let called = text_at(dimension, "name").map(str::to_owned);
+                let kind = if dimension.text_at("type") == Some("time") { "time" } else { "string" };
+                let called = dimension.text_at("name").map(str::to_owned);
                 columns.push(ProjectedColumn {
                     name,
                     expr,
@@ -190,7 +190,7 @@ impl SemanticModels {
             }
         }
         let mut measures = Vec::new();
-        for node in list(&node.value, "measures") {
+        for node in node.value.list("measures") {
             match ProjectedMeasure::from_node(node) {
                 Some(Ok(measure)) => measures.push(measure),
                 Some(Err(why)) => self.skip(path, &why),
@@ -240,8 +240,10 @@ impl SemanticModels {
             match metric.kind {
                 "simple" => self.add_simple(metric, &mut measure_at),
                 "derived" | "ratio" => self.add_derived(metric, &mut known),
-                _ => self
-                    .skip(metric.path, &format!("{} metric {} has no counterpart", metric.kind, one_line(metric.name))),
+                _ => self.skip(
+                    metric.path,
+                    &format!("{} metric {} has no counterpart", metric.kind, squeezed_line(metric.name)),
+                ),
             }
         }
     }
@@ -250,7 +252,8 @@ impl SemanticModels {
     fn add_simple(&mut self, metric: &MetricNode<'_>, measure_at: &mut HashMap<String, usize>) {
         let Some(measure) = metric.input("measure") else { return };
         if !measure.is_unmodified {
-            return self.skip(metric.path, &format!("the measure of metric {} has a filter", one_line(metric.name)));
+            return self
+                .skip(metric.path, &format!("the measure of metric {} has a filter", squeezed_line(metric.name)));
         }
         let Some((at, model)) = measure_at.get(&measure.name).and_then(|at| Some((*at, self.all.get_mut(*at)?))) else {
             return;
@@ -269,7 +272,7 @@ impl SemanticModels {
         };
         let filter: Option<Vec<String>> = filters.iter().map(|filter| filter_sql(filter, column_called)).collect();
         let Some(filter) = filter else {
-            let why = format!("the filter of metric {} is not about columns of its model", one_line(metric.name));
+            let why = format!("the filter of metric {} is not about columns of its model", squeezed_line(metric.name));
             return self.skip(metric.path, &why);
         };
         let filter = filter.join(" AND ");
@@ -294,7 +297,7 @@ impl SemanticModels {
         let inputs = metric.inputs();
         let owners: BTreeSet<usize> =
             inputs.iter().filter_map(|input| Some(known.get(input.name.as_str())?.0)).collect();
-        let name = one_line(metric.name);
+        let name = squeezed_line(metric.name);
         let is_known = |input: &MetricInput| input.is_unmodified && known.contains_key(input.name.as_str());
         let (Some(at), 1) = (owners.first().copied(), owners.len()) else {
             return self.skip(metric.path, &format!("metric {name} is not of one semantic model"));
@@ -305,7 +308,7 @@ impl SemanticModels {
         let substitute = |input: &MetricInput| {
             known.get(input.name.as_str()).map_or_else(|| input.name.clone(), |(_, measure)| measure.clone())
         };
-        let written = field(metric.node, "type_params").and_then(|params| scalar_text(params, "expr"));
+        let written = metric.node.get("type_params").and_then(|params| scalar_text(params, "expr"));
         let expr = match (written, &*inputs) {
             (Some(expr), _) => substitute_inputs(&expr, &inputs, substitute),
             (None, [above, below]) if metric.kind == "ratio" => {
@@ -436,8 +439,8 @@ impl SemanticModel {
 
 impl ModelEntity {
     fn from_node(node: &YamlNode) -> Option<Self> {
-        let (name, (column, expr)) = (text_at(node, "name")?.to_owned(), column_and_expr(node)?);
-        let kind = text_at(node, "type").unwrap_or_default().to_owned();
+        let (name, (column, expr)) = (node.text_at("name")?.to_owned(), column_and_expr(node)?);
+        let kind = node.text_at("type").unwrap_or_default().to_owned();
         Some(Self { name, kind, column, expr, description: description(node) })
     }
 }
@@ -445,12 +448,12 @@ impl ModelEntity {
 impl ProjectedMeasure {
     /// Parses a measure. The error is the reason why a source cannot express it; `None` if it has no name.
     fn from_node(node: &YamlNode) -> Option<Result<Self, String>> {
-        let name = text_at(node, "name")?.to_owned();
+        let name = node.text_at("name")?.to_owned();
         let percentile = || {
-            let params = field(node, "agg_params")?;
+            let params = node.get("agg_params")?;
             scalar_text(params, "percentile")?.parse::<f64>().ok()
         };
-        let function = match text_at(node, "agg").unwrap_or_default() {
+        let function = match node.text_at("agg").unwrap_or_default() {
             "sum" | "sum_boolean" => "sum",
             "average" | "avg" => "avg",
             "count" => "count",
@@ -462,7 +465,7 @@ impl ProjectedMeasure {
             other => {
                 return Some(Err(format!(
                     "measure {} has aggregation `{}`, which sources lack",
-                    one_line(&name),
+                    squeezed_line(&name),
                     visible_path(other)
                 )));
             }
@@ -492,13 +495,13 @@ impl ProjectedMeasure {
 
 impl<'a> MetricNode<'a> {
     fn from_node(path: &'a str, node: &'a YamlNode) -> Option<Self> {
-        let (name, kind) = (text_at(node, "name")?, text_at(node, "type")?);
+        let (name, kind) = (node.text_at("name")?, node.text_at("type")?);
         METRIC_TYPES.contains(&kind).then_some(Self { path, name, kind, node })
     }
 
     /// The input at the parameter `key`.
     fn input(&self, key: &str) -> Option<MetricInput> {
-        let node = field(field(self.node, "type_params")?, key)?;
+        let node = self.node.get("type_params")?.get(key)?;
         MetricInput::from_node(node)
     }
 
@@ -507,23 +510,19 @@ impl<'a> MetricNode<'a> {
         if self.kind == "ratio" {
             return ["numerator", "denominator"].into_iter().filter_map(|key| self.input(key)).collect();
         }
-        let params = field(self.node, "type_params");
-        params
-            .into_iter()
-            .flat_map(|params| list(&params.value, "metrics"))
-            .filter_map(MetricInput::from_node)
-            .collect()
+        let params = self.node.get("type_params");
+        params.into_iter().flat_map(|params| params.value.list("metrics")).filter_map(MetricInput::from_node).collect()
     }
 
     fn filters(&self) -> Vec<String> {
-        let Some(filter) = field(self.node, "filter") else { return Vec::new() };
+        let Some(filter) = self.node.get("filter") else { return Vec::new() };
         match &filter.value {
             YamlValue::Text(text) if text.is_empty() => Vec::new(),
             YamlValue::Text(text) => vec![text.clone()],
-            YamlValue::List(nodes) => nodes.iter().filter_map(text).map(str::to_owned).collect(),
+            YamlValue::List(nodes) => nodes.iter().filter_map(YamlNode::as_text).map(str::to_owned).collect(),
             YamlValue::Map(_) => {
-                let wheres = list(&filter.value, "where_filters");
-                wheres.filter_map(|node| text_at(node, "where_sql_template")).map(str::to_owned).collect()
+                let wheres = filter.value.list("where_filters");
+                wheres.filter_map(|node| node.text_at("where_sql_template")).map(str::to_owned).collect()
             }
             YamlValue::Null | YamlValue::Bool(_) | YamlValue::Int(_) | YamlValue::Float(_) => Vec::new(),
         }
@@ -532,9 +531,9 @@ impl<'a> MetricNode<'a> {
 
 impl MetricInput {
     fn from_node(node: &YamlNode) -> Option<Self> {
-        let name = text(node).or_else(|| text_at(node, "name"))?.to_owned();
-        let is_plain = ["filter", "offset_window", "offset_to_grain"].iter().all(|key| field(node, key).is_none());
-        Some(Self { name, alias: text_at(node, "alias").map(str::to_owned), is_unmodified: is_plain })
+        let name = node.as_text().or_else(|| node.text_at("name"))?.to_owned();
+        let is_plain = ["filter", "offset_window", "offset_to_grain"].iter().all(|key| node.get(key).is_none());
+        Some(Self { name, alias: node.text_at("alias").map(str::to_owned), is_unmodified: is_plain })
     }
 }
 
@@ -546,7 +545,7 @@ fn has_room(added: &mut usize, size: usize) -> bool {
 }
 
 fn too_large(metric: &MetricNode<'_>) -> String {
-    format!("metric {} would make the sources too large", one_line(metric.name))
+    format!("metric {} would make the sources too large", squeezed_line(metric.name))
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! The tools of the reconcile step for the changes of the units.
 
 use super::*;
-use crate::ingest::{plan::PriorProvenance, reconcile};
+use crate::ingest::reconcile::{self, PriorProvenance};
 
 fn staged() -> ToolFixture {
     let (mut context, dir) = tool_context();
-    context.unit = reconcile::tests::stage(&dir.path().join("source")).into_unit();
+    context.unit = WorkUnit::reconcile_step(reconcile::tests::stage(&dir.path().join("source")));
     context.scope.connections.retain(|connection| connection.is_target);
     ToolFixture { tools: AttemptTools::new(Arc::new(context), None), dir }
 }
@@ -97,7 +97,7 @@ fn decisions_on_unknown_subjects_are_declined() {
 #[test]
 fn stage_list_without_units_answers_with_a_sentence() {
     let (mut context, dir) = tool_context();
-    context.unit = reconcile::StageIndex::default().into_unit();
+    context.unit = WorkUnit::reconcile_step(Default::default());
     let fixture = ToolFixture { tools: AttemptTools::new(Arc::new(context), None), dir };
     let reply = ask(&fixture, "stage_list", json!({}));
     assert!(reply.markdown.starts_with("This ingest has no units"), "{reply:?}");
@@ -142,7 +142,7 @@ fn with_evictions(artifacts: &[(&str, String)]) -> ToolFixture {
     };
     let gone =
         reconcile::Eviction { raw_path: "notes/gone.md".into(), artifacts: artifacts.iter().map(artifact).collect() };
-    context.unit = reconcile::StageIndex { evictions: vec![gone], ..reconcile::StageIndex::default() }.into_unit();
+    context.unit = WorkUnit::reconcile_step(reconcile::StageIndex { evictions: vec![gone], ..Default::default() });
     ToolFixture { tools: AttemptTools::new(Arc::new(context), None), dir }
 }
 

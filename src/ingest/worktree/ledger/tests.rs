@@ -38,7 +38,8 @@ impl LedgerFixture {
     fn killed(&self, unit: &str) -> String {
         let tree = self.trees.open(Some(unit), &self.head).unwrap();
         write(tree.dir(), "wiki/global/b.md", unit);
-        tree.commit("wiki/global/b.md", "Write").unwrap();
+        tree.stage(&["wiki/global/b.md"]).unwrap();
+        tree.commit_staged("Write").unwrap();
         let name = tree.name.clone();
         std::mem::forget(tree);
         name

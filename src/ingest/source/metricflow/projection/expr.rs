@@ -4,10 +4,7 @@ use std::{collections::HashMap, sync::LazyLock};
 
 use regex_lite::Regex;
 
-use super::{
-    super::{field, text_at},
-    MetricInput,
-};
+use super::MetricInput;
 use crate::ingest::yaml::{YamlNode, YamlValue};
 
 /// Longest filter, and longest expression with its inputs substituted, in bytes. Substitution may make an expression
@@ -84,7 +81,7 @@ pub(super) fn identifier(table: &str) -> String {
 pub(super) fn column_and_expr(node: &YamlNode) -> Option<(String, Option<String>)> {
     let expr = expression(node)?;
     let is_plain = expr.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    match text_at(node, "name") {
+    match node.text_at("name") {
         Some(name) if !is_plain => Some((name.to_owned(), Some(expr))),
         _ => Some((expr, None)),
     }
@@ -92,17 +89,17 @@ pub(super) fn column_and_expr(node: &YamlNode) -> Option<(String, Option<String>
 
 /// The column or expression of a dimension, an entity or a measure.
 pub(super) fn expression(node: &YamlNode) -> Option<String> {
-    let column = scalar_text(node, "expr").or_else(|| text_at(node, "name").map(str::to_owned))?;
+    let column = scalar_text(node, "expr").or_else(|| node.text_at("name").map(str::to_owned))?;
     let column = column.trim();
     (!column.is_empty()).then(|| column.to_owned())
 }
 
 pub(super) fn description(node: &YamlNode) -> Option<String> {
-    text_at(node, "description").map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
+    node.text_at("description").map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 pub(super) fn scalar_text(node: &YamlNode, key: &str) -> Option<String> {
-    match &field(node, key)?.value {
+    match &node.get(key)?.value {
         YamlValue::Text(text) => Some(text.clone()),
         YamlValue::Int(number) => Some(number.to_string()),
         YamlValue::Float(number) => Some(number.to_string()),

@@ -1,0 +1,85 @@
+//! A unit of work with everything that an attempt at it needs.
+//!
+//! It must not know how the plan chooses units.
+
+use std::{path::PathBuf, sync::Arc};
+
+use super::reconcile::{PriorProvenance, StageIndex};
+use crate::{
+    run::state::RECONCILE_KEY,
+    tape::{UnitKey, note::PlannedUnit},
+};
+
+/// Longest answer of a tool in characters. The agent program truncates answers above 50,000.
+pub(super) const MAX_ANSWER_CHARS: usize = 45_000;
+
+/// A unit with all inputs of an attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WorkUnit {
+    /// The part that is written to the tape.
+    pub planned: PlannedUnit,
+    /// Files that the prompt lists but the agent may not read.
+    pub peer_file_index: Vec<Arc<str>>,
+    /// Notes of the adapter for the agent.
+    pub notes: Option<String>,
+    /// Absolute directory that the paths are relative to.
+    pub source_root: PathBuf,
+    /// The source is outside the project, so the project's repository contains no copies of its files.
+    pub is_external: bool,
+    /// What earlier runs wrote from its raw files.
+    pub prior_provenance: Vec<PriorProvenance>,
+    /// Changes of the other units, for the reconcile step.
+    pub stage_index: Option<Arc<StageIndex>>,
+}
+
+impl WorkUnit {
+    /// Creates the work unit of the reconcile step. Its agent may read the raw files of all units.
+    pub(crate) fn reconcile_step(stage: StageIndex) -> Self {
+        let mut raw_files: Vec<String> = stage.units.iter().flat_map(|unit| unit.raw_files.iter().cloned()).collect();
+        raw_files.sort_unstable();
+        raw_files.dedup();
+        let planned = PlannedUnit {
+            unit: UnitKey::from(RECONCILE_KEY),
+            adapter: RECONCILE_KEY.into(),
+            label: Some("Reconciliation".into()),
+            raw_files,
+            why: "runs after the units and reviews their changes".into(),
+            ..PlannedUnit::default()
+        };
+        Self { planned, stage_index: Some(Arc::new(stage)), ..Self::default() }
+    }
+
+    /// Fewest tool calls that read its raw files completely: one per file, and one for each further page of a long
+    /// file.
+    pub(crate) fn min_read_calls(&self) -> u64 {
+        let further = self.planned.bytes.unwrap_or_default() / MAX_ANSWER_CHARS as u64;
+        self.planned.raw_files.len() as u64 + further
+    }
+
+    /// Its raw files, each with the path of its copy in the commit of `sync`, where KTX stores it. Empty for an
+    /// external source, because a push would publish its files.
+    pub(crate) fn raw_copies(&self, sync: &str) -> impl Iterator<Item = (&str, String)> {
+        let PlannedUnit { connection, adapter, raw_files, .. } = &self.planned;
+        let place = format!("raw-sources/{connection}/{adapter}/{sync}");
+        let committed = raw_files.iter().filter(|_| !self.is_external);
+        committed.map(move |file| (file.as_str(), format!("{place}/{file}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::ingest::reconcile;
+
+    #[test]
+    fn reconcile_unit_has_all_raw_files() {
+        let stage = reconcile::tests::stage(Path::new("/raw"));
+        assert_eq!(stage.resolve_raw_path("notes/sub/a.md"), Some((Path::new("/raw"), "sub/a.md")));
+        assert_eq!((stage.resolve_raw_path("other/a.md"), stage.resolve_raw_path("a.md")), (None, None));
+        let unit = WorkUnit::reconcile_step(stage);
+        assert_eq!(unit.planned.unit.as_str(), RECONCILE_KEY);
+        assert_eq!(unit.planned.raw_files, ["notes/a.md", "notes/b.md", "notes/c.md"]);
+    }
+}
