@@ -10,7 +10,7 @@ pub(crate) mod note;
 pub(crate) mod time;
 
 pub(crate) use entry::{EntryBody, TapeEntry};
-pub(crate) use header::{FORMAT_VERSION, Header, HeaderError};
+pub(crate) use header::{AgentName, FORMAT_VERSION, Header, HeaderError};
 pub(crate) use id::{RunId, Seq, UnitKey};
 pub(crate) use note::Note;
 pub(crate) use time::Millis;

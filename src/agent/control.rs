@@ -37,6 +37,11 @@ impl From<Value> for ControlFrame {
 /// to the model; a leading newline prevents that.
 pub(crate) fn prompt_frame(prompt: &str) -> ControlFrame {
     let content = if prompt.starts_with('/') { Cow::Owned(format!("\n{prompt}")) } else { Cow::Borrowed(prompt) };
+    user_message_frame(&content)
+}
+
+/// A message of the user, unchanged.
+pub(crate) fn user_message_frame(content: &str) -> ControlFrame {
     json!({
         "type": "user",
         "message": {"role": "user", "content": content},

@@ -8,7 +8,7 @@
 //! ingestdeck scripted-agent --script FILE [--attempt N] [--unit KEY] [--speed F] [claude's own arguments…]
 //! ```
 
-use std::{process::ExitCode, sync::Arc};
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -24,6 +24,9 @@ use self::{
     script::{AgentScript, IgnoredEvent},
 };
 
+use super::{Agent, AgentProgram};
+use crate::tape::{AgentName, UnitKey};
+
 mod agent;
 pub(crate) mod args;
 mod call;
@@ -31,6 +34,30 @@ mod host;
 mod output;
 pub(crate) mod script;
 mod turn;
+
+/// The scripted agent as the agent of a run, for demos and tests.
+#[derive(Clone, Debug)]
+pub(crate) struct ScriptedClaude {
+    /// Path of this program, which plays the script.
+    pub exe: PathBuf,
+    pub script: PathBuf,
+    /// Speed factor; 1 is real time.
+    pub speed: f64,
+}
+
+impl Agent for ScriptedClaude {
+    fn name(&self) -> AgentName {
+        AgentName::Scripted
+    }
+
+    fn program(&self, unit: &UnitKey, attempt: u32) -> AgentProgram {
+        let mut prefix = vec!["scripted-agent".into(), "--script".into(), self.script.clone().into()];
+        prefix.extend(["--attempt".into(), attempt.to_string().into()]);
+        prefix.extend(["--unit".into(), unit.as_str().into()]);
+        prefix.extend(["--speed".into(), self.speed.to_string().into(), "--".into()]);
+        AgentProgram { exe: self.exe.clone(), prefix }
+    }
+}
 
 /// A signal that the process received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,43 +1,39 @@
 //! Plain sessions, by Takopi's contract: one prompt, one `claude -p`, one stream on the tape.
 //!
-//! Owns the process of a session, its lock, and the rule that a resumed session keeps its id. It must not judge the
-//! session: it returns facts.
+//! Starts the process of a session, and locks a session that is resumed. It must not judge the session: it returns facts.
+//! `agent::attempt` runs it.
 
-use std::{ffi::OsString, path::PathBuf, sync::Arc};
+use std::ffi::OsString;
 
-use tokio::{
-    io::AsyncWriteExt as _,
-    sync::{mpsc, oneshot},
-};
+use tokio::sync::{mpsc, oneshot};
 
 use super::{
+    Agent,
+    attempt::{
+        AttemptContext, AttemptRunner, SessionLocking, StopCommand, machine::AttemptMachine, recorder::AttemptRecorder,
+        session_monitor::SessionMonitor,
+    },
     claude::command_line::argv_to_strings,
     facts_collector::AttemptFactsCollector,
-    process::{self, Child, ProcessTimeouts, SpawnRequest, StreamLimits},
+    process::{self, Child, ProcessTimeouts, SpawnRequest},
     session_lock::{SessionLock, SessionLockError, SessionLocks},
     start_error::StartError,
-    unit::{AgentProgram, LineObserver, StopCommand},
 };
 use crate::{
     config::MismatchPolicy,
     diagnostic::Diagnostic,
-    run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{
-        EntryBody, Note, UnitKey,
-        note::{Amendment, AttemptOutcome, AttemptStarted, Severity, StopMode, StopReason, Verdict, VerdictCause},
+        Note, UnitKey,
+        note::{AttemptOutcome, AttemptStarted, Severity, StopMode, StopReason, Verdict, VerdictCause},
     },
     units::{
         failure_tally::{FailureRule, FailureTally},
         retry::RetryMode,
-        verdict::{AgentStartFault, AttemptFacts, IsolationStatus, WorkFacts, judge_attempt, session_remedy},
+        verdict::{AgentStartFault, AttemptFacts, IsolationStatus, WorkFacts, session_remedy},
     },
 };
 
-use self::{driver::SessionDriver, monitor::SessionMonitor};
-
-mod driver;
 pub(crate) mod launch_args;
-mod monitor;
 pub(crate) mod resume;
 
 pub(crate) use launch_args::{ClaudeSessionArgs, InvalidPrompt, PromptDelivery};
@@ -46,12 +42,7 @@ pub(crate) use resume::resume_line;
 /// Everything that a session needs.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionLaunch {
-    pub program: AgentProgram,
-    pub cwd: PathBuf,
-    /// Name of the session on the tape.
-    pub unit: UnitKey,
-    /// Number of the attempt, from 1.
-    pub attempt: u32,
+    pub context: AttemptContext,
     /// Prompt. Resume lines in it are removed; the last one selects the session unless `args` does.
     pub prompt: String,
     pub args: ClaudeSessionArgs,
@@ -61,15 +52,6 @@ pub(crate) struct SessionLaunch {
     pub mismatch: MismatchPolicy,
     /// Locks of the sessions.
     pub locks: SessionLocks,
-    /// Memory limits for its lines.
-    pub limits: StreamLimits,
-    pub recorder: Arc<dyn Recorder>,
-    /// Sees each recorded line.
-    pub observer: Option<Arc<dyn LineObserver>>,
-    /// Cost of the earlier attempts of the continued session, in US dollars; `None` if that is unknown.
-    pub paid_usd: Option<f64>,
-    /// Changes that a person requested, for the tape. The fields above include them already.
-    pub amendment: Option<Amendment>,
 }
 
 /// Facts about a finished session.
@@ -89,7 +71,7 @@ pub(crate) struct SessionEnd {
 
 impl SessionEnd {
     /// How the session ended. An id mismatch takes precedence.
-    pub(crate) fn verdict(&self, unit: &UnitKey) -> Verdict {
+    pub(crate) fn verdict(&self, agent: &dyn Agent, unit: &UnitKey) -> Verdict {
         if let Some(reason) = &self.mismatch {
             return Verdict {
                 outcome: AttemptOutcome::Failed,
@@ -99,7 +81,7 @@ impl SessionEnd {
                 remedy: Some("set session_mismatch = \"warn\" in [claude] to continue with the new session".into()),
             };
         }
-        let verdict = judge_attempt(unit, &self.facts, FailureRule::default());
+        let verdict = agent.classify(unit, &self.facts, FailureRule::default());
         Verdict { remedy: session_remedy(&verdict.cause, verdict.remedy), ..verdict }
     }
 
@@ -141,8 +123,7 @@ pub(crate) async fn run_session_with_env(
     let (prompt, named) = resume::split_prompt(&launch.prompt);
     launch.args.resume = launch.args.resume.or_else(|| named.map(str::to_owned));
     launch.args.fork &= launch.args.resume.is_some();
-    let tape =
-        SessionRecorder { recorder: Arc::clone(&launch.recorder), unit: launch.unit.clone(), attempt: launch.attempt };
+    let mut tape = launch.context.tape();
     let resumed = launch.args.resume.clone().filter(|_| !launch.args.fork);
     let mut end = SessionEnd {
         session: resumed.clone(),
@@ -157,7 +138,7 @@ pub(crate) async fn run_session_with_env(
     let mut lock = None;
     if let Some(session) = &resumed {
         tokio::select! {
-            taken = acquire_lock(&launch.locks, session, &tape) => match taken {
+            taken = acquire_lock(&launch.locks, session, &mut tape) => match taken {
                 Ok(taken) => lock = Some(taken),
                 Err(error) => {
                     end.facts.process.start_error = Some(error.to_line());
@@ -172,15 +153,12 @@ pub(crate) async fn run_session_with_env(
     }
 
     let mut started = AttemptStarted {
-        cwd: launch.cwd.to_string_lossy().into_owned(),
         model: launch.args.model.clone(),
         prompt: prompt.clone(),
         tools: launch.args.allowed_tools.clone(),
         step_budget: launch.args.max_turns.unwrap_or_default(),
-        scripted: launch.program.scripted,
-        amendment: launch.amendment.clone(),
         tolerates_mismatch: resumed.is_some() && launch.mismatch == MismatchPolicy::Warn,
-        ..AttemptStarted::default()
+        ..launch.context.start_note()
     };
     let begun = start_process(&launch, environment, &prompt, &mut started).await;
     if let Err(error) = tape.note(&Note::AttemptStarted(Box::new(started))) {
@@ -192,23 +170,25 @@ pub(crate) async fn run_session_with_env(
             end.facts.process.start_error = Some(why.message);
             end.facts.process.start_fault = why.fault;
         }
-        Ok(child) => {
-            // The receiver is optional.
-            let _ = ready.send(());
+        Ok((child, delivery)) => {
             let is_resumed = resumed.is_some();
-            let watch = SessionMonitor::new(resumed, launch.mismatch, launch.args.permission_mode());
+            let monitor = SessionMonitor::new(resumed, launch.mismatch, launch.args.permission_mode());
             let mut stats = AttemptFactsCollector::new(end.facts).with_turn_limit(launch.args.max_turns);
             if is_resumed {
-                stats.resume_session(launch.paid_usd);
+                stats.resume_session(launch.context.paid_usd);
             }
-            let talk = SessionDriver::new(tape, child, watch, stats, timeouts, launch.limits, (launch.locks, lock))
-                .observed_by(launch.observer);
-            let (watch, facts) = talk.run(commands).await;
-            end.session = watch.session().map(str::to_owned);
-            end.mismatch = watch.mismatch().map(str::to_owned);
-            end.tools_ran = watch.tools_ran();
-            let isolation =
-                watch.breach().map_or(facts.isolation, |breach| IsolationStatus::Breached(breach.to_owned()));
+            let to_stdin = if delivery == PromptDelivery::Stdin { prompt } else { String::new() };
+            let machine = AttemptMachine::for_session(stats, monitor, to_stdin, timeouts);
+            let runner = AttemptRunner::new(&launch.context, tape, child, machine, timeouts)
+                .with_session_lock(SessionLocking { locks: launch.locks, held: lock, pending: None });
+            let machine = runner.run(&launch.context, commands, ready).await;
+            let monitor = machine.session();
+            end.session = monitor.and_then(SessionMonitor::session).map(str::to_owned);
+            end.mismatch = monitor.and_then(SessionMonitor::mismatch).map(str::to_owned);
+            end.tools_ran = monitor.is_some_and(SessionMonitor::tools_ran);
+            let breach = monitor.and_then(SessionMonitor::breach).map(str::to_owned);
+            let facts = machine.into_facts();
+            let isolation = breach.map_or(facts.isolation, IsolationStatus::Breached);
             // Failed calls do not fail a plain session; they only count for units.
             end.facts =
                 AttemptFacts { isolation, work: WorkFacts { tally: FailureTally::default(), ..facts.work }, ..facts };
@@ -220,7 +200,7 @@ pub(crate) async fn run_session_with_env(
 async fn acquire_lock(
     locks: &SessionLocks,
     session: &str,
-    tape: &SessionRecorder,
+    tape: &mut AttemptRecorder,
 ) -> Result<SessionLock, SessionLockError> {
     let report_wait = |holder: Option<u32>| {
         let by = holder.map_or_else(String::new, |pid| format!(" by process {pid}"));
@@ -231,59 +211,28 @@ async fn acquire_lock(
     locks.lock(session, report_wait).await
 }
 
-/// Starts the process and sends the prompt. Sets the fields of `started` as it proceeds.
+/// Starts the process. Sets the fields of `started` as it proceeds.
 async fn start_process(
     launch: &SessionLaunch,
     environment: Vec<(OsString, OsString)>,
     prompt: &str,
     started: &mut AttemptStarted,
-) -> Result<Child, StartError> {
+) -> Result<(Child, PromptDelivery), StartError> {
     let unsent = |error: InvalidPrompt| StartError { fault: AgentStartFault::Other, message: error.to_line() };
     let delivery = launch_args::choose_delivery(prompt).map_err(unsent)?;
-    let mut args = launch.program.prefix.clone();
-    args.extend(launch_args::session_argv(&launch.args, prompt, delivery));
-    let exe = &launch.program.exe;
+    let AttemptContext { agent, unit, attempt, cwd, .. } = &launch.context;
+    let program = agent.program(unit, *attempt);
+    let args = program.with_args(launch_args::session_argv(&launch.args, prompt, delivery));
+    let exe = &program.exe;
     started.argv = argv_to_strings(std::iter::once(exe.as_os_str()).chain(args.iter().map(OsString::as_os_str)));
     let environment = launch_args::session_environment(environment, launch.use_api_billing);
     started.env_inherited = environment.inherited();
     started.env_stripped = environment.stripped;
     started.env_passed = environment.passed;
     let stdin = delivery == PromptDelivery::Stdin;
-    let order = SpawnRequest { exe: exe.clone(), args, cwd: launch.cwd.clone(), env: environment.vars, stdin };
+    let order = SpawnRequest { exe: exe.clone(), args, cwd: cwd.clone(), env: environment.vars, stdin };
     let spawned = process::spawn(order).await;
-    let mut child = spawned.map_err(|error| StartError::from_io_error(exe, &launch.cwd, &error))?;
+    let child = spawned.map_err(|error| StartError::from_io_error(exe, cwd, &error))?;
     started.pid = Some(child.pid());
-    if let Some(mut stdin) = child.stdin.take() {
-        let line = launch_args::user_message_line(prompt);
-        // In a separate task, because a program that does not read its stdin must not block reading its output. If it
-        // exits before it has read everything, its exit reports that.
-        tokio::spawn(async move {
-            let _ = stdin.write_all(&line).await;
-        });
-    }
-    Ok(child)
-}
-
-/// The tape of this session.
-#[derive(Debug)]
-struct SessionRecorder {
-    recorder: Arc<dyn Recorder>,
-    unit: UnitKey,
-    attempt: u32,
-}
-
-impl SessionRecorder {
-    fn record<'a>(&'a self, bodies: impl Iterator<Item = EntryBody<'a>>) -> Result<(), RecordError> {
-        let attempt = Some((&self.unit, self.attempt));
-        let items: Vec<NewEntry<'a>> = bodies.map(|body| NewEntry { attempt, body }).collect();
-        if items.is_empty() { Ok(()) } else { self.recorder.record(&items) }
-    }
-
-    fn attempt(&self) -> (&UnitKey, u32) {
-        (&self.unit, self.attempt)
-    }
-
-    fn note(&self, note: &Note) -> Result<(), RecordError> {
-        self.record(std::iter::once(EntryBody::Note(&note.to_json())))
-    }
+    Ok((child, delivery))
 }

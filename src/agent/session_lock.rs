@@ -37,16 +37,9 @@ pub(crate) struct SessionLocks {
 /// A session that is locked until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct SessionLock {
-    session: String,
     dir: ScopedDir,
     name: String,
     _file: File,
-}
-
-impl SessionLock {
-    pub(crate) fn session(&self) -> &str {
-        &self.session
-    }
 }
 
 impl Drop for SessionLock {
@@ -112,12 +105,7 @@ impl SessionLocks {
                 Ok(()) => {
                     // For the message of a process that waits; the lock is valid without it.
                     let _ = write_pid(&mut file);
-                    return Ok(TryLockOutcome::Acquired(SessionLock {
-                        session: session.to_owned(),
-                        dir,
-                        name,
-                        _file: file,
-                    }));
+                    return Ok(TryLockOutcome::Acquired(SessionLock { dir, name, _file: file }));
                 }
                 Err(TryLockError::WouldBlock) => return Ok(TryLockOutcome::HeldByOther(read_holder_pid(&dir, &name))),
                 Err(TryLockError::Error(cause)) => return Err(failed(cause)),

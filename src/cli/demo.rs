@@ -3,6 +3,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use super::{
@@ -13,11 +14,12 @@ use super::{
 };
 use crate::{
     agent::{
+        attempt::AgentOptions,
         private_dir::{self, PrivateDir},
-        unit::AttemptTimeouts,
+        scripted::ScriptedClaude,
     },
     engine::{
-        execute::{AgentBackend, AttemptOptions},
+        execute::AttemptOptions,
         launch::{Launch, retry_policy},
         prepare::PreparedProject,
     },
@@ -111,16 +113,13 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
     let terms = AttemptOptions {
         model: None,
         step_budget: project.settings.work_units.step_budget,
-        max_budget_usd: None,
         run_budget_usd: None,
         silence_after: *config.ingest.silence_after,
-        timeouts: AttemptTimeouts::default(),
-        partial_messages: true,
-        pass_env: Vec::new(),
+        agent: AgentOptions { partial_messages: true, ..AgentOptions::default() },
         rule: FailureRule::Strict,
     };
     let slots = project.settings.work_units.max_concurrency;
-    let agent = AgentBackend::Scripted { exe, script, speed: args.speed };
+    let agent = Arc::new(ScriptedClaude { exe, script, speed: args.speed });
     let record_location = match &args.keep {
         Some(keep) => TapeLocation::InProject { flag: Some(keep.clone()) },
         None => TapeLocation::Temporary,

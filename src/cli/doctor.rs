@@ -17,12 +17,12 @@ use super::{
 };
 use crate::{
     agent::{
+        AgentProgram,
         claude::{
             agent_env::{self, AgentEnvironment},
             availability::{self, ClaudeInvocation, Installation, LoginStatus, ProbeResult},
             managed_settings, version,
         },
-        unit::AgentProgram,
     },
     diagnostic::{Diagnostic, Problem},
     engine::launch::runtime,
@@ -111,7 +111,7 @@ pub(crate) fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, Cli
         Err(failure) => findings.push(DoctorFinding::fail(DoctorCheck::Program, failure.to_line())),
         Ok(exe) => {
             findings.push(DoctorFinding::ok(DoctorCheck::Program, format!("claude is {}", exe.display())));
-            let asked = claude_invocation(AgentProgram { exe, prefix: Vec::new(), scripted: false }, environment)?;
+            let asked = claude_invocation(AgentProgram { exe, prefix: Vec::new() }, environment)?;
             let runtime = runtime(1)?;
             runtime.block_on(check_claude(&asked, args.probe, model.as_deref(), &mut findings));
         }
@@ -132,10 +132,7 @@ pub(crate) fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, Cli
 /// If one of them is missing, with the remedy.
 pub(crate) fn preflight(exe: &Path, pass: &[String], probe: bool, model: Option<&str>) -> Result<(), CliError> {
     let setup = |problem: Problem| CliError::from_error(Exit::Setup, &problem);
-    let asked = claude_invocation(
-        AgentProgram { exe: exe.to_owned(), prefix: Vec::new(), scripted: false },
-        environment(pass),
-    )?;
+    let asked = claude_invocation(AgentProgram { exe: exe.to_owned(), prefix: Vec::new() }, environment(pass))?;
     let runtime = runtime(1)?;
     let report = runtime.block_on(availability::check_availability(&asked));
     accept_release(&asked, &report.installation)?;
@@ -159,8 +156,7 @@ pub(crate) fn preflight(exe: &Path, pass: &[String], probe: bool, model: Option<
 /// # Errors
 /// If it is not met, with the remedy.
 pub(crate) fn check_release(exe: &Path, environment: AgentEnvironment) -> Result<(), CliError> {
-    let asked =
-        claude_invocation(AgentProgram { exe: exe.to_owned(), prefix: Vec::new(), scripted: false }, environment)?;
+    let asked = claude_invocation(AgentProgram { exe: exe.to_owned(), prefix: Vec::new() }, environment)?;
     let installed = runtime(1)?.block_on(availability::check_installation(&asked));
     accept_release(&asked, &installed)
 }

@@ -4,11 +4,16 @@ use std::path::Path;
 
 use super::{
     args::{GlobalArgs, ReplayArgs, Ui},
-    exit::{CliError, Exit},
+    exit::{self, CliError, Exit},
     playback_output::{self, EventSink},
     runs,
 };
-use crate::{engine::recorded_tapes, replay::FileSource, run::Timeline};
+use crate::{
+    engine::recorded_tapes,
+    replay::FileSource,
+    run::{Timeline, entry_source::EntrySource as _},
+    tape::Header,
+};
 
 /// Replays a file, a run or stdin.
 ///
@@ -61,11 +66,18 @@ pub(crate) fn for_ui(source: FileSource, ui: Ui) -> FileSource {
     if ui == Ui::Json { source } else { source.with_shortened_lines() }
 }
 
-/// Opens the record that the user named: stdin, a file, or a recorded run of the project.
+/// Opens the record that the user named: stdin, a file, or a recorded run of the project. Warns about a tape whose lines
+/// cannot be decoded.
 ///
 /// # Errors
 /// If it does not exist or cannot be replayed.
 pub(crate) fn open(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> {
+    let source = open_source(global, what)?;
+    source.info().header.iter().filter_map(Header::agent_problem).for_each(|problem| exit::print_warning(&problem));
+    Ok(source)
+}
+
+fn open_source(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> {
     if what == "-" {
         return Ok(FileSource::from_stdin()?);
     }

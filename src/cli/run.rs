@@ -1,5 +1,7 @@
 //! `run`: runs the work units of a project with the user's own Claude Code.
 
+use std::sync::Arc;
+
 use super::{
     args::{AttemptArgs, GlobalArgs, RunArgs, SelectArgs, Ui},
     doctor,
@@ -9,11 +11,14 @@ use super::{
     plan, playback_output, project, settings,
 };
 use crate::{
-    agent::unit::AttemptTimeouts,
+    agent::{
+        attempt::{AgentOptions, AttemptTimeouts},
+        claude::ClaudeCode,
+    },
     config::schema::ToolFailures,
     diagnostic::{Diagnostic, Problem},
     engine::{
-        execute::{AgentBackend, AttemptOptions, ReconcileOptions},
+        execute::{AttemptOptions, ReconcileOptions},
         launch::{Launch, retry_policy},
         prepare::{self, PreparedProject},
         reconcile_policy::ReconcilePolicy,
@@ -83,15 +88,17 @@ pub(crate) fn start_run(
     let terms = AttemptOptions {
         model,
         step_budget: positive("--step-budget", args.step_budget)?.unwrap_or(project.settings.work_units.step_budget),
-        max_budget_usd: budget("--max-budget-usd", args.max_budget_usd)?,
+        agent: AgentOptions {
+            max_budget_usd: budget("--max-budget-usd", args.max_budget_usd)?,
+            partial_messages: *config.ingest.partial_messages,
+            pass_env: config.claude.pass_env.value.clone(),
+            timeouts: AttemptTimeouts {
+                silence: args.silence_timeout.or(*config.ingest.silence_timeout),
+                total: args.unit_timeout.or(*config.ingest.unit_timeout),
+            },
+        },
         run_budget_usd: budget("--max-run-budget-usd", args.max_run_budget_usd)?,
         silence_after: *config.ingest.silence_after,
-        timeouts: AttemptTimeouts {
-            silence: args.silence_timeout.or(*config.ingest.silence_timeout),
-            total: args.unit_timeout.or(*config.ingest.unit_timeout),
-        },
-        partial_messages: *config.ingest.partial_messages,
-        pass_env: config.claude.pass_env.value.clone(),
         rule: match *config.ingest.tool_failures {
             ToolFailures::Strict => FailureRule::Strict,
             ToolFailures::Recoverable => FailureRule::Recoverable,
@@ -131,11 +138,11 @@ pub(crate) fn start_run(
     }
     let prepared = PreparedProject::new(&project, &planned, &exit::print_warning)?;
     let claude = launch::find_claude(global)?;
-    doctor::preflight(&claude, &terms.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
+    doctor::preflight(&claude, &terms.agent.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
     if prepared.repository.is_private() {
         playback_output::print_stderr(&format!("ingestdeck: {}", prepare::NO_REPOSITORY));
     }
-    let agent = AgentBackend::Claude(claude);
+    let agent = Arc::new(ClaudeCode { exe: claude });
     let record_location = TapeLocation::InProject { flag: global.project_dir.clone() };
     let order = Launch {
         project,

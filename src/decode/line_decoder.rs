@@ -14,18 +14,28 @@ use super::{
     system_line,
 };
 
+/// Decodes the lines of one agent.
+pub(crate) type LineDecoder = for<'a> fn(&'a [u8]) -> AgentLine<'a>;
+
+/// A line of an agent without a decoder: nothing is known about it.
+pub(crate) fn opaque_line(_bytes: &[u8]) -> AgentLine<'_> {
+    AgentLine { body: LineBody::Other("opaque".into()), ..MALFORMED_LINE }
+}
+
+const MALFORMED_LINE: AgentLine<'static> = AgentLine {
+    session_id: None,
+    parent_tool_use_id: None,
+    timestamp: None,
+    is_session_file: false,
+    body: LineBody::Malformed,
+};
+
 /// Decodes one line, with or without its newline. It never fails or panics and allocates little: long values are
 /// borrowed. A blank line is [`LineBody::Malformed`]; callers that read files skip blank lines.
 ///
 /// If a field occurs several times, the last value counts, but the first `type` determines the kind of the line.
 pub(crate) fn decode_line(bytes: &[u8]) -> AgentLine<'_> {
-    read(bytes).unwrap_or(AgentLine {
-        session_id: None,
-        parent_tool_use_id: None,
-        timestamp: None,
-        is_session_file: false,
-        body: LineBody::Malformed,
-    })
+    read(bytes).unwrap_or(MALFORMED_LINE)
 }
 
 /// True if the bytes are one JSON value in valid UTF-8, surrounded by nothing but white space.

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use self::run_until::RunUntil;
 use super::run_meter::RunMeter;
 use crate::{
-    agent::unit::{ApprovalDecision, ApprovalGate, ApprovalRequest},
+    agent::attempt::{ApprovalDecision, ApprovalGate, ApprovalRequest},
     control::{BreakCondition, UserDecision},
     run::{NewEntry, Recorder, entry_source::RecordError},
     tape::{EntryBody, Note, UnitKey, note::CallDecision},
@@ -292,7 +292,9 @@ mod tests {
     use crate::control::NamePattern;
 
     use super::*;
-    use crate::{actions::TurnTracker, agent::unit::LineObserver as _, decode, run::attempt_reducer::AttemptReducer};
+    use crate::{
+        actions::TurnTracker, agent::attempt::LineObserver as _, decode, run::attempt_reducer::AttemptReducer,
+    };
 
     #[derive(Debug, Default)]
     struct NoteTape(Mutex<Vec<(UnitKey, u32, Note)>>, Mutex<bool>);

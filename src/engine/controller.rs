@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        agent::unit::{ApprovalDecision, ApprovalRequest},
+        agent::attempt::{ApprovalDecision, ApprovalRequest},
         control::UserDecision,
         engine::run_meter::RunMeter,
         run::{NewEntry, Recorder, entry_source::RecordError},

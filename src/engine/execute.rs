@@ -1,16 +1,11 @@
 //! One attempt, from its workspace to its verdict; connects the ingest stage with the Claude backend.
 
+mod ingest_run;
 mod integration;
 mod projection;
 mod reconcile_step;
 
-use std::{
-    collections::{HashMap, HashSet},
-    ffi::OsString,
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, oneshot},
@@ -18,8 +13,8 @@ use tokio::{
 };
 use uuid::Uuid;
 
-pub(crate) use self::reconcile_step::ReconcileOptions;
-use self::{integration::IntegrationQueue, reconcile_step::AttemptInputs};
+use self::integration::Integration;
+pub(crate) use self::{ingest_run::IngestRun, reconcile_step::ReconcileOptions};
 use super::{
     approval::ApprovalQueue,
     descriptors,
@@ -27,21 +22,20 @@ use super::{
 };
 use crate::{
     agent::{
+        Agent,
+        attempt::{AgentOptions, AttemptContext, StopCommand},
         caught_panics,
         process::StreamLimits,
         session_lock::{SessionLock, SessionLocks, TryLockOutcome},
-        unit::{self, AgentProgram, AttemptTimeouts, StopCommand, UnitLaunch},
+        unit::{self, UnitLaunch},
     },
     diagnostic::Diagnostic,
     ingest::{
         attempt::{AttemptPreparationError, UnitAttempt, WrittenPatch},
-        job::IngestJob,
-        project::Project,
-        projection::PendingProjection,
+        git::CommitId,
         prompt::PromptAmendment,
         transcript::RejectedCall,
         work_unit::WorkUnit,
-        worktree::Worktrees,
     },
     run::{NewEntry, Recorder, state::RECONCILE_KEY},
     scoped_dir,
@@ -59,40 +53,6 @@ use crate::{
     },
 };
 
-/// The program that plays the model.
-#[derive(Clone, Debug)]
-pub(crate) enum AgentBackend {
-    /// The user's Claude Code.
-    Claude(PathBuf),
-    /// A script for demos and tests.
-    Scripted {
-        /// Path of this program, which plays the script.
-        exe: PathBuf,
-        script: PathBuf,
-        /// Speed factor; 1 is real time.
-        speed: f64,
-    },
-}
-
-impl AgentBackend {
-    pub(crate) fn is_scripted(&self) -> bool {
-        matches!(self, Self::Scripted { .. })
-    }
-
-    fn program(&self, unit: &UnitKey, attempt: u32) -> AgentProgram {
-        match self {
-            Self::Claude(exe) => AgentProgram { exe: exe.clone(), prefix: Vec::new(), scripted: false },
-            Self::Scripted { exe, script, speed } => {
-                let mut prefix: Vec<OsString> = vec!["scripted-agent".into(), "--script".into(), script.into()];
-                prefix.extend(["--attempt".into(), attempt.to_string().into()]);
-                prefix.extend(["--unit".into(), unit.as_str().into()]);
-                prefix.extend(["--speed".into(), speed.to_string().into(), "--".into()]);
-                AgentProgram { exe: exe.clone(), prefix, scripted: true }
-            }
-        }
-    }
-}
-
 /// Options that all attempts of a run share.
 #[derive(Clone, Debug)]
 pub(crate) struct AttemptOptions {
@@ -100,18 +60,12 @@ pub(crate) struct AttemptOptions {
     pub model: Option<String>,
     /// Maximum number of turns of an attempt.
     pub step_budget: u32,
-    /// Cost limit of an attempt, in US dollars.
-    pub max_budget_usd: Option<f64>,
     /// Cost limit of all attempts together, in US dollars.
     pub run_budget_usd: Option<f64>,
     /// Time without output after which an attempt is shown as silent.
     pub silence_after: Duration,
-    /// Time limits of an attempt.
-    pub timeouts: AttemptTimeouts,
-    /// Whether text is streamed while it is written.
-    pub partial_messages: bool,
-    /// Variables that the agent inherits although they would be withheld by default.
-    pub pass_env: Vec<String>,
+    /// Options of each agent.
+    pub agent: AgentOptions,
     /// The rule by which failed calls fail a unit.
     pub rule: FailureRule,
 }
@@ -119,24 +73,24 @@ pub(crate) struct AttemptOptions {
 /// Runs the attempts of one run.
 #[derive(Debug)]
 pub(crate) struct AttemptExecutor {
-    project: Arc<Project>,
-    /// The units with their positions in the plan.
-    units: Arc<HashMap<UnitKey, (usize, WorkUnit)>>,
-    /// The changes of their sources, in KTX's format.
-    diff: String,
-    job: IngestJob,
-    worktrees: Arc<Worktrees>,
-    integration_queue: Arc<Mutex<IntegrationQueue>>,
-    agent: AgentBackend,
+    run: Arc<IngestRun>,
+    integration: Arc<Integration>,
+    agent: Arc<dyn Agent>,
     options: AttemptOptions,
     recorder: Arc<dyn Recorder>,
     approvals: Arc<ApprovalQueue>,
     locks: SessionLocks,
-    saved_units: Mutex<HashSet<UnitKey>>,
     /// Reference-counted: each running attempt holds a clone.
     attempt_counter: Arc<()>,
-    reconcile: Option<ReconcileOptions>,
-    projections: Vec<PendingProjection>,
+}
+
+/// The inputs of an attempt.
+struct AttemptInputs {
+    /// Position in the plan.
+    index: usize,
+    work_unit: WorkUnit,
+    /// The commit that the attempt starts from, if it is not the common one.
+    base: Option<CommitId>,
 }
 
 /// Why an attempt could not be prepared.
@@ -169,41 +123,23 @@ impl PrepareError {
 }
 
 impl AttemptExecutor {
-    /// Prepares to run attempts at `units`, which write to `worktrees`.
-    #[expect(clippy::too_many_arguments, reason = "the parts of a run, each named once")]
     pub(crate) fn new(
-        project: Arc<Project>,
-        units: &[WorkUnit],
-        diff: String,
-        job: IngestJob,
-        worktrees: Arc<Worktrees>,
-        agent: AgentBackend,
-        terms: AttemptOptions,
+        run: IngestRun,
+        agent: Arc<dyn Agent>,
+        options: AttemptOptions,
         recorder: Arc<dyn Recorder>,
         approvals: Arc<ApprovalQueue>,
         locks: SessionLocks,
     ) -> Self {
-        let placed = |(index, unit): (usize, &WorkUnit)| (unit.planned.unit.clone(), (index, unit.clone()));
-        let units = Arc::new(units.iter().enumerate().map(placed).collect());
-        let (round, saved, running) = Default::default();
-        let (pass, projections) = Default::default();
-        Self {
-            project,
-            units,
-            diff,
-            job,
-            worktrees,
-            integration_queue: round,
-            agent,
-            options: terms,
-            recorder,
-            approvals,
-            locks,
-            saved_units: saved,
-            attempt_counter: running,
-            reconcile: pass,
-            projections,
-        }
+        let run = Arc::new(run);
+        let integration = Arc::new(Integration::new(Arc::clone(&run), Arc::clone(&recorder)));
+        Self { run, integration, agent, options, recorder, approvals, locks, attempt_counter: Arc::default() }
+    }
+
+    /// Adds patches of a prior run; paths are relative to the project.
+    pub(crate) fn with_prior_patches<'a>(self, patches: impl IntoIterator<Item = (&'a UnitKey, &'a str)>) -> Self {
+        patches.into_iter().for_each(|(unit, path)| self.integration.add_prior_patch(unit, path));
+        self
     }
 
     async fn run_attempt(
@@ -227,15 +163,10 @@ impl AttemptExecutor {
         let session = amendment.resume.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
         let prepared = self.prepare(unit, attempt, amendment, &session).await;
         if let Ok(how) = stop.try_recv() {
-            let facts = AttemptFacts {
-                interruption: InterruptionFacts { stopped: Some(how), ..InterruptionFacts::default() },
-                ..AttemptFacts::default()
-            };
-            return (
-                verdict::judge_attempt(self.ktx_key(unit), &facts, self.options.rule),
-                facts,
-                AttemptOutput::default(),
-            );
+            let interruption = InterruptionFacts { stopped: Some(how), ..InterruptionFacts::default() };
+            let facts = AttemptFacts { interruption, ..AttemptFacts::default() };
+            let verdict = self.agent.classify(self.run.ktx_key(unit), &facts, self.options.rule);
+            return (verdict, facts, AttemptOutput::default());
         }
         let (_lock, opened, content) = match prepared {
             Ok((lock, (opened, content))) => (lock, Arc::new(opened), content),
@@ -247,10 +178,11 @@ impl AttemptExecutor {
         let mut facts = unit::run_unit(launch, commands, ready).await;
         forwarding.abort();
         record_rejected_calls(&opened, &facts);
-        let (key, rule) = (self.ktx_key(unit).clone(), self.options.rule);
+        let (key, rule, agent) = (self.run.ktx_key(unit).clone(), self.options.rule, Arc::clone(&self.agent));
         let closing = Arc::clone(&opened);
         let closed = caught_panics::spawn_blocking_caught(move || {
-            let (verdict, delivered) = finish_attempt(&closing, &key, &mut facts, rule);
+            let judge = |facts: &AttemptFacts| agent.classify(&key, facts, rule);
+            let (verdict, delivered) = finish_attempt(&closing, &key, &mut facts, &judge);
             (verdict, delivered, facts)
         });
         let (verdict, delivered, facts) = match closed.await {
@@ -262,26 +194,15 @@ impl AttemptExecutor {
             ),
         };
         if let Some(WrittenPatch { base, path, paths }) = delivered {
-            let file = path.as_ref().map(|path| self.project.root.join(path));
-            self.integration_queue().add_patch(unit, attempt, file);
+            let file = path.as_ref().map(|path| self.run.project.root.join(path));
+            self.integration.add_patch(unit, attempt, file);
             self.record_note(unit, attempt, &Note::PatchWritten(PatchWritten { base, path, paths }));
         }
         let work = attempt_output(&opened, &verdict, &facts);
-        if let Some(pass) = self.reconcile.as_ref().filter(|_| unit.as_str() == RECONCILE_KEY)
-            && verdict.outcome == AttemptOutcome::Succeeded
-        {
-            self.integration_queue().reconcile_backlog.record_success(
-                verdict.stop,
-                &work,
-                &pass.artifacts_by_deleted_file,
-            );
+        if unit.as_str() == RECONCILE_KEY && verdict.outcome == AttemptOutcome::Succeeded {
+            self.integration.record_reconciled(verdict.stop, &work);
         }
         (verdict, facts, work)
-    }
-
-    /// KTX's key of `unit`, which occurs in the reasons of verdicts.
-    fn ktx_key<'a>(&'a self, unit: &'a UnitKey) -> &'a UnitKey {
-        self.units.get(unit).map_or(unit, |(_, planned)| planned.planned.ktx_key())
     }
 
     async fn prepare(
@@ -317,14 +238,14 @@ impl AttemptExecutor {
         let Some(AttemptInputs { index, work_unit, base }) = self.attempt_inputs(unit) else {
             return Err(PrepareError::Failed(format!("unit {unit} is not part of the plan"), None));
         };
-        let (project, job) = (Arc::clone(&self.project), self.job.clone());
-        let worktrees = base.map_or_else(|| Arc::clone(&self.worktrees), |commit| self.worktrees.with_base(&commit));
-        let (amendment, files_kept) = (amendment.clone(), self.saved_units().contains(unit));
+        let run = Arc::clone(&self.run);
+        let (amendment, files_kept) = (amendment.clone(), self.integration.is_saved(unit));
         // Amendments of one attempt do not change the identity of its unit.
         let model = self.options.model.clone();
         caught_panics::spawn_blocking_caught(move || {
-            let amended = prompt_amendment(&amendment, files_kept);
-            let opened = UnitAttempt::open(&project, (index, &work_unit), &job, attempt, amended, &worktrees)?;
+            let worktrees = base.map_or_else(|| Arc::clone(&run.worktrees), |commit| run.worktrees.with_base(&commit));
+            let (amended, inputs) = (prompt_amendment(&amendment, files_kept), (index, &work_unit));
+            let opened = UnitAttempt::open(&run.project, inputs, &run.job, attempt, amended, &worktrees)?;
             let content = opened.content(model.as_deref()).ok();
             Ok::<_, AttemptPreparationError>((opened, content))
         })
@@ -333,14 +254,14 @@ impl AttemptExecutor {
         .map_err(|error| PrepareError::from_error(&error))
     }
 
-    /// Locks the patches and their integration state. If a thread panicked, the next integration replaces the state.
-    fn integration_queue(&self) -> MutexGuard<'_, IntegrationQueue> {
-        self.integration_queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Units whose last attempt is saved in the project. The set stays valid if a thread panics while it holds the lock.
-    fn saved_units(&self) -> MutexGuard<'_, HashSet<UnitKey>> {
-        self.saved_units.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The inputs of an attempt at `unit`; `None` for an unplanned unit.
+    fn attempt_inputs(&self, unit: &UnitKey) -> Option<AttemptInputs> {
+        if let Some((index, work_unit)) = self.run.units.get(unit) {
+            return Some(AttemptInputs { index: *index, work_unit: work_unit.clone(), base: None });
+        }
+        self.run.reconcile.as_ref().filter(|_| unit.as_str() == RECONCILE_KEY)?;
+        let (stage, base) = self.integration.reconcile_stage();
+        Some(AttemptInputs { index: self.run.units.len(), work_unit: WorkUnit::reconcile_step(stage), base })
     }
 
     fn unit_launch(
@@ -351,29 +272,31 @@ impl AttemptExecutor {
         opened: &UnitAttempt,
         new_session: String,
     ) -> UnitLaunch {
-        let (model, step_budget) = self.model_and_turns(unit);
+        let (model, step_budget) = match &self.run.reconcile {
+            Some(pass) if unit.as_str() == RECONCILE_KEY => (pass.model.clone(), pass.step_budget()),
+            _ => (self.options.model.clone(), self.options.step_budget),
+        };
         let meter = self.approvals.meter();
         UnitLaunch {
-            program: self.agent.program(unit, attempt),
-            cwd: self.project.root.clone(),
-            unit: unit.clone(),
-            attempt,
+            context: AttemptContext {
+                agent: Arc::clone(&self.agent),
+                unit: unit.clone(),
+                attempt,
+                cwd: self.run.project.root.clone(),
+                limits: StreamLimits::default(),
+                recorder: Arc::clone(&self.recorder),
+                observer: Some(Arc::clone(meter) as _),
+                amendment: (!amendment.is_empty()).then(|| amendment.clone()),
+                paid_usd: amendment.resume.as_deref().and_then(|session| meter.session_cost(unit, session)),
+            },
+            options: self.options.agent.clone(),
             system_prompt: opened.prompt().system.clone(),
             prompt: opened.prompt().user.clone(),
             new_session,
             model: amendment.model.clone().or(model),
             step_budget: amendment.step_budget.unwrap_or(step_budget),
-            max_budget_usd: self.options.max_budget_usd,
-            partial_messages: self.options.partial_messages,
-            pass_env: self.options.pass_env.clone(),
-            timeouts: self.options.timeouts,
-            limits: StreamLimits::default(),
             tools: opened.tools(),
-            recorder: Arc::clone(&self.recorder),
-            observer: Some(Arc::clone(meter) as _),
             gate: self.approvals.gate(unit, attempt),
-            amendment: (!amendment.is_empty()).then(|| amendment.clone()),
-            paid_usd: amendment.resume.as_deref().and_then(|session| meter.session_cost(unit, session)),
             content: None,
         }
     }
@@ -400,7 +323,7 @@ impl Executor for AttemptExecutor {
         let amendment = amendment.as_deref().cloned().unwrap_or_default();
         let (verdict, facts, work) = self.run_attempt(&unit, attempt, &amendment, stop, ready).await;
         driver::log_verdict(&unit, attempt, &verdict, facts.process.exit_code, facts.process.signal);
-        self.saved_units().remove(&unit);
+        self.integration.mark_unsaved(&unit);
         let ended = AttemptEnded {
             verdict: verdict.clone(),
             tool_failures: u32::try_from(facts.work.tally.calls().len()).unwrap_or(u32::MAX),
@@ -426,11 +349,11 @@ impl Executor for AttemptExecutor {
     }
 
     async fn integrate(&self, units: Vec<(UnitKey, u32)>) -> IntegrationReport {
-        self.integrate_patches(units).await
+        Arc::clone(&self.integration).integrate(units).await
     }
 
     async fn save(&self, failed: Vec<UnitKey>) -> bool {
-        self.save_to_branch(failed).await
+        Arc::clone(&self.integration).save(failed).await
     }
 }
 
@@ -462,22 +385,22 @@ fn finish_attempt(
     attempt: &UnitAttempt,
     unit: &UnitKey,
     facts: &mut AttemptFacts,
-    rule: FailureRule,
+    judge: &dyn Fn(&AttemptFacts) -> Verdict,
 ) -> (Verdict, Option<WrittenPatch>) {
-    let mut verdict = verdict::judge_attempt(unit, facts, rule);
+    let mut verdict = judge(facts);
     let mut delivered = None;
     if verdict.outcome == AttemptOutcome::Succeeded {
         let checked = attempt.check();
         facts.work.dangling_refs = checked.dangling_links;
         facts.work.invalid_artifacts = checked.invalid;
-        verdict = verdict::judge_attempt(unit, facts, rule);
+        verdict = judge(facts);
     }
     if verdict.outcome == AttemptOutcome::Succeeded {
         match attempt.write_patch() {
             Ok(done) => delivered = Some(done),
             Err(error) => {
                 facts.work.patch_error = Some(error.to_line());
-                verdict = verdict::judge_attempt(unit, facts, rule);
+                verdict = judge(facts);
             }
         }
     }

@@ -22,7 +22,7 @@ use super::{
     control_socket::ControlServer,
     controller::RunController,
     driver::{DriverError, Executor, ScheduleDriver},
-    execute::{AgentBackend, AttemptExecutor, AttemptOptions, ReconcileOptions},
+    execute::{AttemptExecutor, AttemptOptions, IngestRun, ReconcileOptions},
     fail_fast_recorder::FailFastRecorder,
     guard_children,
     prepare::PreparedProject,
@@ -31,7 +31,7 @@ use super::{
     trace::TraceTask,
 };
 use crate::{
-    agent::{private_dir, process, session_lock::SessionLocks, unit},
+    agent::{Agent, attempt, private_dir, process, session_lock::SessionLocks},
     config::{Config, paths::UserDirs},
     diagnostic::{Diagnostic, Problem},
     ingest::{
@@ -47,7 +47,7 @@ use crate::{
     run::{NewEntry, Recorder, entry_source::RecordError, state::RECONCILE_KEY},
     store::{RunStore, TapeWriter, runs::RunStoreError},
     tape::{
-        EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
+        AgentName, EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
         note::{ContinuedRun, RunEnded, RunPlanned, Severity},
     },
     units::{
@@ -96,7 +96,7 @@ pub(crate) struct Launch {
     /// The prior run that this run continues.
     pub continues: Option<ContinuedRun>,
     /// The program that plays the model.
-    pub agent: AgentBackend,
+    pub agent: Arc<dyn Agent>,
     /// The options of all attempts.
     pub terms: AttemptOptions,
     /// Number of units that run at the same time.
@@ -188,7 +188,7 @@ pub(crate) fn launch<T>(
     let setup = RunSetup {
         runs: RunStore::new(&launch.project.root),
         project_name: launch.project.root.file_name().map(|name| name.to_string_lossy().into_owned()),
-        scripted: launch.agent.is_scripted(),
+        agent: launch.agent.name(),
         initially_held: std::mem::take(&mut launch.initially_held),
         is_interactive,
     };
@@ -203,18 +203,14 @@ pub(crate) fn launch<T>(
     // The lock is held until the run is over.
     let PreparedProject { lock: _lock, repository, head } = launch.prepared;
     let diff = launch.planned.diff_counts().to_string();
-    let (agent, terms, continues) = (launch.agent, launch.terms, launch.continues);
-    let reconcile = launch.reconcile;
-    let locks = session_locks(&setup.runs, setup.scripted);
+    let locks = session_locks(&setup.runs, launch.agent.is_scripted());
+    let (agent, terms, continues, reconcile) = (launch.agent, launch.terms, launch.continues, launch.reconcile);
     let make = |recorder, approvals| {
         let worktrees = Worktrees::new(repository, &job.id, &head.commit);
-        let units = &launch.planned.units;
-        let attempts =
-            AttemptExecutor::new(project, units, diff, job, worktrees, agent, terms, recorder, approvals, locks);
-        attempts
-            .with_prior_patches(resume::pending_patches(continues.as_ref()))
-            .with_reconcile_step(reconcile)
-            .with_projections(projections)
+        let units = IngestRun::index_units(launch.planned.units);
+        let run = IngestRun { project, units, diff, job, worktrees, reconcile, projections };
+        let attempts = AttemptExecutor::new(run, agent, terms, recorder, approvals, locks);
+        attempts.with_prior_patches(resume::pending_patches(continues.as_ref()))
     };
     setup.run_schedule(now, schedule, &plan, make, client)
 }
@@ -244,7 +240,7 @@ pub(crate) fn session_locks(runs: &RunStore, scripted: bool) -> SessionLocks {
 /// # Errors
 /// If the system provides no threads.
 pub(crate) fn runtime(workers: usize) -> Result<Runtime, LaunchError> {
-    unit::start_tick_clock();
+    attempt::start_tick_clock();
     runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().map_err(LaunchError::Threads)
 }
 
@@ -273,8 +269,7 @@ pub(crate) struct RunSetup {
     pub runs: RunStore,
     /// Project name for display.
     pub project_name: Option<String>,
-    /// Whether a script plays the model.
-    pub scripted: bool,
+    pub agent: AgentName,
     /// Units that are held from the beginning.
     pub initially_held: Vec<UnitKey>,
     /// True if the run waits for commands after its last unit.
@@ -332,7 +327,8 @@ impl RunSetup {
             run,
             started_at: now,
             project: self.project_name.clone(),
-            scripted: self.scripted,
+            scripted: self.agent == AgentName::Scripted,
+            agent: Some(self.agent.clone()),
         })?;
         let id = new.id;
         if let Some(project) = self.runs.root().ancestors().nth(2)

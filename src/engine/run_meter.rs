@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use crate::{
-    agent::unit::LineObserver,
+    agent::attempt::LineObserver,
     decode::{AgentLine, LineBody, line::SystemLine},
     run::{attempt_reducer::AttemptReducer, spending},
     tape::{Millis, UnitKey},

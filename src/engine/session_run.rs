@@ -17,9 +17,10 @@ use super::{
 };
 use crate::{
     agent::{
+        attempt::AttemptContext,
+        claude::ClaudeCode,
         process::StreamLimits,
         session::{self, SessionLaunch},
-        unit::AgentProgram,
     },
     config::Config,
     run::{NewEntry, Recorder, entry_source::RecordError},
@@ -64,34 +65,39 @@ pub(crate) fn run<T>(
         ..RunPlanned::default()
     }));
     let launch = SessionLaunch {
-        program: AgentProgram { exe, prefix: Vec::new(), scripted: false },
-        cwd,
-        unit: SESSION_UNIT.into(),
-        attempt: 1,
+        context: AttemptContext {
+            agent: Arc::new(ClaudeCode { exe }),
+            unit: SESSION_UNIT.into(),
+            attempt: 1,
+            cwd,
+            limits: StreamLimits::default(),
+            recorder: Arc::new(NullRecorder),
+            observer: None,
+            amendment: None,
+            paid_usd: None,
+        },
         prompt,
         args,
         use_api_billing: *config.claude.use_api_billing,
         mismatch: *config.claude.session_mismatch,
         locks: launch::session_locks(&runs, false),
-        limits: StreamLimits::default(),
-        recorder: Arc::new(NullRecorder),
-        observer: None,
-        paid_usd: None,
-        amendment: None,
     };
     let settings = ScheduleSettings { retry: launch::retry_policy(config), ..ScheduleSettings::new(1, 1) };
     let schedule = Schedule::new(vec![SESSION_UNIT.into()], settings);
     let setup = RunSetup {
         runs,
         project_name: Some(SESSION_UNIT.into()),
-        scripted: false,
+        agent: launch.context.agent.name(),
         initially_held: Vec::new(),
         is_interactive,
     };
     let resumable = Arc::new(Mutex::new(None));
     let make = |recorder, approvals: Arc<ApprovalQueue>| SessionExecutor {
         meter: Arc::clone(approvals.meter()),
-        launch: SessionLaunch { recorder, observer: Some(Arc::clone(approvals.meter()) as _), ..launch },
+        launch: SessionLaunch {
+            context: AttemptContext { recorder, observer: Some(Arc::clone(approvals.meter()) as _), ..launch.context },
+            ..launch
+        },
         resumable: Arc::clone(&resumable),
     };
     let result = setup.run_schedule(Timestamp::now(), schedule, &[plan], make, client)?;
@@ -135,7 +141,7 @@ impl SessionExecutor {
         }
         launch.args.model = amendment.model.clone().or(launch.args.model);
         launch.args.max_turns = amendment.step_budget.or(launch.args.max_turns);
-        launch.amendment = Some(amendment.clone());
+        launch.context.amendment = Some(amendment.clone());
         launch
     }
 }
@@ -149,17 +155,17 @@ impl Executor for SessionExecutor {
         stop: mpsc::Receiver<StopMode>,
         ready: oneshot::Sender<()>,
     ) -> AttemptEnd {
-        let launch = self.amended_launch(amendment.as_deref());
+        let mut launch = self.amended_launch(amendment.as_deref());
         let resumed = launch.args.resume.as_deref();
-        let paid_usd = resumed.and_then(|session| self.meter.session_cost(&unit, session));
-        let launch = SessionLaunch { attempt, paid_usd, ..launch };
+        launch.context.paid_usd = resumed.and_then(|session| self.meter.session_cost(&unit, session));
+        launch.context.attempt = attempt;
         let (send, commands) = mpsc::channel(4);
         let forwarding = tokio::spawn(forward_stops(stop, send));
         let end = session::run_session(launch, commands, ready).await;
         forwarding.abort();
         *self.resumable.lock().unwrap_or_else(PoisonError::into_inner) = end.resumable().map(str::to_owned);
         let repeat = end.retry_mode();
-        let verdict = end.verdict(&unit);
+        let verdict = end.verdict(self.launch.context.agent.as_ref(), &unit);
         driver::log_verdict(&unit, attempt, &verdict, end.facts.process.exit_code, end.facts.process.signal);
         let ended = AttemptEnded {
             verdict: verdict.clone(),
@@ -174,7 +180,7 @@ impl Executor for SessionExecutor {
         };
         let json = Note::AttemptEnded(Box::new(ended)).to_json();
         let item = NewEntry { attempt: Some((&unit, attempt)), body: EntryBody::Note(&json) };
-        if let Err(error) = self.launch.recorder.record(&[item]) {
+        if let Err(error) = self.launch.context.recorder.record(&[item]) {
             tracing::error!(%error, "a verdict is lost");
         }
         AttemptEnd { verdict, repeat }
@@ -194,20 +200,22 @@ mod tests {
         };
         SessionExecutor {
             launch: SessionLaunch {
-                program: AgentProgram { exe: "claude".into(), prefix: Vec::new(), scripted: false },
-                cwd: "/".into(),
-                unit: SESSION_UNIT.into(),
-                attempt: 1,
+                context: AttemptContext {
+                    agent: Arc::new(ClaudeCode { exe: "claude".into() }),
+                    unit: SESSION_UNIT.into(),
+                    attempt: 1,
+                    cwd: "/".into(),
+                    limits: StreamLimits::default(),
+                    recorder: Arc::new(NullRecorder),
+                    observer: None,
+                    amendment: None,
+                    paid_usd: None,
+                },
                 prompt: "Read it.".into(),
                 args,
                 use_api_billing: false,
                 mismatch: MismatchPolicy::Error,
                 locks: crate::agent::session_lock::SessionLocks::new("/locks"),
-                limits: StreamLimits::default(),
-                recorder: Arc::new(NullRecorder),
-                observer: None,
-                paid_usd: None,
-                amendment: None,
             },
             meter: Arc::new(RunMeter::new(mpsc::channel(1).0.downgrade())),
             resumable: Arc::default(),

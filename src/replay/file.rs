@@ -192,7 +192,8 @@ impl FileSource {
     fn new(file: Arc<File>, name: String, stem: &str, detected: DetectedInput, growth: FileGrowth) -> Self {
         let DetectedInput { format, header, first_entry, first_time } = detected;
         let split = if format == InputFormat::Document { EntrySplit::Whole } else { EntrySplit::Lines };
-        let reading = LineParser { format, epoch: first_time };
+        let is_decodable = header.as_ref().is_none_or(|header| header.agent_problem().is_none());
+        let reading = LineParser { format, epoch: first_time, is_decodable };
         let started_at = header.as_ref().map(|header| header.started_at);
         let started_at = started_at.or_else(|| Timestamp::from_millisecond(first_time?).ok());
         let origin = SourceInfo {

@@ -37,12 +37,14 @@ pub(super) struct LineParser {
     pub(super) format: InputFormat,
     /// Time 0 in milliseconds since 1970, for formats with wall-clock times; `None` if the file has no times.
     pub(super) epoch: Option<i64>,
+    /// False for a tape of an agent that this program does not know.
+    pub(super) is_decodable: bool,
 }
 
 impl LineParser {
     pub(super) fn parse<'a>(&self, line: &'a [u8]) -> ParsedLine<'a> {
         match self.format {
-            InputFormat::Tape => tape(line),
+            InputFormat::Tape => self.as_agent_line(tape(line)),
             InputFormat::TwoWay => two_way(line),
             InputFormat::Capture
             | InputFormat::SessionFile
@@ -75,7 +77,8 @@ impl LineParser {
                     entry.attempt.map_or(OwnedEntryScope::Run, |(unit, number)| OwnedEntryScope::Attempt(unit, number));
                 let at = Some(entry.at);
                 let size = length.checked_sub(blank + before as u64 + 1)?;
-                Some((ParsedLine { at, scope, body: entry.body, is_well_formed: true, line: None }, size))
+                let parsed = ParsedLine { at, scope, body: entry.body, is_well_formed: true, line: None };
+                Some((self.as_agent_line(parsed), size))
             }
             InputFormat::Capture | InputFormat::SessionFile | InputFormat::JsonLines => {
                 let body = stdout(head);
@@ -107,6 +110,16 @@ impl LineParser {
         // On a tape, the brace that closes the entry follows.
         let end = length.checked_sub(blank + u64::from(self.format == InputFormat::Tape))?;
         Some(end.checked_sub(size)?..end)
+    }
+
+    /// Keeps the lines of an unknown agent from being decoded as those of Claude Code.
+    fn as_agent_line<'a>(&self, parsed: ParsedLine<'a>) -> ParsedLine<'a> {
+        match parsed.body {
+            EntryBody::Stdout(bytes) if !self.is_decodable => {
+                ParsedLine { line: Some(decode::opaque_line(bytes)), ..parsed }
+            }
+            _ => parsed,
+        }
     }
 
     /// True if entries have their own times.
@@ -208,9 +221,10 @@ fn two_way(line: &[u8]) -> ParsedLine<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::LineKind;
 
     fn reading(format: InputFormat) -> LineParser {
-        LineParser { format, epoch: None }
+        LineParser { format, epoch: None, is_decodable: true }
     }
 
     #[test]
@@ -231,6 +245,17 @@ mod tests {
         assert_eq!(at("-5"), Some(Millis(0)));
         assert_eq!(at("1e300"), Some(Millis(u64::MAX)));
         assert_eq!(at("null"), None);
+    }
+
+    #[test]
+    fn lines_of_an_unknown_agent_are_not_decoded() {
+        let line = br#"{"seq":1,"at":2,"unit":"a","try":1,"out":{"type":"result","is_error":true}}"#;
+        for (is_decodable, kind) in [(true, LineKind::Result), (false, LineKind::Other)] {
+            let mut parsed = LineParser { is_decodable, ..reading(InputFormat::Tape) }.parse(line);
+            parsed.decode();
+            assert_eq!(parsed.body, EntryBody::Stdout(br#"{"type":"result","is_error":true}"#), "nothing is lost");
+            assert_eq!(parsed.line.unwrap().body.kind(), kind);
+        }
     }
 
     #[test]

@@ -240,6 +240,7 @@ mod tests {
             started_at: "2026-01-01T00:00:00Z".parse().unwrap(),
             project: None,
             scripted: false,
+            agent: None,
         }
     }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::RunId;
-use crate::diagnostic::Diagnostic;
+use crate::diagnostic::{Diagnostic, Problem};
 
 /// The tape format that this program writes, and the newest that it reads.
 pub(crate) const FORMAT_VERSION: u64 = 1;
@@ -26,6 +26,22 @@ pub(crate) struct Header {
     /// True if a scripted agent plays the model.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scripted: bool,
+    /// The agent that wrote the lines; it determines how they are decoded. Absent on tapes of older versions, which means
+    /// Claude Code or the scripted agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
+}
+
+/// An agent, as a tape names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum AgentName {
+    #[serde(rename = "claude")]
+    ClaudeCode,
+    #[serde(rename = "scripted")]
+    Scripted,
+    /// An agent of a later version. Its lines cannot be decoded.
+    #[serde(untagged)]
+    Unknown(String),
 }
 
 /// Why a first line is not a usable header.
@@ -66,6 +82,16 @@ impl Header {
         }
     }
 
+    /// The problem if the lines of the tape cannot be decoded.
+    pub(crate) fn agent_problem(&self) -> Option<Problem> {
+        let Some(AgentName::Unknown(name)) = &self.agent else { return None };
+        let text = format!(
+            "the tape was recorded with the agent `{}`, which this program does not know; its lines are not decoded",
+            name.escape_debug()
+        );
+        Some(Problem::new(text).with_help("use a newer ingestdeck"))
+    }
+
     /// The line, with its newline.
     pub(crate) fn to_line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).unwrap_or_default();
@@ -94,7 +120,13 @@ mod tests {
             started_at: "2026-11-22T01:02:03Z".parse().unwrap(),
             project: Some("orbit".into()),
             scripted: true,
+            agent: Some(AgentName::Scripted),
         };
-        assert_eq!(Header::parse(&header.to_line()), Ok(header));
+        assert!(header.to_line().ends_with(b",\"scripted\":true,\"agent\":\"scripted\"}\n"));
+        assert_eq!(Header::parse(&header.to_line()), Ok(header.clone()));
+        for agent in [None, Some(AgentName::ClaudeCode), Some(AgentName::Unknown("codex".into()))] {
+            let header = Header { agent, ..header.clone() };
+            assert_eq!(Header::parse(&header.to_line()), Ok(header));
+        }
     }
 }

@@ -24,6 +24,7 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
             started_at: jiff::Timestamp::UNIX_EPOCH,
             project: None,
             scripted: true,
+            agent: None,
         })?;
         let (tape, _lock) = run.into_parts();
         let start = std::time::Instant::now();

@@ -93,6 +93,7 @@ fn seconds_to_record(runtime: &Runtime, path: &str, folder: &std::path::Path) ->
         started_at: jiff::Timestamp::UNIX_EPOCH,
         project: None,
         scripted: true,
+        agent: None,
     })?;
     let (tape, _lock) = run.into_parts();
     let tape = Arc::new(tape);

@@ -86,6 +86,7 @@ fn succeed(root: &Path) -> BenchResult<()> {
         started_at: jiff::Timestamp::UNIX_EPOCH,
         project: None,
         scripted: false,
+        agent: None,
     })?;
     let (tape, _lock) = run.into_parts();
     let note = |attempt: Option<(&UnitKey, u32)>, note: &Note| {

@@ -503,7 +503,7 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/agent/start_error.rs", "the program that could not be started, and its directory"),
     ("src/agent/private_dir.rs", "directories for temporary files"),
     ("src/agent/scripted.rs", "the script that the command line names"),
-    ("src/agent/unit/start.rs", "writes into a private temporary directory"),
+    ("src/agent/unit.rs", "writes into a private temporary directory"),
     ("src/cli/debug.rs", "the log in the current directory, opened without following links"),
     ("src/cli/demo.rs", "writes the bundled project into a new directory"),
     ("src/engine/control_socket/location.rs", "private directories of the user for sockets"),

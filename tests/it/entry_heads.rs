@@ -59,6 +59,7 @@ fn heads_of_a_tape_match_full_entries() {
         started_at: "2026-01-01T00:00:00Z".parse().unwrap(),
         project: None,
         scripted: false,
+        agent: None,
     };
     let text = "all work and no \"play\" ".repeat(HUGE / 23);
     let line = json!({"type": "user", "message": {"content": [{"type": "tool_result", "content": text}]}}).to_string();

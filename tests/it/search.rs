@@ -87,6 +87,7 @@ fn header() -> Vec<u8> {
         started_at: "2026-01-01T00:00:00Z".parse().unwrap(),
         project: None,
         scripted: false,
+        agent: None,
     };
     header.to_line()
 }

@@ -10,17 +10,21 @@ use std::{
 
 use crate::{
     agent::{
-        claude::availability::{ClaudeInvocation, Installation, LoginStatus, ProbeResult, check_availability, probe},
+        AgentProgram,
+        attempt::{AttemptContext, StopCommand},
+        claude::{
+            ClaudeCode,
+            availability::{ClaudeInvocation, Installation, LoginStatus, ProbeResult, check_availability, probe},
+        },
         process::{ProcessTimeouts, StreamLimits},
         session::{ClaudeSessionArgs, SessionEnd, SessionLaunch, resume_line, run_session_with_env},
         session_lock::{SessionLocks, TryLockOutcome},
-        unit::{AgentProgram, StopCommand},
     },
     config::MismatchPolicy,
     run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{
         EntryBody, Note, UnitKey,
-        note::{AttemptOutcome, VerdictCause},
+        note::{AttemptOutcome, Verdict, VerdictCause},
     },
 };
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -112,20 +116,22 @@ impl SessionFixture {
         let home = TestHome::new();
         let tape = Arc::new(SessionMemoryRecorder::default());
         let launch = SessionLaunch {
-            program,
-            cwd: home.project(),
-            unit: UnitKey::from("session"),
-            attempt: 1,
+            context: AttemptContext {
+                agent: Arc::new(program),
+                unit: UnitKey::from("session"),
+                attempt: 1,
+                cwd: home.project(),
+                limits: StreamLimits::default(),
+                recorder: Arc::clone(&tape) as Arc<dyn Recorder>,
+                observer: None,
+                amendment: None,
+                paid_usd: None,
+            },
             prompt: prompt.into(),
             args: ClaudeSessionArgs::default(),
             use_api_billing: true,
             mismatch: MismatchPolicy::Error,
             locks: SessionLocks::new(home.project().join(".locks")),
-            limits: StreamLimits::default(),
-            recorder: Arc::clone(&tape) as Arc<dyn Recorder>,
-            observer: None,
-            paid_usd: None,
-            amendment: None,
         };
         let env = env_of(home.env_offline());
         Self { home, tape, launch, env, patience: QUICK }
@@ -134,16 +140,17 @@ impl SessionFixture {
     /// A session with the scripted agent.
     fn scripted(script: &str, prompt: &str) -> Self {
         let exe = crate::it::support::program().into();
-        let mut desk = Self::new(AgentProgram { exe, prefix: Vec::new(), scripted: true }, prompt);
+        let mut desk = Self::new(AgentProgram { exe, prefix: Vec::new() }, prompt);
         let file = desk.home.path().join("script.toml");
         std::fs::write(&file, script).unwrap();
-        desk.launch.program.prefix = vec!["scripted-agent".into(), "--script".into(), file.into(), "--".into()];
+        let prefix = vec!["scripted-agent".into(), "--script".into(), file.into(), "--".into()];
+        desk.launch.context.agent = Arc::new(AgentProgram { exe: crate::it::support::program().into(), prefix });
         desk
     }
 
     /// A session with the real CLI.
     fn real(api: &FakeApi, prompt: &str) -> Option<Self> {
-        let mut desk = Self::new(AgentProgram { exe: claude_bin()?, prefix: Vec::new(), scripted: false }, prompt);
+        let mut desk = Self::new(AgentProgram { exe: claude_bin()?, prefix: Vec::new() }, prompt);
         desk.launch.args.allowed_tools = vec!["Read".into()];
         desk.env = env_of(desk.home.env(api));
         desk.patience = ProcessTimeouts::default();
@@ -172,8 +179,12 @@ fn env_of(env: Vec<(String, String)>) -> Vec<(OsString, OsString)> {
 }
 
 fn outcome(end: &SessionEnd) -> (AttemptOutcome, VerdictCause) {
-    let verdict = end.verdict(&UnitKey::from("session"));
+    let verdict = verdict(end);
     (verdict.outcome, verdict.cause)
+}
+
+fn verdict(end: &SessionEnd) -> Verdict {
+    end.verdict(&ClaudeCode { exe: "claude".into() }, &UnitKey::from("session"))
 }
 
 const HELLO: &str = "[[part]]\nsteps = [{ call = { tool = \"Bash\" } }, { say = \"hello\" }]\n";
@@ -195,36 +206,36 @@ async fn session_is_recorded_and_resumable() {
 
 #[tokio::test]
 async fn session_without_a_program_reports_it_as_missing() {
-    let program = AgentProgram { exe: "/no/such/claude".into(), prefix: Vec::new(), scripted: false };
+    let program = AgentProgram { exe: "/no/such/claude".into(), prefix: Vec::new() };
     let end = SessionFixture::new(program, "go").run().await;
     assert_eq!(outcome(&end), (AttemptOutcome::Failed, VerdictCause::ProgramMissing), "{end:?}");
-    let verdict = end.verdict(&UnitKey::from("session"));
+    let verdict = verdict(&end);
     assert!(verdict.remedy.is_some_and(|remedy| remedy.starts_with("wait for the end of a Claude Code update")));
 }
 
 #[tokio::test]
 async fn session_that_outlives_its_stdout_is_terminated() {
     let script = "exec >&- 2>&-; while :; do sleep 0.05; done";
-    let program = AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false };
+    let program = AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()] };
     let end = SessionFixture::new(program, "go").run().await;
     assert!(end.facts.process.terminated_by_us, "{end:?}");
-    let reason = end.verdict(&UnitKey::from("session")).reason;
+    let reason = verdict(&end).reason;
     assert!(reason.contains("it closed its output, did not exit and was terminated"), "{reason}");
 }
 
 #[tokio::test]
 async fn session_with_a_line_beyond_the_limit_is_ended() {
     let script = "head -c 1000000 /dev/zero | tr '\\0' x; while :; do sleep 0.05; done";
-    let program = AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false };
+    let program = AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()] };
     let mut desk = SessionFixture::new(program, "go");
-    desk.launch.limits.line = 256 * 1024;
+    desk.launch.context.limits.line = 256 * 1024;
     let end = desk.run().await;
     assert_eq!(outcome(&end), (AttemptOutcome::Failed, VerdictCause::OversizedLine), "{end:?}");
 }
 
 /// A shell instead of Claude Code.
 fn shell(script: &str) -> AgentProgram {
-    AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false }
+    AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()] }
 }
 
 #[tokio::test]
@@ -314,7 +325,7 @@ async fn session_with_other_id_than_resumed_ends() {
     let end = desk.run().await;
     let text = "claude emitted session id other but expected abc";
     assert_eq!((end.mismatch.as_deref(), end.session.as_deref()), (Some(text), Some("abc")));
-    assert_eq!(end.verdict(&UnitKey::from("s")).reason, text);
+    assert_eq!(verdict(&end).reason, text);
     assert_eq!(outcome(&end).0, AttemptOutcome::Failed);
     assert!(desk.tape.has('n', text));
     assert_eq!(end.facts.process.signal, Some(9), "it ignored the milder signal");
@@ -345,10 +356,10 @@ async fn invalid_prompt_is_refused_before_start() {
         assert!(end.facts.process.start_error.as_deref().is_some_and(|why| why.contains(text)), "{end:?}");
     }
     let mut desk = SessionFixture::scripted(HELLO, "hi");
-    desk.launch.program.exe = "/nonexistent/claude".into();
+    desk.launch.context.agent = Arc::new(AgentProgram { exe: "/nonexistent/claude".into(), prefix: Vec::new() });
     assert_eq!(desk.run().await.facts.process.start_error.as_deref(), Some("there is no program /nonexistent/claude"));
     let mut desk = SessionFixture::scripted(HELLO, "hi");
-    desk.launch.cwd = "/nonexistent/place".into();
+    desk.launch.context.cwd = "/nonexistent/place".into();
     assert!(desk.run().await.facts.process.start_error.is_some_and(|why| why.contains("/nonexistent/place")));
 }
 
@@ -440,12 +451,8 @@ async fn interrupt_after_result_does_not_mark_stopped() {
 #[tokio::test]
 async fn session_that_closes_stdout_and_lingers_is_ended() {
     let mut desk = SessionFixture::scripted(HELLO, "hi");
-    let program = AgentProgram {
-        exe: "/bin/sh".into(),
-        prefix: vec!["-c".into(), "exec >&-; sleep 600".into()],
-        scripted: false,
-    };
-    desk.launch.program = program;
+    let program = AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), "exec >&-; sleep 600".into()] };
+    desk.launch.context.agent = Arc::new(program);
     let end = desk.run().await;
     assert_eq!((end.facts.process.signal, outcome(&end)), (Some(15), (AttemptOutcome::Failed, VerdictCause::Crashed)));
 }
@@ -482,7 +489,8 @@ async fn crash_and_full_disk_have_separate_verdicts() {
     assert!(desk.tape.has('r', "half a li"));
 
     let mut full = SessionFixture::scripted("[[part]]\nsteps = [\"hang\"]\n", "hi");
-    full.launch.recorder = Arc::new(SessionMemoryRecorder { full_after: Some(1), ..SessionMemoryRecorder::default() });
+    full.launch.context.recorder =
+        Arc::new(SessionMemoryRecorder { full_after: Some(1), ..SessionMemoryRecorder::default() });
     let end = full.run().await;
     assert!(
         end.facts.interruption.record_error.is_some_and(|why| why.contains("no storage space")),
@@ -549,7 +557,7 @@ async fn claude_is_interrupted_while_its_stream_stalls() {
 }
 
 async fn asked(home: &TestHome, env: Vec<(String, String)>) -> Option<ClaudeInvocation> {
-    let program = AgentProgram { exe: claude_bin()?, prefix: Vec::new(), scripted: false };
+    let program = AgentProgram { exe: claude_bin()?, prefix: Vec::new() };
     Some(ClaudeInvocation { program, cwd: home.project(), env: env_of(env) })
 }
 

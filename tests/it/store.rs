@@ -31,6 +31,7 @@ fn header(run: RunId) -> Header {
         started_at: "2026-01-01T00:00:00Z".parse().unwrap(),
         project: Some("orbit".into()),
         scripted: true,
+        agent: None,
     }
 }
 

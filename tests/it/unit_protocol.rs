@@ -11,14 +11,15 @@ use std::{
 
 use crate::{
     agent::{
+        AgentProgram,
+        attempt::{
+            AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptContext, AttemptTimeouts, StopCommand,
+        },
         claude::version::ClaudeVersion,
         line_reader::{LineReader, MAX_LINE_BYTES},
         mcp,
         process::{self, Child, ProcessTimeouts, SpawnRequest, StreamLimits},
-        unit::{
-            AgentProgram, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptTimeouts, StopCommand, UnitLaunch,
-            run_unit_with_env,
-        },
+        unit::{UnitLaunch, run_unit_with_env},
     },
     run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{
@@ -180,31 +181,28 @@ impl AttemptFixture {
     }
 
     fn launch(&self, exe: impl Into<PathBuf>, prefix: &[&str]) -> UnitLaunch {
+        let prefix = prefix.iter().map(OsString::from).collect();
+        let variables = ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "CLAUDE_CODE_MAX_RETRIES"];
         UnitLaunch {
-            program: AgentProgram {
-                exe: exe.into(),
-                prefix: prefix.iter().map(OsString::from).collect(),
-                scripted: false,
+            context: AttemptContext {
+                agent: Arc::new(AgentProgram { exe: exe.into(), prefix }),
+                unit: "docs-a".into(),
+                attempt: 1,
+                cwd: self.home.project(),
+                limits: StreamLimits::default(),
+                recorder: Arc::clone(&self.tape) as Arc<dyn Recorder>,
+                observer: None,
+                amendment: None,
+                paid_usd: None,
             },
-            cwd: self.home.project(),
-            unit: "docs-a".into(),
-            attempt: 1,
+            options: AgentOptions { pass_env: variables.map(String::from).into(), ..AgentOptions::default() },
             system_prompt: "You keep the wiki.".into(),
             prompt: "## WorkUnit: docs-a\nGo.".into(),
             new_session: uuid::Uuid::new_v4().to_string(),
             model: Some("sonnet".into()),
             step_budget: 10,
-            max_budget_usd: None,
-            partial_messages: false,
-            pass_env: ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "CLAUDE_CODE_MAX_RETRIES"].map(String::from).into(),
-            timeouts: AttemptTimeouts::default(),
-            limits: StreamLimits::default(),
             tools: Arc::clone(&self.wiki) as Arc<dyn Toolset>,
-            recorder: Arc::clone(&self.tape) as Arc<dyn Recorder>,
-            observer: None,
             gate: Arc::clone(&self.gate),
-            amendment: None,
-            paid_usd: None,
             content: None,
         }
     }
@@ -357,7 +355,8 @@ async fn interrupt_ends_the_turn_with_a_result() {
     let scene = AttemptFixture::new();
     let slow = ApiTurn::answer(&"word ".repeat(2_000)).slowly(Duration::from_millis(50));
     let api = FakeApi::start([ApiRoute::any([slow])]);
-    let launch = UnitLaunch { partial_messages: true, ..scene.claude() };
+    let mut launch = scene.claude();
+    launch.options.partial_messages = true;
     let facts = scene.stopped_at("text_delta", StopCommand::Interrupt, launch, Some(&api)).await;
     assert_eq!(facts.interruption.stopped, Some(StopMode::Stop));
     let result = facts.reported.result.expect("an interrupted turn has a result");
@@ -372,7 +371,8 @@ async fn killed_attempt_has_no_result() {
     let scene = AttemptFixture::new();
     let slow = ApiTurn::answer(&"word ".repeat(2_000)).slowly(Duration::from_millis(50));
     let api = FakeApi::start([ApiRoute::any([slow])]);
-    let launch = UnitLaunch { partial_messages: true, ..scene.claude() };
+    let mut launch = scene.claude();
+    launch.options.partial_messages = true;
     let facts = scene.stopped_at("text_delta", StopCommand::Kill, launch, Some(&api)).await;
     assert_eq!(facts.interruption.stopped, Some(StopMode::Kill));
     assert_eq!(facts.process.exit_code, Some(143), "it could end its children");
@@ -467,14 +467,15 @@ async fn session_is_resumed_under_its_id() {
     scene.run(scene.claude(), Some(&api)).await;
     let id = scene.tape.started().argv.iter().find_map(|word| word.strip_prefix("--session-id=").map(str::to_owned));
     let resume = |resume| Some(Amendment { resume, ..Amendment::default() });
-    let launch = UnitLaunch { amendment: resume(id), prompt: "Continue.".into(), ..scene.claude() };
+    let mut launch = UnitLaunch { prompt: "Continue.".into(), ..scene.claude() };
+    launch.context.amendment = resume(id);
     let (facts, _) = scene.run(launch, Some(&api)).await;
     assert_eq!(facts.reported.result.unwrap().text.as_deref(), Some("second answer"));
     let last = api.requests().pop().unwrap();
     assert!(last.body.contains("first answer") && last.body.contains("Continue."));
-    let (facts, ready) = scene
-        .run(UnitLaunch { amendment: resume(Some(uuid::Uuid::nil().to_string())), ..scene.claude() }, Some(&api))
-        .await;
+    let mut launch = scene.claude();
+    launch.context.amendment = resume(Some(uuid::Uuid::nil().to_string()));
+    let (facts, ready) = scene.run(launch, Some(&api)).await;
     assert!(!ready);
     assert!(facts.reported.result.unwrap().errors.unwrap().contains("No conversation found"));
 }
@@ -500,11 +501,11 @@ async fn resumed_session_has_a_separate_budget() {
     };
     let first = bill(&scene.tape);
     let id = scene.tape.started().argv.iter().find_map(|word| word.strip_prefix("--session-id=").map(str::to_owned));
-    let launch = |dollars| UnitLaunch {
-        amendment: Some(Amendment { resume: id.clone(), ..Amendment::default() }),
-        prompt: "Continue.".into(),
-        max_budget_usd: Some(dollars),
-        ..scene.claude()
+    let launch = |dollars| {
+        let mut launch = UnitLaunch { prompt: "Continue.".into(), ..scene.claude() };
+        launch.context.amendment = Some(Amendment { resume: id.clone(), ..Amendment::default() });
+        launch.options.max_budget_usd = Some(dollars);
+        launch
     };
     // Less than the cost of the session so far, more than the cost of its continuation.
     let (facts, _) = scene.run(launch(first * 0.9), Some(&api)).await;
@@ -528,6 +529,10 @@ fn shell(scene: &AttemptFixture, script: &str) -> UnitLaunch {
     scene.launch("/bin/sh", &["-c", script, "agent"])
 }
 
+fn limited(launch: UnitLaunch, limits: StreamLimits) -> UnitLaunch {
+    UnitLaunch { context: AttemptContext { limits, ..launch.context }, ..launch }
+}
+
 fn quick() -> AttemptFixture {
     AttemptFixture { patience: QUICK, ..AttemptFixture::new() }
 }
@@ -540,7 +545,8 @@ async fn start_failure_is_explained() {
     assert_eq!(facts.process.start_error.as_deref(), Some("there is no program /nonexistent/claude"));
     assert_eq!(scene.tape.started().pid, None);
 
-    let nowhere = UnitLaunch { cwd: "/nonexistent/project".into(), ..scene.launch("/bin/sh", &[]) };
+    let mut nowhere = scene.launch("/bin/sh", &[]);
+    nowhere.context.cwd = "/nonexistent/project".into();
     let (facts, _) = scene.run(nowhere, None).await;
     assert_eq!(facts.process.start_error.as_deref(), Some("the working directory /nonexistent/project does not exist"));
 
@@ -610,7 +616,7 @@ async fn line_beyond_the_limit_ends_the_attempt() {
     let scene = quick();
     let script = "echo first; head -c 1000000 /dev/zero | tr '\\0' x; while :; do sleep 0.05; done";
     let limits = StreamLimits { line: LIMIT, ..StreamLimits::default() };
-    let (facts, _) = scene.run(UnitLaunch { limits, ..shell(&scene, script) }, None).await;
+    let (facts, _) = scene.run(limited(shell(&scene, script), limits), None).await;
     assert_eq!((facts.interruption.oversized_line, facts.process.signal), (Some(LIMIT), Some(15)));
     let verdict = judge_attempt(&"docs-a".into(), &facts, FailureRule::Strict);
     assert_eq!((verdict.outcome, &verdict.cause), (AttemptOutcome::Failed, &VerdictCause::OversizedLine));
@@ -629,7 +635,7 @@ async fn long_line_of_stderr_is_recorded_in_pieces() {
     let scene = quick();
     let script = "head -c 1000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo last >&2; exit 5";
     let limits = StreamLimits { stderr_line: 256 * 1024, ..StreamLimits::default() };
-    let (facts, _) = scene.run(UnitLaunch { limits, ..shell(&scene, script) }, None).await;
+    let (facts, _) = scene.run(limited(shell(&scene, script), limits), None).await;
     assert_eq!((facts.process.exit_code, facts.interruption.oversized_line), (Some(5), None));
     let lines = scene.tape.of('e');
     assert_eq!(lines.iter().map(Vec::len).sum::<usize>(), 1_000_004);
@@ -642,7 +648,7 @@ async fn stderr_beyond_the_limit_is_counted_and_not_recorded() {
     let script =
         "i=0; while [ $i -lt 2000 ]; do echo 'the same error again' >&2; i=$((i+1)); done; echo last >&2; exit 5";
     let limits = StreamLimits { stderr: 21_000, ..StreamLimits::default() };
-    let (facts, _) = scene.run(UnitLaunch { limits, ..shell(&scene, script) }, None).await;
+    let (facts, _) = scene.run(limited(shell(&scene, script), limits), None).await;
     assert_eq!(scene.tape.of('e').len(), 1050);
     assert_eq!(facts.process.stderr_tail.last().unwrap(), "last", "the verdict has the end of it");
     let messages: Vec<_> = scene
@@ -665,7 +671,7 @@ async fn agent_that_calls_without_reading_is_ended() {
     let scene = quick();
     let ask = r#"{"type":"control_request","request_id":"r","request":{"subtype":"mcp_message","server_name":"ktx","message":{"jsonrpc":"2.0","method":"notifications/initialized"}}}"#;
     let limits = StreamLimits { unread_stdin: 64 * 1024, ..StreamLimits::default() };
-    let launch = UnitLaunch { limits, ..shell(&scene, &format!("exec yes '{ask}'")) };
+    let launch = limited(shell(&scene, &format!("exec yes '{ask}'")), limits);
     let (facts, _) = scene.run(launch, None).await;
     assert_eq!((facts.interruption.unread_stdin, facts.process.signal), (Some(64 * 1024), Some(15)));
     let verdict = judge_attempt(&"docs-a".into(), &facts, FailureRule::Strict);
@@ -971,7 +977,9 @@ async fn agent_that_writes_nothing_is_ended() {
     {
         let timeouts = AttemptTimeouts { silence, total: attempt };
         let script = "trap '' INT TERM; echo '{}'; while :; do sleep 0.05; done";
-        let (facts, _) = scene.run(UnitLaunch { timeouts, ..shell(&scene, script) }, None).await;
+        let mut launch = shell(&scene, script);
+        launch.options.timeouts = timeouts;
+        let (facts, _) = scene.run(launch, None).await;
         assert_eq!((facts.interruption.timed_out, facts.process.signal), (Some(expected), Some(9)));
         assert!(gone(scene.tape.started().pid));
     }

@@ -13,11 +13,11 @@ use serde_json::Value;
 use super::{command_line::DENIED_BUILT_INS, version::ClaudeVersion};
 use crate::{
     agent::{
+        AgentProgram,
         facts_collector::AttemptFactsCollector,
         line_reader::LineReader,
         process::{self, EscalationStep, ProcessExit, ProcessTimeouts, SpawnRequest},
         start_error::StartError,
-        unit::AgentProgram,
     },
     decode,
     diagnostic::Problem,
@@ -331,7 +331,7 @@ mod tests {
 
     fn shell(script: &str) -> ClaudeInvocation {
         ClaudeInvocation {
-            program: AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()], scripted: false },
+            program: AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()] },
             cwd: std::env::temp_dir(),
             env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         }

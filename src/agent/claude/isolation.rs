@@ -8,7 +8,13 @@ use std::{
 
 use serde_json::Value;
 
-use crate::decode::{ChatLine, LineBody, MessageBlock, line::InitLine};
+use crate::{
+    agent::mcp,
+    decode::{
+        ChatLine, LineBody, MessageBlock,
+        line::{InitLine, SystemLine},
+    },
+};
 
 /// Prefix of every message about a breach.
 const BREACH_PREFIX: &str = "Claude Code runtime isolation failed";
@@ -19,23 +25,25 @@ const DEFAULT_OUTPUT_STYLE: &str = "default";
 /// Types of blocks about a call that the service has carried out itself.
 const SERVICE_CALL_BLOCKS: [&str; 2] = ["server_tool_use", "mcp_tool_use"];
 
-/// What an agent may have.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AllowedTools {
+/// What an agent may have, and its calls of other tools.
+///
+/// A model may call any name, and the agent then replies with an error, which is a failed call. A call that does not
+/// fail is a breach.
+#[derive(Debug, Default)]
+pub(crate) struct IsolationProof {
     tools: BTreeSet<String>,
-    servers: BTreeSet<String>,
+    /// Tool of each call of another tool without a result, by call id.
+    unoffered_calls: BTreeMap<String, String>,
 }
 
-impl AllowedTools {
-    /// Allows exactly these tools (full ids) and these servers.
-    pub(crate) fn new(
-        tools: impl IntoIterator<Item = impl Into<String>>,
-        servers: impl IntoIterator<Item = impl Into<String>>,
-    ) -> Self {
-        Self {
-            tools: tools.into_iter().map(Into::into).collect(),
-            servers: servers.into_iter().map(Into::into).collect(),
-        }
+impl IsolationProof {
+    /// Allows exactly these tools (full ids), and the server that provides them.
+    pub(crate) fn new(tools: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { tools: tools.into_iter().map(Into::into).collect(), unoffered_calls: BTreeMap::new() }
+    }
+
+    pub(crate) fn has_tools(&self) -> bool {
+        !self.tools.is_empty()
     }
 
     /// Returns a breach message if the announcement `init` differs from what is allowed. Announced skills, commands and
@@ -48,8 +56,9 @@ impl AllowedTools {
 
         let foreign_tools = tools.iter().copied().filter(|name| !self.tools.contains(*name));
         let missing_tools = self.tools.iter().map(String::as_str).filter(|name| !tools.contains(name));
-        let foreign_servers = servers.iter().copied().filter(|name| !self.servers.contains(*name));
-        let missing_servers = self.servers.iter().map(String::as_str).filter(|name| !connected(name));
+        let offered_server = self.has_tools().then_some(mcp::SERVER_NAME);
+        let foreign_servers = servers.iter().copied().filter(|name| offered_server != Some(*name));
+        let missing_servers = offered_server.into_iter().filter(|name| !connected(name));
         let plugins = init.plugins.iter().filter(|(_, path)| path != "builtin").map(|(name, _)| name.as_ref());
 
         let lists = [
@@ -84,41 +93,28 @@ impl AllowedTools {
         }
         permission_mode_breach(permission_mode)
     }
-}
 
-/// Returns a breach message if the reported permission mode is not the requested one.
-pub(crate) fn permission_mode_breach(mode: Option<&str>) -> Option<String> {
-    let mode = mode.filter(|mode| *mode != PERMISSION_MODE)?;
-    Some(format!("{BREACH_PREFIX}: permission_mode={mode}"))
-}
-
-/// Tracks calls of tools that were not offered. A model may call any name, and the agent then replies with an error,
-/// which is a failed call. A call that does not fail is a breach.
-#[derive(Debug, Default)]
-pub(crate) struct UnofferedToolCalls {
-    /// Tool of each such call without a result, by call id.
-    open_calls: BTreeMap<String, String>,
-}
-
-impl UnofferedToolCalls {
-    /// Returns a breach message if a line shows a breach of `allowed`.
-    pub(crate) fn line_breach(&mut self, allowed: &AllowedTools, line: &LineBody<'_>) -> Option<String> {
+    /// Returns a breach message if a line shows one, except that of an announcement.
+    pub(crate) fn line_breach(&mut self, line: &LineBody<'_>) -> Option<String> {
         match line {
-            LineBody::Assistant(chat) => self.record_calls(allowed, chat),
+            LineBody::Assistant(chat) => self.record_calls(chat),
             LineBody::User(chat) => self.check_results(chat),
             // All calls of a successful turn were answered.
             LineBody::Result(result) if result.is_error == Some(false) => {
-                self.open_calls.first_key_value().map(|(_, tool)| foreign_call_message(tool))
+                self.unoffered_calls.first_key_value().map(|(_, tool)| foreign_call_message(tool))
+            }
+            LineBody::System(SystemLine::Status { permission_mode }) => {
+                permission_mode_breach(permission_mode.as_deref())
             }
             _ => None,
         }
     }
 
-    fn record_calls(&mut self, allowed: &AllowedTools, chat: &ChatLine<'_>) -> Option<String> {
+    fn record_calls(&mut self, chat: &ChatLine<'_>) -> Option<String> {
         for block in &chat.blocks {
             match block {
-                MessageBlock::ToolUse(call) if !allowed.tools.contains(call.name.as_ref()) => {
-                    self.open_calls.insert(call.id.to_string(), call.name.to_string());
+                MessageBlock::ToolUse(call) if !self.tools.contains(call.name.as_ref()) => {
+                    self.unoffered_calls.insert(call.id.to_string(), call.name.to_string());
                 }
                 MessageBlock::Unknown(kind) if SERVICE_CALL_BLOCKS.contains(&kind.as_ref()) => {
                     return Some(foreign_call_message(kind));
@@ -136,13 +132,19 @@ impl UnofferedToolCalls {
         });
         let mut breach = None;
         for result in results {
-            let Some(tool) = self.open_calls.remove(result.tool_use_id.as_ref()) else { continue };
+            let Some(tool) = self.unoffered_calls.remove(result.tool_use_id.as_ref()) else { continue };
             if result.is_error != Some(true) && !chat.refused.contains(&result.tool_use_id) {
                 breach.get_or_insert_with(|| foreign_call_message(&tool));
             }
         }
         breach
     }
+}
+
+/// Returns a breach message if the reported permission mode is not the requested one.
+fn permission_mode_breach(mode: Option<&str>) -> Option<String> {
+    let mode = mode.filter(|mode| *mode != PERMISSION_MODE)?;
+    Some(format!("{BREACH_PREFIX}: permission_mode={mode}"))
 }
 
 fn foreign_call_message(tool: &str) -> String {
@@ -204,7 +206,7 @@ mod tests {
     }
 
     fn breach(init: &InitLine<'_>) -> Option<String> {
-        AllowedTools::new(TOOLS, ["ktx"]).init_breach(init)
+        IsolationProof::new(TOOLS).init_breach(init)
     }
 
     #[test]
@@ -253,7 +255,7 @@ mod tests {
 
     #[test]
     fn an_agent_without_tools_has_no_server() {
-        let none = AllowedTools::new(Vec::<String>::new(), Vec::<String>::new());
+        let none = IsolationProof::new(Vec::<String>::new());
         assert_eq!(none.init_breach(&init(&[], &[], &[])), None);
         assert!(none.init_breach(&init(&[], &[("ktx", "connected")], &[])).is_some());
     }
@@ -279,7 +281,7 @@ mod tests {
 
     #[test]
     fn hook_for_a_foreign_tool_or_mode_is_a_breach() {
-        let allowed = AllowedTools::new(TOOLS, ["ktx"]);
+        let allowed = IsolationProof::new(TOOLS);
         assert_eq!(allowed.call_breach(TOOLS[0], None), None);
         assert_eq!(allowed.call_breach(TOOLS[0], Some("dontAsk")), None);
         for (tool, mode) in [("Bash", None), ("wiki_read", None), (TOOLS[0], Some("bypassPermissions"))] {
@@ -289,8 +291,8 @@ mod tests {
 
     /// The first breach in `lines`.
     fn foreign_breach(lines: &[&str]) -> Option<String> {
-        let (allowed, mut calls) = (AllowedTools::new(TOOLS, ["ktx"]), UnofferedToolCalls::default());
-        lines.iter().find_map(|line| calls.line_breach(&allowed, &crate::decode::decode_line(line.as_bytes()).body))
+        let mut proof = IsolationProof::new(TOOLS);
+        lines.iter().find_map(|line| proof.line_breach(&crate::decode::decode_line(line.as_bytes()).body))
     }
 
     #[test]
@@ -335,11 +337,9 @@ mod tests {
             let crate::decode::LineBody::Init(init) = crate::decode::decode_line(&init).body else {
                 panic!("no init line")
             };
-            let allowed = AllowedTools::new(init.tools.iter().map(ToString::to_string), ["ktx"]);
-            let mut calls = UnofferedToolCalls::default();
-            let breach = text
-                .lines()
-                .find_map(|line| calls.line_breach(&allowed, &crate::decode::decode_line(line.as_bytes()).body));
+            let mut proof = IsolationProof::new(init.tools.iter().map(ToString::to_string));
+            let breach =
+                text.lines().find_map(|line| proof.line_breach(&crate::decode::decode_line(line.as_bytes()).body));
             assert_eq!(breach, None, "{capture}");
         }
     }
@@ -357,8 +357,10 @@ mod tests {
         let crate::decode::LineBody::Init(init) = crate::decode::decode_line(&line).body else {
             panic!("no init line")
         };
-        let own = init.tools.iter().filter(|name| name.starts_with("mcp__ktx__"));
-        AllowedTools::new(own.map(ToString::to_string), ["ktx"]).init_breach(&init)
+        let own = init.tools.iter().filter(|name| name.starts_with("mcp__ktx__")).map(ToString::to_string);
+        let own: Vec<String> = own.collect();
+        let offered = if own.is_empty() { TOOLS.map(String::from).into() } else { own };
+        IsolationProof::new(offered).init_breach(&init)
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::ffi::OsString;
 
-use crate::{agent::claude::agent_env::AgentEnvironment, diagnostic::Diagnostic};
+use crate::{
+    agent::{attempt::session_monitor::BYPASS_PERMISSION_MODE, claude::agent_env::AgentEnvironment},
+    diagnostic::Diagnostic,
+};
 
 /// Maximum length of a prompt on the command line, in bytes. Linux allows 128 KiB per argument.
 const MAX_ARGUMENT_BYTES: usize = 96 * 1024;
@@ -10,8 +13,6 @@ const MAX_ARGUMENT_BYTES: usize = 96 * 1024;
 /// Permission mode in which only allowed tools run. Set explicitly, because releases and user settings have other
 /// defaults.
 const DEFAULT_PERMISSION_MODE: &str = "default";
-/// Permission mode in which every tool runs.
-pub(super) const BYPASS_PERMISSION_MODE: &str = "bypassPermissions";
 
 /// Arguments of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -122,16 +123,6 @@ pub(crate) fn session_argv(args: &ClaudeSessionArgs, prompt: &str, delivery: Pro
     words.into_iter().map(OsString::from).collect()
 }
 
-/// The line on stdin that contains the prompt.
-pub(crate) fn user_message_line(prompt: &str) -> Vec<u8> {
-    let message = serde_json::json!({
-        "type": "user", "message": {"role": "user", "content": prompt}, "parent_tool_use_id": null, "session_id": "",
-    });
-    let mut line = message.to_string().into_bytes();
-    line.push(b'\n');
-    line
-}
-
 /// The environment of a session. By contract its commands run as in the user's shell, so it is not an allow list as for
 /// units. It is our own environment, without the API key that would be billed instead of the subscription, and without
 /// the marker of a nested session.
@@ -159,6 +150,7 @@ pub(crate) fn session_environment(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::control::user_message_frame;
 
     fn words(args: &ClaudeSessionArgs, prompt: &str) -> Vec<String> {
         let argv = session_argv(args, prompt, choose_delivery(prompt).unwrap());
@@ -221,7 +213,7 @@ mod tests {
             assert_eq!(choose_delivery(&prompt), Ok(PromptDelivery::Stdin));
             let words = words(&ClaudeSessionArgs::default(), &prompt);
             assert_eq!(words[3..], ["--verbose", "--input-format", "stream-json", "--permission-mode", "default"]);
-            let line: serde_json::Value = serde_json::from_slice(&user_message_line(&prompt)).unwrap();
+            let line: serde_json::Value = serde_json::from_slice(&user_message_frame(&prompt).0).unwrap();
             assert_eq!(line["message"]["content"], prompt);
         }
     }

@@ -1,6 +1,6 @@
 //! Conditions for running a held unit: the call that meets one is the next call that waits. Pure.
 
-use crate::{agent::unit::ApprovalRequest, control::BreakCondition};
+use crate::{agent::attempt::ApprovalRequest, control::BreakCondition};
 
 /// Alternative conditions: one of them must be met.
 #[derive(Clone, Debug)]

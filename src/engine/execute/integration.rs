@@ -1,25 +1,31 @@
-//! The patches of a run: their collection, integration, and the commit that contains them.
+//! The patches of a run: their collection, integration, and the commit that contains them. What is integrated and saved
+//! when is decided in `units::schedule`.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     path::PathBuf,
-    sync::{Arc, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{AttemptExecutor, reconcile_step::ReconcileBacklog};
+use super::{
+    ingest_run::IngestRun,
+    reconcile_step::{ReconcileBacklog, UnitIntegration},
+};
 use crate::{
     agent::caught_panics,
     diagnostic::Diagnostic,
     ingest::{
         git::CommitId,
-        integrate::{IntegrationError, PatchIntegrator, PatchOutcome, RawCopy, UnitPatch},
-        work_unit::WorkUnit,
-        worktree::Worktrees,
+        integrate::{IntegrationError, PatchIntegrator, PatchOutcome, UnitPatch},
+        reconcile::StageIndex,
     },
     run::{NewEntry, Recorder, state::RECONCILE_KEY},
     tape::{
         EntryBody, Note, UnitKey,
-        note::{self, IntegrationStarted, PatchIntegrated, SaveFailed, Severity, SlRefsRepaired, VerdictCause},
+        note::{
+            self, AttemptOutput, IntegrationStarted, PatchIntegrated, SaveFailed, Severity, SlRefsRepaired, StopReason,
+            VerdictCause,
+        },
     },
     text::pluralize,
     units::{
@@ -31,249 +37,236 @@ use crate::{
 /// Maximum number of findings and units that a sentence names.
 const MAX_NAMED: usize = 5;
 
+/// Owns the patches of a run: which wait, which are integrated, saved, or saved without a review. All changes of that
+/// state go through its methods.
+#[derive(Debug)]
+pub(super) struct Integration {
+    run: Arc<IngestRun>,
+    recorder: Arc<dyn Recorder>,
+    /// Locked while patches are integrated or saved.
+    state: Mutex<IntegrationState>,
+    /// Units whose last attempt is saved in the project. Apart from the state, so that attempts need not wait for it.
+    saved: Mutex<HashSet<UnitKey>>,
+}
+
 /// Waiting patches, and the state of their integration.
 #[derive(Debug, Default)]
-pub(super) struct IntegrationQueue {
+struct IntegrationState {
     /// The newest patch of each unit: its attempt, and its file unless the patch is empty.
-    pub(super) patches: HashMap<UnitKey, (u32, Option<PathBuf>)>,
-    /// Units that may not change the semantic layer.
-    semantic_layer_denied: HashSet<UnitKey>,
-    /// For each planned unit, the connections whose sources its pages may refer to.
-    targets: HashMap<UnitKey, Vec<String>>,
-    /// All connections of the planned units.
-    connections: Vec<String>,
+    patches: HashMap<UnitKey, (u32, Option<PathBuf>)>,
     /// Set between integration and saving.
-    integration: Option<PatchIntegrator>,
+    integrator: Option<PatchIntegrator>,
     /// The commit that contains the integrated patches.
-    pub(super) head: Option<CommitId>,
+    head: Option<CommitId>,
     /// Units whose patches are in that commit.
-    pub(super) integrated: Vec<UnitKey>,
+    integrated: Vec<UnitKey>,
     /// Those units of them that changed something, without the reconcile step.
     accepted: Vec<UnitKey>,
     /// Units whose patches the last integration rejected, with the reasons.
-    pub(super) rejected: HashMap<UnitKey, String>,
+    rejected: HashMap<UnitKey, String>,
     /// Why there is nothing to save.
     error: Option<String>,
     /// Other work that the reconcile step must still review.
-    pub(super) reconcile_backlog: ReconcileBacklog,
+    backlog: ReconcileBacklog,
 }
 
-impl IntegrationQueue {
+impl Integration {
+    pub(super) fn new(run: Arc<IngestRun>, recorder: Arc<dyn Recorder>) -> Self {
+        let backlog = ReconcileBacklog::new(run.reconcile.as_ref());
+        let state = Mutex::new(IntegrationState { backlog, ..IntegrationState::default() });
+        let new = Self { run, recorder, state, saved: Mutex::default() };
+        for (unit, path) in new.run.reconcile.iter().flat_map(|pass| &pass.unreconciled) {
+            new.add_prior_patch(unit, path);
+        }
+        new
+    }
+
+    /// Adds a patch of a prior run; `path` is relative to the project.
+    pub(super) fn add_prior_patch(&self, unit: &UnitKey, path: &str) {
+        // Attempt 0 marks a prior run, as the attempts of this run count from 1.
+        self.add_patch(unit, 0, Some(self.run.project.root.join(path)));
+    }
+
     /// Adds the patch of an attempt.
-    pub(super) fn add_patch(&mut self, unit: &UnitKey, attempt: u32, file: Option<PathBuf>) {
-        self.patches.insert(unit.clone(), (attempt, file));
+    pub(super) fn add_patch(&self, unit: &UnitKey, attempt: u32, file: Option<PathBuf>) {
+        self.state().patches.insert(unit.clone(), (attempt, file));
     }
 
-    fn patch_of(&self, unit: &UnitKey, attempt: u32) -> UnitPatch {
-        let file = self.patches.get(unit).filter(|(of, _)| *of == attempt).and_then(|(_, file)| file.clone());
-        let targets = self.targets.get(unit).unwrap_or(&self.connections).clone();
-        UnitPatch {
-            unit: unit.clone(),
-            file,
-            may_change_semantic_layer: !self.semantic_layer_denied.contains(unit),
-            targets,
+    /// Records a successful attempt at the reconcile step.
+    pub(super) fn record_reconciled(&self, stop: StopReason, work: &AttemptOutput) {
+        if let Some(pass) = &self.run.reconcile {
+            self.state().backlog.record_success(stop, work, &pass.artifacts_by_deleted_file);
         }
     }
-}
 
-impl AttemptExecutor {
-    /// Adds patches of a prior run; paths are relative to the project.
-    pub(crate) fn with_prior_patches<'a>(self, patches: impl IntoIterator<Item = (&'a UnitKey, &'a str)>) -> Self {
-        for (unit, path) in patches {
-            // Attempt 0 marks a prior run, as the attempts of this run count from 1.
-            self.integration_queue().add_patch(unit, 0, Some(self.project.root.join(path)));
-        }
-        self
+    /// True if the last attempt at `unit` is saved in the project.
+    pub(super) fn is_saved(&self, unit: &UnitKey) -> bool {
+        self.saved().contains(unit)
     }
 
-    pub(super) async fn integrate_patches(&self, units: Vec<(UnitKey, u32)>) -> IntegrationReport {
-        let (trees, round, recorder) =
-            (Arc::clone(&self.worktrees), Arc::clone(&self.integration_queue), Arc::clone(&self.recorder));
-        let is_barred =
-            |(key, (_, unit)): (&UnitKey, &(usize, WorkUnit))| unit.planned.sl_disallowed.as_ref().map(|_| key.clone());
-        let barred = self.units.iter().filter_map(is_barred).collect();
-        let (units_of_plan, project) = (Arc::clone(&self.units), Arc::clone(&self.project));
-        let gone: Vec<String> =
-            self.reconcile.iter().flat_map(|pass| &pass.evictions).map(|of| of.connection.clone()).collect();
+    /// A later attempt at `unit` has ended.
+    pub(super) fn mark_unsaved(&self, unit: &UnitKey) {
+        self.saved().remove(unit);
+    }
+
+    /// What the reconcile step reviews, and the commit that contains it.
+    pub(super) fn reconcile_stage(&self) -> (StageIndex, Option<CommitId>) {
+        let state = self.state();
+        let status = |unit: &UnitKey| match state.rejected.get(unit) {
+            Some(reason) => UnitIntegration::Rejected { reason: reason.clone() },
+            None if state.integrated.contains(unit) => UnitIntegration::Integrated,
+            None => UnitIntegration::Absent,
+        };
+        let patch = |unit: &UnitKey| state.patches.get(unit)?.1.clone();
+        (state.backlog.stage_index(&self.run, &status, &patch), state.head.clone())
+    }
+
+    /// Integrates the patches of these attempts in this order, and records the result of each.
+    pub(super) async fn integrate(self: Arc<Self>, units: Vec<(UnitKey, u32)>) -> IntegrationReport {
+        let integration = Arc::clone(&self);
         let work = caught_panics::spawn_blocking_caught(move || {
-            let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
-            round.semantic_layer_denied = barred;
-            let of_unit = |(key, (_, unit)): (&UnitKey, &(usize, WorkUnit))| {
-                (key.clone(), project.target_ids(Some(&unit.planned.connection)))
-            };
-            round.targets = units_of_plan.iter().map(of_unit).collect();
-            let of_gone = gone.iter().flat_map(|connection| project.target_ids(Some(connection)));
-            let all: BTreeSet<String> = round.targets.values().flatten().cloned().chain(of_gone).collect();
-            round.connections = if all.is_empty() { project.target_ids(None) } else { all.into_iter().collect() };
+            let mut state = integration.state();
             let mut results = Vec::new();
-            if !(is_reconcile_step(&units) && round.error.is_some()) {
-                let done = integrate_units(&trees, &mut round, &units, recorder.as_ref(), &mut results);
-                round.error = done.err().map(|error| error.to_line());
+            if !(is_reconcile_step(&units) && state.error.is_some()) {
+                let done = integration.integrate_units(&mut state, &units, &mut results);
+                state.error = done.err().map(|error| error.to_line());
             }
-            IntegrationReport { results, ok: round.error.is_none() }
+            IntegrationReport { results, ok: state.error.is_none() }
         });
         work.await.unwrap_or_else(|error| {
-            self.integration_queue().error = Some(error.to_string());
+            self.state().error = Some(error.to_string());
             IntegrationReport::default()
         })
     }
 
-    pub(super) async fn save_to_branch(&self, failed: Vec<UnitKey>) -> bool {
-        let message = self.commit_message(&failed);
-        let (round, recorder) = (Arc::clone(&self.integration_queue), Arc::clone(&self.recorder));
-        let (units, sync, reconciles) = (Arc::clone(&self.units), self.job.sync_id.clone(), self.reconcile.is_some());
-        let work = caught_panics::spawn_blocking_caught(move || {
-            let mut round = round.lock().unwrap_or_else(PoisonError::into_inner);
-            let (integration, taken) = (round.integration.take(), std::mem::take(&mut round.integrated));
-            let accepted = std::mem::take(&mut round.accepted);
-            round.head = None;
-            let saved = match (round.error.take(), integration) {
-                (Some(reason), _) => Err(reason),
-                (None, None) => Err("no patches were integrated".to_owned()),
-                (None, Some(mut integration)) => {
-                    integration.save(&message, &raw_copies(&units, &taken, &sync)).map_err(|error| error.to_line())
-                }
-            };
-            let saved = match saved {
-                Ok(saved) => saved,
-                Err(reason) => {
-                    record_note(recorder.as_ref(), None, &Note::SaveFailed(SaveFailed { reason }));
-                    return None;
-                }
-            };
-            if !saved.skipped_raw_files.is_empty() {
-                let count = pluralize(saved.skipped_raw_files.len(), "raw file");
-                let folder = format!("/{sync}/");
-                let name =
-                    |place: &String| place.split_once(&folder).map_or(place.clone(), |(_, name)| name.to_owned());
-                let names: Vec<String> = saved.skipped_raw_files.iter().map(name).collect();
-                let text = format!("the commit omits {count} that git rejects: {}", list_some(&names));
-                record_note(recorder.as_ref(), None, &Note::Message { level: Severity::Warning, text });
-            }
-            let passed = taken.iter().any(|unit| unit.as_str() == RECONCILE_KEY);
-            let settled = if reconciles { round.reconcile_backlog.mark_saved(accepted, passed) } else { Vec::new() };
-            let note = note::RunSaved {
-                subject: message.lines().next().unwrap_or_default().to_owned(),
-                commit: saved.commit,
-                branch: saved.branch,
-                paths: saved.paths,
-                unreconciled: round.reconcile_backlog.unreconciled_units(),
-            };
-            record_note(recorder.as_ref(), None, &Note::RunSaved(note));
-            if !saved.sl_ref_repairs.is_empty() {
-                let repaired = SlRefsRepaired { repairs: saved.sl_ref_repairs };
-                record_note(recorder.as_ref(), None, &Note::SlRefsRepaired(repaired));
-            }
-            for evicted in settled {
-                record_note(recorder.as_ref(), None, &Note::FilesEvicted(Box::new(evicted)));
-            }
-            if passed {
-                let remarks = [
-                    undecided_message(&round.reconcile_backlog.take_undecided()),
-                    round.reconcile_backlog.take_flagged(),
-                ];
-                for text in remarks.into_iter().flatten() {
-                    record_note(recorder.as_ref(), None, &Note::Message { level: Severity::Warning, text });
-                }
-            }
-            Some(taken)
+    /// Puts the integrated patches on the project's branch, and records the result. Returns true if they are on the
+    /// branch.
+    pub(super) async fn save(self: Arc<Self>, failed: Vec<UnitKey>) -> bool {
+        let integration = Arc::clone(&self);
+        let work = caught_panics::spawn_blocking_caught(move || integration.save_blocking(&failed));
+        let saved = work.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "saving broke off");
+            Err(error.to_string())
         });
-        match work.await {
-            Ok(Some(taken)) => {
-                self.saved_units().extend(taken);
+        match saved {
+            Ok(taken) => {
+                self.saved().extend(taken);
                 true
             }
-            Ok(None) => false,
-            Err(error) => {
-                tracing::error!(%error, "saving broke off");
-                record_note(self.recorder.as_ref(), None, &Note::SaveFailed(SaveFailed { reason: error.to_string() }));
+            Err(reason) => {
+                record_note(self.recorder.as_ref(), None, &Note::SaveFailed(SaveFailed { reason }));
                 false
             }
         }
     }
 
-    /// KTX's message for the commit of an ingest.
-    fn commit_message(&self, failed: &[UnitKey]) -> String {
-        let units = || self.units.values().map(|(_, unit)| &unit.planned);
-        let mut sources: BTreeSet<&str> = units().map(|unit| unit.adapter.as_str()).collect();
-        if sources.is_empty() {
-            sources.extend(self.evicted_adapters());
+    /// Returns the saved units, or why nothing was saved.
+    fn save_blocking(&self, failed: &[UnitKey]) -> Result<Vec<UnitKey>, String> {
+        let message = self.run.commit_message(failed);
+        let note = |note: Note| record_note(self.recorder.as_ref(), None, &note);
+        let warn = |text: String| note(Note::Message { level: Severity::Warning, text });
+        let mut state = self.state();
+        let (integrator, taken) = (state.integrator.take(), std::mem::take(&mut state.integrated));
+        let accepted = std::mem::take(&mut state.accepted);
+        state.head = None;
+        let saved = match (state.error.take(), integrator) {
+            (Some(reason), _) => return Err(reason),
+            (None, None) => return Err("no patches were integrated".to_owned()),
+            (None, Some(mut integrator)) => {
+                integrator.save(&message, &self.run.raw_copies(&taken)).map_err(|error| error.to_line())?
+            }
+        };
+        if !saved.skipped_raw_files.is_empty() {
+            let count = pluralize(saved.skipped_raw_files.len(), "raw file");
+            let folder = format!("/{}/", self.run.job.sync_id);
+            let name = |place: &String| place.split_once(&folder).map_or(place.clone(), |(_, name)| name.to_owned());
+            let names: Vec<String> = saved.skipped_raw_files.iter().map(name).collect();
+            warn(format!("the commit omits {count} that git rejects: {}", list_some(&names)));
         }
-        let sources: Vec<&str> = sources.into_iter().collect();
-        let failed: Vec<&str> = failed.iter().map(UnitKey::as_str).collect();
-        let failed = if failed.is_empty() { String::new() } else { format!("; failed WUs: {}", failed.join(", ")) };
-        format!("ingest({}): {} syncId={} diff={}{failed}", sources.join(","), self.job.id, self.job.sync_id, self.diff)
+        let passed = taken.iter().any(|unit| unit.as_str() == RECONCILE_KEY);
+        let settled =
+            if self.run.reconcile.is_some() { state.backlog.mark_saved(accepted, passed) } else { Vec::new() };
+        note(Note::RunSaved(note::RunSaved {
+            subject: message.lines().next().unwrap_or_default().to_owned(),
+            commit: saved.commit,
+            branch: saved.branch,
+            paths: saved.paths,
+            unreconciled: state.backlog.unreconciled_units(),
+        }));
+        if !saved.sl_ref_repairs.is_empty() {
+            note(Note::SlRefsRepaired(SlRefsRepaired { repairs: saved.sl_ref_repairs }));
+        }
+        settled.into_iter().for_each(|evicted| note(Note::FilesEvicted(Box::new(evicted))));
+        if passed {
+            let remarks = [undecided_message(&state.backlog.take_undecided()), state.backlog.take_flagged()];
+            remarks.into_iter().flatten().for_each(warn);
+        }
+        Ok(taken)
     }
-}
 
-/// The raw files of the integrated units.
-fn raw_copies(units: &HashMap<UnitKey, (usize, WorkUnit)>, taken: &[UnitKey], sync: &str) -> Vec<RawCopy> {
-    let units = taken.iter().filter_map(|unit| units.get(unit)).map(|(_, unit)| unit);
-    let copies = units.flat_map(|unit| {
-        unit.raw_copies(sync).map(|(file, to)| RawCopy { source: unit.source_root.join(file), destination: to })
-    });
-    // Units may share files.
-    copies.map(|copy| (copy.destination.clone(), copy)).collect::<BTreeMap<_, _>>().into_values().collect()
-}
-
-fn integrate_units(
-    trees: &Arc<Worktrees>,
-    round: &mut IntegrationQueue,
-    units: &[(UnitKey, u32)],
-    recorder: &dyn Recorder,
-    results: &mut Vec<IntegratedUnit>,
-) -> Result<(), IntegrationError> {
-    // The patch of the reconcile step is applied on top of the integration that it reviewed.
-    let mut integration = match round.integration.take() {
-        Some(begun) if is_reconcile_step(units) => begun,
-        _ => {
-            (round.head, round.integrated, round.accepted) = Default::default();
-            PatchIntegrator::open(trees, round.connections.clone())?
+    fn integrate_units(
+        &self,
+        state: &mut IntegrationState,
+        units: &[(UnitKey, u32)],
+        results: &mut Vec<IntegratedUnit>,
+    ) -> Result<(), IntegrationError> {
+        let recorder = self.recorder.as_ref();
+        // The patch of the reconcile step is applied on top of the integration that it reviewed.
+        let mut integrator = match state.integrator.take() {
+            Some(begun) if is_reconcile_step(units) => begun,
+            _ => {
+                (state.head, state.integrated, state.accepted) = Default::default();
+                PatchIntegrator::open(&self.run.worktrees, self.run.all_targets())?
+            }
+        };
+        if !is_reconcile_step(units) && !units.is_empty() {
+            state.rejected.clear();
         }
-    };
-    if !is_reconcile_step(units) && !units.is_empty() {
-        round.rejected.clear();
+        let keys = units.iter().map(|(unit, _)| unit.clone()).collect();
+        let started = IntegrationStarted { onto: integrator.base().to_string(), units: keys };
+        record_note(recorder, None, &Note::IntegrationStarted(started));
+        let patch = |(unit, attempt): &(UnitKey, u32)| {
+            let file = state.patches.get(unit).filter(|(of, _)| of == attempt).and_then(|(_, file)| file.clone());
+            self.run.unit_patch(unit, file)
+        };
+        let patches: Vec<UnitPatch> = units.iter().map(patch).collect();
+        let mut attempts = units.iter();
+        integrator.integrate_all(&patches, |patch, integrated| {
+            let attempt = attempts.next().map_or(0, |(_, attempt)| *attempt);
+            let is_reconcile = patch.unit.as_str() == RECONCILE_KEY;
+            let mut note = integration_note(integrated);
+            if is_reconcile {
+                // The reconcile step edits the work of other units on purpose.
+                note.shared.clear();
+            }
+            if note.result.keeps_success() {
+                state.integrated.push(patch.unit.clone());
+            }
+            if let Some(verdict) = &note.verdict {
+                state.rejected.insert(patch.unit.clone(), verdict.reason.clone());
+            }
+            let has_changes = note.result == note::PatchResult::Accepted;
+            if has_changes && !is_reconcile {
+                state.accepted.push(patch.unit.clone());
+            }
+            let verdict = note.verdict.clone();
+            results.push(IntegratedUnit { unit: patch.unit.clone(), attempt, verdict, has_changes });
+            record_note(recorder, Some((&patch.unit, attempt)), &Note::PatchIntegrated(Box::new(note)));
+        })?;
+        state.head = Some(integrator.head()?);
+        state.integrator = Some(integrator);
+        Ok(())
     }
-    let keys = units.iter().map(|(unit, _)| unit.clone()).collect();
-    record_note(
-        recorder,
-        None,
-        &Note::IntegrationStarted(IntegrationStarted { onto: integration.base().to_string(), units: keys }),
-    );
-    let patches: Vec<UnitPatch> = units.iter().map(|(unit, attempt)| round.patch_of(unit, *attempt)).collect();
-    let mut attempts = units.iter();
-    let (mut taken, mut accepted, mut lost) = (Vec::new(), Vec::new(), Vec::new());
-    integration.integrate_all(&patches, |patch, integrated| {
-        let attempt = attempts.next().map_or(0, |(_, attempt)| *attempt);
-        let mut note = integration_note(integrated);
-        if patch.unit.as_str() == RECONCILE_KEY {
-            // The reconcile step edits the work of other units on purpose.
-            note.shared.clear();
-        }
-        if note.result.keeps_success() {
-            taken.push(patch.unit.clone());
-        }
-        if let Some(verdict) = &note.verdict {
-            lost.push((patch.unit.clone(), verdict.reason.clone()));
-        }
-        let changed = note.result == note::PatchResult::Accepted;
-        if changed && patch.unit.as_str() != RECONCILE_KEY {
-            accepted.push(patch.unit.clone());
-        }
-        results.push(IntegratedUnit {
-            unit: patch.unit.clone(),
-            attempt,
-            verdict: note.verdict.clone(),
-            has_changes: changed,
-        });
-        record_note(recorder, Some((&patch.unit, attempt)), &Note::PatchIntegrated(Box::new(note)));
-    })?;
-    round.integrated.extend(taken);
-    round.accepted.extend(accepted);
-    round.rejected.extend(lost);
-    round.head = Some(integration.head()?);
-    round.integration = Some(integration);
-    Ok(())
+
+    /// If a thread panicked while it held the lock, the next integration replaces the state.
+    fn state(&self) -> MutexGuard<'_, IntegrationState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The set stays valid if a thread panics while it holds the lock.
+    fn saved(&self) -> MutexGuard<'_, HashSet<UnitKey>> {
+        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 fn is_reconcile_step(units: &[(UnitKey, u32)]) -> bool {

@@ -1,21 +1,17 @@
-//! The reconcile step: the inputs and options of its attempts, and its backlog.
+//! The reconcile step: its options, its backlog, and what its attempts review.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
-    sync::PoisonError,
+    path::PathBuf,
 };
 
-use super::{
-    AttemptExecutor,
-    integration::{IntegrationQueue, list_some},
-};
+use super::{ingest_run::IngestRun, integration::list_some};
 use crate::{
     ingest::{
-        git::CommitId,
         reconcile::{self, Eviction, EvictionCandidate, StageIndex, StagedChange, StagedUnit, staged_path},
         work_unit::WorkUnit,
     },
-    run::{recorded_decisions, state::RECONCILE_KEY},
+    run::recorded_decisions,
     tape::{
         UnitKey,
         note::{AttemptOutput, FilesEvicted, StopReason},
@@ -40,6 +36,11 @@ impl ReconcileOptions {
     pub(crate) fn is_due(&self) -> bool {
         !self.evictions.is_empty() || !self.unreconciled.is_empty()
     }
+
+    /// Maximum number of turns of the step.
+    pub(super) fn step_budget(&self) -> u32 {
+        reconcile::step_budget(self.artifacts_by_deleted_file.values().map(Vec::len).sum())
+    }
 }
 
 /// Work for the reconcile step besides the patches that are being integrated.
@@ -56,7 +57,72 @@ pub(super) struct ReconcileBacklog {
     flagged: Option<String>,
 }
 
+/// What became of the patch of a unit.
+pub(super) enum UnitIntegration {
+    Integrated,
+    Rejected {
+        reason: String,
+    },
+    /// The commit does not contain it.
+    Absent,
+}
+
 impl ReconcileBacklog {
+    pub(super) fn new(pass: Option<&ReconcileOptions>) -> Self {
+        let Some(pass) = pass else { return Self::default() };
+        let unreconciled = pass.unreconciled.keys().cloned().collect();
+        Self { unreconciled, evictions: pass.evictions.clone(), ..Self::default() }
+    }
+
+    /// The work that the step reviews. `status` is the state of a unit's patch, and `patch` its file.
+    pub(super) fn stage_index(
+        &self,
+        run: &IngestRun,
+        status: &dyn Fn(&UnitKey) -> UnitIntegration,
+        patch: &dyn Fn(&UnitKey) -> Option<PathBuf>,
+    ) -> StageIndex {
+        let root = &run.project.root;
+        let changes = |unit: &UnitKey| -> Vec<StagedChange> {
+            let file = patch(unit);
+            let path = file.as_ref().and_then(|file| file.strip_prefix(root).ok()?.to_str());
+            path.map(|path| reconcile::read_patch_changes(root, path)).unwrap_or_default()
+        };
+        let staged = |unit: &WorkUnit| {
+            let planned = &unit.planned;
+            let (status, changes) = match status(&planned.unit) {
+                UnitIntegration::Rejected { reason } => (format!("failed: {reason}"), Vec::new()),
+                UnitIntegration::Absent if !self.unreconciled.contains(&planned.unit) => {
+                    ("no part of this commit".to_owned(), Vec::new())
+                }
+                UnitIntegration::Integrated | UnitIntegration::Absent => ("success".to_owned(), changes(&planned.unit)),
+            };
+            let raw_files = planned.raw_files.iter().map(|path| staged_path(&planned.connection, path)).collect();
+            StagedUnit { unit: planned.unit.as_str().to_owned(), status, raw_files, changes }
+        };
+        let mut planned: Vec<&(usize, WorkUnit)> = run.units.values().collect();
+        planned.sort_by_key(|(index, _)| *index);
+        let source_dirs =
+            planned.iter().map(|(_, unit)| (unit.planned.connection.clone(), unit.source_root.clone())).collect();
+        // A prior run may have saved units that are not in this plan.
+        let others = self.unreconciled.iter().filter(|unit| !run.units.contains_key(*unit)).map(|unit| StagedUnit {
+            unit: unit.as_str().to_owned(),
+            status: "success".to_owned(),
+            raw_files: Vec::new(),
+            changes: changes(unit),
+        });
+        let units = planned.into_iter().map(|(_, unit)| staged(unit)).chain(others).collect();
+        let eviction = |raw_path: String| {
+            let artifacts = run.reconcile.as_ref().and_then(|pass| pass.artifacts_by_deleted_file.get(&raw_path));
+            Eviction { artifacts: artifacts.cloned().unwrap_or_default(), raw_path }
+        };
+        let deleted =
+            self.evictions.iter().flat_map(|of| of.paths.iter().map(|path| staged_path(&of.connection, path)));
+        let mut evictions: Vec<Eviction> = deleted.map(eviction).collect();
+        // If the list is cut, evictions without artifacts are omitted first.
+        evictions.sort_by_key(|eviction| eviction.artifacts.is_empty());
+        StageIndex { units, evictions, source_dirs }
+    }
+
     /// Records a successful attempt. A deleted file is handled once the attempt decided about every artifact in
     /// `resting`. A file without artifacts is handled unless the attempt ran out of turns before it mentioned the file.
     pub(super) fn record_success(
@@ -122,119 +188,13 @@ impl ReconcileBacklog {
     }
 }
 
-/// The inputs of an attempt.
-pub(super) struct AttemptInputs {
-    /// Position in the plan.
-    pub(super) index: usize,
-    pub(super) work_unit: WorkUnit,
-    /// The commit that the attempt starts from, if it is not the common one.
-    pub(super) base: Option<CommitId>,
-}
-
-impl AttemptExecutor {
-    /// Adds the reconcile step, if one is wanted.
-    pub(crate) fn with_reconcile_step(self, pass: Option<ReconcileOptions>) -> Self {
-        if let Some(pass) = &pass {
-            let mut round = self.integration_queue();
-            round.reconcile_backlog.evictions.clone_from(&pass.evictions);
-            for (unit, path) in &pass.unreconciled {
-                round.reconcile_backlog.unreconciled.insert(unit.clone());
-                // Attempt 0 marks a prior run, as the attempts of this run count from 1.
-                round.add_patch(unit, 0, Some(self.project.root.join(path)));
-            }
-        }
-        Self { reconcile: pass, ..self }
-    }
-
-    /// Adapters of deleted files. A commit without units is about these.
-    pub(super) fn evicted_adapters(&self) -> impl Iterator<Item = &str> {
-        self.reconcile.iter().flat_map(|pass| &pass.evictions).map(|of| of.adapter.as_str())
-    }
-
-    /// The inputs of an attempt at `unit`; `None` for an unplanned unit.
-    pub(super) fn attempt_inputs(&self, unit: &UnitKey) -> Option<AttemptInputs> {
-        if let Some((index, work_unit)) = self.units.get(unit) {
-            return Some(AttemptInputs { index: *index, work_unit: work_unit.clone(), base: None });
-        }
-        self.reconcile.as_ref().filter(|_| unit.as_str() == RECONCILE_KEY)?;
-        let round = self.integration_queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let work_unit = WorkUnit::reconcile_step(self.reconcile_stage(&round));
-        Some(AttemptInputs { index: self.units.len(), work_unit, base: round.head.clone() })
-    }
-
-    /// Model and turns of an attempt at `unit`.
-    pub(super) fn model_and_turns(&self, unit: &UnitKey) -> (Option<String>, u32) {
-        match &self.reconcile {
-            Some(pass) if unit.as_str() == RECONCILE_KEY => (
-                pass.model.clone(),
-                reconcile::step_budget(pass.artifacts_by_deleted_file.values().map(Vec::len).sum()),
-            ),
-            _ => (self.options.model.clone(), self.options.step_budget),
-        }
-    }
-
-    /// The integrated work of the units.
-    fn reconcile_stage(&self, round: &IntegrationQueue) -> StageIndex {
-        let mut units: Vec<&(usize, WorkUnit)> = self.units.values().collect();
-        units.sort_by_key(|(index, _)| *index);
-        let folders: BTreeMap<_, _> =
-            units.iter().map(|(_, unit)| (unit.planned.connection.clone(), unit.source_root.clone())).collect();
-        let staged = units.into_iter().map(|(_, unit)| self.staged_unit(round, unit));
-        // A prior run may have saved units that are not in this plan.
-        let others =
-            round.reconcile_backlog.unreconciled.iter().filter(|unit| !self.units.contains_key(*unit)).map(|unit| {
-                StagedUnit {
-                    unit: unit.as_str().to_owned(),
-                    status: "success".to_owned(),
-                    raw_files: Vec::new(),
-                    changes: self.changes(round, unit),
-                }
-            });
-        let units = staged.chain(others).collect();
-        let eviction = |raw_path: String| {
-            let artifacts_by_deleted_file =
-                self.reconcile.as_ref().and_then(|pass| pass.artifacts_by_deleted_file.get(&raw_path));
-            Eviction { artifacts: artifacts_by_deleted_file.cloned().unwrap_or_default(), raw_path }
-        };
-        let gone =
-            |of: &FilesEvicted| of.paths.iter().map(|path| staged_path(&of.connection, path)).collect::<Vec<_>>();
-        let mut evictions: Vec<Eviction> =
-            round.reconcile_backlog.evictions.iter().flat_map(gone).map(eviction).collect();
-        // If the list is cut, evictions without artifacts are omitted first.
-        evictions.sort_by_key(|eviction| eviction.artifacts.is_empty());
-        StageIndex { units, evictions, source_dirs: folders }
-    }
-
-    fn staged_unit(&self, round: &IntegrationQueue, unit: &WorkUnit) -> StagedUnit {
-        let planned = &unit.planned;
-        let (status, changes) = match round.rejected.get(&planned.unit) {
-            Some(reason) => (format!("failed: {reason}"), Vec::new()),
-            None if round.integrated.contains(&planned.unit)
-                || round.reconcile_backlog.unreconciled.contains(&planned.unit) =>
-            {
-                ("success".to_owned(), self.changes(round, &planned.unit))
-            }
-            None => ("no part of this commit".to_owned(), Vec::new()),
-        };
-        let raw_files = planned.raw_files.iter().map(|path| staged_path(&planned.connection, path)).collect();
-        StagedUnit { unit: planned.unit.as_str().to_owned(), status, raw_files, changes }
-    }
-
-    /// The changes of a unit's newest patch.
-    fn changes(&self, round: &IntegrationQueue, unit: &UnitKey) -> Vec<StagedChange> {
-        let root = &self.project.root;
-        let path = || round.patches.get(unit)?.1.as_ref()?.strip_prefix(root).ok()?.to_str();
-        path().map(|path| reconcile::read_patch_changes(root, path)).unwrap_or_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
     use crate::{
-        ingest::reconcile::PriorProvenance,
+        ingest::plan::PriorProvenance,
         tape::note::attempt_output::{self, ArtifactTarget, MemoryAction},
     };
 

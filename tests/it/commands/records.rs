@@ -53,6 +53,28 @@ fn stdin_is_replayed_like_a_file() {
 }
 
 #[test]
+fn tape_of_an_unknown_agent_is_replayed_without_decoding() {
+    let place = TestDir::new();
+    let tape = |agent: &str| {
+        format!(
+            r#"{{"tape":1,"program":"p","run":"00000000-0000-7000-8000-000000000007","started_at":"2026-01-01T00:00:00Z"{agent}}}
+{{"seq":0,"at":1,"unit":"a","try":1,"out":{{"type":"assistant","message":{{"content":[{{"type":"text","text":"hello"}}]}}}}}}
+{{"seq":1,"at":2,"unit":"a","try":1,"out":{{"type":"result","subtype":"success","is_error":false,"result":"hello"}}}}
+"#
+        )
+    };
+    place.write("old.jsonl", tape(""));
+    place.write("codex.jsonl", tape(r#","agent":"codex""#));
+    let old = place.run(&["replay", "old.jsonl", "--ui", "json"]);
+    assert!(old.expect_success().contains("\"completed\"") && old.stderr.is_empty(), "old tapes mean Claude Code");
+    let codex = place.run(&["replay", "codex.jsonl", "--ui", "json"]);
+    assert!(!codex.expect_success().contains("hello"), "{codex:?}");
+    assert!(codex.stderr.contains("the agent `codex`, which this program does not know"), "{}", codex.stderr);
+    let bytes = place.run(&["export", "codex.jsonl"]);
+    assert!(bytes.expect_success().contains("hello"), "nothing is lost");
+}
+
+#[test]
 fn unsupported_files_are_refused() {
     let place = TestDir::new();
     place.write("binary", [0_u8, 159, 146, 150, 0, 1, 2, 3].repeat(500));

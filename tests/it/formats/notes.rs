@@ -4,7 +4,7 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use crate::tape::{
-    EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry, UnitKey,
+    AgentName, EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry, UnitKey,
     note::{
         Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, CallDecision, ContentDigests,
         ContinuedRun, CountedFailure, DiffCounts, FileRead, FilesEvicted, IntegrationStarted, IsolationChecked,
@@ -523,6 +523,7 @@ fn header(is_full: bool) -> Header {
         started_at: "2026-11-22T01:02:03.456789012Z".parse().unwrap(),
         project: is_full.then(|| text("orbit")),
         scripted: is_full,
+        agent: is_full.then_some(AgentName::Scripted),
     }
 }
 

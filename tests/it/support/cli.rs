@@ -6,7 +6,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::agent::claude::version::ClaudeVersion;
+use crate::{
+    agent::{Agent, AgentProgram, claude::version::ClaudeVersion},
+    tape::{AgentName, UnitKey},
+};
 use tempfile::TempDir;
 
 use super::api::FakeApi;
@@ -22,6 +25,17 @@ pub(crate) fn claude_version() -> ClaudeVersion {
     let claude = claude_bin().expect("INGESTDECK_TEST_CLAUDE names the CLI");
     let output = Command::new(claude).arg("--version").stdin(Stdio::null()).output().expect("it starts");
     ClaudeVersion::parse(&String::from_utf8_lossy(&output.stdout)).expect("it prints its version")
+}
+
+/// Any program in the place of Claude Code.
+impl Agent for AgentProgram {
+    fn name(&self) -> AgentName {
+        AgentName::ClaudeCode
+    }
+
+    fn program(&self, _unit: &UnitKey, _attempt: u32) -> AgentProgram {
+        self.clone()
+    }
 }
 
 /// First release that includes the earlier cost of a session when it reports the cost of a resumed one.

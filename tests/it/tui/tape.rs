@@ -33,6 +33,7 @@ impl TapeFixture {
             started_at: super::scripted_host::EPOCH.parse().unwrap(),
             project: Some(project.into()),
             scripted,
+            agent: None,
         };
         Self { bytes: header.to_line(), seq: 0, at: 0, messages: 0 }
     }

@@ -14,10 +14,10 @@ fn machine() -> AttemptMachine {
 }
 
 fn machine_resuming(session: Option<&str>) -> AttemptMachine {
-    let allowed = AllowedTools::new(["mcp__ktx__a"], ["ktx"]);
     let resume = session.map(|id| ContinuedSession { id: id.to_owned(), paid_usd: None });
-    let (facts, timeouts) = (AttemptFacts::default(), ProcessTimeouts::default());
-    AttemptMachine::new(facts, allowed, true, "the prompt".into(), resume, 40, timeouts)
+    let proof = IsolationProof::new(["mcp__ktx__a"]);
+    let task = UnitTask { proof, prompt: "the prompt".into(), max_turns: 40, resume };
+    AttemptMachine::for_unit(AttemptFacts::default(), task, ProcessTimeouts::default())
 }
 
 fn line(machine: &mut AttemptMachine, text: &str) -> Vec<AttemptEffect> {

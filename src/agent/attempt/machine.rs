@@ -1,19 +1,27 @@
 //! The state machine of one attempt, without I/O: events go in, [`AttemptEffect`]s come out.
 //!
 //! Its phases are: initialize, verify the isolation, work, finished. Timers are effects, too. The module must not
-//! depend on processes, pipes or clocks; `unit` performs the effects.
+//! depend on processes, pipes or clocks; the runner performs the effects.
 
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use super::session_monitor::SessionMonitor;
 use crate::{
     actions::{SessionCheck, SessionIdentity},
-    decode::{
-        AgentLine, LineBody,
-        line::{InitLine, SystemLine},
+    agent::{
+        claude::isolation::{self, IsolationProof},
+        control::{
+            ApprovalDecision, ApprovalRequest, ControlEffect, ControlFrame, ControlProtocol, ControlRequest,
+            prompt_frame, user_message_frame,
+        },
+        facts_collector::AttemptFactsCollector,
+        mcp::ServerEvent,
+        process::{EscalationStep, ProcessExit, ProcessTimeouts},
     },
+    decode::{AgentLine, LineBody, line::InitLine},
     run::attempt_reducer::AttemptReducer,
     tape::{
         Note,
@@ -22,18 +30,10 @@ use crate::{
     units::verdict::{AttemptFacts, IsolationStatus, TimeLimit},
 };
 
+mod session_lines;
+
 /// Maximum length of a tool reply in a note, in characters.
 const MAX_DECLINED_CHARS: usize = 300;
-
-use super::{
-    claude::isolation::{self, AllowedTools, UnofferedToolCalls},
-    control::{
-        ApprovalDecision, ApprovalRequest, ControlEffect, ControlFrame, ControlProtocol, ControlRequest, prompt_frame,
-    },
-    facts_collector::AttemptFactsCollector,
-    mcp::ServerEvent,
-    process::{EscalationStep, ProcessExit, ProcessTimeouts},
-};
 
 /// A request to a running attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,8 @@ pub(super) enum WaitReason {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AttemptEffect {
     WriteFrame(ControlFrame),
+    /// Write a prompt that is on the tape already.
+    SendPrompt(ControlFrame),
     /// Close its stdin: no more work follows.
     CloseStdin,
     /// Pass a message to the tool server.
@@ -64,6 +66,8 @@ pub(super) enum AttemptEffect {
     RequestApproval(String, ApprovalRequest),
     /// The agent no longer waits for the decision.
     CancelApproval(String),
+    /// Lock the session with this id instead of the locked one.
+    LockSession(String),
     SignalGroup(Signal),
     RecordNote(Note),
     StartupFinished,
@@ -114,22 +118,31 @@ enum AttemptPhase {
 
 /// The session that an attempt continues.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct ContinuedSession {
-    pub(super) id: String,
+pub(in crate::agent) struct ContinuedSession {
+    pub(in crate::agent) id: String,
     /// Cost of its earlier attempts in US dollars; `None` if that is unknown.
-    pub(super) paid_usd: Option<f64>,
+    pub(in crate::agent) paid_usd: Option<f64>,
+}
+
+/// What the agent of a unit has to do.
+#[derive(Debug)]
+pub(in crate::agent) struct UnitTask {
+    /// The tools that it may use.
+    pub(in crate::agent) proof: IsolationProof,
+    pub(in crate::agent) prompt: String,
+    pub(in crate::agent) max_turns: u32,
+    /// The session that it continues.
+    pub(in crate::agent) resume: Option<ContinuedSession>,
 }
 
 #[derive(Debug)]
-pub(super) struct AttemptMachine {
+pub(in crate::agent) struct AttemptMachine {
     stats: AttemptFactsCollector,
     control: ControlProtocol,
-    allowed: AllowedTools,
-    foreign_calls: UnofferedToolCalls,
+    proof: IsolationProof,
     settings_sources: Option<Vec<String>>,
     prompt: String,
     identity: SessionIdentity,
-    has_tools: bool,
     /// Calls that wait for a decision: request id, tool, call id.
     pending_approvals: Vec<(String, String, Option<String>)>,
     phase: AttemptPhase,
@@ -140,58 +153,89 @@ pub(super) struct AttemptMachine {
     escalation: Option<EscalationStep>,
     /// The process has exited.
     has_exited: bool,
+    /// Set for a plain session: its agent gets one prompt without the two-way protocol, and is ended by signals.
+    session: Option<SessionMonitor>,
 }
 
 impl AttemptMachine {
-    /// An attempt that may use the `allowed` tools, gets `prompt`, and continues the session `resume` if it is set.
-    pub(super) fn new(
-        facts: AttemptFacts,
-        allowed: AllowedTools,
-        with_tools: bool,
-        prompt: String,
-        resume: Option<ContinuedSession>,
-        max_turns: u32,
-        timeouts: ProcessTimeouts,
-    ) -> Self {
+    /// An attempt at a unit. `facts` are those from before the start.
+    pub(in crate::agent) fn for_unit(facts: AttemptFacts, task: UnitTask, timeouts: ProcessTimeouts) -> Self {
         let facts = AttemptFacts { isolation: IsolationStatus::Unverified, ..facts };
+        let UnitTask { proof, prompt, max_turns, resume } = task;
         let mut stats = AttemptFactsCollector::new(facts).with_turn_limit(Some(max_turns));
         if let Some(resumed) = &resume {
             stats.resume_session(resumed.paid_usd);
         }
+        let identity = resume.map(|resumed| SessionIdentity::resuming(&resumed.id, false)).unwrap_or_default();
+        let phase = AttemptPhase::Initializing;
+        Self { proof, prompt, identity, phase, ..Self::new(stats, timeouts) }
+    }
+
+    /// A plain session, which gets its prompt on stdin unless that is empty.
+    pub(in crate::agent) fn for_session(
+        stats: AttemptFactsCollector,
+        session: SessionMonitor,
+        prompt: String,
+        timeouts: ProcessTimeouts,
+    ) -> Self {
+        Self { prompt, session: Some(session), ..Self::new(stats, timeouts) }
+    }
+
+    fn new(stats: AttemptFactsCollector, timeouts: ProcessTimeouts) -> Self {
         Self {
             stats,
             control: ControlProtocol::default(),
-            allowed,
-            foreign_calls: UnofferedToolCalls::default(),
+            proof: IsolationProof::default(),
             settings_sources: None,
-            prompt,
-            identity: resume.map(|resumed| SessionIdentity::resuming(&resumed.id, false)).unwrap_or_default(),
-            has_tools: with_tools,
+            prompt: String::new(),
+            identity: SessionIdentity::default(),
             pending_approvals: Vec::new(),
-            phase: AttemptPhase::Initializing,
+            phase: AttemptPhase::Working,
             has_announced_turn: false,
             timeouts,
             escalation: None,
             has_exited: false,
+            session: None,
         }
     }
 
     /// The accounting of the lines so far; `None` if another session answered, whose lines do not count.
     pub(super) fn reducer(&self) -> Option<&AttemptReducer> {
-        self.stats.facts.interruption.session_mismatch.is_none().then(|| self.stats.reducer())
+        let is_other = self.session.as_ref().is_some_and(|session| session.mismatch().is_some());
+        (!is_other && self.stats.facts.interruption.session_mismatch.is_none()).then(|| self.stats.reducer())
     }
 
-    pub(super) fn into_facts(self) -> AttemptFacts {
+    pub(in crate::agent) fn into_facts(self) -> AttemptFacts {
         self.stats.into_facts()
     }
 
+    /// The state of a plain session.
+    pub(in crate::agent) fn session(&self) -> Option<&SessionMonitor> {
+        self.session.as_ref()
+    }
+
+    /// The process cannot be used.
+    pub(super) fn fail_start(&mut self, error: String) {
+        self.stats.facts.process.start_error = Some(error);
+    }
+
     pub(super) fn start(&mut self) -> Vec<AttemptEffect> {
-        let ask = self.control.start_request(ControlRequest::Initialize { tools: self.has_tools });
-        vec![AttemptEffect::WriteFrame(ask), AttemptEffect::SetTimer(AttemptTimer::Startup)]
+        let set_timer = AttemptEffect::SetTimer(AttemptTimer::Startup);
+        if self.session.is_some() {
+            let prompt = std::mem::take(&mut self.prompt);
+            let prompt = (!prompt.is_empty()).then(|| AttemptEffect::SendPrompt(user_message_frame(&prompt)));
+            let rest = [AttemptEffect::CloseStdin, AttemptEffect::StartupFinished, set_timer];
+            return prompt.into_iter().chain(rest).collect();
+        }
+        let ask = self.control.start_request(ControlRequest::Initialize { tools: self.proof.has_tools() });
+        vec![AttemptEffect::WriteFrame(ask), set_timer]
     }
 
     /// Handles a line of stdout.
     pub(super) fn handle_line(&mut self, line: &AgentLine<'_>) -> Vec<AttemptEffect> {
+        if self.session.is_some() {
+            return self.handle_session_line(line);
+        }
         if !self.stats.is_complete()
             && let SessionCheck::Mismatch(sentence) = self.identity.push(line)
         {
@@ -203,7 +247,7 @@ impl AttemptMachine {
         if self.stats.facts.interruption.session_mismatch.is_none() {
             steps.extend(self.stats.push_line(line).map(AttemptEffect::RecordNote));
         }
-        let ran = self.foreign_calls.line_breach(&self.allowed, &line.body);
+        let ran = self.proof.line_breach(&line.body);
         steps.extend(ran.map(|sentence| self.record_breach(sentence)).unwrap_or_default());
         steps.extend(self.handle_line_body(line));
         steps
@@ -217,10 +261,6 @@ impl AttemptMachine {
                 effects.into_iter().flat_map(|effect| self.apply_control_effect(effect)).collect()
             }
             LineBody::Init(init) => self.handle_init(init),
-            LineBody::System(SystemLine::Status { permission_mode }) => {
-                let sentence = isolation::permission_mode_breach(permission_mode.as_deref());
-                sentence.map(|sentence| self.record_breach(sentence)).unwrap_or_default()
-            }
             // The isolation of the last turn is not verified yet. The pending request has its timer, and its reply
             // continues from here.
             LineBody::Result(_) if self.is_awaiting_settings() => {
@@ -238,7 +278,7 @@ impl AttemptMachine {
             return Vec::new();
         }
         let text = format!("a line of stdout exceeds {limit} bytes; it is recorded in pieces");
-        let mut steps = vec![AttemptEffect::RecordNote(Note::Message { level: Severity::Error, text })];
+        let mut steps = vec![error_note(text)];
         steps.extend(self.escalate_to(EscalationStep::Interrupt));
         steps
     }
@@ -327,7 +367,9 @@ impl AttemptMachine {
             // SIGKILL follows; before that, the agent can end its child processes.
             StopCommand::Kill => (StopMode::Kill, EscalationStep::Terminate),
         };
-        if self.phase == AttemptPhase::Finished && self.stats.facts.interruption.stopped.is_none() {
+        let is_finished =
+            self.session.as_ref().map_or(self.phase == AttemptPhase::Finished, SessionMonitor::is_complete);
+        if is_finished && self.stats.facts.interruption.stopped.is_none() {
             return self.escalate_to(step.max(EscalationStep::Terminate));
         }
         self.stats.facts.interruption.stopped = Some(how);
@@ -342,12 +384,13 @@ impl AttemptMachine {
 
     pub(super) fn handle_timer(&mut self, alarm: AttemptTimer) -> Vec<AttemptEffect> {
         match alarm {
-            AttemptTimer::Startup if self.has_announced_turn || self.phase == AttemptPhase::Finished => Vec::new(),
+            AttemptTimer::Startup if self.has_begun() || self.phase == AttemptPhase::Finished => Vec::new(),
             AttemptTimer::Startup => self.handle_startup_timeout(),
             AttemptTimer::Settings if self.phase == AttemptPhase::VerifyingIsolation || self.is_awaiting_settings() => {
                 self.handle_settings(None)
             }
             AttemptTimer::Settings => Vec::new(),
+            AttemptTimer::Exit if self.phase != AttemptPhase::Finished => Vec::new(),
             AttemptTimer::Exit => self.escalate_to(EscalationStep::Terminate),
             AttemptTimer::Escalation => {
                 self.escalate_to(self.escalation.map_or(EscalationStep::Interrupt, EscalationStep::next_step))
@@ -385,7 +428,7 @@ impl AttemptMachine {
                 if let Some(why) = self.refusal_reason(true) {
                     return self.handle_decision(&id, ApprovalDecision::DenyByPolicy(why.to_owned()));
                 }
-                if let Some(sentence) = self.allowed.call_breach(&tool_id, permission_mode.as_deref()) {
+                if let Some(sentence) = self.proof.call_breach(&tool_id, permission_mode.as_deref()) {
                     let mut steps = self.handle_decision(&id, ApprovalDecision::DenyByPolicy(sentence.clone()));
                     steps.extend(self.record_breach(sentence));
                     return steps;
@@ -472,12 +515,17 @@ impl AttemptMachine {
         let what = if self.phase == AttemptPhase::Working { "begin to work" } else { "open the conversation" };
         let seconds = self.timeouts.startup.as_secs();
         self.stats.facts.process.start_error = Some(format!("claude did not {what} within {seconds} s"));
-        self.escalate_to(EscalationStep::Interrupt)
+        self.escalate_to(if self.session.is_some() { EscalationStep::Terminate } else { EscalationStep::Interrupt })
+    }
+
+    /// True once the agent has announced a turn.
+    fn has_begun(&self) -> bool {
+        self.session.as_ref().map_or(self.has_announced_turn, SessionMonitor::has_begun)
     }
 
     /// Handles the start of a turn, with the tools that the agent announces.
     fn handle_init(&mut self, init: &InitLine<'_>) -> Vec<AttemptEffect> {
-        if let Some(sentence) = self.allowed.init_breach(init) {
+        if let Some(sentence) = self.proof.init_breach(init) {
             return self.record_breach(sentence);
         }
         let mut steps = vec![self.isolation_note(None)];
@@ -544,6 +592,7 @@ impl AttemptMachine {
         self.escalation = Some(step);
         self.stats.mark_interrupted();
         let effect = match step {
+            EscalationStep::Interrupt if self.session.is_some() => AttemptEffect::SignalGroup(Signal::SIGINT),
             EscalationStep::Interrupt if self.phase == AttemptPhase::Working => {
                 AttemptEffect::WriteFrame(self.control.start_request(ControlRequest::Interrupt))
             }
@@ -555,6 +604,10 @@ impl AttemptMachine {
         };
         vec![effect, AttemptEffect::SetTimer(AttemptTimer::Escalation)]
     }
+}
+
+fn error_note(text: String) -> AttemptEffect {
+    AttemptEffect::RecordNote(Note::Message { level: Severity::Error, text })
 }
 
 /// True for a message that runs a tool.

@@ -9,7 +9,7 @@ use crate::{
 
 /// Records entries of one attempt. Stops after the first failure, because a tape may end early but must not have gaps.
 #[derive(Debug)]
-pub(super) struct AttemptRecorder {
+pub(in crate::agent) struct AttemptRecorder {
     recorder: Arc<dyn Recorder>,
     unit: UnitKey,
     attempt: u32,
@@ -17,12 +17,15 @@ pub(super) struct AttemptRecorder {
 }
 
 impl AttemptRecorder {
-    pub(super) fn new(recorder: Arc<dyn Recorder>, unit: UnitKey, attempt: u32) -> Self {
+    pub(in crate::agent) fn new(recorder: Arc<dyn Recorder>, unit: UnitKey, attempt: u32) -> Self {
         Self { recorder, unit, attempt, failed: None }
     }
 
     /// Appends all `bodies` together.
-    pub(super) fn record<'a>(&'a mut self, bodies: impl Iterator<Item = EntryBody<'a>>) -> Result<(), RecordError> {
+    pub(in crate::agent) fn record<'a>(
+        &'a mut self,
+        bodies: impl Iterator<Item = EntryBody<'a>>,
+    ) -> Result<(), RecordError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -33,7 +36,7 @@ impl AttemptRecorder {
         recorded
     }
 
-    pub(super) fn note(&mut self, note: &Note) -> Result<(), RecordError> {
+    pub(in crate::agent) fn note(&mut self, note: &Note) -> Result<(), RecordError> {
         let json = note.to_json();
         self.record(std::iter::once(EntryBody::Note(&json)))
     }

@@ -15,7 +15,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use super::super::control::ControlFrame;
+use crate::agent::control::ControlFrame;
 
 /// The sending end. The pipe is closed once it is dropped and everything is written.
 #[derive(Debug)]

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{agent::attempt_machine::WaitReason, tape::Millis, units::verdict::TimeLimit};
+use super::machine::WaitReason;
+use crate::{tape::Millis, units::verdict::TimeLimit};
 
 /// Time limits of an attempt; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

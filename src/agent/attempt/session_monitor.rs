@@ -1,7 +1,6 @@
 //! Facts that the lines of a session report about it: its id, its permission mode, whether tools have run, and whether
 //! it is complete. Pure.
 
-use super::launch_args;
 use crate::{
     actions::{LineRole, SessionCheck, SessionIdentity, TurnTracker},
     config::MismatchPolicy,
@@ -9,9 +8,12 @@ use crate::{
     tape::note::Severity,
 };
 
+/// Permission mode in which every tool runs.
+pub(in crate::agent) const BYPASS_PERMISSION_MODE: &str = "bypassPermissions";
+
 /// Result of evaluating a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum SessionLineFinding {
+pub(in crate::agent) enum SessionLineFinding {
     Nothing,
     /// A message for people.
     Message(Severity, String),
@@ -23,7 +25,7 @@ pub(super) enum SessionLineFinding {
 
 /// Tracks the ids, results and permission modes of one session, by the rules of the contract.
 #[derive(Debug)]
-pub(super) struct SessionMonitor {
+pub(in crate::agent) struct SessionMonitor {
     identity: SessionIdentity,
     turns: TurnTracker,
     mismatch_policy: MismatchPolicy,
@@ -32,15 +34,21 @@ pub(super) struct SessionMonitor {
     /// The last permission mode that it reported.
     reported_mode: Option<String>,
     breach: Option<String>,
+    /// The session that is locked, or is being locked.
+    locked: Option<String>,
+    /// False once locking has failed: it would fail again.
+    can_lock: bool,
     has_begun: bool,
     tools_ran: bool,
 }
 
 impl SessionMonitor {
     /// Expects the resumed `session`, if any, and the permission mode `mode`.
-    pub(super) fn new(session: Option<String>, rule: MismatchPolicy, mode: &'static str) -> Self {
+    pub(in crate::agent) fn new(session: Option<String>, rule: MismatchPolicy, mode: &'static str) -> Self {
         let resuming = |session: String| SessionIdentity::resuming(&session, rule == MismatchPolicy::Warn);
         Self {
+            locked: session.clone(),
+            can_lock: true,
             identity: session.map(resuming).unwrap_or_default(),
             turns: TurnTracker::for_one_prompt(),
             mismatch_policy: rule,
@@ -53,36 +61,50 @@ impl SessionMonitor {
     }
 
     /// The session id, once it is known.
-    pub(super) fn session(&self) -> Option<&str> {
+    pub(in crate::agent) fn session(&self) -> Option<&str> {
         self.identity.session()
     }
 
+    /// The session that has to be locked from now on: the running one, even if another one was requested.
+    pub(in crate::agent) fn take_session_to_lock(&mut self) -> Option<String> {
+        let session = self.identity.session().filter(|_| self.can_lock)?;
+        if self.locked.as_deref() == Some(session) {
+            return None;
+        }
+        self.locked = Some(session.to_owned());
+        self.locked.clone()
+    }
+
+    pub(in crate::agent) fn stop_locking(&mut self) {
+        self.can_lock = false;
+    }
+
     /// Message about a fatal mismatch.
-    pub(super) fn mismatch(&self) -> Option<&str> {
+    pub(in crate::agent) fn mismatch(&self) -> Option<&str> {
         self.identity.mismatch().filter(|_| self.mismatch_policy == MismatchPolicy::Error)
     }
 
     /// Message about a permission mode that was not requested.
-    pub(super) fn breach(&self) -> Option<&str> {
+    pub(in crate::agent) fn breach(&self) -> Option<&str> {
         self.breach.as_deref()
     }
 
     /// The session has announced a turn, or ended one.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(in crate::agent) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
     /// Tools may have run. An announced call counts, because it may have run even if no result follows.
-    pub(super) fn tools_ran(&self) -> bool {
+    pub(in crate::agent) fn tools_ran(&self) -> bool {
         self.tools_ran
     }
 
     /// True after the result, unless a background task will start another turn.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(in crate::agent) fn is_complete(&self) -> bool {
         self.turns.is_complete()
     }
 
-    pub(super) fn push_line(&mut self, line: &AgentLine<'_>) -> SessionLineFinding {
+    pub(in crate::agent) fn push_line(&mut self, line: &AgentLine<'_>) -> SessionLineFinding {
         self.tools_ran |= may_run_tools(&line.body);
         self.has_begun |= matches!(line.body, LineBody::Init(_) | LineBody::Result(_));
         if self.turns.push(line) == LineRole::Trailing {
@@ -115,7 +137,7 @@ impl SessionMonitor {
                 SessionLineFinding::Message(Severity::Warning, text)
             }
             // The requested mode already allows everything.
-            _ if expected == launch_args::BYPASS_PERMISSION_MODE => SessionLineFinding::Nothing,
+            _ if expected == BYPASS_PERMISSION_MODE => SessionLineFinding::Nothing,
             _ => {
                 let text = format!(
                     "Claude Code runs in permission mode `{mode}` instead of `{expected}`, in which tools run that \
@@ -230,7 +252,7 @@ mod tests {
         for line in [init("default"), INIT_A.to_owned()] {
             assert_eq!(watch(None, MismatchPolicy::Error, &[&line]).1, [SessionLineFinding::Nothing]);
         }
-        let mut bypassed = SessionMonitor::new(None, MismatchPolicy::Error, launch_args::BYPASS_PERMISSION_MODE);
+        let mut bypassed = SessionMonitor::new(None, MismatchPolicy::Error, BYPASS_PERMISSION_MODE);
         for mode in ["bypassPermissions", "auto", "acceptEdits"] {
             assert_eq!(
                 bypassed.push_line(&decode::decode_line(init(mode).as_bytes())),
