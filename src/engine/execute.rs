@@ -13,7 +13,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use self::integration::Integration;
+use self::integration::{Integration, record_note};
 pub(crate) use self::{ingest_run::IngestRun, reconcile_step::ReconcileOptions};
 use super::{
     approval::ApprovalQueue,
@@ -37,10 +37,10 @@ use crate::{
         transcript::RejectedCall,
         work_unit::WorkUnit,
     },
-    run::{NewEntry, Recorder, state::RECONCILE_KEY},
+    run::{Recorder, state::RECONCILE_KEY},
     scoped_dir,
     tape::{
-        EntryBody, Note, UnitKey,
+        Note, UnitKey,
         note::{
             Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, ContentDigests, CountedFailure, PatchWritten,
             StopMode, Verdict, VerdictCause,
@@ -196,7 +196,8 @@ impl AttemptExecutor {
         if let Some(WrittenPatch { base, path, paths }) = delivered {
             let file = path.as_ref().map(|path| self.run.project.root.join(path));
             self.integration.add_patch(unit, attempt, file);
-            self.record_note(unit, attempt, &Note::PatchWritten(PatchWritten { base, path, paths }));
+            let note = Note::PatchWritten(PatchWritten { base, path, paths });
+            record_note(self.recorder.as_ref(), Some((unit, attempt)), &note);
         }
         let work = attempt_output(&opened, &verdict, &facts);
         if unit.as_str() == RECONCILE_KEY && verdict.outcome == AttemptOutcome::Succeeded {
@@ -300,15 +301,6 @@ impl AttemptExecutor {
             content: None,
         }
     }
-
-    /// A failed write does not change the verdict: the next record of the attempt fails in the same way.
-    fn record_note(&self, unit: &UnitKey, attempt: u32, note: &Note) {
-        let json = note.to_json();
-        let item = NewEntry { attempt: Some((unit, attempt)), body: EntryBody::Note(&json) };
-        if let Err(error) = self.recorder.record(&[item]) {
-            tracing::error!(%error, "a note is lost");
-        }
-    }
 }
 
 impl Executor for AttemptExecutor {
@@ -340,7 +332,7 @@ impl Executor for AttemptExecutor {
             work,
             extra: serde_json::Map::default(),
         };
-        self.record_note(&unit, attempt, &Note::AttemptEnded(Box::new(ended)));
+        record_note(self.recorder.as_ref(), Some((&unit, attempt)), &Note::AttemptEnded(Box::new(ended)));
         verdict.into()
     }
 

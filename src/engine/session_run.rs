@@ -23,10 +23,9 @@ use crate::{
         session::{self, SessionLaunch},
     },
     config::Config,
-    run::{NewEntry, Recorder, entry_source::RecordError},
     store::RunStore,
     tape::{
-        EntryBody, Note, UnitKey,
+        AgentName, Note, UnitKey,
         note::{Amendment, AttemptEnded, PlannedUnit, RunPlanned, StopMode},
     },
     units::schedule::{Schedule, ScheduleSettings},
@@ -64,30 +63,13 @@ pub(crate) fn run<T>(
         model: args.model.clone(),
         ..RunPlanned::default()
     }));
-    let launch = SessionLaunch {
-        context: AttemptContext {
-            agent: Arc::new(ClaudeCode { exe }),
-            unit: SESSION_UNIT.into(),
-            attempt: 1,
-            cwd,
-            limits: StreamLimits::default(),
-            recorder: Arc::new(NullRecorder),
-            observer: None,
-            amendment: None,
-            paid_usd: None,
-        },
-        prompt,
-        args,
-        use_api_billing: *config.claude.use_api_billing,
-        mismatch: *config.claude.session_mismatch,
-        locks: launch::session_locks(&runs, false),
-    };
     let settings = ScheduleSettings { retry: launch::retry_policy(config), ..ScheduleSettings::new(1, 1) };
     let schedule = Schedule::new(vec![SESSION_UNIT.into()], settings);
+    let locks = launch::session_locks(&runs, false);
     let setup = RunSetup {
         runs,
         project_name: Some(SESSION_UNIT.into()),
-        agent: launch.context.agent.name(),
+        agent: AgentName::ClaudeCode,
         initially_held: Vec::new(),
         is_interactive,
     };
@@ -95,24 +77,28 @@ pub(crate) fn run<T>(
     let make = |recorder, approvals: Arc<ApprovalQueue>| SessionExecutor {
         meter: Arc::clone(approvals.meter()),
         launch: SessionLaunch {
-            context: AttemptContext { recorder, observer: Some(Arc::clone(approvals.meter()) as _), ..launch.context },
-            ..launch
+            context: AttemptContext {
+                agent: Arc::new(ClaudeCode { exe }),
+                unit: SESSION_UNIT.into(),
+                attempt: 1,
+                cwd,
+                limits: StreamLimits::default(),
+                recorder,
+                observer: Some(Arc::clone(approvals.meter()) as _),
+                amendment: None,
+                paid_usd: None,
+            },
+            prompt,
+            args,
+            use_api_billing: *config.claude.use_api_billing,
+            mismatch: *config.claude.session_mismatch,
+            locks,
         },
         resumable: Arc::clone(&resumable),
     };
     let result = setup.run_schedule(Timestamp::now(), schedule, &[plan], make, client)?;
     let resumable = resumable.lock().unwrap_or_else(PoisonError::into_inner).take();
     Ok((result, resumable))
-}
-
-/// A placeholder until the run has a tape.
-#[derive(Debug)]
-struct NullRecorder;
-
-impl Recorder for NullRecorder {
-    fn record(&self, _: &[NewEntry<'_>]) -> Result<(), RecordError> {
-        Ok(())
-    }
 }
 
 #[derive(Debug)]
@@ -178,9 +164,8 @@ impl Executor for SessionExecutor {
             work: Default::default(),
             extra: serde_json::Map::default(),
         };
-        let json = Note::AttemptEnded(Box::new(ended)).to_json();
-        let item = NewEntry { attempt: Some((&unit, attempt)), body: EntryBody::Note(&json) };
-        if let Err(error) = self.launch.context.recorder.record(&[item]) {
+        let note = Note::AttemptEnded(Box::new(ended));
+        if let Err(error) = self.launch.context.recorder.record_note(Some((&unit, attempt)), &note) {
             tracing::error!(%error, "a verdict is lost");
         }
         AttemptEnd { verdict, repeat }
@@ -190,7 +175,19 @@ impl Executor for SessionExecutor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::MismatchPolicy;
+    use crate::{
+        config::MismatchPolicy,
+        run::{NewEntry, Recorder, entry_source::RecordError},
+    };
+
+    #[derive(Debug)]
+    struct NullRecorder;
+
+    impl Recorder for NullRecorder {
+        fn record(&self, _: &[NewEntry<'_>]) -> Result<(), RecordError> {
+            Ok(())
+        }
+    }
 
     fn sessions() -> SessionExecutor {
         let args = session::ClaudeSessionArgs {

@@ -8,7 +8,7 @@ use super::entry_search::{EntryBatch, TextMatcher};
 use crate::{
     decode::AgentLine,
     diagnostic::Diagnostic,
-    tape::{EntryBody, Header, Millis, Seq, UnitKey},
+    tape::{EntryBody, Header, Millis, Note, Seq, UnitKey},
 };
 
 /// Reads entries in order, from a finished or a growing source. Every entry can be read again by its number.
@@ -148,6 +148,12 @@ impl Diagnostic for EntrySourceError {}
 pub(crate) trait Recorder: Send + Sync + fmt::Debug {
     /// Appends `items` in order, with one timestamp, in one write.
     fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError>;
+
+    /// Appends a note about an attempt, or about the run itself.
+    fn record_note(&self, attempt: Option<(&UnitKey, u32)>, note: &Note) -> Result<(), RecordError> {
+        let json = note.to_json();
+        self.record(&[NewEntry { attempt, body: EntryBody::Note(&json) }])
+    }
 }
 
 /// An entry to record.

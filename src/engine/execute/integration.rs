@@ -19,9 +19,9 @@ use crate::{
         integrate::{IntegrationError, PatchIntegrator, PatchOutcome, UnitPatch},
         reconcile::StageIndex,
     },
-    run::{NewEntry, Recorder, state::RECONCILE_KEY},
+    run::{Recorder, state::RECONCILE_KEY},
     tape::{
-        EntryBody, Note, UnitKey,
+        Note, UnitKey,
         note::{
             self, AttemptOutput, IntegrationStarted, PatchIntegrated, SaveFailed, Severity, SlRefsRepaired, StopReason,
             VerdictCause,
@@ -333,8 +333,7 @@ pub(super) fn list_some(names: &[impl std::ops::Deref<Target = str>]) -> String 
 
 /// A failed write ends the run independently.
 pub(super) fn record_note(recorder: &dyn Recorder, attempt: Option<(&UnitKey, u32)>, note: &Note) {
-    let json = note.to_json();
-    if let Err(error) = recorder.record(&[NewEntry { attempt, body: EntryBody::Note(&json) }]) {
+    if let Err(error) = recorder.record_note(attempt, note) {
         tracing::error!(%error, "a note is lost");
     }
 }
