@@ -5,20 +5,26 @@
 //! is live. User actions are sent as [`RunCommand`]s to the run. This module must not know how units are executed or
 //! where tapes are stored.
 //!
-//! Structure: [`host`] delivers an input, [`update`] decides and returns [`effect`]s as data, [`app`] executes them,
-//! and [`view`] renders a pure function of [`model`], run view and [`cache`]. [`load`] reads visible content before the
-//! draw.
+//! Structure: [`host`] delivers an input, [`update`] finds the action of a key in [`actions`] and returns [`effect`]s as
+//! data, [`app`] executes them, and [`view`] renders a pure function of [`model`], run view and [`cache`].
+//! [`load`] reads visible content before the draw. Modules use each other in one direction only: model, actions, update,
+//! app; what a view shows is computed below the model, in [`layout`] and the modules it uses.
 
-pub(crate) mod action;
+mod action;
+pub(crate) mod actions;
 pub(crate) mod app;
+mod attempt_summary;
 pub(crate) mod cache;
-pub(crate) mod command;
+mod comparison;
 pub(crate) mod document;
 pub(crate) mod effect;
+mod entry_part;
 pub(crate) mod export;
+mod forecast_text;
 pub(crate) mod frame_limiter;
 pub(crate) mod host;
 pub(crate) mod key;
+mod key_table;
 pub(crate) mod keymap;
 pub(crate) mod layout;
 pub(crate) mod load;
@@ -26,11 +32,15 @@ pub(crate) mod model;
 pub(crate) mod notification;
 pub(crate) mod playback;
 pub(crate) mod screen_message;
+mod search_match;
+mod stream_footer;
 pub(crate) mod terminal;
 pub(crate) mod text_search;
 pub(crate) mod theme;
+mod unit_row;
 pub(crate) mod update;
 pub(crate) mod view;
+mod visible_content;
 
 use std::{io, time::Duration};
 
@@ -38,7 +48,8 @@ use futures_util::FutureExt as _;
 use jiff::tz::TimeZone;
 use tokio::sync::{mpsc, oneshot, watch};
 
-pub(crate) use keymap::{KeyOverrides, Keymap, KeymapError};
+pub(crate) use key_table::{ChordList, KeyOverrides, KeymapError};
+pub(crate) use keymap::Keymap;
 pub(crate) use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
 pub(crate) use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
 

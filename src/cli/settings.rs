@@ -114,7 +114,7 @@ pub(crate) fn screen_options(global: &GlobalArgs, config: &Config) -> Result<tui
     let ascii = *config.ui.ascii || tui::theme::wants_ascii(variable);
     let theme = theme(&config.ui.theme, choice.resolve(variable), ascii, variable)?;
     let overrides: tui::KeyOverrides =
-        config.chords().into_iter().map(|(action, chords)| (action, tui::keymap::ChordList::Many(chords))).collect();
+        config.chords().into_iter().map(|(action, chords)| (action, tui::ChordList::Many(chords))).collect();
     let keymap = tui::Keymap::new(&overrides).map_err(|errors| {
         match errors.as_slice() {
             [error] => match key_locations(config, error) {

@@ -1,6 +1,6 @@
 //! Effects that the screen model requests. Plain data; the shell performs them.
 
-use super::{export::ExportRequest, model::Playback};
+use super::{entry_part::EntryPart, playback::Playback};
 use crate::{
     control::{BreakCondition, RunCommand},
     run::{SeekTarget, state::AttemptId},
@@ -103,5 +103,36 @@ pub(crate) enum SearchScope {
     /// Entries of an attempt.
     Entries(AttemptId),
     /// Lines of the document on screen.
+    Document,
+}
+
+/// The kind of program that receives an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExportTool {
+    Editor,
+    Pager,
+}
+
+/// A request to export content.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ExportRequest {
+    pub tool: ExportTool,
+    /// Description for a message.
+    pub what: String,
+    /// Entries of the tape to export.
+    pub entries: Vec<Seq>,
+    /// The same content for a pager: parts of views, or a text.
+    pub pager_content: PagerContent,
+    /// Index of the selected entry in `entries`.
+    pub selected: Option<usize>,
+}
+
+/// Content for a pager.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum PagerContent {
+    /// Parts of views, rendered on export.
+    Parts(Vec<EntryPart>),
+    Text(String),
+    /// The document on screen.
     Document,
 }

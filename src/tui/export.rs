@@ -4,10 +4,11 @@
 
 use super::{
     document::LaidOutDocument,
+    effect::{ExportRequest, ExportTool, PagerContent},
+    entry_part::{EntryPart, PartContent},
     load,
-    model::{EntryPart, PartContent},
 };
-use crate::{run::Timeline, tape::Seq};
+use crate::run::Timeline;
 
 /// Maximum size of an export in bytes. Editors are slow with larger files, and reading must not block the screen.
 const MAX_BYTES: usize = 64 << 20;
@@ -17,37 +18,6 @@ const MAX_RENDERED_BYTES: usize = 8 << 20;
 
 /// Columns of rendered text for a pager.
 const WIDTH: u16 = 100;
-
-/// The kind of program that receives an export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExportTool {
-    Editor,
-    Pager,
-}
-
-/// A request to export content.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ExportRequest {
-    pub tool: ExportTool,
-    /// Description for a message.
-    pub what: String,
-    /// Entries of the tape to export.
-    pub entries: Vec<Seq>,
-    /// The same content for a pager: parts of views, or a text.
-    pub pager_content: PagerContent,
-    /// Index of the selected entry in `entries`.
-    pub selected: Option<usize>,
-}
-
-/// Content for a pager.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum PagerContent {
-    /// Parts of views, rendered on export.
-    Parts(Vec<EntryPart>),
-    Text(String),
-    /// The document on screen.
-    Document,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Export {

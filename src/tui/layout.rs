@@ -3,8 +3,8 @@
 use ratatui::layout::Rect;
 
 use super::{
-    model::{Pane, UnitsView},
-    view::units::{preferred_width as wanted_width, shows_last_action},
+    stream_footer::footer_height,
+    unit_row::{preferred_width, shows_last_action},
 };
 use crate::run::state::AttemptState;
 
@@ -18,6 +18,29 @@ const MIN_STREAM_COLUMNS: u16 = 80;
 const MIN_TALL_ROWS: u16 = 20;
 /// Minimum width for a header of one line.
 const MIN_ONE_LINE_COLUMNS: u16 = 170;
+
+/// A pane of the units view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Pane {
+    /// The table of units.
+    #[default]
+    Units,
+    /// The action stream of the selected unit.
+    Stream,
+}
+
+/// Properties of the units view that determine its panes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct UnitsPanes {
+    pub focus: Pane,
+    /// True when only the focused pane is shown.
+    pub zoom: bool,
+    pub units: usize,
+    /// Number of lines of the table.
+    pub lines: usize,
+    /// Width of the longest unit name, in columns.
+    pub longest: usize,
+}
 
 /// The rectangles of a screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +60,8 @@ pub(crate) struct ScreenLayout {
     pub footer: Rect,
 }
 
-/// Computes the layout for a size; `units` is the number of units, `walked` is true if the timeline bar is shown.
-pub(crate) fn screen_layout((width, height): (u16, u16), view: &UnitsView, units: usize, walked: bool) -> ScreenLayout {
+/// Computes the layout for a size; `walked` is true if the timeline bar is shown.
+pub(crate) fn screen_layout((width, height): (u16, u16), panes: UnitsPanes, walked: bool) -> ScreenLayout {
     let area = Rect::new(0, 0, width, height);
     let header_rows = if width >= MIN_ONE_LINE_COLUMNS || height < MIN_SIZE.1 { 1 } else { 2 }.min(height);
     let footer_rows = 1.min(height - header_rows);
@@ -52,12 +75,12 @@ pub(crate) fn screen_layout((width, height): (u16, u16), view: &UnitsView, units
     let bar_rows = bar_rows.min(height - header_rows - footer_rows);
     let bar = Rect { y: footer.y - bar_rows, height: bar_rows, ..area };
     let body = Rect { y: header_rows, height: bar.y - header_rows, ..area };
-    let (units, stream) = match view.focus {
-        Pane::Units if view.zoom || body.height < 12 => (Some(body), None),
-        Pane::Stream if view.zoom || body.height < 12 => (None, Some(body)),
+    let (units, stream) = match panes.focus {
+        Pane::Units if panes.zoom || body.height < 12 => (Some(body), None),
+        Pane::Stream if panes.zoom || body.height < 12 => (None, Some(body)),
         // With few units, a table on top leaves the full width to the stream.
-        _ if width < MIN_WIDE_COLUMNS || units <= 3 => {
-            let lines = view.listing.lines(units).max(units).max(1);
+        _ if width < MIN_WIDE_COLUMNS || panes.units <= 3 => {
+            let lines = panes.lines.max(panes.units).max(1);
             let wanted = u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(3);
             // A table is shown completely if it takes at most 60 % of the height; a longer one gets half of the height.
             let most = if wanted <= body.height * 3 / 5 { wanted } else { body.height.div_ceil(2).max(6) };
@@ -69,7 +92,7 @@ pub(crate) fn screen_layout((width, height): (u16, u16), view: &UnitsView, units
             let wanted = if shows_last_action(most) {
                 most
             } else {
-                wanted_width(view.listing.longest(), width.saturating_sub(MIN_STREAM_COLUMNS))
+                preferred_width(panes.longest, width.saturating_sub(MIN_STREAM_COLUMNS))
             };
             split(body, wanted.clamp(46, most), true)
         }
@@ -134,7 +157,7 @@ pub(crate) fn stream_list(pane: Rect, attempt: Option<&AttemptState>) -> (Rect, 
         Some(attempt) if !attempt.held_calls.is_empty() => inside.height.saturating_sub(3),
         _ => (inside.height / 3).min(6),
     };
-    let lines = attempt.map_or(0, |attempt| super::view::stream::footer_height(attempt, inside.width, most));
+    let lines = attempt.map_or(0, |attempt| footer_height(attempt, inside.width, most));
     let below = u16::try_from(lines).unwrap_or(most).min(inside.height);
     let rows = Rect { height: inside.height - below, ..inside };
     (rows, Rect { y: rows.y + rows.height, height: below, ..inside })
@@ -153,7 +176,7 @@ mod tests {
             walked in any::<bool>(),
         ) {
             let focus = if stream { Pane::Stream } else { Pane::Units };
-            let plan = screen_layout((width, height), &UnitsView { focus, zoom, ..UnitsView::default() }, units, walked);
+            let plan = screen_layout((width, height), UnitsPanes { focus, zoom, units, lines: units, longest: 0 }, walked);
             for area in [Some(plan.header), Some(plan.body), Some(plan.bar), Some(plan.footer), plan.units, plan.stream].into_iter().flatten() {
                 prop_assert_eq!(area.intersection(plan.area).area(), area.area());
                 let rows = unit_list(area);

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::{
     cache::{CacheRequest, DocumentContent, DocumentRequest, EntryLine, RowId, RowLine, ScreenCache},
     document::{DocumentBlock, DocumentLayout, LaidOutDocument},
-    model::EntryPart,
+    entry_part::EntryPart,
     theme::StyleRole,
 };
 use crate::{
@@ -22,9 +22,8 @@ use crate::{
     text,
 };
 
-pub(crate) mod align;
-pub(crate) mod attempt_summary;
-pub(crate) mod compare;
+mod attempt_summary;
+mod compare;
 mod entry_blocks;
 mod file_change;
 mod inspect;
@@ -38,8 +37,6 @@ const MAX_ROW_CHARS: usize = 400;
 const MAX_SHOWN_BYTES: usize = 4 * 1024 * 1024;
 /// Bytes of a document that are laid out before it is shown; the rest follows in slices.
 const FIRST: usize = 128 * 1024;
-/// Number of entries at the start of an attempt among which its prompts and its announcement are searched.
-pub(crate) const MAX_PROLOGUE_ENTRIES: usize = 256;
 
 /// Loads the content that `wants` lists and the cache lacks.
 pub(crate) fn load(timeline: &mut Timeline, cache: &mut ScreenCache, wants: &CacheRequest) {

@@ -1,8 +1,10 @@
 //! The screen model: what is selected, open, typed and being confirmed. The state of the run itself is in [`RunView`].
 //!
-//! It must not use the terminal, the clock or files. Only [`super::update`] and [`ScreenModel::refresh`] change it.
+//! It must not use the terminal, the clock or files. Only [`super::update`], [`super::actions`] and
+//! [`ScreenModel::refresh`] change it.
 
 mod amend;
+mod command_history;
 pub(crate) mod compare;
 mod failure_groups;
 mod forecast_view;
@@ -18,37 +20,43 @@ mod unit_listing;
 
 use std::time::Duration;
 
+use ratatui::layout::Rect;
+
 pub(crate) use amend::{AmendField, AmendForm};
+pub(crate) use command_history::CommandHistory;
 pub(crate) use compare::CompareView;
 pub(crate) use failure_groups::{FailureGroupLine, FailureGroupsView};
 use forecast_view::ForecastView;
 pub(crate) use grid::{Grid, GridPane, PaneDirection};
 pub(crate) use hold::{ArgumentsEditor, CallId, InputPurpose, LineInput};
 pub(crate) use inspect::{InspectPanel, InspectSide, InspectView};
-pub(super) use overlay_views::row_parts;
-pub(crate) use overlay_views::{EntryPart, EntrySubject, EntryView, OverlayView, PartContent, TranscriptView};
+pub(crate) use overlay_views::{EntrySubject, EntryView, OverlayView, TranscriptView};
 pub(crate) use scroll_list::{ScrollList, scrolled};
 pub(crate) use side_pane::SidePane;
-pub(crate) use timeline_bounds::TimelineBounds;
+pub(crate) use timeline_bounds::{TimelineBounds, wall_clock};
 pub(crate) use toast::Toast;
 pub(super) use toast::ToastTopic;
 pub(crate) use unit_listing::{StatusFilter, TableLine, UnitGroup, UnitListing, UnitSort};
 
 use super::{
-    command::CommandHistory,
+    action::help_size,
     effect::ScreenEffect,
     key::KeyPress,
     keymap::Keymap,
-    layout::{self, ScreenLayout},
+    layout::{self, Pane, ScreenLayout, UnitsPanes},
+    playback::Playback,
 };
 use crate::{
     control::RunCommand,
     run::breakpoint::Breakpoint,
     run::{
         run_forecast::RunForecast,
-        state::{AttemptId, AttemptState, HoldMode, RunState, RunView, StateVersion, UnitState, UnitStatus},
+        state::{
+            AttemptId, AttemptState, HoldMode, RowOutcome, RunState, RunView, StateVersion, UnitState, UnitStatus,
+        },
     },
     tape::{Millis, UnitKey},
+    text,
 };
 
 #[derive(Clone, Debug)]
@@ -113,18 +121,6 @@ pub(crate) struct ScreenModel {
     forecast: ForecastView,
 }
 
-/// How the timeline advances.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Playback {
-    /// Show new entries immediately: live, or to the end of a recorded run.
-    Follow,
-    /// Play in the recorded time, multiplied by this factor.
-    Speed(f64),
-    /// Show one entry after the other, as fast as possible.
-    Unthrottled,
-    Paused,
-}
-
 /// The table of units and the action stream of the selected one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnitsView {
@@ -157,24 +153,27 @@ pub(crate) struct UnitsView {
     pub attempt_id: Option<AttemptId>,
 }
 
-/// A pane of the units view.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Pane {
-    /// The table of units.
-    #[default]
-    Units,
-    /// The action stream of the selected unit.
-    Stream,
-}
-
 /// True for a status that needs the attention of a person: the unit is not done and does not proceed.
 pub(crate) fn is_problem(status: UnitStatus) -> bool {
     status.is_retryable() || status == UnitStatus::Silent
 }
 
+/// True for row ends that need the user's attention.
+pub(crate) fn is_problem_end(end: RowOutcome) -> bool {
+    matches!(end, RowOutcome::Failed | RowOutcome::Denied)
+}
+
 /// True for a status in which the unit failed without being stopped by a person.
 pub(crate) fn is_failure(status: UnitStatus) -> bool {
     matches!(status, UnitStatus::Failed | UnitStatus::Interrupted)
+}
+
+/// Why recording failed, which the tape cannot contain, as lines above the messages inside such a pane.
+pub(crate) fn recording_failure_lines(failure: Option<&str>, inside: Rect) -> Vec<String> {
+    let Some(failure) = failure else { return Vec::new() };
+    let mut lines = text::wrap(&format!("broken: {}", text::one_row(failure, 600)), usize::from(inside.width));
+    lines.truncate(usize::from(inside.height.saturating_sub(2)));
+    lines
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -310,7 +309,10 @@ impl ScreenModel {
 
     /// Layout of the screen for the current view and size.
     pub(crate) fn layout(&self, run_view: &RunView) -> ScreenLayout {
-        layout::screen_layout(self.size, &self.units_view, run_view.state.units.len(), self.shows_timeline())
+        let (view, units) = (&self.units_view, run_view.state.units.len());
+        let (lines, longest) = (view.listing.lines(units), view.listing.longest());
+        let panes = UnitsPanes { focus: view.focus, zoom: view.zoom, units, lines, longest };
+        layout::screen_layout(self.size, panes, self.shows_timeline())
     }
 
     /// True when the user moves through time: in a recorded run, and while a live run is shown at an earlier moment.
@@ -428,17 +430,17 @@ impl ScreenModel {
             Some(OverlayView::Compare(view)) => view.clamp(plan.body),
             Some(OverlayView::Inspect(view)) => view.clamp(run_view, plan.body),
             Some(OverlayView::Log(list)) => {
-                let above = super::view::log::header_rows(self.recording_failure.as_deref(), layout::inner(plan.body));
-                list.clamp(run_view.messages().len(), body.saturating_sub(usize::from(above)));
+                let above = recording_failure_lines(self.recording_failure.as_deref(), layout::inner(plan.body)).len();
+                list.clamp(run_view.messages().len(), body.saturating_sub(above));
             }
             Some(OverlayView::Grid) => {}
             Some(OverlayView::Breakpoints(list)) => list.clamp(self.breakpoints.len(), body),
             Some(OverlayView::FailureGroups(view)) => {
-                let above = super::view::failure_groups::header_rows(plan.body_rows());
+                let above = FailureGroupsView::header_rows(plan.body_rows());
                 view.refresh(run_view, body.saturating_sub(usize::from(above)));
             }
             Some(OverlayView::Help(list)) => {
-                let lines = super::view::help::rows(&self.keymap, plan.body.width);
+                let lines = help_size(plan.body.width).1;
                 list.offset = list.offset.min(lines.saturating_sub(body));
             }
             None => {}

@@ -4,6 +4,18 @@ use std::time::Duration;
 
 use crate::tape::Millis;
 
+/// How the timeline advances.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Playback {
+    /// Show new entries immediately: live, or to the end of a recorded run.
+    Follow,
+    /// Play in the recorded time, multiplied by this factor.
+    Speed(f64),
+    /// Show one entry after the other, as fast as possible.
+    Unthrottled,
+    Paused,
+}
+
 /// A clock of the run with an adjustable speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Player {

@@ -44,7 +44,8 @@ pub(crate) use osc::supports_progress;
 
 use self::tty_writer::TtyWriter;
 use super::{
-    export::{Export, ExportTool},
+    effect::ExportTool,
+    export::Export,
     host::{ClockReading, HostInput, ScreenHost},
     key::KeyPress,
     notification::{Notification, TerminalProgress},

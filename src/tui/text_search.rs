@@ -3,7 +3,7 @@
 use super::{
     cache::ScreenCache,
     effect::{SearchRequest, SearchScope},
-    update::find::{matches, nearest},
+    search_match::{matches, nearest},
 };
 use crate::{
     run::{

@@ -3,25 +3,16 @@
 //!
 //! It must not read a clock, a file or a terminal: input arrives in the message, and output is returned as data.
 
-use super::{effect::ScreenEffect, model::ScreenModel, screen_message::ScreenMessage};
-use crate::run::state::{RowOutcome, RunView};
+use super::{
+    actions::{find, listing, time},
+    effect::ScreenEffect,
+    model::ScreenModel,
+    screen_message::ScreenMessage,
+};
+use crate::run::state::RunView;
 
-mod amend;
-pub(super) mod command;
-mod compare;
-mod export;
-mod failure_groups;
-pub(super) mod find;
-pub(super) mod grid;
-pub(super) mod hold;
-mod inspect;
 mod keys;
-mod listing;
 mod mouse;
-mod navigation;
-mod run_commands;
-mod time;
-mod views;
 
 /// Maximum characters of typed text.
 const MAX_TYPED_CHARS: usize = 200;
@@ -65,9 +56,4 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
     listing::filter_while_typing(model, run_view);
     model.refresh(run_view);
     effects
-}
-
-/// True for row ends that need the user's attention.
-fn is_problem_end(end: RowOutcome) -> bool {
-    matches!(end, RowOutcome::Failed | RowOutcome::Denied)
 }

@@ -7,6 +7,7 @@ use crate::tui::{
     cache, load,
     model::OverlayView,
     view::{self, DrawContext},
+    visible_content::cache_request,
 };
 
 impl App {
@@ -14,13 +15,13 @@ impl App {
     pub(crate) fn paint(&mut self, buf: &mut Buffer) {
         self.model.size = (buf.area.width, buf.area.height);
         self.model.refresh(self.timeline.view());
-        let wants = cache::cache_request(&self.model, self.timeline.view(), &self.cache);
+        let wants = cache_request(&self.model, self.timeline.view(), &self.cache);
         load::load(&mut self.timeline, &mut self.cache, &wants);
         self.has_unread = load::has_more(&self.timeline, &self.cache, &wants);
         self.update_layout_facts(&wants);
         if let Some(OverlayView::Compare(_)) = self.model.views.last() {
             // The visible range is known only after the layout.
-            let wants = cache::cache_request(&self.model, self.timeline.view(), &self.cache);
+            let wants = cache_request(&self.model, self.timeline.view(), &self.cache);
             load::load(&mut self.timeline, &mut self.cache, &wants);
         }
         let scene = DrawContext {
@@ -52,7 +53,7 @@ impl App {
 
     /// Reads more of the requested content that the first frame did not wait for.
     pub(super) fn read_more(&mut self) {
-        let wants = cache::cache_request(&self.model, self.timeline.view(), &self.cache);
+        let wants = cache_request(&self.model, self.timeline.view(), &self.cache);
         self.has_unread = load::load_more(&mut self.timeline, &mut self.cache, &wants);
         // Once everything is read, show it immediately.
         self.limiter.mark(if self.has_unread { RedrawPriority::Soon } else { RedrawPriority::Now });

@@ -2,38 +2,22 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use super::{
-    align::{self, CallDifference, CallPair, align},
-    attempt_summary::{AttemptSummary, CallAccessKind},
-    inspect::started,
-};
+use super::inspect::started;
 use crate::{
     run::{
         Timeline,
         state::{AttemptId, AttemptState, RowOutcome},
     },
-    tui::{cache::ScreenCache, document::text_diff},
+    tui::{
+        attempt_summary::{AttemptSummary, CallAccessKind},
+        cache::ScreenCache,
+        comparison::{
+            CompareKey, Comparison,
+            align::{self, align},
+        },
+        document::text_diff,
+    },
 };
-
-/// Key of a comparison: for both attempts the id, the number of rows and the version of the summary.
-pub(crate) type CompareKey = [(AttemptId, usize, u64); 2];
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Comparison {
-    /// The calls of both attempts, aligned.
-    pub pairs: Vec<CallPair>,
-    /// Numbers of lines that only the newer prompt and only the older prompt has; `None` if a prompt is unknown.
-    pub prompt: Option<(usize, usize)>,
-    /// The paths that each attempt wrote.
-    pub written: [Vec<String>; 2],
-}
-
-impl Comparison {
-    /// The first pair that differs.
-    pub(crate) fn first(&self) -> Option<usize> {
-        self.pairs.iter().position(|pair| pair.difference != CallDifference::Same)
-    }
-}
 
 /// Compares two attempts. `None` until both are read completely.
 pub(super) fn compare(timeline: &mut Timeline, cache: &ScreenCache, sides: &CompareKey) -> Option<Comparison> {

@@ -10,7 +10,7 @@ use crate::{
     text::{self, clock},
     tui::{
         document::{DocumentBlock, JsonFormatter},
-        model::{EntryPart, PartContent},
+        entry_part::{EntryPart, PartContent},
         theme::StyleRole,
     },
 };

@@ -16,7 +16,7 @@ use crate::{
     tape::{EntryBody, Millis, Note, Seq, note::AttemptStarted},
     text::{clock, latency},
     tui::{
-        cache::{PanelPage, ScreenCache},
+        cache::{MAX_PROLOGUE_ENTRIES, PanelPage, ScreenCache},
         document::{DocumentBlock, JsonFormatter},
         model::InspectPanel,
         theme::StyleRole,
@@ -438,12 +438,12 @@ pub(super) fn started(timeline: &mut Timeline, attempt: &AttemptState) -> Option
 /// The first entries of the attempt.
 fn prologue(timeline: &Timeline, attempt: &AttemptState) -> Vec<Seq> {
     let entries = timeline.view().entries(attempt.id);
-    entries.iter().take(super::MAX_PROLOGUE_ENTRIES).map(|seq| Seq(u64::from(*seq))).collect()
+    entries.iter().take(MAX_PROLOGUE_ENTRIES).map(|seq| Seq(u64::from(*seq))).collect()
 }
 
 /// The announcement of the agent when its session began.
 fn init<T>(timeline: &mut Timeline, attempt: &AttemptState, make: impl Fn(&InitLine<'_>, Seq) -> T) -> Option<T> {
-    let mut rows = timeline.view().rows(attempt.id).iter().take(super::MAX_PROLOGUE_ENTRIES);
+    let mut rows = timeline.view().rows(attempt.id).iter().take(MAX_PROLOGUE_ENTRIES);
     let first = rows.find(|row| row.kind == RowKind::Started).map(StreamRow::first);
     let places = first.map_or_else(|| prologue(timeline, attempt), |first| vec![first]);
     places.into_iter().find_map(|seq| {

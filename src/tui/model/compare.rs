@@ -7,8 +7,8 @@ use crate::{
     run::state::{AttemptState, RunView, UnitState},
     tape::UnitKey,
     tui::{
+        comparison::{Comparison, align::CallPair},
         layout,
-        load::{align::CallPair, compare::Comparison},
     },
 };
 

@@ -43,6 +43,11 @@ impl FailureGroupLine {
 }
 
 impl FailureGroupsView {
+    /// Rows above the failures, in a body of this height.
+    pub(crate) fn header_rows(height: u16) -> u16 {
+        if height >= 10 { 3 } else { 1 }
+    }
+
     /// The group of the selected line.
     pub(crate) fn group(&self) -> Option<&FailureGroup> {
         self.groups.get(self.lines.get(self.list.selected)?.group())

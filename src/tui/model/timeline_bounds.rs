@@ -1,6 +1,6 @@
 //! Bounds of the whole run, as far as they are known: its length, and its counts in the present.
 
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
 use super::RunTotals;
 use crate::tape::Millis;
@@ -39,4 +39,11 @@ impl Default for TimelineBounds {
             seeking_to: None,
         }
     }
+}
+
+/// Wall clock time at a run time.
+pub(crate) fn wall_clock(start: Timestamp, at: Millis, zone: &TimeZone) -> Option<String> {
+    let passed = SignedDuration::from_millis(i64::try_from(at.0).ok()?);
+    let zoned = start.checked_add(passed).ok()?.to_zoned(zone.clone());
+    Some(zoned.strftime("%H:%M:%S").to_string())
 }

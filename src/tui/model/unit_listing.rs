@@ -12,7 +12,7 @@ use crate::{
         state::{RunState, UnitState, UnitStatus},
     },
     text,
-    tui::update::find::matches,
+    tui::search_match::matches,
 };
 
 /// Filter, order and groups of the table of units.

@@ -25,10 +25,7 @@ use super::TerminalSignals;
 use crate::{
     diagnostic::Problem,
     open_file_limit, program_path,
-    tui::{
-        export::{Export, ExportTool},
-        host::HostInput,
-    },
+    tui::{effect::ExportTool, export::Export, host::HostInput},
 };
 
 /// Time for the program to exit after a termination signal.

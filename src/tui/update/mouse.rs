@@ -2,16 +2,17 @@
 
 use ratatui::layout::{Position, Rect};
 
-use super::{
-    navigation::{select_unit_row, step},
-    time,
-};
 use crate::{
     run::state::RunView,
     tui::{
+        actions::{
+            grid,
+            navigation::{select_unit_row, step},
+            time,
+        },
         effect::ScreenEffect,
-        layout,
-        model::{InspectSide, OverlayView, Pane, ScreenModel, TableLine},
+        layout::{self, Pane},
+        model::{FailureGroupsView, InspectSide, OverlayView, ScreenModel, TableLine, recording_failure_lines},
     },
 };
 
@@ -40,7 +41,8 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
         }
         Some(OverlayView::Log(list)) => {
             let mut rows = layout::inner(plan.body);
-            let above = crate::tui::view::log::header_rows(model.recording_failure.as_deref(), rows);
+            let above = recording_failure_lines(model.recording_failure.as_deref(), rows).len();
+            let above = u16::try_from(above).unwrap_or(rows.height).min(rows.height);
             (rows.y, rows.height) = (rows.y + above, rows.height - above);
             if let Some(row) = clicked(rows) {
                 list.select(list.offset + row, run_view.messages().len());
@@ -59,7 +61,7 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
         }
         Some(OverlayView::FailureGroups(view)) => {
             let mut rows = layout::inner(plan.body);
-            let above = crate::tui::view::failure_groups::header_rows(rows.height).min(rows.height);
+            let above = FailureGroupsView::header_rows(rows.height).min(rows.height);
             (rows.y, rows.height) = (rows.y + above, rows.height - above);
             if let Some(row) = clicked(rows) {
                 view.list.select(view.list.offset + row, view.lines.len());
@@ -129,7 +131,7 @@ pub(super) fn wheel(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16,
     if matches!(model.views.last(), Some(OverlayView::Grid)) {
         let panes = model.grid.panes(plan.body);
         if let Some((place, _)) = panes.into_iter().find(|(_, area)| area.contains(at)) {
-            super::grid::scroll(model, run_view, Some((place, WHEEL_ROWS)), down);
+            grid::scroll(model, run_view, Some((place, WHEEL_ROWS)), down);
         }
     } else if model.views.is_empty() {
         let under = [(plan.units, Pane::Units), (plan.stream, Pane::Stream)];

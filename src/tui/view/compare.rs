@@ -10,11 +10,11 @@ use crate::{
     tape::note::{AttemptOutcome, StopReason},
     text::{self, count, dollars, latency},
     tui::{
-        layout,
-        load::{
+        comparison::{
+            Comparison,
             align::{CallDifference, CallPair},
-            compare::Comparison,
         },
+        layout,
         model::CompareView,
         theme::{StyleRole, status_role},
     },

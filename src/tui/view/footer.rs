@@ -5,13 +5,14 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use super::{DrawContext, RowWriter, key_names};
 use crate::tui::{
     action::UserAction,
-    command,
-    model::{InputPurpose, OverlayView, Pane, Playback, is_failure},
+    actions::{command_line, units::is_only_unsaved},
+    layout::Pane,
+    model::{InputPurpose, OverlayView, ScreenModel},
+    playback::Playback,
     theme::StyleRole,
-    update::hold,
 };
 use crate::{
-    run::state::UnitStatus,
+    run::state::{RunView, UnitStatus},
     text::{self, clock},
 };
 
@@ -34,7 +35,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Opt
         pen.put(StyleRole::Key, "▏");
         pen.skip(1);
         if typed.purpose == InputPurpose::Command && !typed.text.is_empty() {
-            let offers = command::complete(&typed.text).candidates;
+            let offers = command_line::complete(&typed.text).candidates;
             if !offers.is_empty() {
                 let offers = text::printable(&offers.join(" "), pen.room().saturating_sub(1)).into_owned();
                 pen.put(StyleRole::Dim, &offers);
@@ -72,137 +73,68 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Opt
         pen.put(StyleRole::Match, &format!("{state}{}", text::printable(query, 24)));
         pen.skip(2);
     }
-    hints(scene, &mut pen, &actions(scene));
+    hints(scene, &mut pen, &actions(model, scene.run_view));
     None
 }
 
-/// The actions to show as hints, most useful first.
-fn actions(scene: &DrawContext<'_>) -> Vec<UserAction> {
-    let model = scene.model;
-    let failed = model.unit(scene.run_view).is_some_and(|unit| unit.status.is_retryable());
-    let over = model.unit(scene.run_view).is_some_and(|unit| unit.status.is_finished());
-    let silent = model.unit(scene.run_view).is_some_and(|unit| unit.status == UnitStatus::Silent);
-    let mut actions = match model.views.last() {
-        Some(OverlayView::Help(_)) => vec![UserAction::Back],
-        Some(OverlayView::Grid) => {
-            let order = if failed { UserAction::Retry } else { UserAction::Stop };
-            let order = (model.accepts_commands() && !model.is_in_past() && (failed || !over)).then_some(order);
-            let rest = [UserAction::NextPane, UserAction::Zoom, UserAction::NextFailure];
-            [UserAction::Back, UserAction::Open].into_iter().chain(order).chain(rest).collect()
-        }
-        Some(OverlayView::Breakpoints(_)) => {
-            vec![UserAction::Back, UserAction::Open, UserAction::Stop, UserAction::CommandLine]
-        }
-        Some(OverlayView::FailureGroups(_)) => {
-            let any = scene.run_view.state.units.iter().any(|unit| unit.status.is_retryable());
-            let retry = (any && model.accepts_commands() && !model.is_in_past()).then_some(UserAction::Retry);
-            let next = any.then_some(UserAction::NextFailure);
-            let open = any.then_some(UserAction::Open);
-            [UserAction::Back].into_iter().chain(open).chain(retry).chain(next).chain([UserAction::Search]).collect()
-        }
-        Some(OverlayView::Log(_)) => {
-            vec![UserAction::Back, UserAction::Open, UserAction::Search, UserAction::NextFailure]
-        }
-        Some(OverlayView::Transcript(view)) => {
-            let unit = scene.run_view.state.units.iter().find(|unit| unit.key == view.unit);
-            let several = unit.is_some_and(|unit| unit.attempts.len() > 1);
-            let attempts = several.then_some(UserAction::Right);
-            let rest = [UserAction::Search, UserAction::NextFailure, UserAction::Copy];
-            [UserAction::Back, UserAction::Open].into_iter().chain(attempts).chain(rest).collect()
-        }
-        Some(OverlayView::Compare(_)) => {
-            vec![UserAction::Back, UserAction::Open, UserAction::Left, UserAction::NextPane, UserAction::Copy]
-        }
-        Some(OverlayView::Inspect(view)) => {
-            let several = view.unit(scene.run_view).is_some_and(|unit| unit.attempts.len() > 1);
-            let attempts = several.then_some(UserAction::Right);
-            let rest = [
-                UserAction::Counterpart,
-                UserAction::Search,
-                UserAction::NextFailure,
-                UserAction::Copy,
-                UserAction::NextPane,
-            ];
-            [UserAction::Back, UserAction::Open].into_iter().chain(attempts).chain(rest).collect()
-        }
-        Some(OverlayView::Entry(_)) => {
-            vec![UserAction::Back, UserAction::Right, UserAction::Search, UserAction::Copy, UserAction::NextFailure]
-        }
-        None if !model.is_live => {
-            vec![UserAction::Open, UserAction::Inspect, UserAction::Play, UserAction::StepForward, UserAction::NextPane]
-        }
-        None if model.is_in_past() => {
-            vec![UserAction::Play, UserAction::StepForward, UserAction::Open, UserAction::Inspect, UserAction::NextPane]
-        }
-        None if model.is_watching => {
-            vec![UserAction::Open, UserAction::Inspect, UserAction::NextPane, UserAction::NextFailure]
-        }
-        None if failed => vec![
-            UserAction::Retry,
-            UserAction::RetryWith,
-            UserAction::Inspect,
-            UserAction::RetryFailed,
-            UserAction::Open,
-            UserAction::NextPane,
-            UserAction::NextFailure,
-        ],
-        None if over => {
-            vec![UserAction::Open, UserAction::Inspect, UserAction::Retry, UserAction::RetryWith, UserAction::NextPane]
-        }
-        None if model.unit(scene.run_view).is_none() => Vec::new(),
+/// The actions that can be shown as hints in this situation, most useful first.
+fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] {
+    use UserAction::*;
+    let status = model.unit(run_view).map(|unit| unit.status);
+    let failed = status.is_some_and(UnitStatus::is_retryable);
+    match model.views.last() {
+        Some(OverlayView::Help(_)) => &[Back],
+        Some(OverlayView::Grid) if failed => &[Back, Open, Retry, NextPane, Zoom, NextFailure],
+        Some(OverlayView::Grid) => &[Back, Open, Stop, NextPane, Zoom, NextFailure],
+        Some(OverlayView::Breakpoints(_)) => &[Back, Open, Stop, CommandLine],
+        Some(OverlayView::FailureGroups(_)) => &[Back, Open, Retry, NextFailure, Search],
+        Some(OverlayView::Log(_)) => &[Back, Open, Search, NextFailure],
+        Some(OverlayView::Transcript(_)) => &[Back, Open, Right, Search, NextFailure, Copy],
+        Some(OverlayView::Compare(_)) => &[Back, Open, Left, NextPane, Copy],
+        Some(OverlayView::Inspect(_)) => &[Back, Open, Right, Counterpart, Search, NextFailure, Copy, NextPane],
+        Some(OverlayView::Entry(_)) => &[Back, Right, Search, Copy, NextFailure],
+        None if !model.is_live => &[Open, Inspect, Play, StepForward, NextPane],
+        None if model.is_in_past() => &[Play, StepForward, Open, Inspect, NextPane],
+        None if model.is_watching => &[Open, Inspect, NextPane, NextFailure],
+        None if failed => &[Retry, RetryWith, Inspect, RetryFailed, Open, NextPane, NextFailure],
+        None if status.is_some_and(UnitStatus::is_finished) => &[Open, Inspect, Retry, RetryWith, NextPane],
+        None if status.is_none() => &[],
         // A silent unit can only be stopped and then retried.
-        None if silent => vec![UserAction::Stop, UserAction::Inspect, UserAction::Open, UserAction::NextPane],
-        None => vec![UserAction::Open, UserAction::Inspect, UserAction::Stop, UserAction::NextPane],
-    };
+        None if status == Some(UnitStatus::Silent) => &[Stop, Inspect, Open, NextPane],
+        None => &[Open, Inspect, Stop, NextPane],
+    }
+}
+
+/// The actions to show as hints, most useful first.
+fn actions(model: &ScreenModel, run_view: &RunView) -> Vec<UserAction> {
+    let available = |action: &UserAction| action.spec().is_available(model, run_view);
+    let mut actions = candidates(model, run_view).to_vec();
     if model.views.is_empty() {
-        if model.units_view.listing.is_filtered() || model.search.is_some() {
-            actions.insert(0, UserAction::Back);
-        }
-        if scene.run_view.state.limits.pause.is_some() && model.accepts_commands() && !model.is_in_past() {
-            actions.insert(0, UserAction::LiftLimit);
-        }
-        if is_unsaved(scene) && model.accepts_commands() && !model.is_in_past() {
-            actions.insert(0, UserAction::RetryFailed);
-        }
-        if model.is_in_past() {
-            actions.insert(0, UserAction::ToEnd);
-        }
-        if model.units_view.focus == Pane::Stream && !model.units_view.stream.follow {
-            actions.insert(0, UserAction::Bottom);
-        }
+        let view = &model.units_view;
+        let urgent = [
+            (UserAction::Bottom, view.focus == Pane::Stream && !view.stream.follow),
+            (UserAction::ToEnd, model.is_in_past()),
+            (UserAction::RetryFailed, is_only_unsaved(&run_view.state)),
+            (UserAction::LiftLimit, true),
+            (UserAction::Back, view.listing.is_filtered() || model.search.is_some()),
+        ];
+        actions.splice(0..0, urgent.into_iter().filter(|(_, is_urgent)| *is_urgent).map(|(action, _)| action));
         actions.extend([UserAction::Search, UserAction::Filter, UserAction::Log]);
     }
-    if let Some(unit) = hold::subject(model, scene.run_view) {
-        let mut own = Vec::new();
-        if hold::waiting(model, scene.run_view).is_some() {
-            own.extend([UserAction::AllowOnce, UserAction::EditCall, UserAction::DenyCall, UserAction::RunOn]);
-        }
-        own.push(if unit.is_held() { UserAction::LetGo } else { UserAction::Hold });
-        // A pending approval comes first.
-        let at = if unit.is_held() { 0 } else { 1.min(actions.len()) };
-        actions.splice(at..at, own);
-    }
+    actions.retain(available);
+    // A pending approval comes first.
+    let decisions = [UserAction::AllowOnce, UserAction::EditCall, UserAction::DenyCall, UserAction::RunOn];
+    let decisions = if available(&UserAction::AllowOnce) { &decisions[..] } else { &[] };
+    let at = if available(&UserAction::LetGo) { 0 } else { 1.min(actions.len()) };
+    let hold = [UserAction::LetGo, UserAction::Hold].into_iter();
+    actions.splice(at..at, decisions.iter().copied().chain(hold).filter(available));
     actions.extend([UserAction::Help, UserAction::Quit]);
     actions
 }
 
-/// True if only saving the results failed.
-fn is_unsaved(scene: &DrawContext<'_>) -> bool {
-    let state = &scene.run_view.state;
-    state.publication.save_error.is_some()
-        && state.ended.is_some()
-        && !state.units.iter().any(|unit| is_failure(unit.status))
-}
-
 fn hints(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, actions: &[UserAction]) {
-    let (model, unsaved) = (scene.model, is_unsaved(scene));
-    let listed = matches!(model.views.last(), Some(OverlayView::Breakpoints(_)));
-    let word = |action: UserAction| match action {
-        UserAction::Open if listed => "on or off",
-        UserAction::Stop if listed => "delete",
-        UserAction::RetryFailed if unsaved => "save again",
-        action => action.hint(),
-    };
+    let model = scene.model;
+    let word = |action: UserAction| action.spec().hint(model, scene.run_view);
     let hint =
         |action: UserAction| model.keymap.first(action).map(|key| (key_names(scene, &key).into_owned(), word(action)));
     let width = |(key, word): &(String, &str)| text::width(key) + text::width(word) + 3;

@@ -2,13 +2,14 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, pane, stream, units};
+use super::{DrawContext, RowWriter, pane, stream};
 use crate::{
     run::state::{UnitState, UnitStatus},
     text::{self, dollars},
     tui::{
         model::GridPane,
         theme::{StyleRole, status_role},
+        unit_row::{SILENCE_WARNING_MS, failed_and_refused_calls, state_text, turns, turns_role},
     },
 };
 
@@ -46,22 +47,22 @@ fn title(scene: &DrawContext<'_>, place: usize, unit: &UnitState, width: usize) 
         (StyleRole::Key, format!("{} ", place + 1)),
         (role, format!("{} ", glyphs.unit(unit))),
         (StyleRole::Strong, text::fit_middle(&unit.key, room, glyphs.cut).into_owned()),
-        (role, format!(" {}", units::state_text(unit, scene.model.time))),
+        (role, format!(" {}", state_text(unit, scene.model.time))),
     ];
     let Some(attempt) = unit.latest() else { return title };
     let mut facts = Vec::new();
     if attempt.number > 1 {
         facts.push((StyleRole::Text, format!("try {}", attempt.number)));
     }
-    facts.extend(units::failed_and_refused_calls(attempt, glyphs));
-    facts.push((units::turns_role(attempt), units::turns(attempt)));
+    facts.extend(failed_and_refused_calls(attempt, glyphs));
+    facts.push((turns_role(attempt), turns(attempt)));
     facts.push((StyleRole::Text, dollars(attempt.counts.cost_usd)));
     if unit.status == UnitStatus::Running
         && scene.source.origin.has_times
         && let Some(since) = attempt.silent_since
     {
         let silent = scene.model.time.since(since);
-        let role = if silent.0 >= units::SILENCE_WARNING_MS { StyleRole::Warning } else { StyleRole::Dim };
+        let role = if silent.0 >= SILENCE_WARNING_MS { StyleRole::Warning } else { StyleRole::Dim };
         facts.push((role, format!("{silent} ago")));
     }
     stream::title_with_facts(title, facts, glyphs.dot, width)

@@ -2,15 +2,13 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{
-    DrawContext, RowWriter,
-    failure_groups::{BudgetForecast, short_forecast},
-};
+use super::{DrawContext, RowWriter, failure_groups::BudgetForecast};
 use crate::{
     run::state::{HoldMode, RunState, UnitStatus, UsageWindow},
     tape::Millis,
     text::{self, clock, count, dollars},
     tui::{
+        forecast_text,
         model::RunTotals,
         theme::{StyleRole, status_role},
     },
@@ -323,7 +321,7 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         }
     }
     let is_active = state.ended.is_none() && (totals.active_units() > 0 || !scene.source.ended);
-    if let Some(left) = short_forecast(scene.model.forecast(), scene.model.time).filter(|_| is_active) {
+    if let Some(left) = forecast_text::short_forecast(scene.model.forecast(), scene.model.time).filter(|_| is_active) {
         facts.push(HeaderItem::new(4, StyleRole::Dim, left));
     }
     if let Some(limit) = &state.limits.usage_window {

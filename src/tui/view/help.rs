@@ -3,10 +3,12 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, key_names, pane};
-use crate::tui::{action::HelpGroup, keymap::Keymap, model::ScrollList, theme::StyleRole};
-
-/// Preferred columns of a line of the help.
-const COLUMN: u16 = 58;
+use crate::tui::{
+    action::{HelpGroup, help_size},
+    keymap::Keymap,
+    model::ScrollList,
+    theme::StyleRole,
+};
 
 enum HelpLine {
     Empty,
@@ -22,19 +24,9 @@ fn all(keymap: &Keymap) -> Vec<HelpLine> {
     groups.collect()
 }
 
-fn columns(width: u16) -> u16 {
-    (width / COLUMN).clamp(1, 3)
-}
-
-/// Rows of the help at this width.
-pub(crate) fn rows(keymap: &Keymap, width: u16) -> usize {
-    all(keymap).len().div_ceil(usize::from(columns(width)))
-}
-
 pub(crate) fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
     let lines = all(&scene.model.keymap);
-    let columns = columns(area.width);
-    let rows = lines.len().div_ceil(usize::from(columns));
+    let (columns, rows) = help_size(area.width);
     let height = usize::from(area.height.saturating_sub(2));
     let place = if rows > height { format!(" {}/{rows} ", (list.offset + height).min(rows)) } else { String::new() };
     let inside = pane(scene, area, true, &[(StyleRole::Strong, "keys")], &[(StyleRole::Dim, &place)], buf);

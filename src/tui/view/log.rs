@@ -11,7 +11,10 @@ use crate::{
     run::state::LogMessage,
     tape::note::Severity,
     text::{self, clock},
-    tui::{model::ScrollList, theme::StyleRole},
+    tui::{
+        model::{ScrollList, recording_failure_lines},
+        theme::StyleRole,
+    },
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
@@ -84,23 +87,10 @@ fn role_of(level: Severity) -> (StyleRole, &'static str) {
     }
 }
 
-/// Why recording failed, which the tape cannot contain.
-fn failure_lines(broken: &str, inside: Rect) -> Vec<String> {
-    let mut lines = text::wrap(&format!("broken: {}", text::one_row(broken, 600)), usize::from(inside.width));
-    lines.truncate(usize::from(inside.height.saturating_sub(2)));
-    lines
-}
-
-/// Rows above the messages, inside such a pane.
-pub(crate) fn header_rows(broken: Option<&str>, inside: Rect) -> u16 {
-    broken.map_or(0, |broken| u16::try_from(failure_lines(broken, inside).len()).unwrap_or(u16::MAX))
-}
-
 /// Returns the area below.
 fn draw_failure(scene: &DrawContext<'_>, inside: Rect, buf: &mut Buffer) -> Rect {
-    let Some(broken) = &scene.model.recording_failure else { return inside };
-    let why = failure_lines(broken, inside);
-    let rows = header_rows(Some(broken), inside);
+    let why = recording_failure_lines(scene.model.recording_failure.as_deref(), inside);
+    let rows = u16::try_from(why.len()).unwrap_or(u16::MAX).min(inside.height);
     for (y, line) in (inside.y..inside.y + rows).zip(&why) {
         RowWriter::row(scene, buf, Rect { y, height: 1, ..inside }).put(StyleRole::Failed, line);
     }

@@ -2,91 +2,22 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, pane, units};
+use super::{DrawContext, RowWriter, pane};
 use crate::{
-    run::state::{AttemptState, HeldCallState, HoldMode, RowKind, RowOutcome, StreamRow, UnitState, UnitStatus},
-    tape::note::AttemptOutcome,
+    run::state::{AttemptState, HoldMode, RowKind, RowOutcome, StreamRow, UnitState, UnitStatus},
     text::{self, clock, dollars, latency},
     tui::{
         cache::{RowId, RowLine},
-        document::{LaidOutDocument, LayoutWriter},
-        layout,
-        model::{Pane, ScrollList},
+        layout::{self, Pane},
+        model::ScrollList,
+        stream_footer::{footer_lines, held_call},
         theme::{StyleRole, row_role, status_role},
+        unit_row::{failed_and_refused_calls, state_text, turns, turns_role},
     },
 };
 
 /// Minimum columns for showing the time of a row.
 const TIMED: u16 = 90;
-
-/// Lines below the rows: the text that is being written, or the result and the next steps.
-pub(crate) fn footer_lines(attempt: &AttemptState, width: u16, most: u16) -> Vec<(StyleRole, String)> {
-    let (width, most) = (usize::from(width).saturating_sub(2), usize::from(most));
-    if width == 0 || most == 0 {
-        return Vec::new();
-    }
-    let mut lines = Vec::new();
-    if let Some(verdict) = &attempt.verdict {
-        let role = match verdict.outcome {
-            AttemptOutcome::Succeeded => return lines,
-            AttemptOutcome::Failed => StyleRole::Failed,
-            AttemptOutcome::Stopped => StyleRole::Stopped,
-        };
-        let reason = text::one_row(&verdict.reason, 600);
-        lines.extend(text::wrap(&reason, width).into_iter().take(3).map(|row| (role, row)));
-        if let Some(remedy) = &verdict.remedy {
-            let remedy = text::one_row(remedy, 300);
-            lines.extend(text::wrap(&remedy, width).into_iter().take(2).map(|row| (StyleRole::Text, row)));
-        }
-        lines.truncate(most);
-    } else if attempt.ended_at.is_none() {
-        // Text follows thinking, so if there is text, it is the newer output.
-        let is_text = !attempt.live.text.is_empty();
-        let (role, live) =
-            if is_text { (StyleRole::Said, &attempt.live.text) } else { (StyleRole::Thinking, &attempt.live.thinking) };
-        if !live.is_empty() {
-            let (live, most) = (live.trim_end(), most.min(3));
-            // A line takes at least one row, so the last `most` lines are enough.
-            let from = live.rmatch_indices('\n').nth(most - 1).map_or(0, |(at, _)| at + 1);
-            let rows = text::wrap(&live[from..], width);
-            let from = rows.len().saturating_sub(most);
-            lines.extend(rows.into_iter().skip(from).map(|row| (role, row)));
-        }
-    }
-    lines
-}
-
-/// Number of lines below the rows.
-pub(crate) fn footer_height(attempt: &AttemptState, width: u16, most: u16) -> usize {
-    match attempt.held_calls.first() {
-        Some(call) => held(call, attempt.held_calls.len(), width, most).lines.len(),
-        None => footer_lines(attempt, width, most).len(),
-    }
-}
-
-/// Lays out a pending approval in at most `most` lines.
-fn held(call: &HeldCallState, waiting: usize, width: u16, most: u16) -> LaidOutDocument {
-    let mut writer = LayoutWriter::new(width);
-    let more = if waiting > 1 { format!(", {} more waiting", waiting - 1) } else { String::new() };
-    let reached = match &call.reached {
-        Some(condition) => format!(" · {}", text::one_row(condition, 80)),
-        None => String::new(),
-    };
-    writer.line(StyleRole::Paused, &format!("{} waits for you{more}{reached}", text::one_row(&call.tool, 80)));
-    // Avoid the layout of text that cannot be visible.
-    let room = usize::from(most) * usize::from(width) * 4;
-    let end = (0..=room.min(call.input.len())).rev().find(|end| call.input.is_char_boundary(*end)).unwrap_or(0);
-    writer.json(&call.input[..end]);
-    let mut document = writer.finish();
-    let most = usize::from(most);
-    if document.lines.len() > most || end < call.input.len() {
-        document.lines.truncate(most.saturating_sub(1));
-        let all = text::size(call.input.len() as u64);
-        document.lines.push(vec![(StyleRole::Warning, format!("… {all} in total; open the row above to read it"))]);
-        document.lines.truncate(most);
-    }
-    document
-}
 
 pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let model = scene.model;
@@ -140,7 +71,7 @@ pub(crate) fn rows(
         }
     }
     if let Some(call) = attempt.held_calls.first() {
-        let document = held(call, attempt.held_calls.len(), below.width, below.height);
+        let document = held_call(call, attempt.held_calls.len(), below.width, below.height);
         for (y, line) in (below.y..below.bottom()).zip(&document.lines) {
             let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..below });
             line.iter().for_each(|(role, text)| pen.put(*role, text));
@@ -211,7 +142,7 @@ fn title(
     let title = vec![
         (role, format!("{} ", glyphs.unit(unit))),
         (StyleRole::Strong, text::fit_middle(&unit.key, name, glyphs.cut).into_owned()),
-        (role, format!(" {}", units::state_text(unit, scene.model.time))),
+        (role, format!(" {}", state_text(unit, scene.model.time))),
     ];
     let Some((index, attempt)) = attempt else { return title };
     // Most important first: the last facts are dropped when room is short.
@@ -238,7 +169,7 @@ fn title(
     if attempt.setup.amendment.is_some() {
         facts.push((StyleRole::Text, "amended".to_owned()));
     }
-    facts.extend(units::failed_and_refused_calls(attempt, glyphs));
+    facts.extend(failed_and_refused_calls(attempt, glyphs));
     if attempt.counts.declined > 0 {
         facts.push((
             StyleRole::Warning,
@@ -246,7 +177,7 @@ fn title(
         ));
     }
     let word = if attempt.setup.step_budget.is_none() && attempt.counts.turns == 1 { "turn" } else { "turns" };
-    facts.push((units::turns_role(attempt), format!("{} {word}", units::turns(attempt))));
+    facts.push((turns_role(attempt), format!("{} {word}", turns(attempt))));
     facts.push((StyleRole::Text, dollars(attempt.counts.cost_usd)));
     facts.push((
         StyleRole::Text,

@@ -10,9 +10,9 @@ use crate::{
     tape::Millis,
     text::{self, clock},
     tui::{
-        model::Playback,
+        model::wall_clock,
+        playback::Playback,
         theme::{StyleRole, mark_role},
-        update::command::wall,
     },
 };
 
@@ -101,7 +101,7 @@ fn position(scene: &DrawContext<'_>) -> Vec<BarSegment> {
             if model.playback == Playback::Paused { format!(".{}", model.time.0 % 1000 / 100) } else { String::new() };
         let length = clock(extent.last_at);
         pieces.push((1, StyleRole::Text, format!("{}{tenths} of {length}{more}", clock(model.time))));
-        if let Some(shown) = extent.started_at.and_then(|start| wall(start, model.time, &extent.zone)) {
+        if let Some(shown) = extent.started_at.and_then(|start| wall_clock(start, model.time, &extent.zone)) {
             pieces.push((5, StyleRole::Dim, format!("@{shown}")));
         }
     } else {

@@ -10,8 +10,10 @@ use crate::{
     ingest::Project,
     tui::{
         ColorLevel, KeyOverrides, Keymap, Theme,
-        action::UserAction,
-        command::{self, CommandRequest},
+        actions::{
+            self, ActionSpec,
+            command_line::{self, CommandRequest},
+        },
         key,
         theme::StyleRole,
     },
@@ -214,11 +216,11 @@ fn every_key_of_a_project_is_known() {
 #[test]
 fn names_of_keys_are_as_published() {
     let keymap = Keymap::new(&KeyOverrides::new()).unwrap();
-    let row = |action: &UserAction| {
+    let row = |ActionSpec { action, name, .. }: &ActionSpec| {
         let chords: Vec<String> = keymap.chords(*action).map(key::display_chord).collect();
-        format!("{:<18}{}\n", action.name(), chords.join("  "))
+        format!("{:<18}{}\n", name, chords.join("  "))
     };
-    assert_published("keys.txt", &UserAction::ALL.iter().map(row).collect::<String>());
+    assert_published("keys.txt", &actions::ALL.iter().map(row).collect::<String>());
 }
 
 #[test]
@@ -237,7 +239,7 @@ fn published_theme_file_is_accepted() {
 #[test]
 fn published_screen_commands_are_accepted() {
     for line in read("screen-commands.txt").lines() {
-        let request = command::parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let request = command_line::parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
         if let CommandRequest::Until(condition) | CommandRequest::Break(condition) = request {
             assert_eq!(condition.to_string(), line.split_once(' ').unwrap().1);
         }

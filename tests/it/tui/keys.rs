@@ -12,7 +12,7 @@ use crate::{
     },
     tui::{
         ExitCondition, ExitReason, KeyOverrides, Keymap, TuiExit,
-        action::UserAction,
+        actions::ALL,
         host::HostInput,
         key::{self, KeyPress},
     },
@@ -436,7 +436,7 @@ fn shrinking_or_broken_tape_is_reported_without_panic() {
 /// Each key of the table with the same probability, and some without a binding or for typed text.
 fn any_keys() -> impl Strategy<Value = Vec<KeyPress>> {
     let keymap = Keymap::new(&KeyOverrides::new()).unwrap();
-    let chords = UserAction::ALL.iter().flat_map(|action| keymap.chords(*action).map(<[KeyPress]>::to_vec));
+    let chords = ALL.iter().flat_map(|spec| keymap.chords(spec.action).map(<[KeyPress]>::to_vec));
     let chords: Vec<Vec<KeyPress>> = chords.collect();
     let other = prop_oneof![
         any::<char>().prop_map(|char| KeyPress::plain(KeyCode::Char(char))),

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::tui::{
     ExitReason,
-    export::{Export, ExportTool},
+    effect::ExportTool,
+    export::Export,
     host::HostInput,
     notification::{Notification, TerminalProgress},
 };

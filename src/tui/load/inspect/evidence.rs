@@ -17,9 +17,9 @@ use crate::{
     tape::{EntryBody, Note, Seq, note::AttemptStarted},
     text::clock,
     tui::{
+        attempt_summary::{AttemptSummary, CallAccessKind},
         cache::ScreenCache,
         document::DocumentBlock,
-        load::attempt_summary::{AttemptSummary, CallAccessKind},
         theme::StyleRole,
     },
 };

@@ -13,11 +13,12 @@ use crate::{
     },
     text::{self, clock, count, dollars},
     tui::{
+        attempt_summary::CallAccessKind,
         cache::{RowId, ScreenCache},
         document::DocumentBlock,
-        load::{self, attempt_summary::CallAccessKind},
+        load,
         theme::{StyleRole, status_role},
-        view::units::state_text,
+        unit_row::state_text,
     },
 };
 

@@ -1,11 +1,10 @@
 //! Executes typed commands: resolves places to moments and names to actions, and explains errors.
 
-use jiff::{SignedDuration, civil, tz::TimeZone};
+use jiff::civil;
 
 use super::{
-    hold,
-    keys::{act, scopes},
-    time,
+    command_line::{self, CommandRequest, TimeTarget},
+    hold, scopes, time,
 };
 use crate::{
     control::BreakCondition,
@@ -16,9 +15,9 @@ use crate::{
     text::clock,
     tui::{
         action::{ActionScope, UserAction},
-        command::{self, CommandRequest, TimeTarget},
         effect::ScreenEffect,
-        model::{InputPurpose, LineInput, OverlayView, Playback, ScreenModel, ScrollList},
+        model::{InputPurpose, LineInput, ScreenModel, wall_clock},
+        playback::Playback,
     },
 };
 
@@ -26,8 +25,8 @@ use crate::{
 const MAX_BREAKPOINTS: usize = 50;
 
 /// Handles a submitted command line.
-pub(super) fn accept(model: &mut ScreenModel, run_view: &RunView, text: String) -> Vec<ScreenEffect> {
-    let done = match command::parse(&text) {
+pub(crate) fn accept(model: &mut ScreenModel, run_view: &RunView, text: String) -> Vec<ScreenEffect> {
+    let done = match command_line::parse(&text) {
         Ok(request) => {
             model.history.push(&text);
             execute(model, run_view, request).map_err(|problem| problem.to_line())
@@ -65,17 +64,17 @@ fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest)
             add(model, condition)?;
             Vec::new()
         }
-        CommandRequest::Breaks => act(model, run_view, UserAction::Breakpoints),
-        CommandRequest::Action(action) if scopes(model, run_view).contains(&action.scope()) => {
-            act(model, run_view, action)
+        CommandRequest::Breaks => UserAction::Breakpoints.spec().perform(model, run_view),
+        CommandRequest::Action(action) if scopes(model, run_view).contains(&action.spec().scope) => {
+            action.spec().perform(model, run_view)
         }
         CommandRequest::Action(action) => {
-            let what = match action.scope() {
+            let what = match action.spec().scope {
                 ActionScope::Held => "a unit that you hold",
                 ActionScope::Live => "a unit that runs and can be held",
                 _ => "something that is not on the screen",
             };
-            return Err(Problem::new(format!("`{}` is for {what}", action.name())).with_help("select one first"));
+            return Err(Problem::new(format!("`{}` is for {what}", action.spec().name)).with_help("select one first"));
         }
     })
 }
@@ -163,30 +162,23 @@ fn time_of_day(model: &ScreenModel, hours: u8, minutes: u8, seconds: u8) -> Resu
     });
     let at = found.ok_or_else(|| Problem::new(format!("{} does not exist on that day", shown())))?;
     if at.0 > extent.last_at.0.saturating_add(1000) {
-        let from = wall(start.timestamp(), Millis(0), &extent.zone).unwrap_or_default();
-        let to = wall(start.timestamp(), extent.last_at, &extent.zone).unwrap_or_default();
+        let from = wall_clock(start.timestamp(), Millis(0), &extent.zone).unwrap_or_default();
+        let to = wall_clock(start.timestamp(), extent.last_at, &extent.zone).unwrap_or_default();
         let length = clock(extent.last_at);
         return Err(Problem::new(format!("{} is outside this tape, which covers {from} to {to} ({length})", shown())));
     }
     Ok(at)
 }
 
-/// Wall clock time at a run time.
-pub(in crate::tui) fn wall(start: jiff::Timestamp, at: Millis, zone: &TimeZone) -> Option<String> {
-    let passed = SignedDuration::from_millis(i64::try_from(at.0).ok()?);
-    let zoned = start.checked_add(passed).ok()?.to_zoned(zone.clone());
-    Some(zoned.strftime("%H:%M:%S").to_string())
-}
-
 /// Completes the current word as far as it is unambiguous.
-pub(super) fn complete(model: &mut ScreenModel) {
+pub(crate) fn complete(model: &mut ScreenModel, _: &RunView) {
     if let Some(LineInput { text, purpose: InputPurpose::Command }) = &mut model.line_input {
-        *text = command::complete(text).text;
+        *text = command_line::complete(text).text;
     }
 }
 
 /// Shows an older or a newer line of the history.
-pub(super) fn recall(model: &mut ScreenModel, older: bool) {
+pub(crate) fn recall(model: &mut ScreenModel, older: bool) {
     if let Some(LineInput { text, purpose: InputPurpose::Command }) = &mut model.line_input {
         let line = if older { model.history.older(text) } else { model.history.newer() };
         if let Some(line) = line {
@@ -195,11 +187,7 @@ pub(super) fn recall(model: &mut ScreenModel, older: bool) {
     }
 }
 
-pub(super) fn open(model: &mut ScreenModel) {
+pub(crate) fn open(model: &mut ScreenModel, _: &RunView) {
     model.history.reset();
     model.line_input = Some(LineInput::new(InputPurpose::Command));
-}
-
-pub(super) fn list() -> OverlayView {
-    OverlayView::Breakpoints(ScrollList::default())
 }

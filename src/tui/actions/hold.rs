@@ -4,57 +4,63 @@
 
 use std::sync::Arc;
 
-use super::run_commands;
+use super::{Availability, require, units};
 use crate::{
     control::{BreakCondition, RunCommand, UserDecision},
     run::state::{HeldCallState, RunView, UnitState},
     tui::{
         effect::ScreenEffect,
-        model::{ArgumentsEditor, CallId, InputPurpose, LineInput, OverlayView, Playback, ScreenModel, ToastTopic},
+        model::{ArgumentsEditor, CallId, InputPurpose, LineInput, OverlayView, ScreenModel, ToastTopic},
+        playback::Playback,
     },
 };
 
 /// The unit that can be held or released; requires a live run shown at the present.
-pub(in crate::tui) fn subject<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&'a UnitState> {
+pub(crate) fn subject<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&'a UnitState> {
     let shown =
         !matches!(model.views.last(), Some(OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::Breakpoints(_)));
     let reachable = model.can_hold && model.playback == Playback::Follow && shown;
-    run_commands::target(model, run_view).filter(|unit| reachable && !unit.status.is_finished())
+    units::target(model, run_view).filter(|unit| reachable && !unit.status.is_finished())
 }
 
 /// True if a hold key would apply to a running session.
-pub(super) fn is_session(model: &ScreenModel, run_view: &RunView) -> bool {
+pub(crate) fn is_session(model: &ScreenModel, run_view: &RunView) -> bool {
     let follows = model.is_session() && model.playback == Playback::Follow;
-    follows && run_commands::target(model, run_view).is_some_and(|unit| !unit.status.is_finished())
+    follows && units::target(model, run_view).is_some_and(|unit| !unit.status.is_finished())
 }
 
 /// True if a run whose units can be held lists no unit.
-pub(super) fn has_no_listed_unit(model: &ScreenModel, run_view: &RunView) -> bool {
+pub(crate) fn has_no_listed_unit(model: &ScreenModel, run_view: &RunView) -> bool {
     let reachable = model.can_hold && model.playback == Playback::Follow && model.views.is_empty();
     reachable && !run_view.state.units.is_empty() && model.unit(run_view).is_none()
 }
 
 /// The pending call of the unit, if any.
-pub(in crate::tui) fn waiting<'a>(
-    model: &ScreenModel,
-    run_view: &'a RunView,
-) -> Option<(&'a UnitState, &'a HeldCallState)> {
+fn waiting<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<(&'a UnitState, &'a HeldCallState)> {
     let unit = subject(model, run_view)?;
     Some((unit, unit.oldest_held_call()?))
+}
+
+pub(crate) fn is_held(model: &ScreenModel, run_view: &RunView) -> Availability {
+    require(subject(model, run_view).is_some_and(UnitState::is_held))
+}
+
+pub(crate) fn has_pending_approval(model: &ScreenModel, run_view: &RunView) -> Availability {
+    require(waiting(model, run_view).is_some())
 }
 
 fn call_id(unit: &UnitState, call: &HeldCallState) -> CallId {
     CallId { unit: unit.key.clone(), call: call.tool_use_id.clone() }
 }
 
-pub(super) fn hold(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+pub(crate) fn hold(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some(unit) = subject(model, run_view).map(|unit| unit.key.clone()) else { return Vec::new() };
     model.units_view.follows_work = false;
     model.show_message_about(ToastTopic::Holding(unit.clone()), format!("{unit} will wait at its next tool call"));
     vec![ScreenEffect::Command(RunCommand::Hold { unit })]
 }
 
-pub(super) fn release(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+pub(crate) fn release(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some(unit) = subject(model, run_view).map(|unit| unit.key.clone()) else { return Vec::new() };
     model.units_view.follows_work = false;
     model.dismiss_message(&ToastTopic::Holding(unit.clone()));
@@ -63,12 +69,12 @@ pub(super) fn release(model: &mut ScreenModel, run_view: &RunView) -> Vec<Screen
 }
 
 /// Lets a held unit run to the next failure or breakpoint.
-pub(super) fn run_to_breakpoint(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+pub(crate) fn run_to_breakpoint(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     run_until(model, run_view, BreakCondition::Failure)
 }
 
 /// Lets a unit run until one of its calls meets `condition` or a breakpoint; that call then waits.
-pub(super) fn run_until(model: &mut ScreenModel, run_view: &RunView, condition: BreakCondition) -> Vec<ScreenEffect> {
+pub(crate) fn run_until(model: &mut ScreenModel, run_view: &RunView, condition: BreakCondition) -> Vec<ScreenEffect> {
     let Some(unit) = subject(model, run_view) else { return Vec::new() };
     let (unit, call) = (unit.key.clone(), unit.oldest_held_call().and_then(|call| call.tool_use_id.clone()));
     model.units_view.follows_work = false;
@@ -88,14 +94,14 @@ pub(super) fn run_until(model: &mut ScreenModel, run_view: &RunView, condition: 
     vec![ScreenEffect::Command(RunCommand::RunUntil { unit, call, conditions })]
 }
 
-pub(super) fn allow(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+pub(crate) fn allow(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some((unit, call)) = waiting(model, run_view) else { return Vec::new() };
     model.units_view.follows_work = false;
     let CallId { unit, call } = call_id(unit, call);
     vec![ScreenEffect::Command(RunCommand::Decide { unit, call, decision: UserDecision::Allow })]
 }
 
-pub(super) fn edit(model: &mut ScreenModel, run_view: &RunView) {
+pub(crate) fn edit(model: &mut ScreenModel, run_view: &RunView) {
     let Some((unit, call)) = waiting(model, run_view) else { return };
     model.units_view.follows_work = false;
     match ArgumentsEditor::new(call_id(unit, call), call) {
@@ -104,7 +110,7 @@ pub(super) fn edit(model: &mut ScreenModel, run_view: &RunView) {
     }
 }
 
-pub(super) fn ask_deny_reason(model: &mut ScreenModel, run_view: &RunView) {
+pub(crate) fn ask_deny_reason(model: &mut ScreenModel, run_view: &RunView) {
     if let Some((unit, call)) = waiting(model, run_view) {
         model.units_view.follows_work = false;
         model.line_input = Some(LineInput::new(InputPurpose::Deny(call_id(unit, call))));
@@ -112,7 +118,7 @@ pub(super) fn ask_deny_reason(model: &mut ScreenModel, run_view: &RunView) {
 }
 
 /// Submits the reason of a denial.
-pub(super) fn deny(model: &mut ScreenModel, run_view: &RunView, id: CallId, reason: String) -> Vec<ScreenEffect> {
+pub(crate) fn deny(model: &mut ScreenModel, run_view: &RunView, id: CallId, reason: String) -> Vec<ScreenEffect> {
     if reason.trim().is_empty() {
         model.show_message("type a reason for the model");
         model.line_input = Some(LineInput::new(InputPurpose::Deny(id)));
@@ -126,7 +132,7 @@ pub(super) fn deny(model: &mut ScreenModel, run_view: &RunView, id: CallId, reas
 }
 
 /// Submits the edited arguments.
-pub(super) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some(mut editor) = model.editor.take() else { return Vec::new() };
     if !is_still_pending(model, run_view, &editor.call) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The command line: parsing, completion and history.
+//! The command line: parsing and completion.
 //!
 //! Parsing is pure, and any invalid text results in an error with a remedy. This module must not know how a request is
 //! carried out.
@@ -7,18 +7,13 @@ use std::str::FromStr as _;
 
 use jiff::SignedDuration;
 
-use super::action::{ActionScope, UserAction};
+use super::{ActionSpec, time::SPEEDS};
 use crate::{
     control::{BreakCondition, NamePattern},
     diagnostic::Diagnostic,
     tape::Millis,
+    tui::action::{ActionScope, UserAction},
 };
-
-/// Slowest and fastest numeric speed.
-pub(crate) const SPEEDS: (f64, f64) = (0.25, 64.0);
-
-/// Largest number of remembered lines.
-const MAX_HISTORY: usize = 100;
 
 /// Keywords that are not names of actions.
 const KEYWORDS: [&str; 8] = ["break", "breaks", "end", "live", "q", "speed", "start", "until"];
@@ -139,21 +134,19 @@ pub(crate) fn parse(text: &str) -> Result<CommandRequest, CommandError> {
         "until" => condition("until", rest).map(CommandRequest::Until),
         "break" => condition("break", rest).map(CommandRequest::Break),
         _ => match action_named(word) {
-            Some(action) => alone(action.name(), CommandRequest::Action(action)),
+            Some(spec) => alone(spec.name, CommandRequest::Action(spec.action)),
             None => parse_time_target(text).map(CommandRequest::Seek),
         },
     }
 }
 
 /// The action with that name, if commands may run it.
-fn action_named(word: &str) -> Option<UserAction> {
-    actions().find(|action| action.name() == word)
+fn action_named(word: &str) -> Option<&'static ActionSpec> {
+    actions().find(|spec| spec.name == word)
 }
 
-fn actions() -> impl Iterator<Item = UserAction> {
-    let on_view =
-        |action: &UserAction| matches!(action.scope(), ActionScope::View | ActionScope::Live | ActionScope::Held);
-    UserAction::ALL.iter().copied().filter(on_view)
+fn actions() -> impl Iterator<Item = &'static ActionSpec> {
+    super::ALL.iter().filter(|spec| matches!(spec.scope, ActionScope::View | ActionScope::Live | ActionScope::Held))
 }
 
 fn speed(text: &str) -> Result<Option<f64>, CommandError> {
@@ -277,7 +270,7 @@ pub(crate) fn complete(text: &str) -> Completion {
         None => ("", text),
     };
     let mut offers: Vec<&'static str> = match before.trim() {
-        "" => KEYWORDS.into_iter().chain(actions().map(UserAction::name)).collect(),
+        "" => KEYWORDS.into_iter().chain(actions().map(|spec| spec.name)).collect(),
         "until" | "break" => CONDITIONS.to_vec(),
         "speed" => vec!["max"],
         _ => Vec::new(),
@@ -303,54 +296,6 @@ fn accepts_argument(before: &str, word: &str) -> bool {
         "" => matches!(word, "until" | "break" | "speed"),
         "until" | "break" => word != "failure",
         _ => false,
-    }
-}
-
-/// History of typed lines.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CommandHistory {
-    lines: Vec<String>,
-    /// Index of the recalled line, and the text that was typed before recalling.
-    at: Option<(usize, String)>,
-}
-
-impl CommandHistory {
-    /// Appends a line and removes earlier equal ones. A blank line is ignored.
-    pub(crate) fn push(&mut self, line: &str) {
-        self.at = None;
-        if !line.trim().is_empty() {
-            self.lines.retain(|known| known != line);
-            self.lines.push(line.to_owned());
-            let excess = self.lines.len().saturating_sub(MAX_HISTORY);
-            self.lines.drain(..excess);
-        }
-    }
-
-    /// Stops recalling, so that the next recall starts at the newest line.
-    pub(crate) fn reset(&mut self) {
-        self.at = None;
-    }
-
-    /// The line before `typed`, or before the recalled one.
-    pub(crate) fn older(&mut self, typed: &str) -> Option<String> {
-        let (at, draft) = match self.at.take() {
-            Some((at, draft)) => (at.saturating_sub(1), draft),
-            None => (self.lines.len().checked_sub(1)?, typed.to_owned()),
-        };
-        self.at = Some((at, draft));
-        self.lines.get(at).cloned()
-    }
-
-    /// The line after the recalled one; after the last line, the text that was typed before recalling.
-    pub(crate) fn newer(&mut self) -> Option<String> {
-        let (at, draft) = self.at.take()?;
-        match self.lines.get(at + 1) {
-            Some(line) => {
-                self.at = Some((at + 1, draft));
-                Some(line.clone())
-            }
-            None => Some(draft),
-        }
     }
 }
 
@@ -479,33 +424,14 @@ mod tests {
 
     #[test]
     fn every_action_of_a_view_has_a_command() {
-        for action in actions() {
-            assert!(!KEYWORDS.contains(&action.name()), "{} has two meanings", action.name());
+        for spec in actions() {
+            assert!(!KEYWORDS.contains(&spec.name), "{} has two meanings", spec.name);
             assert!(
-                matches!(parse(action.name()), Ok(CommandRequest::Action(action_named)) if action_named == action),
+                matches!(parse(spec.name), Ok(CommandRequest::Action(action)) if action == spec.action),
                 "{}",
-                action.name()
+                spec.name
             );
         }
-    }
-
-    #[test]
-    fn history_recalls_lines_and_the_draft() {
-        let mut history = CommandHistory::default();
-        assert_eq!(history.older("draft"), None);
-        for line in ["end", "50%", "end", " "] {
-            history.push(line);
-        }
-        assert_eq!(history.older("draft").as_deref(), Some("end"));
-        assert_eq!(history.older("end").as_deref(), Some("50%"));
-        assert_eq!(history.older("50%").as_deref(), Some("50%"), "there is no older one");
-        assert_eq!(history.newer().as_deref(), Some("end"));
-        assert_eq!(history.newer().as_deref(), Some("draft"));
-        assert_eq!(history.newer(), None);
-        for number in 0..2 * MAX_HISTORY {
-            history.push(&number.to_string());
-        }
-        assert_eq!(history.lines.len(), MAX_HISTORY);
     }
 
     proptest! {

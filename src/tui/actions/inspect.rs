@@ -1,17 +1,20 @@
 //! Navigation in the inspector: attempts, panels, actions, lines, folds and sections.
 
-use super::{find, is_problem_end};
 use crate::{
     run::state::{AttemptState, RowKind, RunView, StreamRow},
     tape::Seq,
     tui::{
         effect::ScreenEffect,
-        model::{EntrySubject, EntryView, InspectPanel, InspectSide, InspectView, OverlayView, Pane, ScreenModel},
+        layout::Pane,
+        model::{
+            EntrySubject, EntryView, InspectPanel, InspectSide, InspectView, OverlayView, ScreenModel, is_problem_end,
+        },
+        search_match::nearest,
     },
 };
 
 /// Opens the inspector at the selection.
-pub(super) fn open(model: &mut ScreenModel, run_view: &RunView) {
+pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
     let view = match model.views.last() {
         Some(OverlayView::Inspect(_)) => {
             model.views.pop();
@@ -41,16 +44,13 @@ pub(super) fn open(model: &mut ScreenModel, run_view: &RunView) {
         }
         Some(OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::Breakpoints(_)) => return,
         Some(OverlayView::FailureGroups(_)) => {
-            let Some(unit) = super::run_commands::target(model, run_view) else { return };
+            let Some(unit) = super::units::target(model, run_view) else { return };
             let Some((index, attempt)) = unit.attempts.iter().enumerate().next_back() else { return };
             InspectView::new(unit.key.clone(), index, initial_action(run_view, attempt))
         }
         None => {
             model.units_view.follows_work = false;
-            let Some(unit) = model.unit(run_view) else {
-                super::run_commands::no_unit_selected(model);
-                return;
-            };
+            let Some(unit) = model.unit(run_view) else { return super::units::no_unit_selected(model) };
             let Some((index, attempt)) = model.attempt(run_view) else {
                 let text = format!("{} has not run yet", unit.key);
                 model.show_message(text);
@@ -87,13 +87,13 @@ fn row_at(rows: &[StreamRow], seq: Seq, entries: u64) -> Option<usize> {
 }
 
 /// Rows of the focused half.
-pub(super) fn page(view: &InspectView, body: ratatui::layout::Rect) -> usize {
+pub(crate) fn page(view: &InspectView, body: ratatui::layout::Rect) -> usize {
     let areas = view.areas(body);
     let area = if view.is_list() { areas.actions } else { areas.detail };
     area.map_or(1, |area| usize::from(area.height))
 }
 
-pub(super) fn step(view: &mut InspectView, run_view: &RunView, by: isize) {
+pub(crate) fn step(view: &mut InspectView, run_view: &RunView, by: isize) {
     if view.is_list() {
         let len = rows(view, run_view).len();
         view.select(view.actions.selected.saturating_add_signed(by), len);
@@ -102,7 +102,7 @@ pub(super) fn step(view: &mut InspectView, run_view: &RunView, by: isize) {
     }
 }
 
-pub(super) fn go_to_first_or_last(view: &mut InspectView, run_view: &RunView, last: bool) {
+pub(crate) fn go_to_first_or_last(view: &mut InspectView, run_view: &RunView, last: bool) {
     match (view.is_list(), last) {
         (true, true) => view.follow(rows(view, run_view).len()),
         (true, false) => view.select(0, rows(view, run_view).len()),
@@ -112,7 +112,7 @@ pub(super) fn go_to_first_or_last(view: &mut InspectView, run_view: &RunView, la
 }
 
 /// Moves to another attempt.
-pub(super) fn show_adjacent(view: &mut InspectView, run_view: &RunView, by: isize) {
+pub(crate) fn show_adjacent(view: &mut InspectView, run_view: &RunView, by: isize) {
     let (Some((index, _)), Some(unit)) = (view.attempt(run_view), view.unit(run_view)) else { return };
     let next = index.saturating_add_signed(by).min(unit.attempts.len().saturating_sub(1));
     view.attempt = index;
@@ -120,13 +120,13 @@ pub(super) fn show_adjacent(view: &mut InspectView, run_view: &RunView, by: isiz
 }
 
 /// Selects a panel by its number, from 0.
-pub(super) fn select_panel(model: &mut ScreenModel, number: usize) {
+pub(crate) fn select_panel(model: &mut ScreenModel, number: usize) {
     if let (Some(OverlayView::Inspect(view)), Some(panel)) = (model.views.last_mut(), InspectPanel::ALL.get(number)) {
         view.show_panel(view.attempt, *panel);
     }
 }
 
-pub(super) fn toggle_side(view: &mut InspectView) {
+pub(crate) fn toggle_side(view: &mut InspectView) {
     if view.panel == InspectPanel::Actions {
         view.side = match view.side {
             InspectSide::Actions => InspectSide::Detail,
@@ -136,7 +136,7 @@ pub(super) fn toggle_side(view: &mut InspectView) {
 }
 
 /// Opens the selection: an action, or a folded value.
-pub(super) fn enter(view: &mut InspectView) {
+pub(crate) fn enter(view: &mut InspectView) {
     if view.is_list() {
         view.side = InspectSide::Detail;
     } else if let Some(fold) = view.document.fold
@@ -147,7 +147,7 @@ pub(super) fn enter(view: &mut InspectView) {
 }
 
 /// Goes back one level. Returns false if that leaves the inspector.
-pub(super) fn back(view: &mut InspectView) -> bool {
+pub(crate) fn back(view: &mut InspectView) -> bool {
     let inside = view.panel == InspectPanel::Actions && view.side == InspectSide::Detail;
     if inside {
         view.side = InspectSide::Actions;
@@ -156,9 +156,9 @@ pub(super) fn back(view: &mut InspectView) -> bool {
 }
 
 /// Selects the next or previous failed action.
-pub(super) fn select_next_failure(view: &mut InspectView, run_view: &RunView, forward: bool) -> bool {
+pub(crate) fn select_next_failure(view: &mut InspectView, run_view: &RunView, forward: bool) -> bool {
     let (rows, entries) = (rows(view, run_view), run_view.state.entries);
-    let hit = find::nearest(rows.len(), view.actions.selected, forward, |row| is_problem_end(rows[row].end(entries)));
+    let hit = nearest(rows.len(), view.actions.selected, forward, |row| is_problem_end(rows[row].end(entries)));
     let Some(hit) = hit else { return false };
     let side = view.side;
     view.show_panel(view.attempt, InspectPanel::Actions);
@@ -168,7 +168,7 @@ pub(super) fn select_next_failure(view: &mut InspectView, run_view: &RunView, fo
 }
 
 /// Moves between a call and its result; elsewhere to the next section.
-pub(super) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
+pub(crate) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
     let missing = match model.views.last_mut() {
         Some(OverlayView::Inspect(view)) => {
             let sections = &view.document.sections;
@@ -234,16 +234,16 @@ fn other_end(run_view: &RunView, attempt_id: crate::run::state::AttemptId, entry
 }
 
 /// Copies the raw content of the selection.
-pub(super) fn copy(view: &InspectView, run_view: &RunView) -> Vec<ScreenEffect> {
+pub(crate) fn copy(view: &InspectView, run_view: &RunView) -> Vec<ScreenEffect> {
     if !view.is_list() {
         return vec![ScreenEffect::CopySection { line: view.lines.selected }];
     }
     let rows = rows(view, run_view);
-    rows.get(view.actions.selected).map_or_else(Vec::new, |row| super::run_commands::copy_row(run_view, row))
+    rows.get(view.actions.selected).map_or_else(Vec::new, |row| super::screen::copy_row(run_view, row))
 }
 
 /// Copies the name in the selected call, or the command that resumes the session.
-pub(super) fn copy_name(view: &InspectView, run_view: &RunView) -> Vec<ScreenEffect> {
+pub(crate) fn copy_name(view: &InspectView, run_view: &RunView) -> Vec<ScreenEffect> {
     let rows = rows(view, run_view);
     let row = (view.panel == InspectPanel::Actions).then(|| rows.get(view.actions.selected)).flatten();
     let session = view.attempt(run_view).and_then(|(_, attempt)| attempt.setup.session.as_deref());

@@ -3,34 +3,103 @@
 //! Content in memory is searched immediately; a search that has to read is left to the shell.
 
 use super::{
-    super::{
+    ActionSpec, Availability, Unavailable, grid, is_grid,
+    listing::{self, change},
+    navigation::select_unit_row,
+    require,
+};
+use crate::{
+    run::state::{AttemptId, RunView},
+    tui::{
         action::UserAction,
         effect::{ScreenEffect, SearchRequest, SearchScope},
-        model::{EntrySubject, OverlayView, Pane, ScreenModel, is_problem},
+        layout::Pane,
+        model::{EntrySubject, InputPurpose, LineInput, OverlayView, ScreenModel, is_problem, is_problem_end},
+        search_match::{matches, nearest},
     },
-    is_problem_end,
-    navigation::select_unit_row,
 };
-use crate::run::state::{AttemptId, RunView};
+
+pub(super) const ACTIONS: &[ActionSpec] = &[
+    ActionSpec::change(UserAction::Search, "search", "search", "search in the pane", |model, _| {
+        model.line_input = Some(LineInput::new(InputPurpose::Search));
+    })
+    .when(|model, _| can_search(model)),
+    ActionSpec::effects(UserAction::NextMatch, "next-match", "next match", "next match", |model, run_view| {
+        search(model, run_view, true, false)
+    })
+    .when(can_repeat_search),
+    ActionSpec::effects(
+        UserAction::PreviousMatch,
+        "previous-match",
+        "previous match",
+        "previous match",
+        |model, run_view| search(model, run_view, false, false),
+    )
+    .when(can_repeat_search),
+    ActionSpec::change(
+        UserAction::Filter,
+        "filter",
+        "filter",
+        "all units; problems, running, queued, done",
+        |model, run_view| change(model, run_view, |listing| listing.filter = listing.filter.cycle()),
+    )
+    .when(listing::is_shown),
+    ActionSpec::change(
+        UserAction::FilterText,
+        "filter-text",
+        "filter text",
+        "only units that contain a text",
+        listing::type_filter,
+    )
+    .when(listing::is_shown),
+    ActionSpec::change(UserAction::Sort, "sort", "sort", "order units by state, cost, time, …", |model, run_view| {
+        change(model, run_view, |listing| (listing.sort, listing.is_reversed) = (listing.sort.cycle(), false));
+    })
+    .when(listing::is_shown),
+    ActionSpec::change(UserAction::Reverse, "reverse", "reverse", "reverse the order", |model, run_view| {
+        change(model, run_view, |listing| listing.is_reversed = !listing.is_reversed);
+    })
+    .when(listing::is_shown),
+    ActionSpec::change(UserAction::Group, "group", "group", "units under their connections", |model, run_view| {
+        change(model, run_view, |listing| listing.is_grouped = !listing.is_grouped);
+    })
+    .when(listing::is_shown),
+];
+
+fn can_search(model: &ScreenModel) -> Availability {
+    if is_grid(model) {
+        let key = model.keymap.first(UserAction::Open).unwrap_or_default();
+        return Err(Unavailable::because(format!("{key} opens the pane; its content can be searched there")));
+    }
+    Ok(())
+}
+
+fn can_repeat_search(model: &ScreenModel, _: &RunView) -> Availability {
+    can_search(model)?;
+    if model.search.is_none() {
+        let key = model.keymap.first(UserAction::Search).unwrap_or_default();
+        return Err(Unavailable::because(format!("no search yet; {key} searches")));
+    }
+    Ok(())
+}
+
+/// True if the view can have failures.
+pub(crate) fn has_failures(model: &ScreenModel, _: &RunView) -> Availability {
+    require(match model.views.last() {
+        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_)) => false,
+        Some(OverlayView::FailureGroups(view)) => !view.lines.is_empty(),
+        _ => true,
+    })
+}
 
 /// Submits the search text.
-pub(super) fn accept(model: &mut ScreenModel, run_view: &RunView, typed: String) -> Vec<ScreenEffect> {
+pub(crate) fn accept(model: &mut ScreenModel, run_view: &RunView, typed: String) -> Vec<ScreenEffect> {
     if typed.is_empty() {
         model.search = None;
         return Vec::new();
     }
     model.search = Some(typed);
     search(model, run_view, true, true)
-}
-
-/// Moves to the next or previous match.
-pub(super) fn repeat_search(model: &mut ScreenModel, run_view: &RunView, forward: bool) -> Vec<ScreenEffect> {
-    if model.search.is_none() {
-        let key = model.keymap.first(UserAction::Search).unwrap_or_default();
-        model.show_message(format!("no search yet; {key} searches"));
-        return Vec::new();
-    }
-    search(model, run_view, forward, false)
 }
 
 /// If `here` is true, the selected row itself may match.
@@ -100,7 +169,7 @@ fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, here: bool
 }
 
 /// Handles the result of a search.
-pub(super) fn search_finished(model: &mut ScreenModel, run_view: &RunView, place: Option<usize>) {
+pub(crate) fn search_finished(model: &mut ScreenModel, run_view: &RunView, place: Option<usize>) {
     model.is_searching = false;
     let Some(place) = place else {
         let query = model.search.clone().unwrap_or_default();
@@ -145,11 +214,12 @@ fn select_match(model: &mut ScreenModel, run_view: &RunView, place: usize) {
 }
 
 /// Moves to the next or previous failure in the pane.
-pub(super) fn select_next_failure(model: &mut ScreenModel, run_view: &RunView, forward: bool) {
+pub(crate) fn select_next_failure(model: &mut ScreenModel, run_view: &RunView, forward: bool) {
     let entries = run_view.state.entries;
-    if let Some(OverlayView::Compare(_)) = model.views.last() {
-        super::compare::difference(model, forward);
-        return;
+    match model.views.last() {
+        Some(OverlayView::Compare(_)) => return super::compare::difference(model, forward),
+        Some(OverlayView::Grid) => return grid::select_next_problem(model, run_view, forward),
+        _ => {}
     }
     if let Some(OverlayView::Inspect(view)) = model.views.last_mut() {
         if !super::inspect::select_next_failure(view, run_view, forward) {
@@ -229,37 +299,4 @@ fn problem_entry(run_view: &RunView, attempt_id: AttemptId, from: usize, forward
         .collect();
     bad.sort_unstable();
     nearest(entries.len(), from, forward, |row| bad.binary_search(&u64::from(entries[row])).is_ok())
-}
-
-/// The first row after `from` (before it, if not `forward`) that passes, with wrap-around; `from` itself is tried last.
-pub(crate) fn nearest(len: usize, from: usize, forward: bool, passes: impl Fn(usize) -> bool) -> Option<usize> {
-    let from = from.min(len.checked_sub(1)?);
-    (1..=len).map(|away| if forward { (from + away) % len } else { (from + len - away) % len }).find(|row| passes(*row))
-}
-
-/// Smart case: case-sensitive only if the query contains capitals.
-pub(crate) fn matches(text: &str, query: &str) -> bool {
-    if query.chars().any(char::is_uppercase) { text.contains(query) } else { text.to_lowercase().contains(query) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn search_wraps_and_tries_the_start_last() {
-        let even = |row: usize| row.is_multiple_of(2);
-        assert_eq!(nearest(5, 0, true, even), Some(2));
-        assert_eq!(nearest(5, 4, true, even), Some(0));
-        assert_eq!(nearest(5, 0, false, even), Some(4));
-        assert_eq!(nearest(5, 3, true, |row| row == 3), Some(3));
-        assert_eq!(nearest(0, 3, true, even), None);
-        assert_eq!(nearest(5, 9, true, |_| false), None);
-    }
-
-    #[test]
-    fn capitals_make_a_search_exact() {
-        assert!(matches("Mart_ARR", "arr"));
-        assert!(!matches("mart_arr", "ARR"));
-    }
 }

@@ -1,20 +1,21 @@
 //! Navigation in the failure groups: from a line to its unit, and retrying a whole group.
 
-use super::run_commands;
+use super::units;
 use crate::{
     control::RunCommand,
     run::{run_forecast::RunForecast, state::RunView},
     tape::UnitKey,
     tui::{
         effect::ScreenEffect,
-        model::{ConfirmQuestion, FailureGroupLine, OverlayView, Pane, ScreenModel},
-        update::find::nearest,
-        view::failure_groups::forecast_words,
+        forecast_text::forecast_words,
+        layout::Pane,
+        model::{ConfirmQuestion, FailureGroupLine, OverlayView, ScreenModel},
+        search_match::nearest,
     },
 };
 
 /// Shows the unit of the selected line on the main view.
-pub(super) fn open(model: &mut ScreenModel, run_view: &RunView) {
+pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
     let Some(OverlayView::FailureGroups(view)) = model.views.last() else { return };
     if let Some(unit) = view.unit() {
         reveal(model, run_view, unit);
@@ -22,7 +23,7 @@ pub(super) fn open(model: &mut ScreenModel, run_view: &RunView) {
 }
 
 /// Selects a unit on the main view, clearing filters that hide it.
-pub(super) fn reveal(model: &mut ScreenModel, run_view: &RunView, unit: usize) {
+pub(crate) fn reveal(model: &mut ScreenModel, run_view: &RunView, unit: usize) {
     model.views.clear();
     model.units_view.follows_work = false;
     (model.units_view.unit, model.units_view.attempt, model.units_view.focus) = (unit, None, Pane::Units);
@@ -32,7 +33,7 @@ pub(super) fn reveal(model: &mut ScreenModel, run_view: &RunView, unit: usize) {
 }
 
 /// Selects the next or previous cause.
-pub(super) fn next(model: &mut ScreenModel, forward: bool) {
+pub(crate) fn next(model: &mut ScreenModel, forward: bool) {
     let Some(OverlayView::FailureGroups(view)) = model.views.last_mut() else { return };
     let len = view.lines.len();
     let hit = nearest(len, view.list.selected, forward, |line| matches!(view.lines[line], FailureGroupLine::Group(_)));
@@ -42,18 +43,14 @@ pub(super) fn next(model: &mut ScreenModel, forward: bool) {
 }
 
 /// Retries all units in the failure group of the selected unit.
-pub(super) fn retry(model: &mut ScreenModel, run_view: &RunView) {
+pub(crate) fn retry(model: &mut ScreenModel, run_view: &RunView) {
     let Some(OverlayView::FailureGroups(view)) = model.views.last() else { return };
     let Some(failures) = view.group() else { return };
     let units: Vec<UnitKey> =
         failures.units.iter().filter_map(|unit| run_view.state.units.get(*unit)).map(|unit| unit.key.clone()).collect();
-    if !model.accepts_commands() {
-        model.show_message(run_commands::read_only_reason(model));
-        return;
-    }
     let mut details = vec![crate::text::one_row(&failures.example, 200)];
     details.push(forecast_words(&RunForecast::for_retry(&run_view.state, &failures.units)));
-    details.extend(run_commands::listed(&units));
+    details.extend(units::listed(&units));
     let text = format!(
         "Retry {} that failed for the same reason ({})?",
         crate::text::pluralize(units.len(), "unit"),

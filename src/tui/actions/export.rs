@@ -1,19 +1,18 @@
 //! Chooses the part of the tape that is exported to an editor or a pager: the selected or opened content.
 
-use super::run_commands;
+use super::units;
 use crate::{
     run::state::{AttemptId, RunView, UnitState},
     tape::Seq,
     tui::{
-        effect::ScreenEffect,
-        export::{ExportRequest, ExportTool, PagerContent},
-        model::{
-            EntryPart, EntrySubject, EntryView, InspectPanel, OverlayView, Pane, PartContent, ScreenModel, row_parts,
-        },
+        effect::{ExportRequest, ExportTool, PagerContent, ScreenEffect},
+        entry_part::{EntryPart, PartContent, row_parts},
+        layout::Pane,
+        model::{EntrySubject, EntryView, InspectPanel, OverlayView, ScreenModel},
     },
 };
 
-pub(super) fn export(model: &mut ScreenModel, run_view: &RunView, tool: ExportTool) -> Vec<ScreenEffect> {
+pub(crate) fn export(model: &mut ScreenModel, run_view: &RunView, tool: ExportTool) -> Vec<ScreenEffect> {
     let request = match model.views.last() {
         Some(OverlayView::Help(_)) => {
             let text = model.keymap.markdown();
@@ -42,7 +41,7 @@ pub(super) fn export(model: &mut ScreenModel, run_view: &RunView, tool: ExportTo
         }
         Some(OverlayView::Entry(view)) => Some(entry(view, tool)),
         Some(OverlayView::FailureGroups(_) | OverlayView::Grid) => {
-            let latest = run_commands::target(model, run_view).and_then(UnitState::latest);
+            let latest = units::target(model, run_view).and_then(UnitState::latest);
             latest.map(|shown| attempt(run_view, shown.id, None, tool))
         }
         Some(OverlayView::Compare(view)) => super::compare::selected_row(view).and_then(|(side, index)| {
@@ -70,8 +69,9 @@ pub(super) fn export(model: &mut ScreenModel, run_view: &RunView, tool: ExportTo
     match request {
         Some(request) => vec![ScreenEffect::Export(request)],
         None => {
-            let Some(unit) = run_commands::target(model, run_view) else {
-                return run_commands::no_unit_selected(model);
+            let Some(unit) = units::target(model, run_view) else {
+                units::no_unit_selected(model);
+                return Vec::new();
             };
             let text = format!("{} has no transcript yet", unit.key);
             model.show_message(text);
@@ -109,7 +109,7 @@ fn row(run_view: &RunView, attempt_id: AttemptId, index: usize, tool: ExportTool
     (!parts.is_empty()).then(|| of_parts("action", &parts, tool))
 }
 
-pub(super) fn of_parts(what: &str, parts: &[EntryPart], tool: ExportTool) -> ExportRequest {
+pub(crate) fn of_parts(what: &str, parts: &[EntryPart], tool: ExportTool) -> ExportRequest {
     let lines = parts.iter().filter(|part| part.content == PartContent::Line);
     ExportRequest {
         tool,

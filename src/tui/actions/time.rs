@@ -2,7 +2,7 @@
 
 use ratatui::layout::Rect;
 
-use super::{listing, run_commands};
+use super::{ActionSpec, Availability, Unavailable, hold, listing, units, views::toggle as toggle_view};
 use crate::{
     run::breakpoint::TimeStop,
     run::{
@@ -11,13 +11,88 @@ use crate::{
     },
     tape::{Millis, Seq},
     tui::{
-        command::SPEEDS,
+        action::UserAction,
         effect::{ScreenEffect, TimeStep},
-        model::{OverlayView, Playback, ScreenModel, ScrollList},
+        model::{OverlayView, ScreenModel, ScrollList},
+        playback::Playback,
     },
 };
 
-pub(super) fn play(model: &mut ScreenModel) -> Vec<ScreenEffect> {
+pub(super) const ACTIONS: &[ActionSpec] = &[
+    ActionSpec::effects(UserAction::Play, "play", "play", "play or pause", |model, _| play(model)).when(can_play),
+    ActionSpec::effects(UserAction::StepForward, "step-forward", "step", "one entry forward", |model, _| {
+        pause_and_seek(model, ScreenEffect::Step(TimeStep::Entry { forward: true }))
+    }),
+    ActionSpec::effects(UserAction::StepBack, "step-back", "back", "one entry back", |model, _| {
+        pause_and_seek(model, ScreenEffect::Step(TimeStep::Entry { forward: false }))
+    }),
+    ActionSpec::effects(
+        UserAction::ActionForward,
+        "action-forward",
+        "action",
+        "one action of the unit forward",
+        |model, _| action(model, true),
+    )
+    .when(has_visible_target),
+    ActionSpec::effects(
+        UserAction::ActionBack,
+        "action-back",
+        "action back",
+        "one action of the unit back",
+        |model, _| action(model, false),
+    )
+    .when(has_visible_target),
+    ActionSpec::effects(UserAction::TurnForward, "turn-forward", "turn", "one turn of the unit forward", |model, _| {
+        turn(model, true)
+    })
+    .when(has_visible_target),
+    ActionSpec::effects(UserAction::TurnBack, "turn-back", "turn back", "one turn of the unit back", |model, _| {
+        turn(model, false)
+    })
+    .when(has_visible_target),
+    ActionSpec::effects(
+        UserAction::RunToFailure,
+        "run-to-failure",
+        "to failure",
+        "run to the next failure of any unit",
+        |model, _| pause_and_seek(model, ScreenEffect::Step(TimeStep::Failure { forward: true })),
+    ),
+    ActionSpec::effects(
+        UserAction::BackToFailure,
+        "back-to-failure",
+        "back to failure",
+        "back to the last failure of any unit",
+        |model, _| pause_and_seek(model, ScreenEffect::Step(TimeStep::Failure { forward: false })),
+    ),
+    ActionSpec::effects(UserAction::Faster, "faster", "faster", "double the speed; past 64, unlimited", |model, _| {
+        faster(model)
+    }),
+    ActionSpec::effects(UserAction::Slower, "slower", "slower", "half the speed", |model, _| slower(model)),
+    ActionSpec::effects(UserAction::ToStart, "to-start", "start", "to the first entry", |model, _| {
+        pause_and_seek(model, ScreenEffect::Seek(SeekTarget::Entries(0)))
+    }),
+    ActionSpec::effects(UserAction::ToEnd, "to-end", "live", "to the last entry; live again", |model, _| to_end(model)),
+    ActionSpec::change(
+        UserAction::Breakpoints,
+        "breakpoints",
+        "breakpoints",
+        "breakpoints; Enter toggles, x deletes",
+        |model, _| toggle_view(model, OverlayView::Breakpoints(ScrollList::default())),
+    ),
+];
+
+/// Slowest and fastest numeric speed.
+pub(crate) const SPEEDS: (f64, f64) = (0.25, 64.0);
+
+/// The key is also the one for holding, which sessions do not support.
+fn can_play(model: &ScreenModel, run_view: &RunView) -> Availability {
+    if hold::is_session(model, run_view) {
+        return Err(Unavailable::because("the calls of a session cannot be held; stop the session instead"));
+    }
+    Ok(())
+}
+
+fn play(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     model.playback = match model.playback {
         Playback::Paused if model.is_live => Playback::Follow,
         // At the end of a recorded run, play starts again from the beginning.
@@ -29,34 +104,31 @@ pub(super) fn play(model: &mut ScreenModel) -> Vec<ScreenEffect> {
 }
 
 /// Pauses and seeks to another moment.
-pub(super) fn pause_and_seek(model: &mut ScreenModel, effect: ScreenEffect) -> Vec<ScreenEffect> {
+pub(crate) fn pause_and_seek(model: &mut ScreenModel, effect: ScreenEffect) -> Vec<ScreenEffect> {
     model.playback = Playback::Paused;
     model.units_view.follows_work = false;
     vec![ScreenEffect::SetPlayback(Playback::Paused), effect]
 }
 
-/// True if filters hide all units, so that a step has no visible target.
-fn is_everything_filtered(model: &ScreenModel, run_view: &RunView) -> bool {
-    !run_view.state.units.is_empty() && run_commands::target(model, run_view).is_none()
+/// `Err` if filters hide all units, so that a step has no visible target.
+fn has_visible_target(model: &ScreenModel, run_view: &RunView) -> Availability {
+    if !run_view.state.units.is_empty() && units::target(model, run_view).is_none() {
+        return Err(Unavailable::no_unit_selected());
+    }
+    Ok(())
 }
 
-pub(super) fn turn(model: &mut ScreenModel, run_view: &RunView, forward: bool) -> Vec<ScreenEffect> {
-    if is_everything_filtered(model, run_view) {
-        return run_commands::no_unit_selected(model);
-    }
+fn turn(model: &mut ScreenModel, forward: bool) -> Vec<ScreenEffect> {
     let unit = model.units_view.unit;
     pause_and_seek(model, ScreenEffect::Step(TimeStep::Turn { unit, forward }))
 }
 
-pub(super) fn action(model: &mut ScreenModel, run_view: &RunView, forward: bool) -> Vec<ScreenEffect> {
-    if is_everything_filtered(model, run_view) {
-        return run_commands::no_unit_selected(model);
-    }
+fn action(model: &mut ScreenModel, forward: bool) -> Vec<ScreenEffect> {
     let unit = model.units_view.unit;
     pause_and_seek(model, ScreenEffect::Step(TimeStep::Action { unit, forward }))
 }
 
-pub(super) fn faster(model: &mut ScreenModel) -> Vec<ScreenEffect> {
+fn faster(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     set_speed(
         model,
         match model.playback {
@@ -68,7 +140,7 @@ pub(super) fn faster(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     )
 }
 
-pub(super) fn slower(model: &mut ScreenModel) -> Vec<ScreenEffect> {
+fn slower(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     set_speed(
         model,
         match model.playback {
@@ -79,13 +151,13 @@ pub(super) fn slower(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     )
 }
 
-pub(super) fn set_speed(model: &mut ScreenModel, playback: Playback) -> Vec<ScreenEffect> {
+pub(crate) fn set_speed(model: &mut ScreenModel, playback: Playback) -> Vec<ScreenEffect> {
     model.playback = playback;
     vec![ScreenEffect::SetPlayback(playback)]
 }
 
 /// Moves to the last entry and follows the run.
-pub(super) fn to_end(model: &mut ScreenModel) -> Vec<ScreenEffect> {
+pub(crate) fn to_end(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     model.playback = Playback::Follow;
     vec![ScreenEffect::SetPlayback(Playback::Follow), ScreenEffect::Step(TimeStep::End)]
 }
@@ -98,13 +170,13 @@ fn target_at_column(model: &ScreenModel, bar: Rect, x: u16) -> SeekTarget {
 }
 
 /// Seeks to a column of the timeline bar.
-pub(super) fn scrub_to_column(model: &mut ScreenModel, bar: Rect, x: u16) -> Vec<ScreenEffect> {
+pub(crate) fn scrub_to_column(model: &mut ScreenModel, bar: Rect, x: u16) -> Vec<ScreenEffect> {
     let moment = target_at_column(model, bar, x.clamp(bar.x, bar.right().saturating_sub(1)));
     scrub(model, moment)
 }
 
 /// Moves by one column of the timeline bar for each turn of the wheel.
-pub(super) fn scrub_with_wheel(
+pub(crate) fn scrub_with_wheel(
     model: &mut ScreenModel,
     run_view: &RunView,
     bar: Rect,
@@ -127,7 +199,7 @@ fn scrub(model: &mut ScreenModel, moment: SeekTarget) -> Vec<ScreenEffect> {
 }
 
 /// Selects and announces the reason why time stopped.
-pub(super) fn time_stopped(model: &mut ScreenModel, run_view: &RunView, hit: &TimeStop) {
+pub(crate) fn time_stopped(model: &mut ScreenModel, run_view: &RunView, hit: &TimeStop) {
     model.playback = Playback::Paused;
     let unit = hit.attempt.and_then(|attempt_id| select(model, run_view, attempt_id, hit.seq));
     let why = match hit.breakpoint {
@@ -167,7 +239,7 @@ fn select(model: &mut ScreenModel, run_view: &RunView, attempt_id: AttemptId, se
     Some(unit.key.as_str().to_owned())
 }
 
-pub(super) fn toggle(model: &mut ScreenModel) {
+pub(crate) fn toggle(model: &mut ScreenModel) {
     if let Some(OverlayView::Breakpoints(list)) = model.views.last()
         && let Some(breakpoint) = model.breakpoints.get_mut(list.selected)
     {
@@ -175,7 +247,7 @@ pub(super) fn toggle(model: &mut ScreenModel) {
     }
 }
 
-pub(super) fn delete(model: &mut ScreenModel) {
+pub(crate) fn delete(model: &mut ScreenModel) {
     if let Some(OverlayView::Breakpoints(list)) = model.views.last()
         && list.selected < model.breakpoints.len()
     {

@@ -1,12 +1,17 @@
 //! The stack of overlay views: opening and closing.
 
-use super::{compare, failure_groups, inspect, listing, run_commands, time};
+use std::mem::discriminant;
+
+use super::{compare, failure_groups, inspect, is_grid, listing, time, units};
 use crate::{
     run::state::RunView,
-    tui::model::{EntrySubject, EntryView, OverlayView, Pane, ScreenModel, ScrollList, TranscriptView},
+    tui::{
+        layout::Pane,
+        model::{EntrySubject, EntryView, OverlayView, ScreenModel, ScrollList, TranscriptView},
+    },
 };
 
-pub(super) fn open(model: &mut ScreenModel, run_view: &RunView) {
+pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
     if let Some(OverlayView::Inspect(view)) = model.views.last_mut() {
         inspect::enter(view);
         return;
@@ -44,10 +49,7 @@ pub(super) fn open(model: &mut ScreenModel, run_view: &RunView) {
         }
         Some(OverlayView::Grid) | None => {
             model.units_view.follows_work = false;
-            let Some(unit) = model.unit(run_view) else {
-                run_commands::no_unit_selected(model);
-                return;
-            };
+            let Some(unit) = model.unit(run_view) else { return units::no_unit_selected(model) };
             let Some((index, attempt)) = model.attempt(run_view) else {
                 let text = format!("{} has not run yet", unit.key);
                 model.show_message(text);
@@ -79,8 +81,11 @@ pub(super) fn open(model: &mut ScreenModel, run_view: &RunView) {
     model.views.push(view);
 }
 
-pub(super) fn back(model: &mut ScreenModel, run_view: &RunView) {
+pub(crate) fn back(model: &mut ScreenModel, run_view: &RunView) {
     model.pending.clear();
+    if is_grid(model) && std::mem::take(&mut model.grid.zoom) {
+        return;
+    }
     if let Some(OverlayView::Inspect(view)) = model.views.last_mut()
         && inspect::back(view)
     {
@@ -100,11 +105,17 @@ pub(super) fn back(model: &mut ScreenModel, run_view: &RunView) {
     }
 }
 
-pub(super) fn toggle(model: &mut ScreenModel, view: OverlayView, is_it: impl Fn(&OverlayView) -> bool) {
-    if model.views.last().is_some_and(&is_it) {
+/// Opens a view, or closes it if it is shown.
+pub(crate) fn toggle(model: &mut ScreenModel, view: OverlayView) {
+    let is_it = |known: &OverlayView| discriminant(known) == discriminant(&view);
+    if model.views.last().is_some_and(is_it) {
         model.views.pop();
     } else {
-        model.views.retain(|view| !is_it(view));
+        model.views.retain(|known| !is_it(known));
         model.views.push(view);
     }
+}
+
+pub(crate) fn is_breakpoints(model: &ScreenModel) -> bool {
+    matches!(model.views.last(), Some(OverlayView::Breakpoints(_)))
 }

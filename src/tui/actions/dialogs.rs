@@ -1,0 +1,89 @@
+//! Actions of questions, typed lines, the editor of arguments and the retry form.
+
+use super::{ActionSpec, amend, command, find, hold, listing};
+use crate::{
+    run::state::RunView,
+    tui::{
+        action::{ActionScope, UserAction},
+        effect::ScreenEffect,
+        model::{InputPurpose, LineInput, ScreenModel},
+    },
+};
+
+pub(super) const ACTIONS: &[ActionSpec] = &[
+    ActionSpec::effects(UserAction::Confirm, "confirm", "yes", "yes", |model, _| {
+        model.question.take().map(|question| question.then).unwrap_or_default()
+    })
+    .scope(ActionScope::Question),
+    ActionSpec::change(UserAction::Cancel, "cancel", "no", "no", |model, _| model.question = None)
+        .scope(ActionScope::Question),
+    ActionSpec::effects(UserAction::Accept, "accept", "accept", "accept the text", accept).scope(ActionScope::Typing),
+    ActionSpec::change(
+        UserAction::Complete,
+        "complete",
+        "complete",
+        "complete the word of a command",
+        command::complete,
+    )
+    .scope(ActionScope::Typing),
+    ActionSpec::change(UserAction::Older, "older", "older", "previous command", |model, _| {
+        command::recall(model, true)
+    })
+    .scope(ActionScope::Typing),
+    ActionSpec::change(UserAction::Newer, "newer", "newer", "next command", |model, _| command::recall(model, false))
+        .scope(ActionScope::Typing),
+    ActionSpec::change(UserAction::Dismiss, "dismiss", "dismiss", "discard the text", dismiss)
+        .scope(ActionScope::Typing),
+    ActionSpec::change(UserAction::Erase, "erase", "erase", "erase a character", |model, _| {
+        if model.line_input.as_mut().is_some_and(|typed| typed.text.pop().is_none()) {
+            model.line_input = None;
+        }
+    })
+    .scope(ActionScope::Typing),
+    ActionSpec::change(UserAction::EraseAll, "erase-all", "clear", "erase everything", |model, _| {
+        model.line_input.iter_mut().for_each(|typed| typed.text.clear());
+    })
+    .scope(ActionScope::Typing),
+    ActionSpec::change(UserAction::NextField, "next-field", "field", "next field of the form", |model, _| {
+        model.amend_form.iter_mut().for_each(|form| form.next_field(true));
+    })
+    .scope(ActionScope::Form),
+    ActionSpec::change(
+        UserAction::PreviousField,
+        "previous-field",
+        "field",
+        "previous field of the form",
+        |model, _| {
+            model.amend_form.iter_mut().for_each(|form| form.next_field(false));
+        },
+    )
+    .scope(ActionScope::Form),
+    ActionSpec::effects(UserAction::Send, "send", "send", "send the arguments or the form", |model, run_view| {
+        if model.amend_form.is_some() { amend::send(model, run_view) } else { hold::send(model, run_view) }
+    })
+    .scope(ActionScope::Editing),
+    ActionSpec::change(UserAction::Discard, "discard", "cancel", "discard the edits", |model, _| {
+        if model.amend_form.take().is_none() {
+            model.editor = None;
+        }
+    })
+    .scope(ActionScope::Editing),
+];
+
+/// Submits the typed text.
+fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    let Some(LineInput { text, purpose }) = model.line_input.take() else { return Vec::new() };
+    match purpose {
+        InputPurpose::Search => return find::accept(model, run_view, text),
+        InputPurpose::Deny(call) => return hold::deny(model, run_view, call, text),
+        InputPurpose::Command => return command::accept(model, run_view, text),
+        InputPurpose::FilterUnits => listing::filter_by_text(model, run_view, text),
+    }
+    Vec::new()
+}
+
+fn dismiss(model: &mut ScreenModel, run_view: &RunView) {
+    if let Some(LineInput { purpose: InputPurpose::FilterUnits, .. }) = model.line_input.take() {
+        listing::filter_by_text(model, run_view, String::new());
+    }
+}

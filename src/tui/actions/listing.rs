@@ -1,0 +1,56 @@
+//! The listing of the unit table: filters, order and headings, by keys and by typed text.
+
+use super::{Availability, require};
+use crate::{
+    run::state::RunView,
+    tui::{
+        layout::Pane,
+        model::{InputPurpose, LineInput, ScreenModel, StatusFilter, UnitListing},
+    },
+};
+
+pub(crate) fn is_shown(model: &ScreenModel, _: &RunView) -> Availability {
+    require(model.views.is_empty())
+}
+
+/// Changes filter or order.
+pub(crate) fn change(model: &mut ScreenModel, run_view: &RunView, change: impl FnOnce(&mut UnitListing)) {
+    change(&mut model.units_view.listing);
+    model.units_view.focus = Pane::Units;
+    model.units_view.listing.refresh(&run_view.state);
+}
+
+/// Lets the user type the text that listed units contain.
+pub(crate) fn type_filter(model: &mut ScreenModel, _: &RunView) {
+    let text = model.units_view.listing.text.clone();
+    model.line_input = Some(LineInput { text, purpose: InputPurpose::FilterUnits });
+    model.units_view.focus = Pane::Units;
+}
+
+/// Lists the units that contain `text`.
+pub(crate) fn filter_by_text(model: &mut ScreenModel, run_view: &RunView, text: String) {
+    if model.units_view.listing.text != text {
+        model.units_view.listing.text = text;
+        model.units_view.listing.refresh(&run_view.state);
+    }
+}
+
+/// Filters the table while the user types.
+pub(crate) fn filter_while_typing(model: &mut ScreenModel, run_view: &RunView) {
+    if let Some(LineInput { text, purpose: InputPurpose::FilterUnits }) = &model.line_input {
+        let text = text.clone();
+        filter_by_text(model, run_view, text);
+    }
+}
+
+/// Clears all filters. Returns false if there were none.
+pub(crate) fn clear(model: &mut ScreenModel, run_view: &RunView) -> bool {
+    let listing = &mut model.units_view.listing;
+    let filtered = listing.is_filtered();
+    if filtered {
+        listing.filter = StatusFilter::All;
+        listing.text.clear();
+        listing.refresh(&run_view.state);
+    }
+    filtered
+}

@@ -1,0 +1,174 @@
+//! Actions of the whole screen: views, copying and exporting, the mouse, and quitting with its confirmation.
+
+use super::{ActionSpec, Availability, Unavailable, command, compare, export, grid, inspect, units, views::toggle};
+use crate::{
+    control::RunCommand,
+    run::state::{AttemptId, RowKind, RunView, StreamRow, UnitStatus},
+    tape::Seq,
+    text::pluralize,
+    tui::{
+        action::UserAction,
+        effect::{ExportTool, ScreenEffect},
+        entry_part::PartContent,
+        layout::Pane,
+        model::{ConfirmQuestion, OverlayView, ScreenModel, ScrollList, ToastTopic},
+    },
+};
+
+pub(super) const ACTIONS: &[ActionSpec] = &[
+    ActionSpec::change(
+        UserAction::CommandLine,
+        "command",
+        "command",
+        "type a time, a condition or any action",
+        command::open,
+    ),
+    ActionSpec::change(UserAction::Help, "help", "help", "this page", |model, _| {
+        toggle(model, OverlayView::Help(ScrollList::default()));
+    }),
+    ActionSpec::change(UserAction::Grid, "grid", "grid", "live panes of units; and back", grid::toggle),
+    ActionSpec::change(UserAction::Log, "log", "log", "messages of the run", |model, _| {
+        toggle(model, OverlayView::Log(ScrollList::following()));
+    }),
+    ActionSpec::effects(UserAction::Copy, "copy", "copy", "copy the selection", copy).when(has_subject),
+    ActionSpec::effects(
+        UserAction::CopyName,
+        "copy-name",
+        "copy name",
+        "copy the unit's key or resume line",
+        copy_name,
+    )
+    .when(has_subject),
+    ActionSpec::effects(
+        UserAction::Editor,
+        "editor",
+        "editor",
+        "open a copy of the selection in $EDITOR",
+        |model, run_view| export::export(model, run_view, ExportTool::Editor),
+    ),
+    ActionSpec::effects(UserAction::Pager, "pager", "pager", "open the selection in $PAGER", |model, run_view| {
+        export::export(model, run_view, ExportTool::Pager)
+    }),
+    ActionSpec::effects(UserAction::Mouse, "mouse", "mouse", "mouse on; off to select text", |model, _| {
+        model.mouse = !model.mouse;
+        model.show_message(if model.mouse {
+            "mouse on; with Shift the terminal still selects text"
+        } else {
+            "mouse off: the terminal selects text"
+        });
+        vec![ScreenEffect::Mouse(model.mouse)]
+    }),
+    ActionSpec::effects(UserAction::Redraw, "redraw", "redraw", "redraw the screen", |_, _| vec![ScreenEffect::Redraw]),
+    ActionSpec::effects(UserAction::Suspend, "suspend", "suspend", "suspend; fg resumes", |_, _| {
+        vec![ScreenEffect::Suspend]
+    }),
+    ActionSpec::effects(UserAction::Quit, "quit", "quit", "quit; asks while units run", quit),
+    ActionSpec::effects(
+        UserAction::Interrupt,
+        "interrupt",
+        "interrupt",
+        "drain; again: stop all; again: kill all",
+        interrupt,
+    ),
+];
+
+fn has_subject(model: &ScreenModel, run_view: &RunView) -> Availability {
+    if model.views.is_empty() && model.unit(run_view).is_none() {
+        return Err(Unavailable::no_unit_selected());
+    }
+    Ok(())
+}
+
+fn quit(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
+    let active = model.bounds.present_totals.active_units();
+    if !model.accepts_commands() || active == 0 {
+        return vec![ScreenEffect::Quit];
+    }
+    model.question = Some(ConfirmQuestion {
+        text: format!("{} still running. Stop all and quit?", pluralize(active, "unit")),
+        details: vec!["Running units are stopped; the tape keeps their entries.".to_owned()],
+        then: vec![ScreenEffect::Command(RunCommand::StopAll), ScreenEffect::Quit],
+    });
+    Vec::new()
+}
+
+fn interrupt(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
+    let (active, queued) =
+        (model.bounds.present_totals.active_units(), model.bounds.present_totals.count(UnitStatus::Queued));
+    if !model.accepts_commands() || active + queued == 0 {
+        return vec![ScreenEffect::Quit];
+    }
+    model.question = None;
+    model.interrupts = model.interrupts.saturating_add(1);
+    match model.interrupts {
+        1 => {
+            let finishing = format!("{} finishing, nothing new starts; again to stop them", pluralize(active, "unit"));
+            model.show_message_about(ToastTopic::Ending, finishing);
+            vec![ScreenEffect::Command(RunCommand::Drain)]
+        }
+        2 => {
+            model.show_message_about(ToastTopic::Ending, "stopping all; again to kill and quit");
+            vec![ScreenEffect::Command(RunCommand::StopAll)]
+        }
+        _ => vec![ScreenEffect::Command(RunCommand::KillAll), ScreenEffect::Quit],
+    }
+}
+
+fn copy(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    match model.views.last() {
+        Some(OverlayView::Entry(view)) => {
+            let lines = view.parts.iter().filter(|part| part.content == PartContent::Line);
+            let seqs = lines.map(|part| part.seq).collect();
+            vec![ScreenEffect::CopyEntries { seqs, what: "entry".to_owned() }]
+        }
+        Some(OverlayView::Transcript(view)) => {
+            let Some(attempt_id) = view.attempt_id(run_view) else { return Vec::new() };
+            copy_entry(run_view, attempt_id, view.list.selected)
+        }
+        Some(OverlayView::Log(list)) => run_view.messages().get(list.selected).map_or_else(Vec::new, |message| {
+            vec![ScreenEffect::Copy { text: message.text.clone(), what: "message".to_owned() }]
+        }),
+        Some(OverlayView::FailureGroups(view)) => view.group().map_or_else(Vec::new, |failures| {
+            vec![ScreenEffect::Copy { text: failures.example.clone(), what: "error".to_owned() }]
+        }),
+        Some(OverlayView::Inspect(view)) => inspect::copy(view, run_view),
+        Some(OverlayView::Compare(view)) => compare::copy(view, run_view),
+        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_)) => Vec::new(),
+        Some(OverlayView::Grid) => copy_name(model, run_view),
+        None if model.units_view.focus == Pane::Units => copy_name(model, run_view),
+        None => {
+            let Some(attempt_id) = model.units_view.attempt_id else { return Vec::new() };
+            let Some(row) = run_view.rows(attempt_id).get(model.units_view.stream.selected) else { return Vec::new() };
+            copy_row(run_view, row)
+        }
+    }
+}
+
+/// Copies the raw lines of a row.
+pub(crate) fn copy_row(run_view: &RunView, row: &StreamRow) -> Vec<ScreenEffect> {
+    let mut seqs = vec![row.first()];
+    seqs.extend(row.last(run_view.state.entries).filter(|last| *last != row.first()));
+    let what = if row.kind == RowKind::Tool { "call and result" } else { "entry" };
+    vec![ScreenEffect::CopyEntries { seqs, what: what.to_owned() }]
+}
+
+fn copy_entry(run_view: &RunView, attempt_id: AttemptId, index: usize) -> Vec<ScreenEffect> {
+    let Some(seq) = run_view.entries(attempt_id).get(index) else { return Vec::new() };
+    let seqs = vec![Seq(u64::from(*seq))];
+    vec![ScreenEffect::CopyEntries { seqs, what: "entry".to_owned() }]
+}
+
+fn copy_name(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    let Some(unit) = units::target(model, run_view) else { return Vec::new() };
+    let session = match model.views.last() {
+        Some(OverlayView::Inspect(view)) => return inspect::copy_name(view, run_view),
+        Some(OverlayView::Transcript(view)) => view.attempt(run_view).and_then(|(_, attempt)| attempt.setup.session.clone()),
+        _ => None,
+    };
+    match session {
+        Some(session) => {
+            vec![ScreenEffect::Copy { text: format!("claude --resume {session}"), what: "resume line".to_owned() }]
+        }
+        None => vec![ScreenEffect::Copy { text: unit.key.as_str().to_owned(), what: "unit key".to_owned() }],
+    }
+}

@@ -1,0 +1,372 @@
+//! Actions on units: retrying, stopping, holding, the concurrency, and their confirmations.
+
+use super::{
+    ActionSpec, Availability, Unavailable, amend, failure_groups, find, hold, require,
+    views::{is_breakpoints, toggle},
+};
+use crate::{
+    control::RunCommand,
+    run::{
+        run_forecast::RunForecast,
+        state::{RunState, RunView, UnitState, UnitStatus},
+    },
+    tape::UnitKey,
+    text::{clock, one_row, pluralize},
+    tui::{
+        action::{ActionScope, UserAction},
+        effect::ScreenEffect,
+        forecast_text::forecast_words,
+        model::{ConfirmQuestion, EntryView, FailureGroupsView, OverlayView, ScreenModel, TranscriptView, is_failure},
+    },
+    units::schedule::CONCURRENCY_RANGE,
+};
+
+pub(super) const ACTIONS: &[ActionSpec] = &[
+    ActionSpec::effects(UserAction::Retry, "retry", "retry", "retry the unit", retry).when(can_retry).selects_unit(),
+    ActionSpec::change(
+        UserAction::RetryWith,
+        "retry-with",
+        "retry with",
+        "retry with feedback, another model or budget",
+        amend::open,
+    )
+    .when(|model, run_view| {
+        require_present(model, UserAction::RetryWith)?;
+        can_retry_unit(model, run_view)
+    })
+    .selects_unit(),
+    ActionSpec::change(
+        UserAction::RetryFailed,
+        "retry-failed",
+        "retry all",
+        "retry unfinished units, or saving; asks",
+        retry_failed,
+    )
+    .when(can_retry_failed)
+    .special_hint(|_, run_view| is_only_unsaved(&run_view.state).then_some("save again")),
+    ActionSpec::change(UserAction::Causes, "causes", "causes", "failures by cause; remaining work", |model, _| {
+        toggle(model, OverlayView::FailureGroups(FailureGroupsView::default()));
+    }),
+    ActionSpec::change(UserAction::Stop, "stop", "stop", "stop the unit; asks", stop)
+        .when(can_stop)
+        .special_hint(|model, _| is_breakpoints(model).then_some("delete"))
+        .selects_unit(),
+    ActionSpec::effects(UserAction::More, "more-at-once", "more", "raise the concurrency by one", |_, _| {
+        vec![ScreenEffect::Command(RunCommand::AdjustConcurrency { by: 1 })]
+    })
+    .when(|model, run_view| {
+        let concurrency = adjustable_concurrency(model, run_view, UserAction::More)?;
+        match concurrency {
+            Some(now) if now >= *CONCURRENCY_RANGE.end() => {
+                Err(Unavailable::because(format!("the maximum concurrency is {}", CONCURRENCY_RANGE.end())))
+            }
+            _ => Ok(()),
+        }
+    }),
+    ActionSpec::effects(
+        UserAction::Fewer,
+        "fewer-at-once",
+        "fewer",
+        "lower the concurrency by one; stops none",
+        |_, _| vec![ScreenEffect::Command(RunCommand::AdjustConcurrency { by: -1 })],
+    )
+    .when(|model, run_view| {
+        let concurrency = adjustable_concurrency(model, run_view, UserAction::Fewer)?;
+        match concurrency {
+            Some(now) if now <= *CONCURRENCY_RANGE.start() => {
+                Err(Unavailable::because("the minimum concurrency is 1; drain or stop the run instead"))
+            }
+            _ => Ok(()),
+        }
+    }),
+    ActionSpec::effects(UserAction::LiftLimit, "go-on", "resume", "do not wait for the limit", |model, _| {
+        model.show_message("resuming without waiting for the limit");
+        vec![ScreenEffect::Command(RunCommand::LiftLimit)]
+    })
+    .when(can_lift_limit),
+    ActionSpec::effects(UserAction::Hold, "hold", "hold", "hold a running unit at its next call", hold::hold)
+        .scope(ActionScope::Live)
+        .when(|model, run_view| require(hold::subject(model, run_view).is_some_and(|unit| !unit.is_held()))),
+    ActionSpec::effects(UserAction::LetGo, "let-go", "release", "release a held unit", hold::release)
+        .scope(ActionScope::Held)
+        .when(hold::is_held),
+    ActionSpec::effects(
+        UserAction::RunOn,
+        "run-on",
+        "run on",
+        "run it to a failure or a breakpoint",
+        hold::run_to_breakpoint,
+    )
+    .scope(ActionScope::Held)
+    .when(hold::is_held),
+    ActionSpec::effects(
+        UserAction::AllowOnce,
+        "allow-once",
+        "allow once",
+        "allow the held call; the next waits",
+        hold::allow,
+    )
+    .scope(ActionScope::Held)
+    .when(hold::has_pending_approval),
+    ActionSpec::change(UserAction::EditCall, "edit", "edit", "edit the arguments of the held call", hold::edit)
+        .scope(ActionScope::Held)
+        .when(hold::has_pending_approval),
+    ActionSpec::change(
+        UserAction::DenyCall,
+        "deny",
+        "deny",
+        "deny the held call; asks for a reason",
+        hold::ask_deny_reason,
+    )
+    .scope(ActionScope::Held)
+    .when(hold::has_pending_approval),
+    ActionSpec::change(
+        UserAction::NextFailure,
+        "next-failure",
+        "failure",
+        "next problem, failure or difference in the pane",
+        |model, run_view| find::select_next_failure(model, run_view, true),
+    )
+    .when(find::has_failures),
+    ActionSpec::change(
+        UserAction::PreviousFailure,
+        "previous-failure",
+        "failure",
+        "the previous one",
+        |model, run_view| {
+            find::select_next_failure(model, run_view, false);
+        },
+    )
+    .when(find::has_failures),
+];
+
+/// The unit that a command applies to.
+pub(crate) fn target<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&'a UnitState> {
+    match model.views.last() {
+        Some(OverlayView::Transcript(TranscriptView { unit, .. }) | OverlayView::Entry(EntryView { unit, .. })) => {
+            run_view.state.units.iter().find(|known| known.key == *unit)
+        }
+        Some(OverlayView::FailureGroups(view)) => run_view.state.units.get(view.unit()?),
+        Some(OverlayView::Inspect(view)) => view.unit(run_view),
+        Some(OverlayView::Compare(view)) => view.unit(run_view),
+        _ => model.unit(run_view),
+    }
+}
+
+const RECORDED: &str = "this is a recorded run; `ingestdeck run --only UNIT` runs a unit again";
+const WATCHING_MESSAGE: &str = "this run belongs to another process; control it there";
+
+/// Why the run accepts no commands from this screen.
+fn read_only_reason(model: &ScreenModel) -> &'static str {
+    if model.is_watching { WATCHING_MESSAGE } else { RECORDED }
+}
+
+pub(crate) fn no_unit_selected(model: &mut ScreenModel) {
+    model.show_message("no unit is selected");
+}
+
+/// A command applies to the present, not to an earlier moment that is shown.
+fn require_present(model: &ScreenModel, action: UserAction) -> Availability {
+    if !model.is_in_past() || is_breakpoints(model) {
+        return Ok(());
+    }
+    let key = model.keymap.first(UserAction::ToEnd).unwrap_or_else(|| ":live".to_owned());
+    let behind = clock(model.bounds.now.since(model.time));
+    let hint = action.spec().hint;
+    Err(Unavailable::because(format!("this is the past, {behind} behind live; press {key} for LIVE, then {hint}")))
+}
+
+fn require_commands(model: &ScreenModel) -> Availability {
+    if model.accepts_commands() { Ok(()) } else { Err(Unavailable::because(read_only_reason(model))) }
+}
+
+fn can_retry(model: &ScreenModel, run_view: &RunView) -> Availability {
+    require_present(model, UserAction::Retry)?;
+    match model.views.last() {
+        Some(OverlayView::FailureGroups(view)) => {
+            require(view.group().is_some())?;
+            require_commands(model)
+        }
+        _ => can_retry_unit(model, run_view),
+    }
+}
+
+fn can_retry_unit(model: &ScreenModel, run_view: &RunView) -> Availability {
+    let unit = target(model, run_view).ok_or_else(Unavailable::no_unit_selected)?;
+    retry_refusal(model, run_view, unit).map_or(Ok(()), |reason| Err(Unavailable::Because(reason)))
+}
+
+fn retry(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    if let Some(OverlayView::FailureGroups(_)) = model.views.last() {
+        failure_groups::retry(model, run_view);
+        return Vec::new();
+    }
+    model.units_view.follows_work = false;
+    let Some(unit) = target(model, run_view).map(|unit| unit.key.clone()) else { return Vec::new() };
+    model.show_message(format!("new attempt at {unit}"));
+    vec![ScreenEffect::Command(RunCommand::Retry { unit, amendment: None })]
+}
+
+/// Why the unit cannot be retried now.
+pub(crate) fn retry_refusal(model: &ScreenModel, run_view: &RunView, unit: &UnitState) -> Option<String> {
+    match unit.status {
+        _ if !model.accepts_commands() => Some(read_only_reason(model).to_owned()),
+        UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held => {
+            Some(format!("{} is {}; stop it first", unit.key, unit.status_text()))
+        }
+        UnitStatus::Queued if run_view.state.is_stopping => {
+            Some(format!("{} cannot start: the run is ending; retry it afterwards", unit.key))
+        }
+        UnitStatus::Queued => Some(format!("{} is queued and starts automatically", unit.key)),
+        UnitStatus::NotStarted
+        | UnitStatus::Waiting
+        | UnitStatus::Succeeded
+        | UnitStatus::BudgetExhausted
+        | UnitStatus::Failed
+        | UnitStatus::Stopped
+        | UnitStatus::Interrupted
+        | UnitStatus::Reused => None,
+    }
+}
+
+/// Units that the schedule would retry: those that are not done, then those that never started if no unit failed or a
+/// limit ended the run. Returns their indexes and the number of the former.
+fn retry_candidates(state: &RunState) -> (Vec<usize>, usize) {
+    let ended = state.ended.as_ref().map(|ended| ended.outcome.as_str());
+    let of = |wanted: fn(UnitStatus) -> bool| -> Vec<usize> {
+        (0..state.units.len()).filter(|unit| wanted(state.units[*unit].status)).collect()
+    };
+    let mut places = of(UnitStatus::is_retryable);
+    let failed = places.len();
+    if of(is_failure).is_empty() || matches!(ended, Some("limit" | "unusable")) {
+        places.extend(of(|status| status == UnitStatus::NotStarted));
+    }
+    (places, failed)
+}
+
+/// Units of an ended run whose results are not saved.
+fn unsaved_units(state: &RunState) -> Vec<UnitKey> {
+    let units = state.units.iter().filter(|unit| state.ended.is_some() && state.is_unsaved(unit));
+    units.map(|unit| unit.key.clone()).collect()
+}
+
+/// True if only saving the results failed.
+pub(crate) fn is_only_unsaved(state: &RunState) -> bool {
+    state.publication.save_error.is_some() && state.ended.is_some() && !state.units.iter().any(|unit| is_failure(unit.status))
+}
+
+fn can_retry_failed(model: &ScreenModel, run_view: &RunView) -> Availability {
+    require_present(model, UserAction::RetryFailed)?;
+    require_commands(model)?;
+    if retry_candidates(&run_view.state).0.is_empty() && unsaved_units(&run_view.state).is_empty() {
+        return Err(Unavailable::because("no unit has failed"));
+    }
+    Ok(())
+}
+
+/// Asks for retrying everything that the schedule accepts. If there is nothing, asks for saving the results again.
+fn retry_failed(model: &mut ScreenModel, run_view: &RunView) {
+    let state = &run_view.state;
+    let (places, failed) = retry_candidates(state);
+    let untried = places.len() - failed;
+    let all_failed = places.iter().take(failed).all(|unit| is_failure(state.units[*unit].status));
+    let what = if all_failed { "failed unit" } else { "unfinished unit" };
+    let mut units: Vec<UnitKey> = places.iter().map(|unit| state.units[*unit].key.clone()).collect();
+    let consequence = || forecast_words(&RunForecast::for_retry(state, &places));
+    let (text, first) = match (failed, untried) {
+        (0, 0) => {
+            units = unsaved_units(state);
+            let why = state.publication.save_error.as_deref().unwrap_or("it was kept back");
+            (format!("Save the results of {}?", pluralize(units.len(), "unit")), one_row(why, 200))
+        }
+        (0, _) => (format!("Run {}?", pluralize(untried, "untried unit")), consequence()),
+        (_, 0) => (format!("Retry {}?", pluralize(failed, what)), consequence()),
+        _ => {
+            let untried = pluralize(untried, "untried unit");
+            (format!("Retry {}, and run {untried}?", pluralize(failed, what)), consequence())
+        }
+    };
+    model.question = Some(ConfirmQuestion {
+        text,
+        details: [first].into_iter().chain(listed(&units)).collect(),
+        then: vec![ScreenEffect::Command(RunCommand::RetryUnsuccessful)],
+    });
+}
+
+/// The user may lift throttling, knowing that the service accepts requests again.
+fn can_lift_limit(model: &ScreenModel, run_view: &RunView) -> Availability {
+    require_present(model, UserAction::LiftLimit)?;
+    let reason = if model.is_watching {
+        WATCHING_MESSAGE
+    } else if !model.is_live {
+        "this is a recorded run; nothing waits"
+    } else if run_view.state.limits.pause.is_none() {
+        "the run is not waiting for a limit"
+    } else {
+        return Ok(());
+    };
+    Err(Unavailable::because(reason))
+}
+
+/// The concurrency, if it can be changed. The run decides; its note updates the header.
+fn adjustable_concurrency(
+    model: &ScreenModel,
+    run_view: &RunView,
+    action: UserAction,
+) -> Result<Option<u32>, Unavailable> {
+    require_present(model, action)?;
+    if model.is_watching {
+        Err(Unavailable::because(WATCHING_MESSAGE))
+    } else if !model.is_live {
+        Err(Unavailable::because("this is a recorded run; its concurrency cannot change"))
+    } else {
+        Ok(run_view.state.planned.as_ref().map(|plan| plan.concurrency))
+    }
+}
+
+/// Consequence of a stop for the files of the attempt.
+const STOPS_ATTEMPT: &str = "The attempt's changes are discarded; the tape keeps its entries.";
+const STOPS_SESSION: &str = "Changed files are kept; the session can be resumed later.";
+
+fn can_stop(model: &ScreenModel, run_view: &RunView) -> Availability {
+    if is_breakpoints(model) {
+        return Ok(());
+    }
+    require_present(model, UserAction::Stop)?;
+    let unit = target(model, run_view).ok_or_else(Unavailable::no_unit_selected)?;
+    let reason = if model.is_watching {
+        WATCHING_MESSAGE.to_owned()
+    } else if !model.is_live {
+        "this is a recorded run; nothing can be stopped".to_owned()
+    } else if unit.status.is_finished() {
+        format!("{} has ended: {}", unit.key, unit.status_text())
+    } else if unit.status == UnitStatus::Queued && run_view.state.is_stopping {
+        format!("{} cannot start: the run is ending", unit.key)
+    } else {
+        return Ok(());
+    };
+    Err(Unavailable::Because(reason))
+}
+
+/// Asks before stopping a unit. In the list of breakpoints, deletes the selected one.
+fn stop(model: &mut ScreenModel, run_view: &RunView) {
+    if is_breakpoints(model) {
+        return super::time::delete(model);
+    }
+    model.units_view.follows_work = false;
+    let Some(key) = target(model, run_view).map(|unit| unit.key.clone()) else { return };
+    model.question = Some(ConfirmQuestion {
+        text: format!("Stop {key}?"),
+        details: vec![if model.is_session() { STOPS_SESSION } else { STOPS_ATTEMPT }.to_owned()],
+        then: vec![ScreenEffect::Command(RunCommand::Stop { unit: key })],
+    });
+}
+
+pub(crate) fn listed(units: &[UnitKey]) -> Vec<String> {
+    const MOST: usize = 5;
+    let mut lines: Vec<_> = units.iter().take(MOST).map(|unit| unit.as_str().to_owned()).collect();
+    if units.len() > MOST {
+        lines.push(format!("and {} more", units.len() - MOST));
+    }
+    lines
+}
