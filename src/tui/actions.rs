@@ -186,7 +186,7 @@ impl ActionSpec {
             Err(Unavailable::NoEffect) => {}
             Err(Unavailable::Because(reason)) => {
                 model.units_view.follows_work &= !self.selects_unit;
-                model.show_message(reason);
+                model.toasts.show(reason);
             }
         }
         Vec::new()
@@ -195,13 +195,13 @@ impl ActionSpec {
 
 /// Scopes in which keys are looked up, innermost first.
 pub(crate) fn scopes(model: &ScreenModel, run_view: &RunView) -> Vec<ActionScope> {
-    if model.question.is_some() {
+    if model.dialogs.question.is_some() {
         vec![ActionScope::Question]
-    } else if model.amend_form.is_some() {
+    } else if model.dialogs.amend_form.is_some() {
         vec![ActionScope::Form, ActionScope::Editing]
-    } else if model.editor.is_some() {
+    } else if model.dialogs.editor.is_some() {
         vec![ActionScope::Editing]
-    } else if model.line_input.is_some() {
+    } else if model.dialogs.line_input.is_some() {
         vec![ActionScope::Typing]
     } else {
         let own = hold::subject(model, run_view)

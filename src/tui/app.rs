@@ -76,9 +76,18 @@ pub(crate) struct App {
     theme: Theme,
     shown: SourceStatus,
     commands: Option<mpsc::Sender<RunCommand>>,
-    limiter: FrameLimiter,
-    growth: GrowthLimiter,
     notifier: Notifier,
+    playing: PlaybackProgress,
+    reading: ReadProgress,
+    frames: FrameSchedule,
+    clock: Now,
+    /// Clock time of the last change of the run view, and the run time at that moment.
+    changed: Duration,
+}
+
+/// How the shown moment is moving.
+#[derive(Debug)]
+struct PlaybackProgress {
     player: Option<Player>,
     /// Run time at which the player shows the next entry.
     next: Option<Millis>,
@@ -88,6 +97,11 @@ pub(crate) struct App {
     goal_watch: Option<StopWatcher>,
     /// Moment under the mouse pointer, until it is shown.
     pending_scrub: Option<SeekTarget>,
+}
+
+/// How far the tape is read.
+#[derive(Debug)]
+struct ReadProgress {
     search: Option<text_search::TextSearch>,
     progress: PollStatus,
     /// True once the positions of all entries are known.
@@ -95,10 +109,14 @@ pub(crate) struct App {
     /// True while a view shows content that is not completely read or laid out.
     has_unread: bool,
     slice: usize,
-    clock: Now,
+}
+
+/// When frames are drawn.
+#[derive(Debug)]
+struct FrameSchedule {
+    limiter: FrameLimiter,
+    growth: GrowthLimiter,
     side_pane: SidePaneFollower,
-    /// Clock time of the last change of the run view, and the run time at that moment.
-    changed: Duration,
 }
 
 impl App {
@@ -110,20 +128,20 @@ impl App {
             RunAccess::Control(commands) => (true, false, Some(commands)),
         };
         let mut model = ScreenModel::new(options.keymap, live);
-        model.is_watching = watching;
-        model.mouse = options.terminal.mouse;
-        model.can_hold = live && !watching && options.can_hold;
-        model.playback = match (options.paused, options.speed) {
+        model.connection.is_watching = watching;
+        model.mouse.is_captured = options.terminal.mouse;
+        model.connection.can_hold = live && !watching && options.can_hold;
+        model.playhead.playback = match (options.paused, options.speed) {
             (true, _) => Playback::Paused,
             (false, Some(speed)) if speed.is_infinite() => Playback::Unthrottled,
             (false, Some(speed)) => Playback::Speed(speed),
             (false, None) => Playback::Follow,
         };
-        options.startup_messages.into_iter().for_each(|message| model.announce(message));
+        options.startup_messages.into_iter().for_each(|message| model.toasts.announce(message));
         let origin = timeline.source().info().clone();
-        model.bounds.has_times = origin.has_times;
-        model.bounds.started_at = origin.started_at;
-        model.bounds.zone = options.zone;
+        model.playhead.bounds.has_times = origin.has_times;
+        model.playhead.bounds.started_at = origin.started_at;
+        model.playhead.bounds.zone = options.zone;
         let shown = SourceStatus {
             known_entries: timeline.known_entries(),
             position: timeline.source().position(),
@@ -139,42 +157,53 @@ impl App {
             theme: options.theme,
             shown,
             commands,
-            limiter: FrameLimiter::new(options.fps),
-            growth: GrowthLimiter::new(options.fps),
             notifier: Notifier::default(),
-            player: None,
-            next: None,
-            playback: Playback::Follow,
-            goal_watch: None,
-            pending_scrub: None,
-            search: None,
-            progress: PollStatus::More,
-            // A live run reaches its end by folding; there is nothing to index ahead.
-            indexed: live,
-            has_unread: false,
-            slice: INITIAL_FOLD_BYTES,
+            playing: PlaybackProgress {
+                player: None,
+                next: None,
+                playback: Playback::Follow,
+                goal_watch: None,
+                pending_scrub: None,
+            },
+            reading: ReadProgress {
+                search: None,
+                progress: PollStatus::More,
+                // A live run reaches its end by folding; there is nothing to index ahead.
+                indexed: live,
+                has_unread: false,
+                slice: INITIAL_FOLD_BYTES,
+            },
+            frames: FrameSchedule {
+                limiter: FrameLimiter::new(options.fps),
+                growth: GrowthLimiter::new(options.fps),
+                side_pane: SidePaneFollower::default(),
+            },
             clock: moment,
-            side_pane: SidePaneFollower::default(),
             changed: moment.now,
         };
-        app.limiter.mark(RedrawPriority::Now);
+        app.frames.limiter.mark(RedrawPriority::Now);
         app.fold(INITIAL_FOLD_BYTES);
         app.refresh_facts();
-        if app.model.playback != Playback::Follow {
+        if app.model.playhead.playback != Playback::Follow {
             app.seek_when_read(SeekTarget::Entries(0));
-            app.set_playback(app.model.playback);
+            app.set_playback(app.model.playhead.playback);
         }
         app
     }
 
     /// Returns the result of the closed screen.
     pub(crate) fn leave(self, how: ExitReason) -> TuiExit {
-        TuiExit { reason: how, interrupted: self.model.interrupts > 0, timeline: self.timeline }
+        TuiExit { reason: how, interrupted: self.model.connection.interrupts > 0, timeline: self.timeline }
     }
 
     pub(crate) fn tick(&mut self, moment: Now) {
         let shown = |model: &ScreenModel| {
-            (model.time.0 / 1000, model.bounds.now.0 / 1000, model.toasts.len(), model.totals.count(UnitStatus::Silent))
+            (
+                model.playhead.time.0 / 1000,
+                model.playhead.bounds.now.0 / 1000,
+                model.toasts.list.len(),
+                model.totals.count(UnitStatus::Silent),
+            )
         };
         let before = shown(&self.model);
         self.clock = moment;
@@ -184,17 +213,17 @@ impl App {
         let msg = ScreenMessage::Tick { now: moment.now, time: self.run_time(), present: self.present() };
         self.update(msg);
         if before != shown(&self.model) {
-            self.limiter.mark(RedrawPriority::Soon);
+            self.frames.limiter.mark(RedrawPriority::Soon);
         }
-        if self.side_pane.due().is_some_and(|due| due <= moment.now) {
-            self.limiter.mark(RedrawPriority::Now);
+        if self.frames.side_pane.due().is_some_and(|due| due <= moment.now) {
+            self.frames.limiter.mark(RedrawPriority::Now);
         }
     }
 
     /// Run time of the moment that is shown.
     fn run_time(&self) -> Millis {
         let now = self.timeline.view().state.last_entry_at;
-        match (self.model.playback, &self.player) {
+        match (self.model.playhead.playback, &self.playing.player) {
             (Playback::Speed(_), Some(player)) => player.time(self.clock.now).max(now),
             (Playback::Follow, _) if self.is_clock_running() => self.present().max(now),
             _ => now,
@@ -203,9 +232,9 @@ impl App {
 
     /// True while time advances without new entries.
     fn is_clock_running(&self) -> bool {
-        let totals = &self.model.bounds.present_totals;
+        let totals = &self.model.playhead.bounds.present_totals;
         let queued = self.timeline.latest_state().ended.is_none() && totals.count(UnitStatus::Queued) > 0;
-        self.model.is_live && (totals.active_units() > 0 || queued)
+        self.model.connection.is_live && (totals.active_units() > 0 || queued)
     }
 
     /// Handles an input message.
@@ -216,7 +245,7 @@ impl App {
         ) {
             self.notifier.key_pressed(self.clock.now);
         }
-        self.limiter.mark(RedrawPriority::Now);
+        self.frames.limiter.mark(RedrawPriority::Now);
         // While the pointer is dragged, only the last moment matters.
         if !matches!(msg, ScreenMessage::Drag { .. } | ScreenMessage::Click { .. }) {
             self.apply_scrub();
@@ -231,8 +260,8 @@ impl App {
 
     /// Recording failed: the tape is complete as it is, and the run accepts no further commands.
     pub(crate) fn recording_failed(&mut self, why: String) {
-        self.model.show_message(why.clone());
-        self.model.recording_failure = Some(why);
+        self.model.toasts.show(why.clone());
+        self.model.connection.recording_failure = Some(why);
         self.tape_finished();
     }
 
@@ -243,7 +272,7 @@ impl App {
 
     /// The tape will not grow further, and the run accepts no further commands.
     pub(crate) fn tape_finished(&mut self) {
-        (self.model.is_live, self.model.is_watching) = (false, false);
+        (self.model.connection.is_live, self.model.connection.is_watching) = (false, false);
         self.commands = None;
         self.poll_tape();
         self.redraw();
@@ -251,25 +280,25 @@ impl App {
 
     /// False while a growth of the tape is pending.
     pub(crate) fn accepts_growth(&self) -> bool {
-        self.growth.accepts_growth()
+        self.frames.growth.accepts_growth()
     }
 
     /// Records that the tape grew. It is read now or after an interval.
     pub(crate) fn tape_grew(&mut self, now: Duration) {
-        if self.growth.note_growth(now) {
+        if self.frames.growth.note_growth(now) {
             self.poll_tape();
         }
     }
 
     fn poll_tape(&mut self) {
-        self.progress = PollStatus::More;
+        self.reading.progress = PollStatus::More;
     }
 
     /// Updates everything that depends on time alone. Returns true if a unit became silent or ended its silence.
     fn advance_clock(&mut self) -> bool {
         // Unread entries may end a silence.
-        let caught_up = self.progress != PollStatus::More;
-        let shown = if caught_up || self.player.is_some() { self.run_time() } else { Millis(0) };
+        let caught_up = self.reading.progress != PollStatus::More;
+        let shown = if caught_up || self.playing.player.is_some() { self.run_time() } else { Millis(0) };
         let present = if caught_up { self.present() } else { Millis(0) };
         self.timeline.advance_clock(shown, present, &mut |_| {})
     }
@@ -279,79 +308,86 @@ impl App {
         self.shown.known_entries =
             self.timeline.known_entries().max(self.timeline.source().known_entries().unwrap_or_default());
         self.shown.position = self.timeline.source().position();
-        self.shown.at_end = self.progress != PollStatus::More;
-        self.shown.ended = self.progress == PollStatus::End;
+        self.shown.at_end = self.reading.progress != PollStatus::More;
+        self.shown.ended = self.reading.progress == PollStatus::End;
         let entries = self.timeline.view().state.entries;
-        let extent = &mut self.model.bounds;
+        let extent = &mut self.model.playhead.bounds;
         (extent.last_at, extent.known_entries) = (self.timeline.activity().end_time(), self.shown.known_entries);
         if let Some(present) = extent.present_totals.updated(self.timeline.latest_state()) {
             extent.present_totals = present;
         }
-        self.model.at_end = self.shown.ended && self.indexed && entries > 0 && entries >= self.shown.known_entries;
+        self.model.playhead.at_end =
+            self.shown.ended && self.reading.indexed && entries > 0 && entries >= self.shown.known_entries;
         self.model.refresh(self.timeline.view());
     }
 
     /// Time of the next wake-up without an event; `None` if only an event can cause work.
     pub(crate) fn next_wakeup(&self) -> Option<Duration> {
         let now = self.clock.now;
-        let toast = self.model.toasts.iter().map(|toast| toast.until).min();
-        let frame = self.limiter.due();
-        let play = self.player.zip(self.next).map(|(player, next)| player.due(next));
-        let runs = self.is_clock_running() || self.player.is_some();
+        let toast = self.model.toasts.list.iter().map(|toast| toast.until).min();
+        let frame = self.frames.limiter.due();
+        let play = self.playing.player.zip(self.playing.next).map(|(player, next)| player.due(next));
+        let runs = self.is_clock_running() || self.playing.player.is_some();
         // The clock on the screen shows whole seconds.
         let second = runs.then(|| {
-            let time = if self.player.is_some() { self.model.time } else { self.model.bounds.now };
+            let time =
+                if self.playing.player.is_some() { self.model.playhead.time } else { self.model.playhead.bounds.now };
             let rest = 1000 - time.0 % 1000;
-            let speed = if let Playback::Speed(speed) = self.model.playback { speed } else { 1.0 };
+            let speed = if let Playback::Speed(speed) = self.model.playhead.playback { speed } else { 1.0 };
             #[expect(clippy::cast_precision_loss, reason = "below 1000")]
             let wait = Duration::from_secs_f64((rest as f64 / 1000.0 / speed).max(0.033));
             now + wait
         });
-        let grow = (self.progress == PollStatus::Waiting && !self.model.is_live).then_some(now + POLL_INTERVAL);
-        [toast, frame, play, second, grow, self.growth.due(), self.side_pane.due()].into_iter().flatten().min()
+        let grow = (self.reading.progress == PollStatus::Waiting && !self.model.connection.is_live)
+            .then_some(now + POLL_INTERVAL);
+        [toast, frame, play, second, grow, self.frames.growth.due(), self.frames.side_pane.due()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Handles an expired timer.
     pub(crate) fn timer_fired(&mut self, now: Duration) {
-        let may_have_grown = self.progress == PollStatus::Waiting && !self.model.is_live;
-        if self.growth.take_due(now) || may_have_grown {
+        let may_have_grown = self.reading.progress == PollStatus::Waiting && !self.model.connection.is_live;
+        if self.frames.growth.take_due(now) || may_have_grown {
             self.poll_tape();
         }
     }
 
     pub(crate) fn is_due(&self) -> bool {
-        self.limiter.is_due(self.clock.now)
+        self.frames.limiter.is_due(self.clock.now)
     }
 
     /// Requests a complete redraw, after another program used the terminal.
     pub(crate) fn redraw(&mut self) {
         self.notifier.reset();
-        self.limiter.mark(RedrawPriority::Now);
+        self.frames.limiter.mark(RedrawPriority::Now);
     }
 
     /// Records that a frame was drawn.
     pub(crate) fn frame_drawn(&mut self) {
-        self.limiter.frame_drawn(self.clock.now);
+        self.frames.limiter.frame_drawn(self.clock.now);
     }
 
     /// True once the number of entries is known.
     pub(crate) fn is_indexed(&self) -> bool {
-        self.indexed
+        self.reading.indexed
     }
 
     /// True if all entries have been folded or played.
     pub(crate) fn is_at_end(&self) -> bool {
-        match self.model.playback {
-            Playback::Follow => self.progress == PollStatus::End,
+        match self.model.playhead.playback {
+            Playback::Follow => self.reading.progress == PollStatus::End,
             Playback::Speed(_) | Playback::Unthrottled => false,
-            Playback::Paused => self.indexed && self.timeline.view().state.entries >= self.shown.known_entries,
+            Playback::Paused => self.reading.indexed && self.timeline.view().state.entries >= self.shown.known_entries,
         }
     }
 
     /// Changes of the terminal's title, progress and notifications, sent with the next frame.
     pub(crate) fn terminal_status(&mut self) -> TerminalStatus {
-        let caught_up = self.progress != PollStatus::More;
-        let state = if self.model.is_live { self.timeline.latest_state() } else { &self.timeline.view().state };
+        let caught_up = self.reading.progress != PollStatus::More;
+        let state =
+            if self.model.connection.is_live { self.timeline.latest_state() } else { &self.timeline.view().state };
         self.notifier.poll_status(&self.model, &self.shown.origin, state, caught_up)
     }
 
@@ -362,7 +398,7 @@ impl App {
 
     /// Shows a message for a limited time.
     pub(crate) fn show_message(&mut self, text: String) {
-        self.model.show_message(text);
-        self.limiter.mark(RedrawPriority::Now);
+        self.model.toasts.show(text);
+        self.frames.limiter.mark(RedrawPriority::Now);
     }
 }

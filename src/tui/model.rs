@@ -18,7 +18,6 @@ mod timeline_bounds;
 mod toast;
 mod unit_listing;
 
-use std::time::Duration;
 
 use ratatui::layout::Rect;
 
@@ -34,8 +33,8 @@ pub(crate) use overlay_views::{EntrySubject, EntryView, OverlayView, TranscriptV
 pub(crate) use scroll_list::{ScrollList, scrolled};
 pub(crate) use side_pane::SidePane;
 pub(crate) use timeline_bounds::{TimelineBounds, wall_clock};
-pub(crate) use toast::Toast;
 pub(super) use toast::ToastTopic;
+pub(crate) use toast::Toasts;
 pub(crate) use unit_listing::{StatusFilter, TableLine, UnitGroup, UnitListing, UnitSort};
 
 use super::{
@@ -64,6 +63,36 @@ pub(crate) struct ScreenModel {
     /// Columns and rows of the terminal.
     pub size: (u16, u16),
     pub keymap: Keymap,
+    /// Keys of an unfinished chord.
+    pub pending: Vec<KeyPress>,
+    pub mouse: MouseState,
+    pub connection: RunConnection,
+    /// The view at the bottom of the stack.
+    pub units_view: UnitsView,
+    /// Views opened on top of the units view; the last one is shown.
+    pub views: Vec<OverlayView>,
+    pub dialogs: Dialogs,
+    pub search: SearchState,
+    pub toasts: Toasts,
+    pub playhead: Playhead,
+    /// Counts over all units.
+    pub totals: RunTotals,
+    /// Panes for several units.
+    pub grid: Grid,
+    forecast: ForecastView,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MouseState {
+    /// True when the program captures the mouse.
+    pub is_captured: bool,
+    /// True while the mouse button that was pressed on the timeline bar may still be down.
+    pub is_dragging_bar: bool,
+}
+
+/// What the user may do with the run from this screen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunConnection {
     /// True when commands can be sent to the run.
     pub is_live: bool,
     /// The run belongs to another process: it can be watched, but accepts no commands from this screen.
@@ -72,14 +101,27 @@ pub(crate) struct ScreenModel {
     pub recording_failure: Option<String>,
     /// True when tool calls of the run can be held.
     pub can_hold: bool,
-    /// True when the program captures the mouse.
-    pub mouse: bool,
-    /// True while the mouse button that was pressed on the timeline bar may still be down.
-    pub is_dragging_bar: bool,
-    /// The view at the bottom of the stack.
-    pub units_view: UnitsView,
-    /// Views opened on top of the units view; the last one is shown.
-    pub views: Vec<OverlayView>,
+    /// Number of times that Ctrl-C was pressed.
+    pub interrupts: u8,
+    /// Concurrency when the present was last shown.
+    shown_concurrency: Option<u32>,
+}
+
+impl RunConnection {
+    /// True when the run accepts commands from this screen.
+    pub(crate) fn accepts_commands(&self) -> bool {
+        self.is_live && !self.is_watching
+    }
+
+    /// True for a live session: it writes into the user's own directory, and its calls are not held for approval.
+    pub(crate) fn is_session(&self) -> bool {
+        self.accepts_commands() && !self.can_hold
+    }
+}
+
+/// Questions and text input on top of the view. At most one of them has the keys.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Dialogs {
     /// The confirmation that is open.
     pub question: Option<ConfirmQuestion>,
     /// The line that is being typed.
@@ -88,37 +130,38 @@ pub(crate) struct ScreenModel {
     pub editor: Option<ArgumentsEditor>,
     /// Form for the amendment of the next attempt at a unit.
     pub amend_form: Option<AmendForm>,
-    /// The search that `n` repeats.
-    pub search: Option<String>,
+    /// History of the command line.
+    pub history: CommandHistory,
+}
+
+impl Dialogs {
+    /// True while a dialog covers the view.
+    pub(crate) fn covers_view(&self) -> bool {
+        self.question.is_some() || self.editor.is_some() || self.amend_form.is_some()
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SearchState {
+    /// The text that `n` searches again.
+    pub query: Option<String>,
     /// True while a search runs outside of the loaded rows.
-    pub is_searching: bool,
-    /// Visible messages, newest last.
-    pub toasts: Vec<Toast>,
-    /// Keys of an unfinished chord.
-    pub pending: Vec<KeyPress>,
+    pub is_running: bool,
+}
+
+/// The moment that is shown, and how it moves.
+#[derive(Clone, Debug)]
+pub(crate) struct Playhead {
     /// How the timeline advances.
     pub playback: Playback,
     /// True when the last entry of a recorded run is shown.
     pub at_end: bool,
+    /// Time of the moment that is shown, since the start of the run.
+    pub time: Millis,
     /// Bounds of the whole run, whichever moment is shown.
     pub bounds: TimelineBounds,
     /// Conditions at which playback stops.
     pub breakpoints: Vec<Breakpoint>,
-    /// History of the command line.
-    pub history: CommandHistory,
-    /// Concurrency when the present was last shown.
-    shown_concurrency: Option<u32>,
-    /// Number of times that Ctrl-C was pressed.
-    pub interrupts: u8,
-    /// Time since the screen was opened.
-    pub now: Duration,
-    /// Time of the moment that is shown, since the start of the run.
-    pub time: Millis,
-    /// Counts over all units.
-    pub totals: RunTotals,
-    /// Panes for several units.
-    pub grid: Grid,
-    forecast: ForecastView,
 }
 
 /// The table of units and the action stream of the selected one.
@@ -273,34 +316,25 @@ impl RunTotals {
 impl ScreenModel {
     /// The model before the first entry.
     pub(crate) fn new(keymap: Keymap, live: bool) -> Self {
+        let units_view = UnitsView { follows_work: true, stream: ScrollList::following(), ..UnitsView::default() };
         Self {
             size: (0, 0),
             keymap,
-            is_live: live,
-            recording_failure: None,
-            can_hold: false,
-            is_watching: false,
-            mouse: true,
-            is_dragging_bar: false,
-            units_view: UnitsView { follows_work: true, stream: ScrollList::following(), ..UnitsView::default() },
-            views: Vec::new(),
-            question: None,
-            line_input: None,
-            editor: None,
-            amend_form: None,
-            search: None,
-            is_searching: false,
-            toasts: Vec::new(),
             pending: Vec::new(),
-            playback: Playback::Follow,
-            at_end: false,
-            bounds: TimelineBounds::default(),
-            breakpoints: Vec::new(),
-            history: CommandHistory::default(),
-            shown_concurrency: None,
-            interrupts: 0,
-            now: Duration::ZERO,
-            time: Millis(0),
+            mouse: MouseState { is_captured: true, is_dragging_bar: false },
+            connection: RunConnection { is_live: live, ..RunConnection::default() },
+            units_view,
+            views: Vec::new(),
+            dialogs: Dialogs::default(),
+            search: SearchState::default(),
+            toasts: Toasts::default(),
+            playhead: Playhead {
+                playback: Playback::Follow,
+                at_end: false,
+                time: Millis(0),
+                bounds: TimelineBounds::default(),
+                breakpoints: Vec::new(),
+            },
             totals: RunTotals::default(),
             grid: Grid::default(),
             forecast: ForecastView::default(),
@@ -317,36 +351,26 @@ impl ScreenModel {
 
     /// True when the user moves through time: in a recorded run, and while a live run is shown at an earlier moment.
     pub(crate) fn shows_timeline(&self) -> bool {
-        !self.is_live || self.playback != Playback::Follow
+        !self.connection.is_live || self.playhead.playback != Playback::Follow
     }
 
     /// True when a live run is shown at an earlier moment.
     pub(crate) fn is_in_past(&self) -> bool {
-        self.is_live && self.playback != Playback::Follow
-    }
-
-    /// True when the run accepts commands from this screen.
-    pub(crate) fn accepts_commands(&self) -> bool {
-        self.is_live && !self.is_watching
-    }
-
-    /// True for a live session: it writes into the user's own directory, and its calls are not held for approval.
-    pub(crate) fn is_session(&self) -> bool {
-        self.accepts_commands() && !self.can_hold
+        self.connection.is_live && self.playhead.playback != Playback::Follow
     }
 
     /// Closes a confirmation that no longer applies.
     fn drop_stale_question(&mut self, run_view: &RunView) {
         let is_over =
             |key: &UnitKey| run_view.state.units.iter().any(|unit| unit.key == *key && unit.status.is_finished());
-        let active = self.bounds.present_totals.active_units();
+        let active = self.playhead.bounds.present_totals.active_units();
         let is_stale = |effect: &ScreenEffect| match effect {
             ScreenEffect::Command(RunCommand::Stop { unit }) => is_over(unit),
             ScreenEffect::Command(RunCommand::StopAll) => active == 0,
             _ => false,
         };
-        if self.question.as_ref().is_some_and(|question| question.then.iter().any(is_stale)) {
-            self.question = None;
+        if self.dialogs.question.as_ref().is_some_and(|question| question.then.iter().any(is_stale)) {
+            self.dialogs.question = None;
         }
     }
 
@@ -398,7 +422,7 @@ impl ScreenModel {
             self.follow_work(&run_view.state);
             self.units_view.listing.refresh(&run_view.state);
         }
-        self.forecast.refresh(&run_view.state, &self.totals, self.time);
+        self.forecast.refresh(&run_view.state, &self.totals, self.playhead.time);
         self.drop_stale_question(run_view);
         self.drop_stale_toasts(run_view);
         self.announce_concurrency(run_view);
@@ -430,11 +454,13 @@ impl ScreenModel {
             Some(OverlayView::Compare(view)) => view.clamp(plan.body),
             Some(OverlayView::Inspect(view)) => view.clamp(run_view, plan.body),
             Some(OverlayView::Log(list)) => {
-                let above = recording_failure_lines(self.recording_failure.as_deref(), layout::inner(plan.body)).len();
+                let above =
+                    recording_failure_lines(self.connection.recording_failure.as_deref(), layout::inner(plan.body))
+                        .len();
                 list.clamp(run_view.messages().len(), body.saturating_sub(above));
             }
             Some(OverlayView::Grid) => {}
-            Some(OverlayView::Breakpoints(list)) => list.clamp(self.breakpoints.len(), body),
+            Some(OverlayView::Breakpoints(list)) => list.clamp(self.playhead.breakpoints.len(), body),
             Some(OverlayView::FailureGroups(view)) => {
                 let above = FailureGroupsView::header_rows(plan.body_rows());
                 view.refresh(run_view, body.saturating_sub(usize::from(above)));

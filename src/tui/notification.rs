@@ -103,14 +103,14 @@ impl Notifier {
         caught_up: bool,
     ) -> TerminalStatus {
         // The screen may show an earlier moment; the status outside of it always shows the present.
-        let totals = if model.is_live { &model.bounds.present_totals } else { &model.totals };
+        let totals = if model.connection.is_live { &model.playhead.bounds.present_totals } else { &model.totals };
         let title = title(origin, state, totals);
         let mut outside = TerminalStatus::default();
         if self.title.as_ref() != Some(&title) {
             outside.title = Some(title.clone());
             self.title = Some(title);
         }
-        if model.is_live {
+        if model.connection.is_live {
             let gauge = terminal_progress(state, totals);
             if self.progress.unwrap_or_default() != gauge {
                 outside.progress = Some(gauge);
@@ -124,14 +124,16 @@ impl Notifier {
     }
 
     fn new_notifications(&mut self, model: &ScreenModel, origin: &SourceInfo, state: &RunState) -> Vec<Notification> {
-        let moment = (state.entries, model.bounds.now.0 / 1000);
+        let moment = (state.entries, model.playhead.bounds.now.0 / 1000);
         let first = self.last_checked.is_none();
         if self.last_checked.replace(moment) == Some(moment) {
             return Vec::new();
         }
-        let attended = self.focus.unwrap_or(model.now.saturating_sub(self.last_key_at) < ATTENDED_WITHIN);
+        let attended = self.focus.unwrap_or(model.toasts.now.saturating_sub(self.last_key_at) < ATTENDED_WITHIN);
         let mut notifications = Vec::new();
-        for (fact, text) in pending_notifications(state, &model.bounds.present_totals, model.bounds.now) {
+        for (fact, text) in
+            pending_notifications(state, &model.playhead.bounds.present_totals, model.playhead.bounds.now)
+        {
             // Conditions from before the screen opened, and changes that the user has just seen, are not notified.
             if self.sent.insert(fact) && !first && !attended {
                 let title = format!("ingestdeck {}", text::printable(name(origin), NAME));

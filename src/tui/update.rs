@@ -21,11 +21,11 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
     let effects = match msg {
         ScreenMessage::Key(key) => keys::press(model, run_view, key),
         ScreenMessage::Paste(text) => {
-            if let Some(form) = &mut model.amend_form {
+            if let Some(form) = &mut model.dialogs.amend_form {
                 form.paste(&text);
-            } else if let Some(editor) = &mut model.editor {
+            } else if let Some(editor) = &mut model.dialogs.editor {
                 editor.paste(&text);
-            } else if let Some(typed) = &mut model.line_input {
+            } else if let Some(typed) = &mut model.dialogs.line_input {
                 typed.text.extend(text.chars().filter(|char| !char.is_control()).take(MAX_TYPED_CHARS));
             }
             Vec::new()
@@ -38,10 +38,10 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
             Vec::new()
         }
         ScreenMessage::Tick { now, time, present } => {
-            model.now = now;
-            model.time = time;
-            model.bounds.now = present;
-            model.toasts.retain(|toast| toast.until > now);
+            model.toasts.now = now;
+            model.playhead.time = time;
+            model.playhead.bounds.now = present;
+            model.toasts.list.retain(|toast| toast.until > now);
             Vec::new()
         }
         ScreenMessage::SearchFinished(place) => {

@@ -116,13 +116,13 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
     timeline_bar::draw(scene, plan.bar, buf);
     let hints = footer::draw(scene, plan.footer, buf);
     dialog::toasts(scene, plan.body, hints, buf);
-    if let Some(editor) = &scene.model.editor {
+    if let Some(editor) = &scene.model.dialogs.editor {
         dialog::editor(scene, editor, plan.body, buf);
     }
-    if let Some(form) = &scene.model.amend_form {
+    if let Some(form) = &scene.model.dialogs.amend_form {
         amend::draw(scene, form, plan.body, buf);
     }
-    if let Some(question) = &scene.model.question {
+    if let Some(question) = &scene.model.dialogs.question {
         dialog::question(scene, question, plan.body, buf);
     }
 }

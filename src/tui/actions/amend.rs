@@ -14,17 +14,17 @@ use crate::{
 pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
     model.units_view.follows_work = false;
     if let Some(unit) = units::target(model, run_view) {
-        model.amend_form = Some(AmendForm::new(unit, &run_view.state));
+        model.dialogs.amend_form = Some(AmendForm::new(unit, &run_view.state));
     }
 }
 
 pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let Some(mut form) = model.amend_form.take() else { return Vec::new() };
+    let Some(mut form) = model.dialogs.amend_form.take() else { return Vec::new() };
     let amendment = match form.amendment() {
         Ok(amendment) => amendment,
         Err(problem) => {
             form.problem = Some(problem);
-            model.amend_form = Some(form);
+            model.dialogs.amend_form = Some(form);
             return Vec::new();
         }
     };
@@ -32,11 +32,11 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
     let unit = run_view.state.units.iter().find(|unit| unit.key == form.unit);
     if let Some(refusal) = unit.and_then(|unit| units::retry_refusal(model, run_view, unit)) {
         form.problem = Some(refusal);
-        model.amend_form = Some(form);
+        model.dialogs.amend_form = Some(form);
         return Vec::new();
     }
     let unit = form.unit;
     let how = if amendment.is_empty() { "as planned".to_owned() } else { amendment.to_string() };
-    model.show_message(format!("new attempt at {unit}: {how}"));
+    model.toasts.show(format!("new attempt at {unit}: {how}"));
     vec![ScreenEffect::Command(RunCommand::Retry { unit, amendment: Some(amendment) })]
 }

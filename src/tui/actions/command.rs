@@ -28,15 +28,15 @@ const MAX_BREAKPOINTS: usize = 50;
 pub(crate) fn accept(model: &mut ScreenModel, run_view: &RunView, text: String) -> Vec<ScreenEffect> {
     let done = match command_line::parse(&text) {
         Ok(request) => {
-            model.history.push(&text);
+            model.dialogs.history.push(&text);
             execute(model, run_view, request).map_err(|problem| problem.to_line())
         }
         Err(error) => Err(error.to_line()),
     };
     done.unwrap_or_else(|error| {
-        model.show_message(error);
+        model.toasts.show(error);
         // Keep the text, so that the user can correct it.
-        model.line_input = Some(LineInput { text, purpose: InputPurpose::Command });
+        model.dialogs.line_input = Some(LineInput { text, purpose: InputPurpose::Command });
         Vec::new()
     })
 }
@@ -50,10 +50,12 @@ fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest)
         CommandRequest::Seek(place) => {
             let moment = to_seek_target(model, run_view, place)?;
             let ahead = match moment {
-                SeekTarget::Time(at) => at > model.bounds.last_at.max(model.bounds.now),
-                SeekTarget::Entries(entries) => entries > model.bounds.known_entries.max(run_view.state.entries),
+                SeekTarget::Time(at) => at > model.playhead.bounds.last_at.max(model.playhead.bounds.now),
+                SeekTarget::Entries(entries) => {
+                    entries > model.playhead.bounds.known_entries.max(run_view.state.entries)
+                }
             };
-            if model.is_live && ahead {
+            if model.connection.is_live && ahead {
                 return Err(Problem::new("that moment is in the future"));
             }
             time::pause_and_seek(model, ScreenEffect::Seek(moment))
@@ -81,7 +83,7 @@ fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest)
 
 /// Advances a recorded run until `condition` is met. In a live run, lets the selected unit run until then.
 fn until(model: &mut ScreenModel, run_view: &RunView, condition: BreakCondition) -> Result<Vec<ScreenEffect>, Problem> {
-    if !model.is_live || model.playback != Playback::Follow {
+    if !model.connection.is_live || model.playhead.playback != Playback::Follow {
         return Ok(time::pause_and_seek(model, ScreenEffect::RunUntil(condition)));
     }
     let silent = matches!(condition, BreakCondition::Silence(_));
@@ -95,24 +97,24 @@ fn until(model: &mut ScreenModel, run_view: &RunView, condition: BreakCondition)
 }
 
 fn add(model: &mut ScreenModel, condition: BreakCondition) -> Result<(), Problem> {
-    if let Some(known) = model.breakpoints.iter_mut().find(|known| known.condition == condition) {
+    if let Some(known) = model.playhead.breakpoints.iter_mut().find(|known| known.condition == condition) {
         known.is_enabled = true;
-        model.show_message(format!("a breakpoint for {condition} already exists; it is on"));
+        model.toasts.show(format!("a breakpoint for {condition} already exists; it is on"));
         return Ok(());
     }
-    if model.breakpoints.len() >= MAX_BREAKPOINTS {
+    if model.playhead.breakpoints.len() >= MAX_BREAKPOINTS {
         return Err(Problem::new(format!("there are {MAX_BREAKPOINTS} breakpoints already"))
             .with_help("delete one in the list first"));
     }
-    let number = model.breakpoints.len() + 1;
-    model.show_message(format!("breakpoint {number}: {condition}"));
-    model.breakpoints.push(Breakpoint { condition, is_enabled: true });
+    let number = model.playhead.breakpoints.len() + 1;
+    model.toasts.show(format!("breakpoint {number}: {condition}"));
+    model.playhead.breakpoints.push(Breakpoint { condition, is_enabled: true });
     Ok(())
 }
 
 /// Resolves a place that the user typed to a moment.
 fn to_seek_target(model: &ScreenModel, run_view: &RunView, place: TimeTarget) -> Result<SeekTarget, Problem> {
-    let (now, last) = (run_view.state.last_entry_at, model.bounds.last_at);
+    let (now, last) = (run_view.state.last_entry_at, model.playhead.bounds.last_at);
     let at = match place {
         TimeTarget::Start => Millis(0),
         TimeTarget::End => last,
@@ -127,7 +129,7 @@ fn to_seek_target(model: &ScreenModel, run_view: &RunView, place: TimeTarget) ->
             let at = Millis(minutes.saturating_mul(60).saturating_add(u64::from(seconds)).saturating_mul(1000));
             match u8::try_from(hours) {
                 // Longer than the run, so it cannot mean a duration.
-                Ok(hours @ 0..24) if at > last && model.bounds.started_at.is_some() => {
+                Ok(hours @ 0..24) if at > last && model.playhead.bounds.started_at.is_some() => {
                     let minutes = u8::try_from(minutes % 60).unwrap_or_default();
                     time_of_day(model, hours, minutes, seconds)?
                 }
@@ -136,7 +138,7 @@ fn to_seek_target(model: &ScreenModel, run_view: &RunView, place: TimeTarget) ->
         }
         TimeTarget::WallClock(hours, minutes, seconds) => time_of_day(model, hours, minutes, seconds)?,
     };
-    if !model.bounds.has_times {
+    if !model.playhead.bounds.has_times {
         return Err(
             Problem::new("this tape has no times").with_help("use an entry such as #120 or a percentage such as 50%")
         )
@@ -147,7 +149,7 @@ fn to_seek_target(model: &ScreenModel, run_view: &RunView, place: TimeTarget) ->
 
 /// The first run time after the start at which the wall clock shows this time of day.
 fn time_of_day(model: &ScreenModel, hours: u8, minutes: u8, seconds: u8) -> Result<Millis, Problem> {
-    let extent = &model.bounds;
+    let extent = &model.playhead.bounds;
     let start = extent.started_at.filter(|_| extent.has_times);
     let start = start.ok_or_else(|| {
         Problem::new("the start time of this tape is unknown").with_help("write a time since its start, such as 12m30s")
@@ -172,15 +174,15 @@ fn time_of_day(model: &ScreenModel, hours: u8, minutes: u8, seconds: u8) -> Resu
 
 /// Completes the current word as far as it is unambiguous.
 pub(crate) fn complete(model: &mut ScreenModel, _: &RunView) {
-    if let Some(LineInput { text, purpose: InputPurpose::Command }) = &mut model.line_input {
+    if let Some(LineInput { text, purpose: InputPurpose::Command }) = &mut model.dialogs.line_input {
         *text = command_line::complete(text).text;
     }
 }
 
 /// Shows an older or a newer line of the history.
 pub(crate) fn recall(model: &mut ScreenModel, older: bool) {
-    if let Some(LineInput { text, purpose: InputPurpose::Command }) = &mut model.line_input {
-        let line = if older { model.history.older(text) } else { model.history.newer() };
+    if let Some(LineInput { text, purpose: InputPurpose::Command }) = &mut model.dialogs.line_input {
+        let line = if older { model.dialogs.history.older(text) } else { model.dialogs.history.newer() };
         if let Some(line) = line {
             *text = line;
         }
@@ -188,6 +190,6 @@ pub(crate) fn recall(model: &mut ScreenModel, older: bool) {
 }
 
 pub(crate) fn open(model: &mut ScreenModel, _: &RunView) {
-    model.history.reset();
-    model.line_input = Some(LineInput::new(InputPurpose::Command));
+    model.dialogs.history.reset();
+    model.dialogs.line_input = Some(LineInput::new(InputPurpose::Command));
 }

@@ -29,8 +29,8 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
     let (key, attempts) = (unit.key.clone(), unit.attempts.len());
     model.units_view.follows_work = false;
     match attempts {
-        0 => model.show_message(format!("{key} has not run yet")),
-        1 => model.show_message(format!("{key} has one attempt; there is nothing to compare it with")),
+        0 => model.toasts.show(format!("{key} has not run yet")),
+        1 => model.toasts.show(format!("{key} has one attempt; there is nothing to compare it with")),
         attempts => model.views.push(OverlayView::Compare(Box::new(CompareView::new(key, attempts)))),
     }
 }
@@ -43,7 +43,7 @@ pub(crate) fn go_to_first_or_last(view: &mut CompareView, last: bool) {
 pub(crate) fn show_adjacent(model: &mut ScreenModel, run_view: &RunView, forward: bool) {
     let Some(OverlayView::Compare(view)) = model.views.last_mut() else { return };
     if !view.change_attempt(run_view, forward) {
-        model.show_message(if forward { "there is no newer attempt" } else { "there is no older attempt" });
+        model.toasts.show(if forward { "there is no newer attempt" } else { "there is no older attempt" });
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn difference(model: &mut ScreenModel, forward: bool) {
     let hit = nearest(pairs.len(), view.list.selected, forward, |pair| pairs[pair].difference != CallDifference::Same);
     match hit {
         Some(hit) => view.list.select(hit, pairs.len()),
-        None => model.show_message("no call differs"),
+        None => model.toasts.show("no call differs"),
     }
 }
 

@@ -12,10 +12,10 @@ use crate::{
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
     ActionSpec::effects(UserAction::Confirm, "confirm", "yes", "yes", |model, _| {
-        model.question.take().map(|question| question.then).unwrap_or_default()
+        model.dialogs.question.take().map(|question| question.then).unwrap_or_default()
     })
     .scope(ActionScope::Question),
-    ActionSpec::change(UserAction::Cancel, "cancel", "no", "no", |model, _| model.question = None)
+    ActionSpec::change(UserAction::Cancel, "cancel", "no", "no", |model, _| model.dialogs.question = None)
         .scope(ActionScope::Question),
     ActionSpec::effects(UserAction::Accept, "accept", "accept", "accept the text", accept).scope(ActionScope::Typing),
     ActionSpec::change(
@@ -35,17 +35,17 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     ActionSpec::change(UserAction::Dismiss, "dismiss", "dismiss", "discard the text", dismiss)
         .scope(ActionScope::Typing),
     ActionSpec::change(UserAction::Erase, "erase", "erase", "erase a character", |model, _| {
-        if model.line_input.as_mut().is_some_and(|typed| typed.text.pop().is_none()) {
-            model.line_input = None;
+        if model.dialogs.line_input.as_mut().is_some_and(|typed| typed.text.pop().is_none()) {
+            model.dialogs.line_input = None;
         }
     })
     .scope(ActionScope::Typing),
     ActionSpec::change(UserAction::EraseAll, "erase-all", "clear", "erase everything", |model, _| {
-        model.line_input.iter_mut().for_each(|typed| typed.text.clear());
+        model.dialogs.line_input.iter_mut().for_each(|typed| typed.text.clear());
     })
     .scope(ActionScope::Typing),
     ActionSpec::change(UserAction::NextField, "next-field", "field", "next field of the form", |model, _| {
-        model.amend_form.iter_mut().for_each(|form| form.next_field(true));
+        model.dialogs.amend_form.iter_mut().for_each(|form| form.next_field(true));
     })
     .scope(ActionScope::Form),
     ActionSpec::change(
@@ -54,17 +54,17 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "field",
         "previous field of the form",
         |model, _| {
-            model.amend_form.iter_mut().for_each(|form| form.next_field(false));
+            model.dialogs.amend_form.iter_mut().for_each(|form| form.next_field(false));
         },
     )
     .scope(ActionScope::Form),
     ActionSpec::effects(UserAction::Send, "send", "send", "send the arguments or the form", |model, run_view| {
-        if model.amend_form.is_some() { amend::send(model, run_view) } else { hold::send(model, run_view) }
+        if model.dialogs.amend_form.is_some() { amend::send(model, run_view) } else { hold::send(model, run_view) }
     })
     .scope(ActionScope::Editing),
     ActionSpec::change(UserAction::Discard, "discard", "cancel", "discard the edits", |model, _| {
-        if model.amend_form.take().is_none() {
-            model.editor = None;
+        if model.dialogs.amend_form.take().is_none() {
+            model.dialogs.editor = None;
         }
     })
     .scope(ActionScope::Editing),
@@ -72,7 +72,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
 
 /// Submits the typed text.
 fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let Some(LineInput { text, purpose }) = model.line_input.take() else { return Vec::new() };
+    let Some(LineInput { text, purpose }) = model.dialogs.line_input.take() else { return Vec::new() };
     match purpose {
         InputPurpose::Search => return find::accept(model, run_view, text),
         InputPurpose::Deny(call) => return hold::deny(model, run_view, call, text),
@@ -83,7 +83,7 @@ fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
 }
 
 fn dismiss(model: &mut ScreenModel, run_view: &RunView) {
-    if let Some(LineInput { purpose: InputPurpose::FilterUnits, .. }) = model.line_input.take() {
+    if let Some(LineInput { purpose: InputPurpose::FilterUnits, .. }) = model.dialogs.line_input.take() {
         listing::filter_by_text(model, run_view, String::new());
     }
 }

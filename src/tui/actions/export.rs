@@ -26,7 +26,7 @@ pub(crate) fn export(model: &mut ScreenModel, run_view: &RunView, tool: ExportTo
         }
         Some(OverlayView::Log(_)) => Some(log(run_view, tool)),
         Some(OverlayView::Breakpoints(_)) => {
-            let lines = model.breakpoints.iter().map(|breakpoint| format!("{}\n", breakpoint.condition));
+            let lines = model.playhead.breakpoints.iter().map(|breakpoint| format!("{}\n", breakpoint.condition));
             let text = lines.collect();
             Some(ExportRequest {
                 tool,
@@ -74,7 +74,7 @@ pub(crate) fn export(model: &mut ScreenModel, run_view: &RunView, tool: ExportTo
                 return Vec::new();
             };
             let text = format!("{} has no transcript yet", unit.key);
-            model.show_message(text);
+            model.toasts.show(text);
             Vec::new()
         }
     }

@@ -56,6 +56,6 @@ pub(crate) fn retry(model: &mut ScreenModel, run_view: &RunView) {
         crate::text::pluralize(units.len(), "unit"),
         failures.cause
     );
-    model.question =
+    model.dialogs.question =
         Some(ConfirmQuestion { text, details, then: vec![ScreenEffect::Command(RunCommand::RetryUnits { units })] });
 }

@@ -21,7 +21,7 @@ use crate::{
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
     ActionSpec::change(UserAction::Search, "search", "search", "search in the pane", |model, _| {
-        model.line_input = Some(LineInput::new(InputPurpose::Search));
+        model.dialogs.line_input = Some(LineInput::new(InputPurpose::Search));
     })
     .when(|model, _| can_search(model)),
     ActionSpec::effects(UserAction::NextMatch, "next-match", "next match", "next match", |model, run_view| {
@@ -76,7 +76,7 @@ fn can_search(model: &ScreenModel) -> Availability {
 
 fn can_repeat_search(model: &ScreenModel, _: &RunView) -> Availability {
     can_search(model)?;
-    if model.search.is_none() {
+    if model.search.query.is_none() {
         let key = model.keymap.first(UserAction::Search).unwrap_or_default();
         return Err(Unavailable::because(format!("no search yet; {key} searches")));
     }
@@ -95,16 +95,16 @@ pub(crate) fn has_failures(model: &ScreenModel, _: &RunView) -> Availability {
 /// Submits the search text.
 pub(crate) fn accept(model: &mut ScreenModel, run_view: &RunView, typed: String) -> Vec<ScreenEffect> {
     if typed.is_empty() {
-        model.search = None;
+        model.search.query = None;
         return Vec::new();
     }
-    model.search = Some(typed);
+    model.search.query = Some(typed);
     search(model, run_view, true, true)
 }
 
 /// If `here` is true, the selected row itself may match.
 fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, here: bool) -> Vec<ScreenEffect> {
-    let Some(query) = model.search.clone() else { return Vec::new() };
+    let Some(query) = model.search.query.clone() else { return Vec::new() };
     // To include the selection, the search begins one row before it.
     let before = |row: usize, len: usize| match row.checked_sub(1) {
         _ if !here => row,
@@ -137,7 +137,7 @@ fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, here: bool
         }
         Some(OverlayView::Compare(_)) => {
             let key = model.keymap.first(UserAction::Open).unwrap_or_default();
-            model.show_message(format!("{key} opens a call; its content can be searched there"));
+            model.toasts.show(format!("{key} opens a call; its content can be searched there"));
             return Vec::new();
         }
         Some(OverlayView::Inspect(view)) if view.is_list() => {
@@ -164,20 +164,20 @@ fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, here: bool
             (SearchScope::Rows(attempt_id), before(model.units_view.stream.selected, run_view.rows(attempt_id).len()))
         }
     };
-    model.is_searching = true;
+    model.search.is_running = true;
     vec![ScreenEffect::Find(SearchRequest { query, scope: over, from, forward })]
 }
 
 /// Handles the result of a search.
 pub(crate) fn search_finished(model: &mut ScreenModel, run_view: &RunView, place: Option<usize>) {
-    model.is_searching = false;
+    model.search.is_running = false;
     let Some(place) = place else {
-        let query = model.search.clone().unwrap_or_default();
+        let query = model.search.query.clone().unwrap_or_default();
         let elsewhere = match (model.views.is_empty(), model.units_view.focus) {
             (true, Pane::Units) => " in unit names; Tab moves to the actions",
             _ => "",
         };
-        model.show_message(format!("not found: {query}{elsewhere}"));
+        model.toasts.show(format!("not found: {query}{elsewhere}"));
         return;
     };
     select_match(model, run_view, place);
@@ -223,7 +223,7 @@ pub(crate) fn select_next_failure(model: &mut ScreenModel, run_view: &RunView, f
     }
     if let Some(OverlayView::Inspect(view)) = model.views.last_mut() {
         if !super::inspect::select_next_failure(view, run_view, forward) {
-            model.show_message("no failure here");
+            model.toasts.show("no failure here");
         }
         return;
     }
@@ -281,10 +281,8 @@ pub(crate) fn select_next_failure(model: &mut ScreenModel, run_view: &RunView, f
     };
     match hit {
         Some(place) => select_match(model, run_view, place),
-        None if model.views.is_empty() && model.units_view.focus == Pane::Units => {
-            model.show_message("no problem here")
-        }
-        None => model.show_message("no failure here"),
+        None if model.views.is_empty() && model.units_view.focus == Pane::Units => model.toasts.show("no problem here"),
+        None => model.toasts.show("no failure here"),
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn select_next_problem(model: &mut ScreenModel, run_view: &RunView, f
     };
     match nearest(grid.panes.len(), grid.focus, forward, failed) {
         Some(pane) => grid.choose(pane),
-        None => model.show_message("no problem here"),
+        None => model.toasts.show("no problem here"),
     }
 }
 

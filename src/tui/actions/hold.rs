@@ -19,19 +19,19 @@ use crate::{
 pub(crate) fn subject<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&'a UnitState> {
     let shown =
         !matches!(model.views.last(), Some(OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::Breakpoints(_)));
-    let reachable = model.can_hold && model.playback == Playback::Follow && shown;
+    let reachable = model.connection.can_hold && model.playhead.playback == Playback::Follow && shown;
     units::target(model, run_view).filter(|unit| reachable && !unit.status.is_finished())
 }
 
 /// True if a hold key would apply to a running session.
 pub(crate) fn is_session(model: &ScreenModel, run_view: &RunView) -> bool {
-    let follows = model.is_session() && model.playback == Playback::Follow;
+    let follows = model.connection.is_session() && model.playhead.playback == Playback::Follow;
     follows && units::target(model, run_view).is_some_and(|unit| !unit.status.is_finished())
 }
 
 /// True if a run whose units can be held lists no unit.
 pub(crate) fn has_no_listed_unit(model: &ScreenModel, run_view: &RunView) -> bool {
-    let reachable = model.can_hold && model.playback == Playback::Follow && model.views.is_empty();
+    let reachable = model.connection.can_hold && model.playhead.playback == Playback::Follow && model.views.is_empty();
     reachable && !run_view.state.units.is_empty() && model.unit(run_view).is_none()
 }
 
@@ -56,15 +56,15 @@ fn call_id(unit: &UnitState, call: &HeldCallState) -> CallId {
 pub(crate) fn hold(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some(unit) = subject(model, run_view).map(|unit| unit.key.clone()) else { return Vec::new() };
     model.units_view.follows_work = false;
-    model.show_message_about(ToastTopic::Holding(unit.clone()), format!("{unit} will wait at its next tool call"));
+    model.toasts.show_about(ToastTopic::Holding(unit.clone()), format!("{unit} will wait at its next tool call"));
     vec![ScreenEffect::Command(RunCommand::Hold { unit })]
 }
 
 pub(crate) fn release(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some(unit) = subject(model, run_view).map(|unit| unit.key.clone()) else { return Vec::new() };
     model.units_view.follows_work = false;
-    model.dismiss_message(&ToastTopic::Holding(unit.clone()));
-    model.show_message(format!("{unit} is released"));
+    model.toasts.dismiss(&ToastTopic::Holding(unit.clone()));
+    model.toasts.show(format!("{unit} is released"));
     vec![ScreenEffect::Command(RunCommand::Release { unit })]
 }
 
@@ -80,8 +80,12 @@ pub(crate) fn run_until(model: &mut ScreenModel, run_view: &RunView, condition: 
     model.units_view.follows_work = false;
     // A silence can end with any event, not only a call, so it cannot stop a call.
     let stops = |condition: &BreakCondition| !matches!(condition, BreakCondition::Silence(_));
-    let on =
-        model.breakpoints.iter().filter(|breakpoint| breakpoint.is_enabled).map(|breakpoint| &breakpoint.condition);
+    let on = model
+        .playhead
+        .breakpoints
+        .iter()
+        .filter(|breakpoint| breakpoint.is_enabled)
+        .map(|breakpoint| &breakpoint.condition);
     let mut conditions = vec![condition];
     for condition in on.filter(|condition| stops(condition)) {
         if !conditions.contains(condition) {
@@ -89,8 +93,8 @@ pub(crate) fn run_until(model: &mut ScreenModel, run_view: &RunView, condition: 
         }
     }
     let words: Vec<_> = conditions.iter().map(ToString::to_string).collect();
-    model.dismiss_message(&ToastTopic::Holding(unit.clone()));
-    model.show_message(format!("{unit} runs until {}", words.join(", ")));
+    model.toasts.dismiss(&ToastTopic::Holding(unit.clone()));
+    model.toasts.show(format!("{unit} runs until {}", words.join(", ")));
     vec![ScreenEffect::Command(RunCommand::RunUntil { unit, call, conditions })]
 }
 
@@ -105,23 +109,23 @@ pub(crate) fn edit(model: &mut ScreenModel, run_view: &RunView) {
     let Some((unit, call)) = waiting(model, run_view) else { return };
     model.units_view.follows_work = false;
     match ArgumentsEditor::new(call_id(unit, call), call) {
-        Ok(editor) => model.editor = Some(editor),
-        Err(why) => model.show_message(why),
+        Ok(editor) => model.dialogs.editor = Some(editor),
+        Err(why) => model.toasts.show(why),
     }
 }
 
 pub(crate) fn ask_deny_reason(model: &mut ScreenModel, run_view: &RunView) {
     if let Some((unit, call)) = waiting(model, run_view) {
         model.units_view.follows_work = false;
-        model.line_input = Some(LineInput::new(InputPurpose::Deny(call_id(unit, call))));
+        model.dialogs.line_input = Some(LineInput::new(InputPurpose::Deny(call_id(unit, call))));
     }
 }
 
 /// Submits the reason of a denial.
 pub(crate) fn deny(model: &mut ScreenModel, run_view: &RunView, id: CallId, reason: String) -> Vec<ScreenEffect> {
     if reason.trim().is_empty() {
-        model.show_message("type a reason for the model");
-        model.line_input = Some(LineInput::new(InputPurpose::Deny(id)));
+        model.toasts.show("type a reason for the model");
+        model.dialogs.line_input = Some(LineInput::new(InputPurpose::Deny(id)));
         return Vec::new();
     }
     if !is_still_pending(model, run_view, &id) {
@@ -133,7 +137,7 @@ pub(crate) fn deny(model: &mut ScreenModel, run_view: &RunView, id: CallId, reas
 
 /// Submits the edited arguments.
 pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let Some(mut editor) = model.editor.take() else { return Vec::new() };
+    let Some(mut editor) = model.dialogs.editor.take() else { return Vec::new() };
     if !is_still_pending(model, run_view, &editor.call) {
         return Vec::new();
     }
@@ -144,7 +148,7 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
         }
         Err(problem) => {
             editor.problem = Some(problem);
-            model.editor = Some(editor);
+            model.dialogs.editor = Some(editor);
             Vec::new()
         }
     }
@@ -157,7 +161,7 @@ fn is_still_pending(model: &mut ScreenModel, run_view: &RunView, id: &CallId) ->
     let waits =
         held.iter().any(|call: &HeldCallState| call.tool_use_id.as_deref() == id.call.as_ref().map(Arc::as_ref));
     if !waits {
-        model.show_message("that call is no longer waiting");
+        model.toasts.show("that call is no longer waiting");
     }
     waits
 }

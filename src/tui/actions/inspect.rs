@@ -53,7 +53,7 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             let Some(unit) = model.unit(run_view) else { return super::units::no_unit_selected(model) };
             let Some((index, attempt)) = model.attempt(run_view) else {
                 let text = format!("{} has not run yet", unit.key);
-                model.show_message(text);
+                model.toasts.show(text);
                 return;
             };
             let chosen = model.units_view.focus == Pane::Stream || !model.units_view.stream.follow;
@@ -213,7 +213,7 @@ pub(crate) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
         | None => None,
     };
     if let Some(words) = missing {
-        model.show_message(words);
+        model.toasts.show(words);
     }
 }
 

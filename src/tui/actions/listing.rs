@@ -23,7 +23,7 @@ pub(crate) fn change(model: &mut ScreenModel, run_view: &RunView, change: impl F
 /// Lets the user type the text that listed units contain.
 pub(crate) fn type_filter(model: &mut ScreenModel, _: &RunView) {
     let text = model.units_view.listing.text.clone();
-    model.line_input = Some(LineInput { text, purpose: InputPurpose::FilterUnits });
+    model.dialogs.line_input = Some(LineInput { text, purpose: InputPurpose::FilterUnits });
     model.units_view.focus = Pane::Units;
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn filter_by_text(model: &mut ScreenModel, run_view: &RunView, text: 
 
 /// Filters the table while the user types.
 pub(crate) fn filter_while_typing(model: &mut ScreenModel, run_view: &RunView) {
-    if let Some(LineInput { text, purpose: InputPurpose::FilterUnits }) = &model.line_input {
+    if let Some(LineInput { text, purpose: InputPurpose::FilterUnits }) = &model.dialogs.line_input {
         let text = text.clone();
         filter_by_text(model, run_view, text);
     }

@@ -158,7 +158,7 @@ pub(crate) fn step(model: &mut ScreenModel, run_view: &RunView, by: isize) {
         }
         Some(OverlayView::Entry(view)) => view.scroll = view.scroll.saturating_add_signed(by),
         Some(OverlayView::Log(list)) => list.step(by, run_view.messages().len()),
-        Some(OverlayView::Breakpoints(list)) => list.step(by, model.breakpoints.len()),
+        Some(OverlayView::Breakpoints(list)) => list.step(by, model.playhead.breakpoints.len()),
         Some(OverlayView::FailureGroups(view)) => view.list.step(by, view.lines.len()),
         Some(OverlayView::Grid) => {}
         Some(OverlayView::Help(list)) => list.offset = list.offset.saturating_add_signed(by),
@@ -196,7 +196,7 @@ fn go_to_first_or_last(model: &mut ScreenModel, run_view: &RunView, last: bool) 
         Some(OverlayView::Compare(view)) => compare::go_to_first_or_last(view, last),
         Some(OverlayView::Entry(view)) => view.scroll = if last { view.lines } else { 0 },
         Some(OverlayView::Log(list)) => go(list, run_view.messages().len()),
-        Some(OverlayView::Breakpoints(list)) => go(list, model.breakpoints.len()),
+        Some(OverlayView::Breakpoints(list)) => go(list, model.playhead.breakpoints.len()),
         Some(OverlayView::FailureGroups(view)) => go(&mut view.list, view.lines.len()),
         Some(OverlayView::Grid) => {
             if let Some(pane) = model.grid.panes.get_mut(model.grid.focus) {

@@ -50,13 +50,13 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         export::export(model, run_view, ExportTool::Pager)
     }),
     ActionSpec::effects(UserAction::Mouse, "mouse", "mouse", "mouse on; off to select text", |model, _| {
-        model.mouse = !model.mouse;
-        model.show_message(if model.mouse {
+        model.mouse.is_captured = !model.mouse.is_captured;
+        model.toasts.show(if model.mouse.is_captured {
             "mouse on; with Shift the terminal still selects text"
         } else {
             "mouse off: the terminal selects text"
         });
-        vec![ScreenEffect::Mouse(model.mouse)]
+        vec![ScreenEffect::Mouse(model.mouse.is_captured)]
     }),
     ActionSpec::effects(UserAction::Redraw, "redraw", "redraw", "redraw the screen", |_, _| vec![ScreenEffect::Redraw]),
     ActionSpec::effects(UserAction::Suspend, "suspend", "suspend", "suspend; fg resumes", |_, _| {
@@ -80,11 +80,11 @@ fn has_subject(model: &ScreenModel, run_view: &RunView) -> Availability {
 }
 
 fn quit(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    let active = model.bounds.present_totals.active_units();
-    if !model.accepts_commands() || active == 0 {
+    let active = model.playhead.bounds.present_totals.active_units();
+    if !model.connection.accepts_commands() || active == 0 {
         return vec![ScreenEffect::Quit];
     }
-    model.question = Some(ConfirmQuestion {
+    model.dialogs.question = Some(ConfirmQuestion {
         text: format!("{} still running. Stop all and quit?", pluralize(active, "unit")),
         details: vec!["Running units are stopped; the tape keeps their entries.".to_owned()],
         then: vec![ScreenEffect::Command(RunCommand::StopAll), ScreenEffect::Quit],
@@ -93,21 +93,23 @@ fn quit(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
 }
 
 fn interrupt(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    let (active, queued) =
-        (model.bounds.present_totals.active_units(), model.bounds.present_totals.count(UnitStatus::Queued));
-    if !model.accepts_commands() || active + queued == 0 {
+    let (active, queued) = (
+        model.playhead.bounds.present_totals.active_units(),
+        model.playhead.bounds.present_totals.count(UnitStatus::Queued),
+    );
+    if !model.connection.accepts_commands() || active + queued == 0 {
         return vec![ScreenEffect::Quit];
     }
-    model.question = None;
-    model.interrupts = model.interrupts.saturating_add(1);
-    match model.interrupts {
+    model.dialogs.question = None;
+    model.connection.interrupts = model.connection.interrupts.saturating_add(1);
+    match model.connection.interrupts {
         1 => {
             let finishing = format!("{} finishing, nothing new starts; again to stop them", pluralize(active, "unit"));
-            model.show_message_about(ToastTopic::Ending, finishing);
+            model.toasts.show_about(ToastTopic::Ending, finishing);
             vec![ScreenEffect::Command(RunCommand::Drain)]
         }
         2 => {
-            model.show_message_about(ToastTopic::Ending, "stopping all; again to kill and quit");
+            model.toasts.show_about(ToastTopic::Ending, "stopping all; again to kill and quit");
             vec![ScreenEffect::Command(RunCommand::StopAll)]
         }
         _ => vec![ScreenEffect::Command(RunCommand::KillAll), ScreenEffect::Quit],

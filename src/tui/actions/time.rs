@@ -93,19 +93,19 @@ fn can_play(model: &ScreenModel, run_view: &RunView) -> Availability {
 }
 
 fn play(model: &mut ScreenModel) -> Vec<ScreenEffect> {
-    model.playback = match model.playback {
-        Playback::Paused if model.is_live => Playback::Follow,
+    model.playhead.playback = match model.playhead.playback {
+        Playback::Paused if model.connection.is_live => Playback::Follow,
         // At the end of a recorded run, play starts again from the beginning.
-        Playback::Follow if !model.is_live && model.at_end => Playback::Speed(1.0),
+        Playback::Follow if !model.connection.is_live && model.playhead.at_end => Playback::Speed(1.0),
         Playback::Paused => Playback::Speed(1.0),
         Playback::Follow | Playback::Speed(_) | Playback::Unthrottled => Playback::Paused,
     };
-    vec![ScreenEffect::SetPlayback(model.playback)]
+    vec![ScreenEffect::SetPlayback(model.playhead.playback)]
 }
 
 /// Pauses and seeks to another moment.
 pub(crate) fn pause_and_seek(model: &mut ScreenModel, effect: ScreenEffect) -> Vec<ScreenEffect> {
-    model.playback = Playback::Paused;
+    model.playhead.playback = Playback::Paused;
     model.units_view.follows_work = false;
     vec![ScreenEffect::SetPlayback(Playback::Paused), effect]
 }
@@ -131,7 +131,7 @@ fn action(model: &mut ScreenModel, forward: bool) -> Vec<ScreenEffect> {
 fn faster(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     set_speed(
         model,
-        match model.playback {
+        match model.playhead.playback {
             Playback::Speed(speed) if speed < SPEEDS.1 => Playback::Speed((speed * 2.0).min(SPEEDS.1)),
             Playback::Speed(_) | Playback::Unthrottled => Playback::Unthrottled,
             // The first press plays at recorded speed.
@@ -143,7 +143,7 @@ fn faster(model: &mut ScreenModel) -> Vec<ScreenEffect> {
 fn slower(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     set_speed(
         model,
-        match model.playback {
+        match model.playhead.playback {
             Playback::Speed(speed) => Playback::Speed((speed / 2.0).max(SPEEDS.0)),
             Playback::Unthrottled => Playback::Speed(SPEEDS.1),
             Playback::Follow | Playback::Paused => Playback::Speed(1.0),
@@ -152,21 +152,21 @@ fn slower(model: &mut ScreenModel) -> Vec<ScreenEffect> {
 }
 
 pub(crate) fn set_speed(model: &mut ScreenModel, playback: Playback) -> Vec<ScreenEffect> {
-    model.playback = playback;
+    model.playhead.playback = playback;
     vec![ScreenEffect::SetPlayback(playback)]
 }
 
 /// Moves to the last entry and follows the run.
 pub(crate) fn to_end(model: &mut ScreenModel) -> Vec<ScreenEffect> {
-    model.playback = Playback::Follow;
+    model.playhead.playback = Playback::Follow;
     vec![ScreenEffect::SetPlayback(Playback::Follow), ScreenEffect::Step(TimeStep::End)]
 }
 
 /// The moment of a column of the timeline bar.
 fn target_at_column(model: &ScreenModel, bar: Rect, x: u16) -> SeekTarget {
     let cells = u128::from(bar.width.saturating_sub(1).max(1));
-    let at = (u128::from(x.saturating_sub(bar.x)) * u128::from(model.bounds.last_at.0)).div_ceil(cells);
-    SeekTarget::Time(Millis(u64::try_from(at).unwrap_or(u64::MAX).min(model.bounds.last_at.0)))
+    let at = (u128::from(x.saturating_sub(bar.x)) * u128::from(model.playhead.bounds.last_at.0)).div_ceil(cells);
+    SeekTarget::Time(Millis(u64::try_from(at).unwrap_or(u64::MAX).min(model.playhead.bounds.last_at.0)))
 }
 
 /// Seeks to a column of the timeline bar.
@@ -182,36 +182,37 @@ pub(crate) fn scrub_with_wheel(
     bar: Rect,
     down: bool,
 ) -> Vec<ScreenEffect> {
-    let column = model.bounds.last_at.0 / u64::from(bar.width.max(1)) + 1;
+    let column = model.playhead.bounds.last_at.0 / u64::from(bar.width.max(1)) + 1;
     let now = run_view.state.last_entry_at.0;
-    let at = if down { now.saturating_add(column).min(model.bounds.last_at.0) } else { now.saturating_sub(column) };
+    let at =
+        if down { now.saturating_add(column).min(model.playhead.bounds.last_at.0) } else { now.saturating_sub(column) };
     scrub(model, SeekTarget::Time(Millis(at)))
 }
 
 fn scrub(model: &mut ScreenModel, moment: SeekTarget) -> Vec<ScreenEffect> {
     model.units_view.follows_work = false;
     // A playing tape continues from the new moment.
-    if matches!(model.playback, Playback::Speed(_) | Playback::Unthrottled) {
+    if matches!(model.playhead.playback, Playback::Speed(_) | Playback::Unthrottled) {
         return vec![ScreenEffect::Scrub(moment)];
     }
-    model.playback = Playback::Paused;
+    model.playhead.playback = Playback::Paused;
     vec![ScreenEffect::SetPlayback(Playback::Paused), ScreenEffect::Scrub(moment)]
 }
 
 /// Selects and announces the reason why time stopped.
 pub(crate) fn time_stopped(model: &mut ScreenModel, run_view: &RunView, hit: &TimeStop) {
-    model.playback = Playback::Paused;
+    model.playhead.playback = Playback::Paused;
     let unit = hit.attempt.and_then(|attempt_id| select(model, run_view, attempt_id, hit.seq));
     let why = match hit.breakpoint {
         Some(place) => {
-            let condition = model.breakpoints.get(place).map(|breakpoint| breakpoint.condition.to_string());
+            let condition = model.playhead.breakpoints.get(place).map(|breakpoint| breakpoint.condition.to_string());
             format!("breakpoint {} ({}): ", place + 1, condition.unwrap_or_default())
         }
         None => String::new(),
     };
     if !hit.description.is_empty() {
         let unit = unit.map(|unit| format!("{unit}: ")).unwrap_or_default();
-        model.show_message(format!("{why}{unit}{}", hit.description));
+        model.toasts.show(format!("{why}{unit}{}", hit.description));
     }
 }
 
@@ -241,7 +242,7 @@ fn select(model: &mut ScreenModel, run_view: &RunView, attempt_id: AttemptId, se
 
 pub(crate) fn toggle(model: &mut ScreenModel) {
     if let Some(OverlayView::Breakpoints(list)) = model.views.last()
-        && let Some(breakpoint) = model.breakpoints.get_mut(list.selected)
+        && let Some(breakpoint) = model.playhead.breakpoints.get_mut(list.selected)
     {
         breakpoint.is_enabled = !breakpoint.is_enabled;
     }
@@ -249,8 +250,8 @@ pub(crate) fn toggle(model: &mut ScreenModel) {
 
 pub(crate) fn delete(model: &mut ScreenModel) {
     if let Some(OverlayView::Breakpoints(list)) = model.views.last()
-        && list.selected < model.breakpoints.len()
+        && list.selected < model.playhead.breakpoints.len()
     {
-        model.breakpoints.remove(list.selected);
+        model.playhead.breakpoints.remove(list.selected);
     }
 }

@@ -80,7 +80,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         }
     }),
     ActionSpec::effects(UserAction::LiftLimit, "go-on", "resume", "do not wait for the limit", |model, _| {
-        model.show_message("resuming without waiting for the limit");
+        model.toasts.show("resuming without waiting for the limit");
         vec![ScreenEffect::Command(RunCommand::LiftLimit)]
     })
     .when(can_lift_limit),
@@ -158,11 +158,11 @@ const WATCHING_MESSAGE: &str = "this run belongs to another process; control it 
 
 /// Why the run accepts no commands from this screen.
 fn read_only_reason(model: &ScreenModel) -> &'static str {
-    if model.is_watching { WATCHING_MESSAGE } else { RECORDED }
+    if model.connection.is_watching { WATCHING_MESSAGE } else { RECORDED }
 }
 
 pub(crate) fn no_unit_selected(model: &mut ScreenModel) {
-    model.show_message("no unit is selected");
+    model.toasts.show("no unit is selected");
 }
 
 /// A command applies to the present, not to an earlier moment that is shown.
@@ -171,13 +171,13 @@ fn require_present(model: &ScreenModel, action: UserAction) -> Availability {
         return Ok(());
     }
     let key = model.keymap.first(UserAction::ToEnd).unwrap_or_else(|| ":live".to_owned());
-    let behind = clock(model.bounds.now.since(model.time));
+    let behind = clock(model.playhead.bounds.now.since(model.playhead.time));
     let hint = action.spec().hint;
     Err(Unavailable::because(format!("this is the past, {behind} behind live; press {key} for LIVE, then {hint}")))
 }
 
 fn require_commands(model: &ScreenModel) -> Availability {
-    if model.accepts_commands() { Ok(()) } else { Err(Unavailable::because(read_only_reason(model))) }
+    if model.connection.accepts_commands() { Ok(()) } else { Err(Unavailable::because(read_only_reason(model))) }
 }
 
 fn can_retry(model: &ScreenModel, run_view: &RunView) -> Availability {
@@ -203,14 +203,14 @@ fn retry(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     }
     model.units_view.follows_work = false;
     let Some(unit) = target(model, run_view).map(|unit| unit.key.clone()) else { return Vec::new() };
-    model.show_message(format!("new attempt at {unit}"));
+    model.toasts.show(format!("new attempt at {unit}"));
     vec![ScreenEffect::Command(RunCommand::Retry { unit, amendment: None })]
 }
 
 /// Why the unit cannot be retried now.
 pub(crate) fn retry_refusal(model: &ScreenModel, run_view: &RunView, unit: &UnitState) -> Option<String> {
     match unit.status {
-        _ if !model.accepts_commands() => Some(read_only_reason(model).to_owned()),
+        _ if !model.connection.accepts_commands() => Some(read_only_reason(model).to_owned()),
         UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held => {
             Some(format!("{} is {}; stop it first", unit.key, unit.status_text()))
         }
@@ -286,7 +286,7 @@ fn retry_failed(model: &mut ScreenModel, run_view: &RunView) {
             (format!("Retry {}, and run {untried}?", pluralize(failed, what)), consequence())
         }
     };
-    model.question = Some(ConfirmQuestion {
+    model.dialogs.question = Some(ConfirmQuestion {
         text,
         details: [first].into_iter().chain(listed(&units)).collect(),
         then: vec![ScreenEffect::Command(RunCommand::RetryUnsuccessful)],
@@ -296,9 +296,9 @@ fn retry_failed(model: &mut ScreenModel, run_view: &RunView) {
 /// The user may lift throttling, knowing that the service accepts requests again.
 fn can_lift_limit(model: &ScreenModel, run_view: &RunView) -> Availability {
     require_present(model, UserAction::LiftLimit)?;
-    let reason = if model.is_watching {
+    let reason = if model.connection.is_watching {
         WATCHING_MESSAGE
-    } else if !model.is_live {
+    } else if !model.connection.is_live {
         "this is a recorded run; nothing waits"
     } else if run_view.state.limits.pause.is_none() {
         "the run is not waiting for a limit"
@@ -315,9 +315,9 @@ fn adjustable_concurrency(
     action: UserAction,
 ) -> Result<Option<u32>, Unavailable> {
     require_present(model, action)?;
-    if model.is_watching {
+    if model.connection.is_watching {
         Err(Unavailable::because(WATCHING_MESSAGE))
-    } else if !model.is_live {
+    } else if !model.connection.is_live {
         Err(Unavailable::because("this is a recorded run; its concurrency cannot change"))
     } else {
         Ok(run_view.state.planned.as_ref().map(|plan| plan.concurrency))
@@ -334,9 +334,9 @@ fn can_stop(model: &ScreenModel, run_view: &RunView) -> Availability {
     }
     require_present(model, UserAction::Stop)?;
     let unit = target(model, run_view).ok_or_else(Unavailable::no_unit_selected)?;
-    let reason = if model.is_watching {
+    let reason = if model.connection.is_watching {
         WATCHING_MESSAGE.to_owned()
-    } else if !model.is_live {
+    } else if !model.connection.is_live {
         "this is a recorded run; nothing can be stopped".to_owned()
     } else if unit.status.is_finished() {
         format!("{} has ended: {}", unit.key, unit.status_text())
@@ -355,9 +355,9 @@ fn stop(model: &mut ScreenModel, run_view: &RunView) {
     }
     model.units_view.follows_work = false;
     let Some(key) = target(model, run_view).map(|unit| unit.key.clone()) else { return };
-    model.question = Some(ConfirmQuestion {
+    model.dialogs.question = Some(ConfirmQuestion {
         text: format!("Stop {key}?"),
-        details: vec![if model.is_session() { STOPS_SESSION } else { STOPS_ATTEMPT }.to_owned()],
+        details: vec![if model.connection.is_session() { STOPS_SESSION } else { STOPS_ATTEMPT }.to_owned()],
         then: vec![ScreenEffect::Command(RunCommand::Stop { unit: key })],
     });
 }

@@ -52,7 +52,7 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             let Some(unit) = model.unit(run_view) else { return units::no_unit_selected(model) };
             let Some((index, attempt)) = model.attempt(run_view) else {
                 let text = format!("{} has not run yet", unit.key);
-                model.show_message(text);
+                model.toasts.show(text);
                 return;
             };
             match model.units_view.focus {
@@ -94,8 +94,8 @@ pub(crate) fn back(model: &mut ScreenModel, run_view: &RunView) {
     if model.views.pop().is_some() {
         return;
     }
-    if model.search.take().is_some() {
-        model.is_searching = false;
+    if model.search.query.take().is_some() {
+        model.search.is_running = false;
     } else if listing::clear(model, run_view) {
         // One key press only clears the filter.
     } else if model.units_view.zoom {

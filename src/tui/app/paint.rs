@@ -17,7 +17,7 @@ impl App {
         self.model.refresh(self.timeline.view());
         let wants = cache_request(&self.model, self.timeline.view(), &self.cache);
         load::load(&mut self.timeline, &mut self.cache, &wants);
-        self.has_unread = load::has_more(&self.timeline, &self.cache, &wants);
+        self.reading.has_unread = load::has_more(&self.timeline, &self.cache, &wants);
         self.update_layout_facts(&wants);
         if let Some(OverlayView::Compare(_)) = self.model.views.last() {
             // The visible range is known only after the layout.
@@ -33,7 +33,7 @@ impl App {
             source: &self.shown,
         };
         view::draw(&scene, buf);
-        self.side_pane.keep_until_settled(self.clock.now, self.model.side_pane(self.timeline.view()), buf);
+        self.frames.side_pane.keep_until_settled(self.clock.now, self.model.side_pane(self.timeline.view()), buf);
     }
 
     /// Updates the views with the size of their documents.
@@ -54,8 +54,8 @@ impl App {
     /// Reads more of the requested content that the first frame did not wait for.
     pub(super) fn read_more(&mut self) {
         let wants = cache_request(&self.model, self.timeline.view(), &self.cache);
-        self.has_unread = load::load_more(&mut self.timeline, &mut self.cache, &wants);
+        self.reading.has_unread = load::load_more(&mut self.timeline, &mut self.cache, &wants);
         // Once everything is read, show it immediately.
-        self.limiter.mark(if self.has_unread { RedrawPriority::Soon } else { RedrawPriority::Now });
+        self.frames.limiter.mark(if self.reading.has_unread { RedrawPriority::Soon } else { RedrawPriority::Now });
     }
 }

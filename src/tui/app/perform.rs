@@ -26,7 +26,7 @@ impl App {
                 let section = self.cache.document().and_then(|document| document.section(line));
                 match section.and_then(|section| Some((section.what, section.text.clone()?))) {
                     Some((what, text)) => return self.copy(text.to_string(), what),
-                    None => self.model.show_message("there is nothing to copy here"),
+                    None => self.model.toasts.show("there is nothing to copy here"),
                 }
             }
             ScreenEffect::CopyName { row, text, what } => {
@@ -40,24 +40,23 @@ impl App {
                 match export::build_export(&mut self.timeline, &request, self.cache.document()) {
                     Ok(export) => {
                         if export.is_truncated {
-                            self.model.show_message(format!(
-                                "{} was too long; only its beginning was exported",
-                                request.what
-                            ));
+                            self.model
+                                .toasts
+                                .show(format!("{} was too long; only its beginning was exported", request.what));
                         }
                         return Some(HostRequest::OpenExport(export));
                     }
-                    Err(error) => self.model.show_message(error),
+                    Err(error) => self.model.toasts.show(error),
                 }
             }
             ScreenEffect::Command(command) => self.command(command),
             ScreenEffect::Seek(moment) => self.seek_when_read(moment),
-            ScreenEffect::Scrub(moment) => self.pending_scrub = Some(moment),
+            ScreenEffect::Scrub(moment) => self.playing.pending_scrub = Some(moment),
             ScreenEffect::Step(step) => self.step(&step),
             ScreenEffect::RunUntil(condition) => self.run_until(condition),
             ScreenEffect::SetPlayback(playback) => self.set_playback(playback),
             ScreenEffect::Find(request) => match text_search::TextSearch::new(request) {
-                Ok(search) => self.search = Some(search),
+                Ok(search) => self.reading.search = Some(search),
                 Err(error) => self.search_failed(&format!("cannot search: {error}")),
             },
         }
@@ -75,7 +74,7 @@ impl App {
             match line {
                 Ok(line) => lines.extend(line),
                 Err(error) => {
-                    self.model.show_message(error);
+                    self.model.toasts.show(error);
                     return None;
                 }
             }
@@ -85,7 +84,7 @@ impl App {
 
     fn refuse(&mut self, what: &str, size: u64) -> Option<HostRequest> {
         let size = text::size(size);
-        self.model.show_message(format!("{what} is too large for the clipboard: {size}"));
+        self.model.toasts.show(format!("{what} is too large for the clipboard: {size}"));
         None
     }
 
@@ -94,7 +93,7 @@ impl App {
         if text.len() > MAX_CLIPBOARD_BYTES {
             return self.refuse(what, text.len() as u64);
         }
-        self.model.show_message(format!("copied {what}, {size}"));
+        self.model.toasts.show(format!("copied {what}, {size}"));
         Some(HostRequest::Copy(text))
     }
 
@@ -102,7 +101,7 @@ impl App {
         let Some(commands) = &self.commands else { return };
         match commands.try_send(command) {
             Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => self.model.show_message("the run is busy; try again"),
+            Err(mpsc::error::TrySendError::Full(_)) => self.model.toasts.show("the run is busy; try again"),
             Err(mpsc::error::TrySendError::Closed(_)) => self.command_refused(&RefusalReason::RunEnded),
         }
     }

@@ -18,22 +18,22 @@ const BETWEEN: usize = 256 * 1024;
 impl App {
     pub(super) fn set_playback(&mut self, playback: Playback) {
         let plays = |playback| matches!(playback, Playback::Speed(_) | Playback::Unthrottled);
-        let begins = plays(playback) && !plays(self.playback);
-        (self.playback, self.model.playback) = (playback, playback);
+        let begins = plays(playback) && !plays(self.playing.playback);
+        (self.playing.playback, self.model.playhead.playback) = (playback, playback);
         self.end_goal_seek();
-        if begins && self.model.at_end {
+        if begins && self.model.playhead.at_end {
             self.seek(SeekTarget::Entries(0));
         }
         self.start_player();
         if playback == Playback::Follow {
-            self.progress = PollStatus::More;
+            self.reading.progress = PollStatus::More;
         }
     }
 
     /// Starts the player's clock at the moment that is shown.
     fn start_player(&mut self) {
         let now = self.timeline.view().state.last_entry_at;
-        (self.player, self.next) = match self.model.playback {
+        (self.playing.player, self.playing.next) = match self.model.playhead.playback {
             Playback::Speed(speed) => (Some(Player::new(self.clock.now, now, speed)), Some(now)),
             Playback::Follow | Playback::Paused | Playback::Unthrottled => (None, None),
         };
@@ -67,12 +67,12 @@ impl App {
                 let before = Seq(entries.saturating_sub(1));
                 match self.timeline.activity().last_problem_before(before) {
                     Some(found) => self.go_to_failure(found),
-                    None => self.model.show_message("no failure before this"),
+                    None => self.model.toasts.show("no failure before this"),
                 }
             }
             TimeStep::End => {
                 self.seek(SeekTarget::Entries(self.timeline.known_entries()));
-                self.progress = PollStatus::More;
+                self.reading.progress = PollStatus::More;
             }
         }
     }
@@ -103,7 +103,7 @@ impl App {
         });
         let Some((seq, attempt_id)) = before.max_by_key(|(seq, _)| *seq) else {
             let text = format!("no action of {} before this", unit.key);
-            self.model.show_message(text);
+            self.model.toasts.show(text);
             return;
         };
         self.seek(SeekTarget::Entries(seq.0 + 1));
@@ -117,7 +117,7 @@ impl App {
 
     fn next_failure(&mut self) {
         let here = Seq(self.timeline.view().state.entries);
-        let watched = self.model.breakpoints.iter().any(|breakpoint| breakpoint.is_enabled);
+        let watched = self.model.playhead.breakpoints.iter().any(|breakpoint| breakpoint.is_enabled);
         match self.timeline.activity().first_problem_from(here) {
             // A known failure needs no search, unless breakpoints must be checked on the way.
             Some(found) if !watched => self.go_to_failure(found),
@@ -143,7 +143,7 @@ impl App {
     }
 
     fn watch(&self, goal: SeekGoal) -> StopWatcher {
-        StopWatcher::new(goal, &self.model.breakpoints, self.timeline.view())
+        StopWatcher::new(goal, &self.model.playhead.breakpoints, self.timeline.view())
     }
 
     /// Shows a moment: immediately if it has been read, otherwise when reading reaches it.
@@ -175,25 +175,25 @@ impl App {
 
     /// Shows the pending moment under the pointer, if there is one.
     pub(super) fn apply_scrub(&mut self) {
-        if let Some(moment) = self.pending_scrub.take() {
+        if let Some(moment) = self.playing.pending_scrub.take() {
             self.seek_when_read(moment);
         }
     }
 
     fn seek_finished(&mut self, moved: Result<(), String>) {
         if let Err(error) = moved {
-            self.model.show_message(error);
+            self.model.toasts.show(error);
         }
         self.start_player();
         self.refresh_facts();
-        self.limiter.mark(RedrawPriority::Now);
+        self.frames.limiter.mark(RedrawPriority::Now);
     }
 
     fn start_goal_seek(&mut self, watch: StopWatcher) {
-        self.goal_watch = Some(watch);
+        self.playing.goal_watch = Some(watch);
         self.goal_seek_slice(FINE_SLICE_BYTES);
-        if let Some(watch) = &self.goal_watch {
-            self.model.bounds.seeking_to = Some(match watch.goal() {
+        if let Some(watch) = &self.playing.goal_watch {
+            self.model.playhead.bounds.seeking_to = Some(match watch.goal() {
                 SeekGoal::BreakCondition(condition) => format!("until {condition}"),
                 SeekGoal::Moment(SeekTarget::Time(at)) => format!("to {}", clock(*at)),
                 SeekGoal::Moment(SeekTarget::Entries(entries)) => format!("to entry {entries}"),
@@ -204,19 +204,19 @@ impl App {
     }
 
     fn end_goal_seek(&mut self) {
-        self.goal_watch = None;
-        self.model.bounds.seeking_to = None;
+        self.playing.goal_watch = None;
+        self.model.playhead.bounds.seeking_to = None;
     }
 
     /// Processes one slice on the way to a goal.
     pub(super) fn goal_seek_slice(&mut self, bytes: usize) {
-        let Some(mut watch) = self.goal_watch.take() else { return };
+        let Some(mut watch) = self.playing.goal_watch.take() else { return };
         let advance = self.timeline.advance_until(bytes, &mut watch).map_err(|error| error.to_string());
         match (advance, watch.hit.take()) {
             (Ok(AdvanceStatus::More), None) => {
-                self.goal_watch = Some(watch);
+                self.playing.goal_watch = Some(watch);
                 self.refresh_facts();
-                self.limiter.mark(RedrawPriority::Soon);
+                self.frames.limiter.mark(RedrawPriority::Soon);
             }
             (Ok(_), Some(hit)) => match *watch.goal() {
                 SeekGoal::TurnBack { unit, turn, here } if self.timeline.view().state.entries >= here => {
@@ -229,7 +229,8 @@ impl App {
                 self.end_goal_seek();
                 self.seek_finished(Ok(()));
                 if let AdvanceStatus::Waiting | AdvanceStatus::End = advance {
-                    self.progress = if advance == AdvanceStatus::End { PollStatus::End } else { PollStatus::Waiting };
+                    self.reading.progress =
+                        if advance == AdvanceStatus::End { PollStatus::End } else { PollStatus::Waiting };
                     self.refresh_facts();
                     self.goal_not_reached(&watch);
                 }
@@ -243,16 +244,16 @@ impl App {
 
     /// Handles the end of the tape before the goal was reached.
     fn goal_not_reached(&mut self, watch: &StopWatcher) {
-        let end = if self.model.is_live { "until now" } else { "until the end" };
+        let end = if self.model.connection.is_live { "until now" } else { "until the end" };
         let text = match watch.goal() {
             SeekGoal::BreakCondition(condition) => format!("no {condition} {end}"),
             SeekGoal::Row(_) => format!("no further action {end}"),
             SeekGoal::Moment(moment) if !self.is_beyond(*moment) => return,
-            SeekGoal::Moment(_) if self.model.is_live => "that moment is in the future".to_owned(),
-            SeekGoal::Moment(_) => format!("this is the end: {}", clock(self.model.bounds.last_at)),
+            SeekGoal::Moment(_) if self.model.connection.is_live => "that moment is in the future".to_owned(),
+            SeekGoal::Moment(_) => format!("this is the end: {}", clock(self.model.playhead.bounds.last_at)),
             SeekGoal::Nothing | SeekGoal::Turn(..) | SeekGoal::TurnBack { .. } => return,
         };
-        self.model.show_message(text);
+        self.model.toasts.show(text);
     }
 
     /// Stops time at a goal or breakpoint.
@@ -263,18 +264,18 @@ impl App {
     }
 
     pub(super) fn is_next_due(&self) -> bool {
-        self.player.zip(self.next).is_some_and(|(player, next)| next <= player.time(self.clock.now))
+        self.playing.player.zip(self.playing.next).is_some_and(|(player, next)| next <= player.time(self.clock.now))
     }
 
     /// Plays one slice: up to the current run time, or as far as the tape goes.
     pub(super) fn play(&mut self) {
         let mut watch = self.watch(SeekGoal::Nothing);
-        let bytes = match self.player {
+        let bytes = match self.playing.player {
             Some(player) => {
                 watch.upto = Some(SeekTarget::Time(player.time(self.clock.now)));
                 FINE_SLICE_BYTES
             }
-            None => self.slice,
+            None => self.reading.slice,
         };
         let advance = self.timeline.advance_until(bytes, &mut watch);
         if let Some(hit) = watch.hit.take() {
@@ -282,35 +283,39 @@ impl App {
             return;
         }
         match advance {
-            Ok(AdvanceStatus::Stopped(next)) => self.next = next,
-            Ok(AdvanceStatus::More) => self.next = Some(self.timeline.view().state.last_entry_at),
+            Ok(AdvanceStatus::Stopped(next)) => self.playing.next = next,
+            Ok(AdvanceStatus::More) => self.playing.next = Some(self.timeline.view().state.last_entry_at),
             Ok(advance @ (AdvanceStatus::Waiting | AdvanceStatus::End)) => {
                 let ended = advance == AdvanceStatus::End;
                 // A live run is followed after its last entry.
-                self.set_playback(if ended && !self.model.is_live { Playback::Paused } else { Playback::Follow });
-                self.progress = if ended { PollStatus::End } else { PollStatus::Waiting };
+                self.set_playback(if ended && !self.model.connection.is_live {
+                    Playback::Paused
+                } else {
+                    Playback::Follow
+                });
+                self.reading.progress = if ended { PollStatus::End } else { PollStatus::Waiting };
             }
             Err(error) => {
                 self.set_playback(Playback::Paused);
-                self.model.show_message(error.to_string());
+                self.model.toasts.show(error.to_string());
             }
         }
         self.refresh_facts();
-        self.limiter.mark(RedrawPriority::Soon);
+        self.frames.limiter.mark(RedrawPriority::Soon);
     }
 
     /// Prefetches one slice after the moment that is shown.
     pub(super) fn prefetch_slice(&mut self) {
-        let bytes = if self.player.is_some() { self.slice.min(BETWEEN) } else { self.slice };
+        let bytes = if self.playing.player.is_some() { self.reading.slice.min(BETWEEN) } else { self.reading.slice };
         match self.timeline.prefetch(bytes) {
-            Ok(progress) => self.progress = progress,
+            Ok(progress) => self.reading.progress = progress,
             Err(error) => {
-                self.progress = PollStatus::End;
+                self.reading.progress = PollStatus::End;
                 self.shown.read_error = Some(error.to_string());
             }
         }
         self.refresh_facts();
-        self.limiter.mark(RedrawPriority::Soon);
+        self.frames.limiter.mark(RedrawPriority::Soon);
     }
 
     /// Run time of the present, whatever moment is shown; by the wall clock while the run lives.

@@ -12,29 +12,29 @@ const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 impl App {
     /// True while there is work that needs no event.
     pub(crate) fn is_busy(&self) -> bool {
-        if self.pending_scrub.is_some()
-            || self.search.is_some()
-            || self.goal_watch.is_some()
-            || !self.indexed
-            || self.has_unread
+        if self.playing.pending_scrub.is_some()
+            || self.reading.search.is_some()
+            || self.playing.goal_watch.is_some()
+            || !self.reading.indexed
+            || self.reading.has_unread
         {
             return true;
         }
-        match self.model.playback {
-            Playback::Follow | Playback::Paused => self.progress == PollStatus::More,
-            Playback::Speed(_) => self.is_next_due() || self.progress == PollStatus::More,
+        match self.model.playhead.playback {
+            Playback::Follow | Playback::Paused => self.reading.progress == PollStatus::More,
+            Playback::Speed(_) => self.is_next_due() || self.reading.progress == PollStatus::More,
             Playback::Unthrottled => true,
         }
     }
 
     /// Performs one slice of work.
     pub(crate) fn work(&mut self) {
-        if self.pending_scrub.is_some() {
+        if self.playing.pending_scrub.is_some() {
             self.apply_scrub();
             return;
         }
-        self.search.take_if(|_| !self.model.is_searching);
-        if let Some(search) = &mut self.search {
+        self.reading.search.take_if(|_| !self.model.search.is_running);
+        if let Some(search) = &mut self.reading.search {
             match search.slice(&mut self.timeline, &self.cache) {
                 Ok(SearchProgress::Searching) => {}
                 Ok(SearchProgress::Found(place)) => self.search_finished(Some(place)),
@@ -43,65 +43,65 @@ impl App {
             }
             return;
         }
-        if self.has_unread {
+        if self.reading.has_unread {
             self.read_more();
             return;
         }
         let begun = std::time::Instant::now();
-        match self.model.playback {
-            _ if self.goal_watch.is_some() => self.goal_seek_slice(self.slice),
+        match self.model.playhead.playback {
+            _ if self.playing.goal_watch.is_some() => self.goal_seek_slice(self.reading.slice),
             Playback::Speed(_) if self.is_next_due() => self.play(),
-            _ if !self.indexed => self.index(),
-            Playback::Follow => self.fold(self.slice),
+            _ if !self.reading.indexed => self.index(),
+            Playback::Follow => self.fold(self.reading.slice),
             Playback::Unthrottled => self.play(),
             Playback::Speed(_) | Playback::Paused => self.prefetch_slice(),
         }
         let took = begun.elapsed();
         if took < SLICE.0 {
-            self.slice = (self.slice * 2).min(FOLD_SLICE_BYTES.1);
+            self.reading.slice = (self.reading.slice * 2).min(FOLD_SLICE_BYTES.1);
         } else if took > SLICE.1 {
-            self.slice = (self.slice / 2).max(FOLD_SLICE_BYTES.0);
+            self.reading.slice = (self.reading.slice / 2).max(FOLD_SLICE_BYTES.0);
         }
     }
 
     fn search_finished(&mut self, place: Option<usize>) {
-        self.search = None;
+        self.reading.search = None;
         self.input(ScreenMessage::SearchFinished(place));
     }
 
     pub(super) fn search_failed(&mut self, error: &str) {
-        self.search = None;
-        self.model.is_searching = false;
+        self.reading.search = None;
+        self.model.search.is_running = false;
         self.show_message(error.to_owned());
     }
 
     /// Finds the positions of entries. This is much faster than folding, so the length is known early.
     fn index(&mut self) {
-        match self.timeline.scan_ahead(self.slice) {
+        match self.timeline.scan_ahead(self.reading.slice) {
             Ok(PollStatus::More) => {}
-            Ok(PollStatus::Waiting | PollStatus::End) => self.indexed = true,
+            Ok(PollStatus::Waiting | PollStatus::End) => self.reading.indexed = true,
             Err(error) => {
-                self.indexed = true;
-                self.model.show_message(error.to_string());
+                self.reading.indexed = true;
+                self.model.toasts.show(error.to_string());
             }
         }
         self.refresh_facts();
-        self.limiter.mark(RedrawPriority::Soon);
+        self.frames.limiter.mark(RedrawPriority::Soon);
     }
 
     pub(super) fn fold(&mut self, bytes: usize) {
         let before = self.timeline.view().state.entries;
         match self.timeline.advance(bytes, &mut |_| {}) {
-            Ok(progress) => self.progress = progress,
+            Ok(progress) => self.reading.progress = progress,
             Err(error) => {
-                self.progress = PollStatus::End;
+                self.reading.progress = PollStatus::End;
                 self.shown.read_error = Some(error.to_string());
             }
         }
-        if self.timeline.view().state.entries != before || self.progress != PollStatus::More {
+        if self.timeline.view().state.entries != before || self.reading.progress != PollStatus::More {
             self.changed = self.clock.now;
             self.refresh_facts();
-            self.limiter.mark(RedrawPriority::Soon);
+            self.frames.limiter.mark(RedrawPriority::Soon);
         }
     }
 }

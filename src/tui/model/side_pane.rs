@@ -25,8 +25,7 @@ impl SidePane {
 impl ScreenModel {
     /// The pane next to the focused list, if there is one and no view covers it.
     pub(crate) fn side_pane(&self, run_view: &RunView) -> Option<SidePane> {
-        let covered = self.question.is_some() || self.editor.is_some() || self.amend_form.is_some();
-        if covered || !self.toasts.is_empty() {
+        if self.dialogs.covers_view() || !self.toasts.list.is_empty() {
             return None;
         }
         let plan = self.layout(run_view);

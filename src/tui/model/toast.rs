@@ -36,43 +36,51 @@ pub(in crate::tui) enum ToastTopic {
     Slots,
 }
 
-impl ScreenModel {
+/// The visible messages.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Toasts {
+    /// Newest last.
+    pub list: Vec<Toast>,
+    /// Time since the screen was opened.
+    pub now: Duration,
+}
+
+impl Toasts {
     /// Shows a message for `TOAST_DURATION`.
-    pub(crate) fn show_message(&mut self, text: impl Into<String>) {
-        self.show_message_about(ToastTopic::Other, text);
+    pub(crate) fn show(&mut self, text: impl Into<String>) {
+        self.show_about(ToastTopic::Other, text);
     }
 
     /// Shows an unsolicited message for `ANNOUNCEMENT_DURATION`.
     pub(crate) fn announce(&mut self, text: impl Into<String>) {
-        self.toasts.push(Toast {
-            text: text.into(),
-            until: self.now + ANNOUNCEMENT_DURATION,
-            topic: ToastTopic::Other,
-        });
+        let until = self.now + ANNOUNCEMENT_DURATION;
+        self.list.push(Toast { text: text.into(), until, topic: ToastTopic::Other });
     }
 
     /// Shows a message for a while, replacing the one about the same topic.
-    pub(in crate::tui) fn show_message_about(&mut self, about: ToastTopic, text: impl Into<String>) {
+    pub(in crate::tui) fn show_about(&mut self, about: ToastTopic, text: impl Into<String>) {
         let text = text.into();
-        self.toasts.retain(|toast| toast.text != text && (about == ToastTopic::Other || toast.topic != about));
-        self.toasts.push(Toast { text, until: self.now + TOAST_DURATION, topic: about });
-        let excess = self.toasts.len().saturating_sub(3);
-        self.toasts.drain(..excess);
+        self.list.retain(|toast| toast.text != text && (about == ToastTopic::Other || toast.topic != about));
+        self.list.push(Toast { text, until: self.now + TOAST_DURATION, topic: about });
+        let excess = self.list.len().saturating_sub(3);
+        self.list.drain(..excess);
     }
 
     /// Removes the message about a topic.
-    pub(in crate::tui) fn dismiss_message(&mut self, about: &ToastTopic) {
-        self.toasts.retain(|toast| toast.topic != *about);
+    pub(in crate::tui) fn dismiss(&mut self, about: &ToastTopic) {
+        self.list.retain(|toast| toast.topic != *about);
     }
+}
 
+impl ScreenModel {
     /// Removes messages that no longer apply.
     pub(super) fn drop_stale_toasts(&mut self, run_view: &RunView) {
-        let ended = run_view.state.ended.is_some() || !self.is_live;
+        let ended = run_view.state.ended.is_some() || !self.connection.is_live;
         let waits = |key: &UnitKey| {
             let unit = run_view.state.units.iter().find(|unit| unit.key == *key);
             unit.is_some_and(|unit| !unit.status.is_finished() && unit.status != UnitStatus::Held)
         };
-        self.toasts.retain(|toast| match &toast.topic {
+        self.toasts.list.retain(|toast| match &toast.topic {
             ToastTopic::Other | ToastTopic::Slots => true,
             ToastTopic::Holding(unit) => waits(unit),
             ToastTopic::Ending => !ended,
@@ -81,12 +89,12 @@ impl ScreenModel {
 
     /// Shows the concurrency that resulted from a request of the user to change it.
     pub(super) fn announce_concurrency(&mut self, run_view: &RunView) {
-        if !self.accepts_commands() || self.is_in_past() {
+        if !self.connection.accepts_commands() || self.is_in_past() {
             return;
         }
         let Some(slots) = run_view.state.planned.as_ref().map(|plan| plan.concurrency) else { return };
-        if self.shown_concurrency.replace(slots).is_some_and(|before| before != slots) {
-            self.show_message_about(ToastTopic::Slots, format!("concurrency {slots}"));
+        if self.connection.shown_concurrency.replace(slots).is_some_and(|before| before != slots) {
+            self.toasts.show_about(ToastTopic::Slots, format!("concurrency {slots}"));
         }
     }
 }

@@ -52,11 +52,11 @@ pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) 
             {
                 return action.spec().perform(model, run_view);
             }
-            if let Some(form) = &mut model.amend_form {
+            if let Some(form) = &mut model.dialogs.amend_form {
                 form.handle_key(key);
-            } else if let Some(editor) = &mut model.editor {
+            } else if let Some(editor) = &mut model.dialogs.editor {
                 editor.handle_key(key);
-            } else if let (Some(typed), Some(char)) = (&mut model.line_input, key.typed())
+            } else if let (Some(typed), Some(char)) = (&mut model.dialogs.line_input, key.typed())
                 && typed.text.len() < MAX_TYPED_CHARS
             {
                 typed.text.push(char);

@@ -22,11 +22,11 @@ const WHEEL_ROWS: isize = 3;
 pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16) -> Vec<ScreenEffect> {
     let plan = model.layout(run_view);
     let at = Position { x, y };
-    if model.question.is_some() || model.editor.is_some() || model.amend_form.is_some() || plan.is_too_small() {
+    if model.dialogs.covers_view() || plan.is_too_small() {
         return Vec::new();
     }
-    model.is_dragging_bar = plan.bar.contains(at);
-    if model.is_dragging_bar {
+    model.mouse.is_dragging_bar = plan.bar.contains(at);
+    if model.mouse.is_dragging_bar {
         return time::scrub_to_column(model, plan.bar, x);
     }
     let clicked = |rows: Rect| rows.contains(at).then(|| usize::from(y - rows.y));
@@ -41,7 +41,7 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
         }
         Some(OverlayView::Log(list)) => {
             let mut rows = layout::inner(plan.body);
-            let above = recording_failure_lines(model.recording_failure.as_deref(), rows).len();
+            let above = recording_failure_lines(model.connection.recording_failure.as_deref(), rows).len();
             let above = u16::try_from(above).unwrap_or(rows.height).min(rows.height);
             (rows.y, rows.height) = (rows.y + above, rows.height - above);
             if let Some(row) = clicked(rows) {
@@ -56,7 +56,7 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
         }
         Some(OverlayView::Breakpoints(list)) => {
             if let Some(row) = clicked(layout::inner(plan.body)) {
-                list.select(list.offset + row, model.breakpoints.len());
+                list.select(list.offset + row, model.playhead.breakpoints.len());
             }
         }
         Some(OverlayView::FailureGroups(view)) => {
@@ -115,17 +115,20 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
 /// Handles the button held down: on the timeline bar it moves the cursor.
 pub(super) fn drag(model: &mut ScreenModel, run_view: &RunView, x: u16) -> Vec<ScreenEffect> {
     let plan = model.layout(run_view);
-    let may = model.is_dragging_bar && model.question.is_none() && model.editor.is_none() && !plan.is_too_small();
+    let may = model.mouse.is_dragging_bar
+        && model.dialogs.question.is_none()
+        && model.dialogs.editor.is_none()
+        && !plan.is_too_small();
     if may && plan.bar.height > 0 { time::scrub_to_column(model, plan.bar, x) } else { Vec::new() }
 }
 
 pub(super) fn wheel(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16, down: bool) -> Vec<ScreenEffect> {
-    if model.question.is_some() {
+    if model.dialogs.question.is_some() {
         return Vec::new();
     }
     let plan = model.layout(run_view);
     let at = Position { x, y };
-    if plan.bar.contains(at) && model.editor.is_none() {
+    if plan.bar.contains(at) && model.dialogs.editor.is_none() {
         return time::scrub_with_wheel(model, run_view, plan.bar, down);
     }
     if matches!(model.views.last(), Some(OverlayView::Grid)) {

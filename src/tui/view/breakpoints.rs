@@ -9,7 +9,7 @@ use crate::{
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
-    let breakpoints = &scene.model.breakpoints;
+    let breakpoints = &scene.model.playhead.breakpoints;
     let place = format!(" {} ", breakpoints.len());
     let inside = pane(scene, area, true, &[(StyleRole::Strong, "breakpoints")], &[(StyleRole::Dim, &place)], buf);
     if breakpoints.is_empty() {

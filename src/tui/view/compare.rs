@@ -202,7 +202,7 @@ fn summary(
     let timed = scene.source.origin.has_times;
     let time = |attempt: &AttemptState| match (timed, attempt.ended_at) {
         (false, _) => "?".to_owned(),
-        (true, ended) => latency(ended.unwrap_or(scene.model.time).since(attempt.started_at)),
+        (true, ended) => latency(ended.unwrap_or(scene.model.playhead.time).since(attempt.started_at)),
     };
     let reason = |attempt: &AttemptState| {
         let (_, word) = outcome(attempt);

@@ -96,7 +96,7 @@ fn multiline_message(scene: &DrawContext<'_>, message: &str, body: Rect, buf: &m
 pub(crate) fn toasts(scene: &DrawContext<'_>, body: Rect, footer: Option<Rect>, buf: &mut Buffer) {
     let border = Rect { y: body.bottom().saturating_sub(1), height: body.height.min(1), ..body };
     let mut places: Vec<_> = footer.into_iter().chain([border]).filter(|place| place.height > 0).collect();
-    let texts = scene.model.toasts.iter().rev().map(|toast| text::one_row(&toast.text, 400));
+    let texts = scene.model.toasts.list.iter().rev().map(|toast| text::one_row(&toast.text, 400));
     for (index, text) in texts.take(2).enumerate() {
         let fits = |place: &Rect| text::width(&text) + 4 <= usize::from(place.width);
         // A message that is too long for the line of hints moves to the wider place, and wraps there if necessary.

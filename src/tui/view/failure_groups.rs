@@ -99,7 +99,7 @@ fn forecast_lines(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
     let forecast = &run_forecast.forecast;
     if forecast.units == 0 {
         let failed = scene.run_view.state.units.iter().any(|unit| unit.status.is_retryable());
-        let text = match (failed, scene.model.accepts_commands()) {
+        let text = match (failed, scene.model.connection.accepts_commands()) {
             (false, _) => "no work remains",
             (true, true) => "nothing is queued; unfinished units can be retried",
             (true, false) => "nothing is queued",
@@ -110,7 +110,7 @@ fn forecast_lines(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
         "{} left: cost {}, done in {}, concurrency {}",
         pluralize(forecast.units, "unit"),
         cost_words(forecast),
-        time_words(run_forecast, scene.model.time),
+        time_words(run_forecast, scene.model.playhead.time),
         run_forecast.concurrency,
     );
     if forecast.overdue_units > 0 && forecast.time.is_some() {

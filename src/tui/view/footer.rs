@@ -21,7 +21,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Opt
     let model = scene.model;
     let mut pen = RowWriter::row(scene, buf, area);
     pen.skip(1);
-    if let Some(typed) = &model.line_input {
+    if let Some(typed) = &model.dialogs.line_input {
         match &typed.purpose {
             InputPurpose::Search => pen.put(StyleRole::Key, "/"),
             InputPurpose::Deny(_) => pen.put(StyleRole::Key, "deny because: "),
@@ -47,15 +47,15 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Opt
         self::hints(scene, &mut pen, &hints);
         return None;
     }
-    if model.question.is_some() {
+    if model.dialogs.question.is_some() {
         self::hints(scene, &mut pen, &[UserAction::Confirm, UserAction::Cancel]);
         return None;
     }
-    if model.amend_form.is_some() {
+    if model.dialogs.amend_form.is_some() {
         self::hints(scene, &mut pen, &[UserAction::Send, UserAction::NextField, UserAction::Discard]);
         return None;
     }
-    if model.editor.is_some() {
+    if model.dialogs.editor.is_some() {
         self::hints(scene, &mut pen, &[UserAction::Send, UserAction::Discard]);
         return None;
     }
@@ -65,11 +65,11 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Opt
     let pieces: Vec<_> = position.iter().map(|(role, text)| (*role, text.as_str())).collect();
     pen.end_with(&pieces);
     let free = u16::try_from(pen.room()).unwrap_or(area.width).saturating_add(1).min(area.width);
-    if !model.toasts.is_empty() {
+    if !model.toasts.list.is_empty() {
         return Some(Rect { width: free, ..area });
     }
-    if let Some(query) = &model.search {
-        let state = if model.is_searching { "searching " } else { "/" };
+    if let Some(query) = &model.search.query {
+        let state = if model.search.is_running { "searching " } else { "/" };
         pen.put(StyleRole::Match, &format!("{state}{}", text::printable(query, 24)));
         pen.skip(2);
     }
@@ -93,9 +93,9 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
         Some(OverlayView::Compare(_)) => &[Back, Open, Left, NextPane, Copy],
         Some(OverlayView::Inspect(_)) => &[Back, Open, Right, Counterpart, Search, NextFailure, Copy, NextPane],
         Some(OverlayView::Entry(_)) => &[Back, Right, Search, Copy, NextFailure],
-        None if !model.is_live => &[Open, Inspect, Play, StepForward, NextPane],
+        None if !model.connection.is_live => &[Open, Inspect, Play, StepForward, NextPane],
         None if model.is_in_past() => &[Play, StepForward, Open, Inspect, NextPane],
-        None if model.is_watching => &[Open, Inspect, NextPane, NextFailure],
+        None if model.connection.is_watching => &[Open, Inspect, NextPane, NextFailure],
         None if failed => &[Retry, RetryWith, Inspect, RetryFailed, Open, NextPane, NextFailure],
         None if status.is_some_and(UnitStatus::is_finished) => &[Open, Inspect, Retry, RetryWith, NextPane],
         None if status.is_none() => &[],
@@ -116,7 +116,7 @@ fn actions(model: &ScreenModel, run_view: &RunView) -> Vec<UserAction> {
             (UserAction::ToEnd, model.is_in_past()),
             (UserAction::RetryFailed, is_only_unsaved(&run_view.state)),
             (UserAction::LiftLimit, true),
-            (UserAction::Back, view.listing.is_filtered() || model.search.is_some()),
+            (UserAction::Back, view.listing.is_filtered() || model.search.query.is_some()),
         ];
         actions.splice(0..0, urgent.into_iter().filter(|(_, is_urgent)| *is_urgent).map(|(action, _)| action));
         actions.extend([UserAction::Search, UserAction::Filter, UserAction::Log]);
@@ -156,27 +156,31 @@ fn hints(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, actions: &[UserAction
 fn position(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
     let (model, run_view, source) = (scene.model, scene.run_view, scene.source);
     let glyphs = scene.theme.glyphs;
-    let mut pieces = match model.playback {
-        Playback::Follow if model.recording_failure.is_some() => {
+    let mut pieces = match model.playhead.playback {
+        Playback::Follow if model.connection.recording_failure.is_some() => {
             return vec![(StyleRole::Failed, format!("{} BROKEN ", glyphs.status(UnitStatus::Failed)))];
         }
-        _ if model.bounds.seeking_to.is_some() => vec![(StyleRole::Live, format!("{} seeking ", glyphs.playing))],
-        Playback::Follow if model.is_live && run_view.state.ended.is_some() => {
-            let of_others = if model.is_watching { ", read only" } else { "" };
+        _ if model.playhead.bounds.seeking_to.is_some() => {
+            vec![(StyleRole::Live, format!("{} seeking ", glyphs.playing))]
+        }
+        Playback::Follow if model.connection.is_live && run_view.state.ended.is_some() => {
+            let of_others = if model.connection.is_watching { ", read only" } else { "" };
             vec![(StyleRole::Live, format!("{} ENDED{of_others} ", glyphs.live))]
         }
         Playback::Unthrottled => vec![(StyleRole::Live, format!("{} ×max ", glyphs.playing))],
-        Playback::Paused if model.is_live => {
-            let behind = clock(model.bounds.now.since(model.time));
+        Playback::Paused if model.connection.is_live => {
+            let behind = clock(model.playhead.bounds.now.since(model.playhead.time));
             vec![(StyleRole::Paused, format!("{} -{behind} behind live ", glyphs.paused))]
         }
-        Playback::Follow if model.is_watching => vec![(StyleRole::Live, format!("{} LIVE, read only ", glyphs.live))],
-        Playback::Follow if model.is_live => vec![(StyleRole::Live, format!("{} LIVE ", glyphs.live))],
+        Playback::Follow if model.connection.is_watching => {
+            vec![(StyleRole::Live, format!("{} LIVE, read only ", glyphs.live))]
+        }
+        Playback::Follow if model.connection.is_live => vec![(StyleRole::Live, format!("{} LIVE ", glyphs.live))],
         Playback::Follow => vec![(StyleRole::Live, "REPLAY ".to_owned())],
         Playback::Speed(speed) => vec![(StyleRole::Live, format!("{} ×{speed} ", glyphs.playing))],
         Playback::Paused => vec![(StyleRole::Paused, format!("{} PAUSED ", glyphs.paused))],
     };
-    if model.is_live && model.playback == Playback::Follow {
+    if model.connection.is_live && model.playhead.playback == Playback::Follow {
         return pieces;
     }
     let (entries, known) = (run_view.state.entries, source.known_entries.max(run_view.state.entries));

@@ -47,7 +47,7 @@ fn title(scene: &DrawContext<'_>, place: usize, unit: &UnitState, width: usize) 
         (StyleRole::Key, format!("{} ", place + 1)),
         (role, format!("{} ", glyphs.unit(unit))),
         (StyleRole::Strong, text::fit_middle(&unit.key, room, glyphs.cut).into_owned()),
-        (role, format!(" {}", state_text(unit, scene.model.time))),
+        (role, format!(" {}", state_text(unit, scene.model.playhead.time))),
     ];
     let Some(attempt) = unit.latest() else { return title };
     let mut facts = Vec::new();
@@ -61,7 +61,7 @@ fn title(scene: &DrawContext<'_>, place: usize, unit: &UnitState, width: usize) 
         && scene.source.origin.has_times
         && let Some(since) = attempt.silent_since
     {
-        let silent = scene.model.time.since(since);
+        let silent = scene.model.playhead.time.since(since);
         let role = if silent.0 >= SILENCE_WARNING_MS { StyleRole::Warning } else { StyleRole::Dim };
         facts.push((role, format!("{silent} ago")));
     }

@@ -111,13 +111,13 @@ fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     facts.push(state_word(scene));
     facts.extend(commit(state));
     if scene.model.is_in_past() {
-        let behind = clock(scene.model.bounds.now.since(scene.model.time));
+        let behind = clock(scene.model.playhead.bounds.now.since(scene.model.playhead.time));
         facts.push(HeaderItem::new(0, StyleRole::Paused, format!("PAST -{behind}")));
     }
-    if let Some(fact) = limit_pause(state, scene.model.time) {
+    if let Some(fact) = limit_pause(state, scene.model.playhead.time) {
         facts.push(fact);
     }
-    if let Some(why) = &scene.model.recording_failure {
+    if let Some(why) = &scene.model.connection.recording_failure {
         facts.push(HeaderItem::new(0, StyleRole::Failed, cut(why, 60)));
     }
     if let Some(why) = &source.read_error {
@@ -157,7 +157,7 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
     let (state, totals) = (&scene.run_view.state, &scene.model.totals);
     let glyphs = scene.theme.glyphs;
     let (role, glyph, word) = match &state.ended {
-        _ if scene.model.recording_failure.is_some() => {
+        _ if scene.model.connection.recording_failure.is_some() => {
             (StyleRole::Failed, glyphs.status(UnitStatus::Failed), "broken")
         }
         Some(end) if end.outcome == "done" && end.budget > 0 => {
@@ -206,7 +206,7 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
     };
     let mut pieces = vec![(role, format!("{glyph} {}", cut(word, 16)))];
     if scene.source.origin.has_times {
-        pieces.push((StyleRole::Text, format!(" {}", clock(scene.model.time))));
+        pieces.push((StyleRole::Text, format!(" {}", clock(scene.model.playhead.time))));
     }
     HeaderItem { spans: pieces, rank: 0, min_width: None }
 }
@@ -245,7 +245,7 @@ fn until_item(scene: &DrawContext<'_>) -> Option<HeaderItem> {
 
 /// Time until a usage window resets.
 fn resets_in(scene: &DrawContext<'_>, limit: &UsageWindow) -> Option<Millis> {
-    let now = scene.model.time.to_timestamp(scene.source.origin.started_at?)?;
+    let now = scene.model.playhead.time.to_timestamp(scene.source.origin.started_at?)?;
     let left = limit.resets_at?.checked_sub(now.as_second())?;
     u64::try_from(left).ok().filter(|left| *left > 0).map(|left| Millis(left.saturating_mul(1000)))
 }
@@ -321,7 +321,9 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         }
     }
     let is_active = state.ended.is_none() && (totals.active_units() > 0 || !scene.source.ended);
-    if let Some(left) = forecast_text::short_forecast(scene.model.forecast(), scene.model.time).filter(|_| is_active) {
+    if let Some(left) =
+        forecast_text::short_forecast(scene.model.forecast(), scene.model.playhead.time).filter(|_| is_active)
+    {
         facts.push(HeaderItem::new(4, StyleRole::Dim, left));
     }
     if let Some(limit) = &state.limits.usage_window {

@@ -89,7 +89,7 @@ fn role_of(level: Severity) -> (StyleRole, &'static str) {
 
 /// Returns the area below.
 fn draw_failure(scene: &DrawContext<'_>, inside: Rect, buf: &mut Buffer) -> Rect {
-    let why = recording_failure_lines(scene.model.recording_failure.as_deref(), inside);
+    let why = recording_failure_lines(scene.model.connection.recording_failure.as_deref(), inside);
     let rows = u16::try_from(why.len()).unwrap_or(u16::MAX).min(inside.height);
     for (y, line) in (inside.y..inside.y + rows).zip(&why) {
         RowWriter::row(scene, buf, Rect { y, height: 1, ..inside }).put(StyleRole::Failed, line);

@@ -142,13 +142,13 @@ fn title(
     let title = vec![
         (role, format!("{} ", glyphs.unit(unit))),
         (StyleRole::Strong, text::fit_middle(&unit.key, name, glyphs.cut).into_owned()),
-        (role, format!(" {}", state_text(unit, scene.model.time))),
+        (role, format!(" {}", state_text(unit, scene.model.playhead.time))),
     ];
     let Some((index, attempt)) = attempt else { return title };
     // Most important first: the last facts are dropped when room is short.
     let mut facts = Vec::new();
     if let (Some(call), true) = (attempt.held_calls.first(), scene.source.origin.has_times) {
-        facts.push((StyleRole::Paused, format!("waits {}", scene.model.time.since(call.since))));
+        facts.push((StyleRole::Paused, format!("waits {}", scene.model.playhead.time.since(call.since))));
     } else if unit.status == UnitStatus::Running {
         match &unit.hold_mode {
             HoldMode::Off => {}
@@ -187,7 +187,7 @@ fn title(
         && scene.source.origin.has_times
         && let Some(since) = attempt.silent_since
     {
-        let silent = scene.model.time.since(since);
+        let silent = scene.model.playhead.time.since(since);
         let role = if silent.0 >= 30_000 { StyleRole::Warning } else { StyleRole::Dim };
         facts.push((role, format!("{silent} ago")));
     }
@@ -238,7 +238,7 @@ pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, area: Rect, buf: &mu
     let timed = scene.source.origin.has_times && kind == RowKind::Tool;
     let took = match (end, line.ended) {
         _ if !timed => String::new(),
-        (RowOutcome::Open, _) => format!("{} {}", scene.model.time.since(line.at), scene.theme.glyphs.cut),
+        (RowOutcome::Open, _) => format!("{} {}", scene.model.playhead.time.since(line.at), scene.theme.glyphs.cut),
         (_, Some(ended)) => latency(ended.since(line.at)),
         (_, None) => String::new(),
     };

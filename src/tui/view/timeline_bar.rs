@@ -33,7 +33,7 @@ fn strip(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let width = usize::from(area.width);
     let cells = activity.resample(width);
     let most = cells.iter().map(|cell| cell.entries).max().unwrap_or_default();
-    let here = activity.cell_at(scene.model.time, width);
+    let here = activity.cell_at(scene.model.playhead.time, width);
     let mut pen = RowWriter::row(scene, buf, area);
     for (place, cell) in cells.iter().enumerate() {
         let (role, glyph) = match cell.marks.most_important() {
@@ -87,21 +87,24 @@ fn legend(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
 /// The moment that the screen shows.
 fn position(scene: &DrawContext<'_>) -> Vec<BarSegment> {
     let (model, state) = (scene.model, &scene.run_view.state);
-    let extent = &model.bounds;
+    let extent = &model.playhead.bounds;
     let mut pieces = vec![playback_label(scene)];
     if model.is_in_past() {
-        let behind = clock(extent.now.since(model.time));
+        let behind = clock(extent.now.since(model.playhead.time));
         pieces.push((0, StyleRole::Paused, format!("-{behind} behind live")));
         pieces.extend(live_difference(scene));
     }
     let known = extent.known_entries.max(state.entries);
     let more = if scene.source.at_end { "" } else { "+" };
     if extent.has_times {
-        let tenths =
-            if model.playback == Playback::Paused { format!(".{}", model.time.0 % 1000 / 100) } else { String::new() };
+        let tenths = if model.playhead.playback == Playback::Paused {
+            format!(".{}", model.playhead.time.0 % 1000 / 100)
+        } else {
+            String::new()
+        };
         let length = clock(extent.last_at);
-        pieces.push((1, StyleRole::Text, format!("{}{tenths} of {length}{more}", clock(model.time))));
-        if let Some(shown) = extent.started_at.and_then(|start| wall_clock(start, model.time, &extent.zone)) {
+        pieces.push((1, StyleRole::Text, format!("{}{tenths} of {length}{more}", clock(model.playhead.time))));
+        if let Some(shown) = extent.started_at.and_then(|start| wall_clock(start, model.playhead.time, &extent.zone)) {
             pieces.push((5, StyleRole::Dim, format!("@{shown}")));
         }
     } else {
@@ -116,7 +119,7 @@ fn position(scene: &DrawContext<'_>) -> Vec<BarSegment> {
 
 /// Differences between the present and the moment that is shown.
 fn live_difference(scene: &DrawContext<'_>) -> Option<BarSegment> {
-    let (shown, live) = (&scene.model.totals, &scene.model.bounds.present_totals);
+    let (shown, live) = (&scene.model.totals, &scene.model.playhead.bounds.present_totals);
     let statuses = [
         UnitStatus::Held,
         UnitStatus::Silent,
@@ -143,12 +146,12 @@ fn live_difference(scene: &DrawContext<'_>) -> Option<BarSegment> {
 /// Label of the playback state.
 fn playback_label(scene: &DrawContext<'_>) -> BarSegment {
     let (model, glyphs) = (scene.model, scene.theme.glyphs);
-    if let Some(going) = &model.bounds.seeking_to {
+    if let Some(going) = &model.playhead.bounds.seeking_to {
         return (0, StyleRole::Live, format!("{} {going}", glyphs.playing));
     }
-    match model.playback {
-        Playback::Follow if model.is_live => (0, StyleRole::Live, format!("{} LIVE", glyphs.live)),
-        Playback::Follow if model.recording_failure.is_some() => {
+    match model.playhead.playback {
+        Playback::Follow if model.connection.is_live => (0, StyleRole::Live, format!("{} LIVE", glyphs.live)),
+        Playback::Follow if model.connection.recording_failure.is_some() => {
             (0, StyleRole::Failed, format!("{} BROKEN", glyphs.status(UnitStatus::Failed)))
         }
         Playback::Follow => (0, StyleRole::Live, "REPLAY".to_owned()),
@@ -170,7 +173,7 @@ fn marks(scene: &DrawContext<'_>) -> Vec<BarSegment> {
             (count > 0).then(|| (rank, mark_role(mark), format!("{} {count} {word}", glyphs.mark(mark))))
         })
         .collect();
-    let on = scene.model.breakpoints.iter().filter(|breakpoint| breakpoint.is_enabled).count();
+    let on = scene.model.playhead.breakpoints.iter().filter(|breakpoint| breakpoint.is_enabled).count();
     if on > 0 {
         let word = if on == 1 { "breakpoint" } else { "breakpoints" };
         pieces.push((3, StyleRole::Key, format!("{} {on} {word}", glyphs.breakpoint)));

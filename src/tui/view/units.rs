@@ -51,7 +51,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let mut seen = VisibleWidths::default();
     for unit in units {
         seen.key = seen.key.max(text::width(&unit.key));
-        seen.state_width = seen.state_width.max(text::width(&state_text(unit, scene.model.time)));
+        seen.state_width = seen.state_width.max(text::width(&state_text(unit, scene.model.playhead.time)));
         seen.has_retries |= unit.attempts.len() > 1;
         seen.running |= unit.status == UnitStatus::Running;
     }
@@ -173,10 +173,10 @@ fn row(scene: &DrawContext<'_>, unit: &UnitState, columns: &UnitColumns, area: R
         let (role, text) = match (column, attempt) {
             (UnitColumn::State, _) => {
                 pen.skip(1);
-                pen.cell(role, &state_text(unit, scene.model.time), width - 1);
+                pen.cell(role, &state_text(unit, scene.model.playhead.time), width - 1);
                 continue;
             }
-            (UnitColumn::Age, attempt) => age(unit, attempt, scene.model.time),
+            (UnitColumn::Age, attempt) => age(unit, attempt, scene.model.playhead.time),
             (_, None) => (StyleRole::Dim, String::new()),
             (UnitColumn::Attempts, Some(attempt)) => (StyleRole::Text, attempt.number.to_string()),
             (UnitColumn::Failures, Some(attempt)) => {
@@ -185,8 +185,10 @@ fn row(scene: &DrawContext<'_>, unit: &UnitState, columns: &UnitColumns, area: R
             }
             (UnitColumn::Calls, Some(attempt)) => (StyleRole::Text, attempt.counts.calls.to_string()),
             (UnitColumn::Turns, Some(attempt)) => (turns_role(attempt), turns(attempt)),
-            (UnitColumn::Cost, Some(_)) => (StyleRole::Text, cost(unit, scene.model.time)),
-            (UnitColumn::Idle, Some(attempt)) => idle(unit, attempt, scene.model.time, scene.source.origin.has_times),
+            (UnitColumn::Cost, Some(_)) => (StyleRole::Text, cost(unit, scene.model.playhead.time)),
+            (UnitColumn::Idle, Some(attempt)) => {
+                idle(unit, attempt, scene.model.playhead.time, scene.source.origin.has_times)
+            }
         };
         pen.cell_right(role, &text, width);
     }
@@ -209,7 +211,7 @@ fn last_action_text(scene: &DrawContext<'_>, unit: &UnitState) -> (StyleRole, St
         return (StyleRole::Dim, text::one_row(why, 200));
     };
     if let Some(call) = attempt.held_calls.first() {
-        let waits = scene.model.time.since(call.since);
+        let waits = scene.model.playhead.time.since(call.since);
         return (StyleRole::Paused, format!("waits {waits} for you: {}", text::one_row(&call.tool, 80)));
     }
     let line = last_action(scene.run_view, attempt)
