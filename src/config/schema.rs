@@ -118,24 +118,6 @@ impl SettingKey {
     }
 }
 
-impl MismatchPolicy {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warn => "warn",
-        }
-    }
-}
-
-impl ToolFailures {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Strict => "strict",
-            Self::Recoverable => "recoverable",
-        }
-    }
-}
-
 /// Finds the key with this name.
 pub(crate) fn find(name: &str) -> Option<&'static SettingKey> {
     KEYS.iter().find(|key| key.name == name)

@@ -18,7 +18,6 @@ mod timeline_bounds;
 mod toast;
 mod unit_listing;
 
-
 use ratatui::layout::Rect;
 
 pub(crate) use amend::{AmendField, AmendForm};

@@ -212,7 +212,9 @@ pub(crate) fn turns(attempt: &AttemptState) -> String {
 /// Warns from four fifths of the turn budget.
 pub(crate) fn turns_role(attempt: &AttemptState) -> StyleRole {
     match attempt.setup.step_budget {
-        Some(budget) if budget > 0 && u64::from(attempt.counts.turns) * 5 >= u64::from(budget) * 4 => StyleRole::Warning,
+        Some(budget) if budget > 0 && u64::from(attempt.counts.turns) * 5 >= u64::from(budget) * 4 => {
+            StyleRole::Warning
+        }
         _ => StyleRole::Text,
     }
 }

@@ -1,6 +1,9 @@
 //! The structure of the crate, checked by reading its source files: which module uses which, which modules do no I/O,
 //! how large a file may be, and that every file is declared.
 
+mod cycles;
+mod type_size;
+
 use std::{
     collections::BTreeMap,
     fs,

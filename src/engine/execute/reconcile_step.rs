@@ -194,7 +194,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        ingest::plan::PriorProvenance,
+        ingest::reconcile::PriorProvenance,
         tape::note::attempt_output::{self, ArtifactTarget, MemoryAction},
     };
 

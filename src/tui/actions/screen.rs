@@ -164,7 +164,9 @@ fn copy_name(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some(unit) = units::target(model, run_view) else { return Vec::new() };
     let session = match model.views.last() {
         Some(OverlayView::Inspect(view)) => return inspect::copy_name(view, run_view),
-        Some(OverlayView::Transcript(view)) => view.attempt(run_view).and_then(|(_, attempt)| attempt.setup.session.clone()),
+        Some(OverlayView::Transcript(view)) => {
+            view.attempt(run_view).and_then(|(_, attempt)| attempt.setup.session.clone())
+        }
         _ => None,
     };
     match session {

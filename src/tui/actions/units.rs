@@ -252,7 +252,9 @@ fn unsaved_units(state: &RunState) -> Vec<UnitKey> {
 
 /// True if only saving the results failed.
 pub(crate) fn is_only_unsaved(state: &RunState) -> bool {
-    state.publication.save_error.is_some() && state.ended.is_some() && !state.units.iter().any(|unit| is_failure(unit.status))
+    state.publication.save_error.is_some()
+        && state.ended.is_some()
+        && !state.units.iter().any(|unit| is_failure(unit.status))
 }
 
 fn can_retry_failed(model: &ScreenModel, run_view: &RunView) -> Availability {
