@@ -129,28 +129,6 @@ impl ActionSpec {
         }
     }
 
-    /// An action that changes only the model.
-    const fn change(
-        action: UserAction,
-        name: &'static str,
-        hint: &'static str,
-        description: &'static str,
-        run: fn(&mut ScreenModel, &RunView),
-    ) -> Self {
-        Self::new(action, name, hint, description, ActionRun::Change(run))
-    }
-
-    /// An action with effects outside the model.
-    const fn effects(
-        action: UserAction,
-        name: &'static str,
-        hint: &'static str,
-        description: &'static str,
-        run: fn(&mut ScreenModel, &RunView) -> Vec<ScreenEffect>,
-    ) -> Self {
-        Self::new(action, name, hint, description, ActionRun::Effects(run))
-    }
-
     const fn scope(self, scope: ActionScope) -> Self {
         Self { scope, ..self }
     }
@@ -191,6 +169,28 @@ impl ActionSpec {
         }
         Vec::new()
     }
+}
+
+/// An action that changes only the model.
+const fn change(
+    action: UserAction,
+    name: &'static str,
+    hint: &'static str,
+    description: &'static str,
+    run: fn(&mut ScreenModel, &RunView),
+) -> ActionSpec {
+    ActionSpec::new(action, name, hint, description, ActionRun::Change(run))
+}
+
+/// An action with effects outside the model.
+const fn effects(
+    action: UserAction,
+    name: &'static str,
+    hint: &'static str,
+    description: &'static str,
+    run: fn(&mut ScreenModel, &RunView) -> Vec<ScreenEffect>,
+) -> ActionSpec {
+    ActionSpec::new(action, name, hint, description, ActionRun::Effects(run))
 }
 
 /// Scopes in which keys are looked up, innermost first.

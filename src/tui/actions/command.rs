@@ -46,7 +46,7 @@ fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest)
         CommandRequest::Seek(TimeTarget::Start) => {
             time::pause_and_seek(model, ScreenEffect::Seek(SeekTarget::Entries(0)))
         }
-        CommandRequest::Seek(TimeTarget::End) | CommandRequest::Live => time::to_end(model),
+        CommandRequest::Seek(TimeTarget::End) | CommandRequest::Live => time::to_end(model, run_view),
         CommandRequest::Seek(place) => {
             let moment = to_seek_target(model, run_view, place)?;
             let ahead = match moment {
@@ -180,9 +180,9 @@ pub(crate) fn complete(model: &mut ScreenModel, _: &RunView) {
 }
 
 /// Shows an older or a newer line of the history.
-pub(crate) fn recall(model: &mut ScreenModel, older: bool) {
+pub(crate) fn recall<const OLDER: bool>(model: &mut ScreenModel, _: &RunView) {
     if let Some(LineInput { text, purpose: InputPurpose::Command }) = &mut model.dialogs.line_input {
-        let line = if older { model.dialogs.history.older(text) } else { model.dialogs.history.newer() };
+        let line = if OLDER { model.dialogs.history.older(text) } else { model.dialogs.history.newer() };
         if let Some(line) = line {
             *text = line;
         }

@@ -1,6 +1,6 @@
 //! Actions of questions, typed lines, the editor of arguments and the retry form.
 
-use super::{ActionSpec, amend, command, find, hold, listing};
+use super::{ActionSpec, amend, change, command, effects, find, hold, listing};
 use crate::{
     run::state::RunView,
     tui::{
@@ -11,64 +11,47 @@ use crate::{
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    ActionSpec::effects(UserAction::Confirm, "confirm", "yes", "yes", |model, _| {
+    effects(UserAction::Confirm, "confirm", "yes", "yes", |model, _| {
         model.dialogs.question.take().map(|question| question.then).unwrap_or_default()
     })
     .scope(ActionScope::Question),
-    ActionSpec::change(UserAction::Cancel, "cancel", "no", "no", |model, _| model.dialogs.question = None)
+    change(UserAction::Cancel, "cancel", "no", "no", |model, _| model.dialogs.question = None)
         .scope(ActionScope::Question),
-    ActionSpec::effects(UserAction::Accept, "accept", "accept", "accept the text", accept).scope(ActionScope::Typing),
-    ActionSpec::change(
-        UserAction::Complete,
-        "complete",
-        "complete",
-        "complete the word of a command",
-        command::complete,
-    )
-    .scope(ActionScope::Typing),
-    ActionSpec::change(UserAction::Older, "older", "older", "previous command", |model, _| {
-        command::recall(model, true)
-    })
-    .scope(ActionScope::Typing),
-    ActionSpec::change(UserAction::Newer, "newer", "newer", "next command", |model, _| command::recall(model, false))
+    effects(UserAction::Accept, "accept", "accept", "accept the text", accept).scope(ActionScope::Typing),
+    change(UserAction::Complete, "complete", "complete", "complete the word of a command", command::complete)
         .scope(ActionScope::Typing),
-    ActionSpec::change(UserAction::Dismiss, "dismiss", "dismiss", "discard the text", dismiss)
-        .scope(ActionScope::Typing),
-    ActionSpec::change(UserAction::Erase, "erase", "erase", "erase a character", |model, _| {
+    change(UserAction::Older, "older", "older", "previous command", command::recall::<true>).scope(ActionScope::Typing),
+    change(UserAction::Newer, "newer", "newer", "next command", command::recall::<false>).scope(ActionScope::Typing),
+    change(UserAction::Dismiss, "dismiss", "dismiss", "discard the text", dismiss).scope(ActionScope::Typing),
+    change(UserAction::Erase, "erase", "erase", "erase a character", |model, _| {
         if model.dialogs.line_input.as_mut().is_some_and(|typed| typed.text.pop().is_none()) {
             model.dialogs.line_input = None;
         }
     })
     .scope(ActionScope::Typing),
-    ActionSpec::change(UserAction::EraseAll, "erase-all", "clear", "erase everything", |model, _| {
+    change(UserAction::EraseAll, "erase-all", "clear", "erase everything", |model, _| {
         model.dialogs.line_input.iter_mut().for_each(|typed| typed.text.clear());
     })
     .scope(ActionScope::Typing),
-    ActionSpec::change(UserAction::NextField, "next-field", "field", "next field of the form", |model, _| {
-        model.dialogs.amend_form.iter_mut().for_each(|form| form.next_field(true));
-    })
-    .scope(ActionScope::Form),
-    ActionSpec::change(
-        UserAction::PreviousField,
-        "previous-field",
-        "field",
-        "previous field of the form",
-        |model, _| {
-            model.dialogs.amend_form.iter_mut().for_each(|form| form.next_field(false));
-        },
-    )
-    .scope(ActionScope::Form),
-    ActionSpec::effects(UserAction::Send, "send", "send", "send the arguments or the form", |model, run_view| {
+    change(UserAction::NextField, "next-field", "field", "next field of the form", next_field::<true>)
+        .scope(ActionScope::Form),
+    change(UserAction::PreviousField, "previous-field", "field", "previous field of the form", next_field::<false>)
+        .scope(ActionScope::Form),
+    effects(UserAction::Send, "send", "send", "send the arguments or the form", |model, run_view| {
         if model.dialogs.amend_form.is_some() { amend::send(model, run_view) } else { hold::send(model, run_view) }
     })
     .scope(ActionScope::Editing),
-    ActionSpec::change(UserAction::Discard, "discard", "cancel", "discard the edits", |model, _| {
+    change(UserAction::Discard, "discard", "cancel", "discard the edits", |model, _| {
         if model.dialogs.amend_form.take().is_none() {
             model.dialogs.editor = None;
         }
     })
     .scope(ActionScope::Editing),
 ];
+
+fn next_field<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) {
+    model.dialogs.amend_form.iter_mut().for_each(|form| form.next_field(FORWARD));
+}
 
 /// Submits the typed text.
 fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {

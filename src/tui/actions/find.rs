@@ -3,9 +3,7 @@
 //! Content in memory is searched immediately; a search that has to read is left to the shell.
 
 use super::{
-    ActionSpec, Availability, Unavailable, grid, is_grid,
-    listing::{self, change},
-    navigation::select_unit_row,
+    ActionSpec, Availability, Unavailable, change, effects, grid, is_grid, listing, navigation::select_unit_row,
     require,
 };
 use crate::{
@@ -20,31 +18,19 @@ use crate::{
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    ActionSpec::change(UserAction::Search, "search", "search", "search in the pane", |model, _| {
+    change(UserAction::Search, "search", "search", "search in the pane", |model, _| {
         model.dialogs.line_input = Some(LineInput::new(InputPurpose::Search));
     })
     .when(|model, _| can_search(model)),
-    ActionSpec::effects(UserAction::NextMatch, "next-match", "next match", "next match", |model, run_view| {
-        search(model, run_view, true, false)
+    effects(UserAction::NextMatch, "next-match", "next match", "next match", repeat_search::<true>)
+        .when(can_repeat_search),
+    effects(UserAction::PreviousMatch, "previous-match", "previous match", "previous match", repeat_search::<false>)
+        .when(can_repeat_search),
+    change(UserAction::Filter, "filter", "filter", "all units; problems, running, queued, done", |model, run_view| {
+        listing::change(model, run_view, |listing| listing.filter = listing.filter.cycle())
     })
-    .when(can_repeat_search),
-    ActionSpec::effects(
-        UserAction::PreviousMatch,
-        "previous-match",
-        "previous match",
-        "previous match",
-        |model, run_view| search(model, run_view, false, false),
-    )
-    .when(can_repeat_search),
-    ActionSpec::change(
-        UserAction::Filter,
-        "filter",
-        "filter",
-        "all units; problems, running, queued, done",
-        |model, run_view| change(model, run_view, |listing| listing.filter = listing.filter.cycle()),
-    )
     .when(listing::is_shown),
-    ActionSpec::change(
+    change(
         UserAction::FilterText,
         "filter-text",
         "filter text",
@@ -52,16 +38,16 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         listing::type_filter,
     )
     .when(listing::is_shown),
-    ActionSpec::change(UserAction::Sort, "sort", "sort", "order units by state, cost, time, …", |model, run_view| {
-        change(model, run_view, |listing| (listing.sort, listing.is_reversed) = (listing.sort.cycle(), false));
+    change(UserAction::Sort, "sort", "sort", "order units by state, cost, time, …", |model, run_view| {
+        listing::change(model, run_view, |listing| (listing.sort, listing.is_reversed) = (listing.sort.cycle(), false));
     })
     .when(listing::is_shown),
-    ActionSpec::change(UserAction::Reverse, "reverse", "reverse", "reverse the order", |model, run_view| {
-        change(model, run_view, |listing| listing.is_reversed = !listing.is_reversed);
+    change(UserAction::Reverse, "reverse", "reverse", "reverse the order", |model, run_view| {
+        listing::change(model, run_view, |listing| listing.is_reversed = !listing.is_reversed);
     })
     .when(listing::is_shown),
-    ActionSpec::change(UserAction::Group, "group", "group", "units under their connections", |model, run_view| {
-        change(model, run_view, |listing| listing.is_grouped = !listing.is_grouped);
+    change(UserAction::Group, "group", "group", "units under their connections", |model, run_view| {
+        listing::change(model, run_view, |listing| listing.is_grouped = !listing.is_grouped);
     })
     .when(listing::is_shown),
 ];
@@ -100,6 +86,11 @@ pub(crate) fn accept(model: &mut ScreenModel, run_view: &RunView, typed: String)
     }
     model.search.query = Some(typed);
     search(model, run_view, true, true)
+}
+
+/// Moves to the next or previous match.
+fn repeat_search<const FORWARD: bool>(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    search(model, run_view, FORWARD, false)
 }
 
 /// If `here` is true, the selected row itself may match.
@@ -214,7 +205,8 @@ fn select_match(model: &mut ScreenModel, run_view: &RunView, place: usize) {
 }
 
 /// Moves to the next or previous failure in the pane.
-pub(crate) fn select_next_failure(model: &mut ScreenModel, run_view: &RunView, forward: bool) {
+pub(crate) fn select_next_failure<const FORWARD: bool>(model: &mut ScreenModel, run_view: &RunView) {
+    let forward = FORWARD;
     let entries = run_view.state.entries;
     match model.views.last() {
         Some(OverlayView::Compare(_)) => return super::compare::difference(model, forward),

@@ -1,6 +1,6 @@
 //! Navigation by rows, pages and ends, and sideways among attempts and neighbours.
 
-use super::{ActionSpec, Availability, compare, grid, inspect, is_grid, require, views};
+use super::{ActionSpec, Availability, change, compare, grid, inspect, is_grid, require, views};
 use crate::{
     run::state::RunView,
     tui::{
@@ -11,45 +11,20 @@ use crate::{
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    ActionSpec::change(UserAction::Down, "down", "down", "next row", |model, run_view| rows(model, run_view, true)),
-    ActionSpec::change(UserAction::Up, "up", "up", "previous row", |model, run_view| rows(model, run_view, false)),
-    ActionSpec::change(UserAction::Top, "top", "top", "first row", |model, run_view| {
-        go_to_first_or_last(model, run_view, false);
-    }),
-    ActionSpec::change(UserAction::Bottom, "bottom", "end", "last row; follow new rows", |model, run_view| {
-        go_to_first_or_last(model, run_view, true);
-    }),
-    ActionSpec::change(UserAction::HalfDown, "half-down", "½ down", "half a page down", |model, run_view| {
-        half_pages(model, run_view, 1);
-    }),
-    ActionSpec::change(UserAction::HalfUp, "half-up", "½ up", "half a page up", |model, run_view| {
-        half_pages(model, run_view, -1);
-    }),
-    ActionSpec::change(UserAction::PageDown, "page-down", "page down", "a page down", |model, run_view| {
-        half_pages(model, run_view, 2);
-    }),
-    ActionSpec::change(UserAction::PageUp, "page-up", "page up", "a page up", |model, run_view| {
-        half_pages(model, run_view, -2);
-    }),
-    ActionSpec::change(UserAction::Right, "right", "next", "next attempt, or next entry", |model, run_view| {
-        show_adjacent(model, run_view, 1);
-    })
-    .when(has_adjacent),
-    ActionSpec::change(
-        UserAction::Left,
-        "left",
-        "previous",
-        "previous attempt, or previous entry",
-        |model, run_view| {
-            show_adjacent(model, run_view, -1);
-        },
-    )
-    .when(has_adjacent),
-    ActionSpec::change(UserAction::NextPane, "next-pane", "pane", "next pane", |model, _| next_pane(model, true)),
-    ActionSpec::change(UserAction::PreviousPane, "previous-pane", "pane", "previous pane", |model, _| {
-        next_pane(model, false);
-    }),
-    ActionSpec::change(UserAction::Zoom, "zoom", "zoom", "the focused pane alone, and back", |model, _| {
+    change(UserAction::Down, "down", "down", "next row", rows::<true>),
+    change(UserAction::Up, "up", "up", "previous row", rows::<false>),
+    change(UserAction::Top, "top", "top", "first row", go_to_first_or_last::<false>),
+    change(UserAction::Bottom, "bottom", "end", "last row; follow new rows", go_to_first_or_last::<true>),
+    change(UserAction::HalfDown, "half-down", "½ down", "half a page down", half_pages::<1>),
+    change(UserAction::HalfUp, "half-up", "½ up", "half a page up", half_pages::<-1>),
+    change(UserAction::PageDown, "page-down", "page down", "a page down", half_pages::<2>),
+    change(UserAction::PageUp, "page-up", "page up", "a page up", half_pages::<-2>),
+    change(UserAction::Right, "right", "next", "next attempt, or next entry", show_adjacent::<1>).when(has_adjacent),
+    change(UserAction::Left, "left", "previous", "previous attempt, or previous entry", show_adjacent::<-1>)
+        .when(has_adjacent),
+    change(UserAction::NextPane, "next-pane", "pane", "next pane", next_pane::<true>),
+    change(UserAction::PreviousPane, "previous-pane", "pane", "previous pane", next_pane::<false>),
+    change(UserAction::Zoom, "zoom", "zoom", "the focused pane alone, and back", |model, _| {
         let zoom = match model.views.last_mut() {
             Some(OverlayView::Inspect(view)) => &mut view.zoom,
             Some(OverlayView::Grid) => &mut model.grid.zoom,
@@ -57,24 +32,18 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         };
         *zoom = !*zoom;
     }),
-    ActionSpec::change(UserAction::Open, "open", "open", "open or unfold the selection", views::open)
+    change(UserAction::Open, "open", "open", "open or unfold the selection", views::open)
         .when(|model, _| match model.views.last() {
             Some(OverlayView::FailureGroups(view)) => require(!view.lines.is_empty()),
             _ => Ok(()),
         })
         .special_hint(|model, _| views::is_breakpoints(model).then_some("on or off")),
-    ActionSpec::change(UserAction::Inspect, "inspect", "inspect", "inspect the unit, and back", inspect::open),
-    ActionSpec::change(UserAction::Compare, "compare", "compare", "two attempts side by side, and back", compare::open),
+    change(UserAction::Inspect, "inspect", "inspect", "inspect the unit, and back", inspect::open),
+    change(UserAction::Compare, "compare", "compare", "two attempts side by side, and back", compare::open),
     // The key selects by its number; see `update`.
-    ActionSpec::change(UserAction::Tab, "tab", "panel", "panel or pane by number", |_, _| {}),
-    ActionSpec::change(
-        UserAction::Counterpart,
-        "counterpart",
-        "match",
-        "from a call to its result and back",
-        inspect::counterpart,
-    ),
-    ActionSpec::change(UserAction::Back, "back", "back", "one level back; never quits", views::back),
+    change(UserAction::Tab, "tab", "panel", "panel or pane by number", |_, _| {}),
+    change(UserAction::Counterpart, "counterpart", "match", "from a call to its result and back", inspect::counterpart),
+    change(UserAction::Back, "back", "back", "one level back; never quits", views::back),
 ];
 
 /// True if there can be another attempt or entry.
@@ -88,30 +57,30 @@ fn has_adjacent(model: &ScreenModel, run_view: &RunView) -> Availability {
 }
 
 /// Moves by a row; in the grid, to the pane below or above.
-fn rows(model: &mut ScreenModel, run_view: &RunView, down: bool) {
+fn rows<const DOWN: bool>(model: &mut ScreenModel, run_view: &RunView) {
     if is_grid(model) {
         let body = model.layout(run_view).body;
-        model.grid.go(if down { PaneDirection::Down } else { PaneDirection::Up }, body);
+        model.grid.go(if DOWN { PaneDirection::Down } else { PaneDirection::Up }, body);
     } else {
-        step(model, run_view, if down { 1 } else { -1 });
+        step(model, run_view, if DOWN { 1 } else { -1 });
     }
 }
 
 /// Moves by half a page, or by two halves; in the grid always by half of the pane.
-fn half_pages(model: &mut ScreenModel, run_view: &RunView, halves: isize) {
+fn half_pages<const HALVES: isize>(model: &mut ScreenModel, run_view: &RunView) {
     if is_grid(model) {
-        return grid::scroll(model, run_view, None, halves > 0);
+        return grid::scroll(model, run_view, None, HALVES > 0);
     }
     let page = isize::try_from(page(model, run_view)).unwrap_or(1).max(1);
-    let by = if halves.abs() == 1 { (page / 2).max(1) } else { page };
-    step(model, run_view, by * halves.signum());
+    let by = if HALVES.abs() == 1 { (page / 2).max(1) } else { page };
+    step(model, run_view, by * HALVES.signum());
 }
 
-fn next_pane(model: &mut ScreenModel, forward: bool) {
+fn next_pane<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) {
     match model.views.last_mut() {
         Some(OverlayView::Inspect(view)) => inspect::toggle_side(view),
         Some(OverlayView::Compare(view)) => view.side = 1 - view.side,
-        Some(OverlayView::Grid) => model.grid.step(forward),
+        Some(OverlayView::Grid) => model.grid.step(FORWARD),
         Some(_) => {}
         None => model.units_view.focus = other(model.units_view.focus),
     }
@@ -185,16 +154,16 @@ pub(crate) fn select_unit_row(model: &mut ScreenModel, run_view: &RunView, row: 
     }
 }
 
-fn go_to_first_or_last(model: &mut ScreenModel, run_view: &RunView, last: bool) {
-    let go = |list: &mut ScrollList, len: usize| if last { list.end(len) } else { list.select(0, len) };
+fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &RunView) {
+    let go = |list: &mut ScrollList, len: usize| if LAST { list.end(len) } else { list.select(0, len) };
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
             let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
             go(&mut view.list, len);
         }
-        Some(OverlayView::Inspect(view)) => inspect::go_to_first_or_last(view, run_view, last),
-        Some(OverlayView::Compare(view)) => compare::go_to_first_or_last(view, last),
-        Some(OverlayView::Entry(view)) => view.scroll = if last { view.lines } else { 0 },
+        Some(OverlayView::Inspect(view)) => inspect::go_to_first_or_last(view, run_view, LAST),
+        Some(OverlayView::Compare(view)) => compare::go_to_first_or_last(view, LAST),
+        Some(OverlayView::Entry(view)) => view.scroll = if LAST { view.lines } else { 0 },
         Some(OverlayView::Log(list)) => go(list, run_view.messages().len()),
         Some(OverlayView::Breakpoints(list)) => go(list, model.playhead.breakpoints.len()),
         Some(OverlayView::FailureGroups(view)) => go(&mut view.list, view.lines.len()),
@@ -204,9 +173,9 @@ fn go_to_first_or_last(model: &mut ScreenModel, run_view: &RunView, last: bool) 
                 go(&mut pane.list, len);
             }
         }
-        Some(OverlayView::Help(list)) => list.offset = if last { usize::MAX } else { 0 },
+        Some(OverlayView::Help(list)) => list.offset = if LAST { usize::MAX } else { 0 },
         None if model.units_view.focus == Pane::Units => {
-            select_unit_row(model, run_view, if last { usize::MAX } else { 0 })
+            select_unit_row(model, run_view, if LAST { usize::MAX } else { 0 })
         }
         None => {
             let len = model.units_view.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len());
@@ -216,31 +185,31 @@ fn go_to_first_or_last(model: &mut ScreenModel, run_view: &RunView, last: bool) 
 }
 
 /// Moves among the attempts of a unit, or among neighbours of an entry.
-fn show_adjacent(model: &mut ScreenModel, run_view: &RunView, by: isize) {
+fn show_adjacent<const BY: isize>(model: &mut ScreenModel, run_view: &RunView) {
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
             if let Some((index, _)) = view.attempt(run_view) {
-                let next = index.saturating_add_signed(by);
+                let next = index.saturating_add_signed(BY);
                 if next != view.attempt {
                     view.attempt = next;
                     view.list = ScrollList::following();
                 }
             }
         }
-        Some(OverlayView::Inspect(view)) => inspect::show_adjacent(view, run_view, by),
-        Some(OverlayView::Compare(_)) => compare::show_adjacent(model, run_view, by > 0),
-        Some(OverlayView::Entry(view)) => view.show_neighbour(run_view, by),
+        Some(OverlayView::Inspect(view)) => inspect::show_adjacent(view, run_view, BY),
+        Some(OverlayView::Compare(_)) => compare::show_adjacent(model, run_view, BY > 0),
+        Some(OverlayView::Entry(view)) => view.show_neighbour(run_view, BY),
         Some(
             OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::FailureGroups(_) | OverlayView::Breakpoints(_),
         ) => {}
         Some(OverlayView::Grid) => {
             let body = model.layout(run_view).body;
-            model.grid.go(if by > 0 { PaneDirection::Right } else { PaneDirection::Left }, body);
+            model.grid.go(if BY > 0 { PaneDirection::Right } else { PaneDirection::Left }, body);
         }
         None => {
             model.units_view.follows_work = false;
             if let (Some((index, _)), Some(unit)) = (model.attempt(run_view), model.unit(run_view)) {
-                let next = index.saturating_add_signed(by).min(unit.attempts.len().saturating_sub(1));
+                let next = index.saturating_add_signed(BY).min(unit.attempts.len().saturating_sub(1));
                 // With the newest attempt selected, later attempts are shown automatically.
                 model.units_view.attempt = (next + 1 < unit.attempts.len()).then_some(next);
             }

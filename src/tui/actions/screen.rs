@@ -1,6 +1,9 @@
 //! Actions of the whole screen: views, copying and exporting, the mouse, and quitting with its confirmation.
 
-use super::{ActionSpec, Availability, Unavailable, command, compare, export, grid, inspect, units, views::toggle};
+use super::{
+    ActionSpec, Availability, Unavailable, change, command, compare, effects, export, grid, inspect, units,
+    views::toggle,
+};
 use crate::{
     control::RunCommand,
     run::state::{AttemptId, RowKind, RunView, StreamRow, UnitStatus},
@@ -16,40 +19,24 @@ use crate::{
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    ActionSpec::change(
-        UserAction::CommandLine,
-        "command",
-        "command",
-        "type a time, a condition or any action",
-        command::open,
-    ),
-    ActionSpec::change(UserAction::Help, "help", "help", "this page", |model, _| {
+    change(UserAction::CommandLine, "command", "command", "type a time, a condition or any action", command::open),
+    change(UserAction::Help, "help", "help", "this page", |model, _| {
         toggle(model, OverlayView::Help(ScrollList::default()));
     }),
-    ActionSpec::change(UserAction::Grid, "grid", "grid", "live panes of units; and back", grid::toggle),
-    ActionSpec::change(UserAction::Log, "log", "log", "messages of the run", |model, _| {
+    change(UserAction::Grid, "grid", "grid", "live panes of units; and back", grid::toggle),
+    change(UserAction::Log, "log", "log", "messages of the run", |model, _| {
         toggle(model, OverlayView::Log(ScrollList::following()));
     }),
-    ActionSpec::effects(UserAction::Copy, "copy", "copy", "copy the selection", copy).when(has_subject),
-    ActionSpec::effects(
-        UserAction::CopyName,
-        "copy-name",
-        "copy name",
-        "copy the unit's key or resume line",
-        copy_name,
-    )
-    .when(has_subject),
-    ActionSpec::effects(
-        UserAction::Editor,
-        "editor",
-        "editor",
-        "open a copy of the selection in $EDITOR",
-        |model, run_view| export::export(model, run_view, ExportTool::Editor),
-    ),
-    ActionSpec::effects(UserAction::Pager, "pager", "pager", "open the selection in $PAGER", |model, run_view| {
+    effects(UserAction::Copy, "copy", "copy", "copy the selection", copy).when(has_subject),
+    effects(UserAction::CopyName, "copy-name", "copy name", "copy the unit's key or resume line", copy_name)
+        .when(has_subject),
+    effects(UserAction::Editor, "editor", "editor", "open a copy of the selection in $EDITOR", |model, run_view| {
+        export::export(model, run_view, ExportTool::Editor)
+    }),
+    effects(UserAction::Pager, "pager", "pager", "open the selection in $PAGER", |model, run_view| {
         export::export(model, run_view, ExportTool::Pager)
     }),
-    ActionSpec::effects(UserAction::Mouse, "mouse", "mouse", "mouse on; off to select text", |model, _| {
+    effects(UserAction::Mouse, "mouse", "mouse", "mouse on; off to select text", |model, _| {
         model.mouse.is_captured = !model.mouse.is_captured;
         model.toasts.show(if model.mouse.is_captured {
             "mouse on; with Shift the terminal still selects text"
@@ -58,18 +45,10 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         });
         vec![ScreenEffect::Mouse(model.mouse.is_captured)]
     }),
-    ActionSpec::effects(UserAction::Redraw, "redraw", "redraw", "redraw the screen", |_, _| vec![ScreenEffect::Redraw]),
-    ActionSpec::effects(UserAction::Suspend, "suspend", "suspend", "suspend; fg resumes", |_, _| {
-        vec![ScreenEffect::Suspend]
-    }),
-    ActionSpec::effects(UserAction::Quit, "quit", "quit", "quit; asks while units run", quit),
-    ActionSpec::effects(
-        UserAction::Interrupt,
-        "interrupt",
-        "interrupt",
-        "drain; again: stop all; again: kill all",
-        interrupt,
-    ),
+    effects(UserAction::Redraw, "redraw", "redraw", "redraw the screen", |_, _| vec![ScreenEffect::Redraw]),
+    effects(UserAction::Suspend, "suspend", "suspend", "suspend; fg resumes", |_, _| vec![ScreenEffect::Suspend]),
+    effects(UserAction::Quit, "quit", "quit", "quit; asks while units run", quit),
+    effects(UserAction::Interrupt, "interrupt", "interrupt", "drain; again: stop all; again: kill all", interrupt),
 ];
 
 fn has_subject(model: &ScreenModel, run_view: &RunView) -> Availability {

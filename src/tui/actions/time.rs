@@ -2,7 +2,9 @@
 
 use ratatui::layout::Rect;
 
-use super::{ActionSpec, Availability, Unavailable, hold, listing, units, views::toggle as toggle_view};
+use super::{
+    ActionSpec, Availability, Unavailable, change, effects, hold, listing, units, views::toggle as toggle_view,
+};
 use crate::{
     run::breakpoint::TimeStop,
     run::{
@@ -19,60 +21,38 @@ use crate::{
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    ActionSpec::effects(UserAction::Play, "play", "play", "play or pause", |model, _| play(model)).when(can_play),
-    ActionSpec::effects(UserAction::StepForward, "step-forward", "step", "one entry forward", |model, _| {
-        pause_and_seek(model, ScreenEffect::Step(TimeStep::Entry { forward: true }))
-    }),
-    ActionSpec::effects(UserAction::StepBack, "step-back", "back", "one entry back", |model, _| {
-        pause_and_seek(model, ScreenEffect::Step(TimeStep::Entry { forward: false }))
-    }),
-    ActionSpec::effects(
-        UserAction::ActionForward,
-        "action-forward",
-        "action",
-        "one action of the unit forward",
-        |model, _| action(model, true),
-    )
-    .when(has_visible_target),
-    ActionSpec::effects(
-        UserAction::ActionBack,
-        "action-back",
-        "action back",
-        "one action of the unit back",
-        |model, _| action(model, false),
-    )
-    .when(has_visible_target),
-    ActionSpec::effects(UserAction::TurnForward, "turn-forward", "turn", "one turn of the unit forward", |model, _| {
-        turn(model, true)
-    })
-    .when(has_visible_target),
-    ActionSpec::effects(UserAction::TurnBack, "turn-back", "turn back", "one turn of the unit back", |model, _| {
-        turn(model, false)
-    })
-    .when(has_visible_target),
-    ActionSpec::effects(
+    effects(UserAction::Play, "play", "play", "play or pause", play).when(can_play),
+    effects(UserAction::StepForward, "step-forward", "step", "one entry forward", step_entry::<true>),
+    effects(UserAction::StepBack, "step-back", "back", "one entry back", step_entry::<false>),
+    effects(UserAction::ActionForward, "action-forward", "action", "one action of the unit forward", action::<true>)
+        .when(has_visible_target),
+    effects(UserAction::ActionBack, "action-back", "action back", "one action of the unit back", action::<false>)
+        .when(has_visible_target),
+    effects(UserAction::TurnForward, "turn-forward", "turn", "one turn of the unit forward", turn::<true>)
+        .when(has_visible_target),
+    effects(UserAction::TurnBack, "turn-back", "turn back", "one turn of the unit back", turn::<false>)
+        .when(has_visible_target),
+    effects(
         UserAction::RunToFailure,
         "run-to-failure",
         "to failure",
         "run to the next failure of any unit",
-        |model, _| pause_and_seek(model, ScreenEffect::Step(TimeStep::Failure { forward: true })),
+        to_failure::<true>,
     ),
-    ActionSpec::effects(
+    effects(
         UserAction::BackToFailure,
         "back-to-failure",
         "back to failure",
         "back to the last failure of any unit",
-        |model, _| pause_and_seek(model, ScreenEffect::Step(TimeStep::Failure { forward: false })),
+        to_failure::<false>,
     ),
-    ActionSpec::effects(UserAction::Faster, "faster", "faster", "double the speed; past 64, unlimited", |model, _| {
-        faster(model)
-    }),
-    ActionSpec::effects(UserAction::Slower, "slower", "slower", "half the speed", |model, _| slower(model)),
-    ActionSpec::effects(UserAction::ToStart, "to-start", "start", "to the first entry", |model, _| {
+    effects(UserAction::Faster, "faster", "faster", "double the speed; past 64, unlimited", faster),
+    effects(UserAction::Slower, "slower", "slower", "half the speed", slower),
+    effects(UserAction::ToStart, "to-start", "start", "to the first entry", |model, _| {
         pause_and_seek(model, ScreenEffect::Seek(SeekTarget::Entries(0)))
     }),
-    ActionSpec::effects(UserAction::ToEnd, "to-end", "live", "to the last entry; live again", |model, _| to_end(model)),
-    ActionSpec::change(
+    effects(UserAction::ToEnd, "to-end", "live", "to the last entry; live again", to_end),
+    change(
         UserAction::Breakpoints,
         "breakpoints",
         "breakpoints",
@@ -92,7 +72,7 @@ fn can_play(model: &ScreenModel, run_view: &RunView) -> Availability {
     Ok(())
 }
 
-fn play(model: &mut ScreenModel) -> Vec<ScreenEffect> {
+fn play(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     model.playhead.playback = match model.playhead.playback {
         Playback::Paused if model.connection.is_live => Playback::Follow,
         // At the end of a recorded run, play starts again from the beginning.
@@ -118,17 +98,25 @@ fn has_visible_target(model: &ScreenModel, run_view: &RunView) -> Availability {
     Ok(())
 }
 
-fn turn(model: &mut ScreenModel, forward: bool) -> Vec<ScreenEffect> {
-    let unit = model.units_view.unit;
-    pause_and_seek(model, ScreenEffect::Step(TimeStep::Turn { unit, forward }))
+fn step_entry<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
+    pause_and_seek(model, ScreenEffect::Step(TimeStep::Entry { forward: FORWARD }))
 }
 
-fn action(model: &mut ScreenModel, forward: bool) -> Vec<ScreenEffect> {
-    let unit = model.units_view.unit;
-    pause_and_seek(model, ScreenEffect::Step(TimeStep::Action { unit, forward }))
+fn to_failure<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
+    pause_and_seek(model, ScreenEffect::Step(TimeStep::Failure { forward: FORWARD }))
 }
 
-fn faster(model: &mut ScreenModel) -> Vec<ScreenEffect> {
+fn turn<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
+    let unit = model.units_view.unit;
+    pause_and_seek(model, ScreenEffect::Step(TimeStep::Turn { unit, forward: FORWARD }))
+}
+
+fn action<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
+    let unit = model.units_view.unit;
+    pause_and_seek(model, ScreenEffect::Step(TimeStep::Action { unit, forward: FORWARD }))
+}
+
+fn faster(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     set_speed(
         model,
         match model.playhead.playback {
@@ -140,7 +128,7 @@ fn faster(model: &mut ScreenModel) -> Vec<ScreenEffect> {
     )
 }
 
-fn slower(model: &mut ScreenModel) -> Vec<ScreenEffect> {
+fn slower(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     set_speed(
         model,
         match model.playhead.playback {
@@ -157,7 +145,7 @@ pub(crate) fn set_speed(model: &mut ScreenModel, playback: Playback) -> Vec<Scre
 }
 
 /// Moves to the last entry and follows the run.
-pub(crate) fn to_end(model: &mut ScreenModel) -> Vec<ScreenEffect> {
+pub(crate) fn to_end(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     model.playhead.playback = Playback::Follow;
     vec![ScreenEffect::SetPlayback(Playback::Follow), ScreenEffect::Step(TimeStep::End)]
 }

@@ -1,7 +1,7 @@
 //! Actions on units: retrying, stopping, holding, the concurrency, and their confirmations.
 
 use super::{
-    ActionSpec, Availability, Unavailable, amend, failure_groups, find, hold, require,
+    ActionSpec, Availability, Unavailable, amend, change, effects, failure_groups, find, hold, require,
     views::{is_breakpoints, toggle},
 };
 use crate::{
@@ -22,8 +22,8 @@ use crate::{
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    ActionSpec::effects(UserAction::Retry, "retry", "retry", "retry the unit", retry).when(can_retry).selects_unit(),
-    ActionSpec::change(
+    effects(UserAction::Retry, "retry", "retry", "retry the unit", retry).when(can_retry).selects_unit(),
+    change(
         UserAction::RetryWith,
         "retry-with",
         "retry with",
@@ -35,7 +35,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         can_retry_unit(model, run_view)
     })
     .selects_unit(),
-    ActionSpec::change(
+    change(
         UserAction::RetryFailed,
         "retry-failed",
         "retry all",
@@ -44,14 +44,14 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     )
     .when(can_retry_failed)
     .special_hint(|_, run_view| is_only_unsaved(&run_view.state).then_some("save again")),
-    ActionSpec::change(UserAction::Causes, "causes", "causes", "failures by cause; remaining work", |model, _| {
+    change(UserAction::Causes, "causes", "causes", "failures by cause; remaining work", |model, _| {
         toggle(model, OverlayView::FailureGroups(FailureGroupsView::default()));
     }),
-    ActionSpec::change(UserAction::Stop, "stop", "stop", "stop the unit; asks", stop)
+    change(UserAction::Stop, "stop", "stop", "stop the unit; asks", stop)
         .when(can_stop)
         .special_hint(|model, _| is_breakpoints(model).then_some("delete"))
         .selects_unit(),
-    ActionSpec::effects(UserAction::More, "more-at-once", "more", "raise the concurrency by one", |_, _| {
+    effects(UserAction::More, "more-at-once", "more", "raise the concurrency by one", |_, _| {
         vec![ScreenEffect::Command(RunCommand::AdjustConcurrency { by: 1 })]
     })
     .when(|model, run_view| {
@@ -63,13 +63,9 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
             _ => Ok(()),
         }
     }),
-    ActionSpec::effects(
-        UserAction::Fewer,
-        "fewer-at-once",
-        "fewer",
-        "lower the concurrency by one; stops none",
-        |_, _| vec![ScreenEffect::Command(RunCommand::AdjustConcurrency { by: -1 })],
-    )
+    effects(UserAction::Fewer, "fewer-at-once", "fewer", "lower the concurrency by one; stops none", |_, _| {
+        vec![ScreenEffect::Command(RunCommand::AdjustConcurrency { by: -1 })]
+    })
     .when(|model, run_view| {
         let concurrency = adjustable_concurrency(model, run_view, UserAction::Fewer)?;
         match concurrency {
@@ -79,63 +75,43 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
             _ => Ok(()),
         }
     }),
-    ActionSpec::effects(UserAction::LiftLimit, "go-on", "resume", "do not wait for the limit", |model, _| {
+    effects(UserAction::LiftLimit, "go-on", "resume", "do not wait for the limit", |model, _| {
         model.toasts.show("resuming without waiting for the limit");
         vec![ScreenEffect::Command(RunCommand::LiftLimit)]
     })
     .when(can_lift_limit),
-    ActionSpec::effects(UserAction::Hold, "hold", "hold", "hold a running unit at its next call", hold::hold)
+    effects(UserAction::Hold, "hold", "hold", "hold a running unit at its next call", hold::hold)
         .scope(ActionScope::Live)
         .when(|model, run_view| require(hold::subject(model, run_view).is_some_and(|unit| !unit.is_held()))),
-    ActionSpec::effects(UserAction::LetGo, "let-go", "release", "release a held unit", hold::release)
+    effects(UserAction::LetGo, "let-go", "release", "release a held unit", hold::release)
         .scope(ActionScope::Held)
         .when(hold::is_held),
-    ActionSpec::effects(
-        UserAction::RunOn,
-        "run-on",
-        "run on",
-        "run it to a failure or a breakpoint",
-        hold::run_to_breakpoint,
-    )
-    .scope(ActionScope::Held)
-    .when(hold::is_held),
-    ActionSpec::effects(
-        UserAction::AllowOnce,
-        "allow-once",
-        "allow once",
-        "allow the held call; the next waits",
-        hold::allow,
-    )
-    .scope(ActionScope::Held)
-    .when(hold::has_pending_approval),
-    ActionSpec::change(UserAction::EditCall, "edit", "edit", "edit the arguments of the held call", hold::edit)
+    effects(UserAction::RunOn, "run-on", "run on", "run it to a failure or a breakpoint", hold::run_to_breakpoint)
+        .scope(ActionScope::Held)
+        .when(hold::is_held),
+    effects(UserAction::AllowOnce, "allow-once", "allow once", "allow the held call; the next waits", hold::allow)
         .scope(ActionScope::Held)
         .when(hold::has_pending_approval),
-    ActionSpec::change(
-        UserAction::DenyCall,
-        "deny",
-        "deny",
-        "deny the held call; asks for a reason",
-        hold::ask_deny_reason,
-    )
-    .scope(ActionScope::Held)
-    .when(hold::has_pending_approval),
-    ActionSpec::change(
+    change(UserAction::EditCall, "edit", "edit", "edit the arguments of the held call", hold::edit)
+        .scope(ActionScope::Held)
+        .when(hold::has_pending_approval),
+    change(UserAction::DenyCall, "deny", "deny", "deny the held call; asks for a reason", hold::ask_deny_reason)
+        .scope(ActionScope::Held)
+        .when(hold::has_pending_approval),
+    change(
         UserAction::NextFailure,
         "next-failure",
         "failure",
         "next problem, failure or difference in the pane",
-        |model, run_view| find::select_next_failure(model, run_view, true),
+        find::select_next_failure::<true>,
     )
     .when(find::has_failures),
-    ActionSpec::change(
+    change(
         UserAction::PreviousFailure,
         "previous-failure",
         "failure",
         "the previous one",
-        |model, run_view| {
-            find::select_next_failure(model, run_view, false);
-        },
+        find::select_next_failure::<false>,
     )
     .when(find::has_failures),
 ];
