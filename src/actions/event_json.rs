@@ -1,19 +1,13 @@
-//! The contract's JSON: one description of every shape, written by two writers.
+//! The contract's JSON, written directly to a buffer.
 //!
-//! [`AgentEvent::write_json`] is the fast one, for whole captures; the `Serialize` implementation is for everything
-//! else. Both use the same [`JsonObject`], and a test verifies that their output is identical. This module must not
-//! decide which values an event contains.
+//! Serialising with serde would check every raw value again, and whole captures are written. This module must not decide
+//! which values an event contains.
 
-use std::{borrow::Cow, io::Write};
-
-use serde::{
-    Serialize, Serializer,
-    ser::{SerializeMap, SerializeSeq},
-};
+use std::io::Write;
 
 use super::event::{
-    ActionDetail, ActionEvent, ActionKind, ActionPhase, AgentAction, AgentEvent, CompletedEvent, ENGINE, JsonText,
-    ResultDetail, StartedEvent, StartedMeta, ToolDetail,
+    ActionDetail, ActionEvent, ActionKind, ActionPhase, AgentEvent, CompletedEvent, ENGINE, JsonText, ResultDetail,
+    StartedEvent, ToolDetail,
 };
 use crate::decode::{
     LazyText, RawJson,
@@ -23,119 +17,59 @@ use crate::decode::{
 impl AgentEvent<'_> {
     /// Appends the event as one JSON object, without a newline.
     pub(crate) fn write_json(&self, out: &mut Vec<u8>) {
-        write_object(self, out);
+        write_object(out, |to| match self {
+            Self::Started(started) => started.write_fields(to),
+            Self::Action(action) => action.write_fields(to),
+            Self::Completed(completed) => completed.write_fields(to),
+        });
     }
 }
 
-impl Serialize for AgentEvent<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        SerdeObject(self).serialize(serializer)
-    }
-}
-
-/// An object that writes its fields one by one.
-trait JsonObject {
-    fn fields<F: FieldWriter>(&self, to: &mut F);
-}
-
-/// Receives the fields of one object.
-trait FieldWriter {
-    fn text(&mut self, key: &'static str, value: &str);
-    fn prose(&mut self, key: &'static str, value: &LazyText<'_>);
-    /// Writes a constant text in which nothing needs to be escaped.
-    fn ascii(&mut self, key: &'static str, value: &'static str);
-    fn boolean(&mut self, key: &'static str, value: bool);
-    fn count(&mut self, key: &'static str, value: usize);
-    fn number(&mut self, key: &'static str, value: f64);
-    fn raw(&mut self, key: &'static str, value: RawJson<'_>);
-    fn object(&mut self, key: &'static str, value: &impl JsonObject);
-    fn objects(&mut self, key: &'static str, values: &[impl JsonObject]);
-
-    fn optional_text(&mut self, key: &'static str, value: Option<&str>) {
-        if let Some(value) = value {
-            self.text(key, value);
-        }
-    }
-
-    fn optional_raw(&mut self, key: &'static str, value: Option<RawJson<'_>>) {
-        if let Some(value) = value {
-            self.raw(key, value);
-        }
-    }
-}
-
-impl JsonObject for AgentEvent<'_> {
-    fn fields<F: FieldWriter>(&self, to: &mut F) {
-        match self {
-            Self::Started(started) => started.fields(to),
-            Self::Action(action) => action.fields(to),
-            Self::Completed(completed) => completed.fields(to),
-        }
-    }
-}
-
-impl JsonObject for StartedEvent<'_> {
-    fn fields<F: FieldWriter>(&self, to: &mut F) {
-        to.ascii("type", "started");
-        to.ascii("engine", ENGINE);
-        to.object("resume", &ResumeJson(&self.resume));
+impl StartedEvent<'_> {
+    fn write_fields(&self, to: &mut FieldWriter<'_>) {
+        to.quoted("type", "started");
+        to.quoted("engine", ENGINE);
+        to.resume(&self.resume);
         to.text("title", &self.title);
-        if let Some(meta) = &self.meta {
-            to.object("meta", &**meta);
-        }
+        let Some(meta) = &self.meta else { return };
+        to.object("meta", |to| {
+            to.optional_text("cwd", meta.cwd.as_deref());
+            to.optional_raw("tools", meta.tools);
+            to.optional_text("permissionMode", meta.permission_mode.as_deref());
+            to.optional_text("output_style", meta.output_style.as_deref());
+            to.optional_text("apiKeySource", meta.api_key_source.as_deref());
+            to.optional_raw("mcp_servers", meta.mcp_servers);
+        });
     }
 }
 
-struct ResumeJson<'a>(&'a str);
-
-impl JsonObject for ResumeJson<'_> {
-    fn fields<F: FieldWriter>(&self, to: &mut F) {
-        to.ascii("engine", ENGINE);
-        to.text("value", self.0);
-    }
-}
-
-impl JsonObject for StartedMeta<'_> {
-    fn fields<F: FieldWriter>(&self, to: &mut F) {
-        to.optional_text("cwd", self.cwd.as_deref());
-        to.optional_raw("tools", self.tools);
-        to.optional_text("permissionMode", self.permission_mode.as_deref());
-        to.optional_text("output_style", self.output_style.as_deref());
-        to.optional_text("apiKeySource", self.api_key_source.as_deref());
-        to.optional_raw("mcp_servers", self.mcp_servers);
-    }
-}
-
-impl JsonObject for ActionEvent<'_> {
-    fn fields<F: FieldWriter>(&self, to: &mut F) {
-        to.ascii("type", "action");
-        to.ascii("engine", ENGINE);
-        to.object("action", &self.action);
-        to.ascii("phase", self.phase.as_str());
+impl ActionEvent<'_> {
+    fn write_fields(&self, to: &mut FieldWriter<'_>) {
+        let action = &self.action;
+        to.quoted("type", "action");
+        to.quoted("engine", ENGINE);
+        to.object("action", |to| {
+            to.text("id", &action.id);
+            to.quoted("kind", action.kind.as_str());
+            to.text("title", &action.title);
+            to.object("detail", |to| action.detail.write_fields(to));
+        });
+        to.quoted("phase", self.phase.as_str());
         if let Some(ok) = self.ok {
             to.boolean("ok", ok);
         }
         to.optional_text("message", self.message.as_deref());
-        if self.action.kind == ActionKind::Warning {
-            to.ascii("level", "warning");
+        if action.kind == ActionKind::Warning {
+            to.quoted("level", "warning");
         }
     }
 }
 
-impl JsonObject for AgentAction<'_> {
-    fn fields<F: FieldWriter>(&self, to: &mut F) {
-        to.text("id", &self.id);
-        to.ascii("kind", self.kind.as_str());
-        to.text("title", &self.title);
-        to.object("detail", &self.detail);
-    }
-}
-
-impl JsonObject for ActionDetail<'_> {
-    fn fields<F: FieldWriter>(&self, to: &mut F) {
+impl ActionDetail<'_> {
+    fn write_fields(&self, to: &mut FieldWriter<'_>) {
         match self {
             Self::Empty => {}
-            Self::Tool(tool) => tool.fields(to),
+            Self::Tool(tool) => tool.write_fields(to),
             Self::Thinking { text, parent_tool_use_id } => {
                 to.prose("text", text);
                 to.optional_text("parent_tool_use_id", parent_tool_use_id.as_deref());
@@ -150,8 +84,8 @@ impl JsonObject for ActionDetail<'_> {
     }
 }
 
-impl JsonObject for ToolDetail<'_> {
-    fn fields<F: FieldWriter>(&self, to: &mut F) {
+impl ToolDetail<'_> {
+    fn write_fields(&self, to: &mut FieldWriter<'_>) {
         let input = self.tool_input.as_ref().map(JsonText::raw);
         to.optional_text("tool_name", self.tool_name.as_deref());
         to.optional_raw("tool_input", input);
@@ -160,31 +94,25 @@ impl JsonObject for ToolDetail<'_> {
         to.optional_text("message_id", self.message_id.as_deref());
         to.optional_text("parent_tool_use_id", self.parent_tool_use_id.as_deref());
         if let Some((path, kind)) = &self.changes {
-            to.objects("changes", &[FileChangeJson { path, kind }]);
+            to.key("changes");
+            to.out.push(b'[');
+            write_object(to.out, |to| {
+                to.text("path", path);
+                to.text("kind", kind);
+            });
+            to.out.push(b']');
         }
         if let Some(seconds) = self.elapsed_seconds {
             to.number("elapsed_seconds", seconds);
         }
         if let Some(result) = &self.result {
-            result.fields(to);
+            result.write_fields(to);
         }
     }
 }
 
-struct FileChangeJson<'a> {
-    path: &'a Cow<'a, str>,
-    kind: &'static str,
-}
-
-impl JsonObject for FileChangeJson<'_> {
-    fn fields<F: FieldWriter>(&self, to: &mut F) {
-        to.text("path", self.path);
-        to.text("kind", self.kind);
-    }
-}
-
-impl JsonObject for ResultDetail<'_> {
-    fn fields<F: FieldWriter>(&self, to: &mut F) {
+impl ResultDetail<'_> {
+    fn write_fields(&self, to: &mut FieldWriter<'_>) {
         to.text("tool_use_id", &self.tool_use_id);
         to.optional_raw("content", self.content);
         to.count("result_len", self.result_len);
@@ -193,14 +121,14 @@ impl JsonObject for ResultDetail<'_> {
     }
 }
 
-impl JsonObject for CompletedEvent<'_> {
-    fn fields<F: FieldWriter>(&self, to: &mut F) {
-        to.ascii("type", "completed");
-        to.ascii("engine", ENGINE);
+impl CompletedEvent<'_> {
+    fn write_fields(&self, to: &mut FieldWriter<'_>) {
+        to.quoted("type", "completed");
+        to.quoted("engine", ENGINE);
         to.boolean("ok", self.ok);
         to.text("answer", &self.answer);
         if let Some(resume) = &self.resume {
-            to.object("resume", &ResumeJson(resume));
+            to.resume(resume);
         }
         to.optional_text("error", self.error.as_deref());
         to.optional_raw("usage", self.usage.as_ref().map(JsonText::raw));
@@ -233,19 +161,19 @@ impl ActionPhase {
     }
 }
 
-/// Writes JSON directly to a buffer.
-struct DirectJsonWriter<'o> {
+/// Writes the fields of one object.
+struct FieldWriter<'o> {
     out: &'o mut Vec<u8>,
     first: bool,
 }
 
-fn write_object(shape: &impl JsonObject, out: &mut Vec<u8>) {
+fn write_object(out: &mut Vec<u8>, fields: impl FnOnce(&mut FieldWriter<'_>)) {
     out.push(b'{');
-    shape.fields(&mut DirectJsonWriter { out, first: true });
+    fields(&mut FieldWriter { out, first: true });
     out.push(b'}');
 }
 
-impl DirectJsonWriter<'_> {
+impl FieldWriter<'_> {
     #[inline]
     fn key(&mut self, key: &'static str) {
         self.out.extend_from_slice(if self.first { b"\"" } else { b",\"" });
@@ -253,30 +181,30 @@ impl DirectJsonWriter<'_> {
         self.out.extend_from_slice(key.as_bytes());
         self.out.extend_from_slice(b"\":");
     }
-}
 
-impl FieldWriter for DirectJsonWriter<'_> {
     fn text(&mut self, key: &'static str, value: &str) {
         self.key(key);
         write_text(value, self.out);
     }
 
-    fn prose(&mut self, key: &'static str, value: &LazyText<'_>) {
-        match value.canonical_escaped() {
-            None => self.text(key, &value.text()),
-            Some(written) => {
-                self.key(key);
-                self.out.push(b'"');
-                self.out.extend_from_slice(written.as_bytes());
-                self.out.push(b'"');
-            }
+    fn optional_text(&mut self, key: &'static str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.text(key, value);
         }
     }
 
-    fn ascii(&mut self, key: &'static str, value: &'static str) {
+    fn prose(&mut self, key: &'static str, value: &LazyText<'_>) {
+        match value.canonical_escaped() {
+            None => self.text(key, &value.text()),
+            Some(written) => self.quoted(key, written),
+        }
+    }
+
+    /// Writes a text that is already escaped, or in which nothing needs to be escaped.
+    fn quoted(&mut self, key: &'static str, escaped: &str) {
         self.key(key);
         self.out.push(b'"');
-        self.out.extend_from_slice(value.as_bytes());
+        self.out.extend_from_slice(escaped.as_bytes());
         self.out.push(b'"');
     }
 
@@ -295,26 +223,24 @@ impl FieldWriter for DirectJsonWriter<'_> {
         let _ = serde_json::to_writer(&mut *self.out, &value);
     }
 
-    fn raw(&mut self, key: &'static str, value: RawJson<'_>) {
-        self.key(key);
-        self.out.extend_from_slice(value.0.as_bytes());
-    }
-
-    fn object(&mut self, key: &'static str, value: &impl JsonObject) {
-        self.key(key);
-        write_object(value, self.out);
-    }
-
-    fn objects(&mut self, key: &'static str, values: &[impl JsonObject]) {
-        self.key(key);
-        self.out.push(b'[');
-        for (index, value) in values.iter().enumerate() {
-            if index > 0 {
-                self.out.push(b',');
-            }
-            write_object(value, self.out);
+    fn optional_raw(&mut self, key: &'static str, value: Option<RawJson<'_>>) {
+        if let Some(value) = value {
+            self.key(key);
+            self.out.extend_from_slice(value.0.as_bytes());
         }
-        self.out.push(b']');
+    }
+
+    fn object(&mut self, key: &'static str, fields: impl FnOnce(&mut FieldWriter<'_>)) {
+        self.key(key);
+        write_object(self.out, fields);
+    }
+
+    /// Writes the session with which the run can be continued.
+    fn resume(&mut self, session: &str) {
+        self.object("resume", |to| {
+            to.quoted("engine", ENGINE);
+            to.text("value", session);
+        });
     }
 }
 
@@ -364,80 +290,4 @@ const ESCAPE_LETTERS: [u8; 256] = {
 fn write_escape(byte: u8, out: &mut Vec<u8>) {
     // Writing into a Vec cannot fail.
     let _ = write!(out, "\\u{byte:04x}");
-}
-
-/// Serialises an object with serde.
-struct SerdeObject<'s, T>(&'s T);
-
-impl<T: JsonObject> Serialize for SerdeObject<'_, T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = SerdeFieldWriter { map: serializer.serialize_map(None)?, result: Ok(()) };
-        self.0.fields(&mut fields);
-        fields.result?;
-        fields.map.end()
-    }
-}
-
-struct SerdeList<'s, T>(&'s [T]);
-
-impl<T: JsonObject> Serialize for SerdeList<'_, T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
-        for item in self.0 {
-            list.serialize_element(&SerdeObject(item))?;
-        }
-        list.end()
-    }
-}
-
-/// The serde writer. It keeps the first error, because [`FieldWriter`] returns none.
-struct SerdeFieldWriter<M: SerializeMap> {
-    map: M,
-    result: Result<(), M::Error>,
-}
-
-impl<M: SerializeMap> SerdeFieldWriter<M> {
-    fn entry(&mut self, key: &'static str, value: &impl Serialize) {
-        if self.result.is_ok() {
-            self.result = self.map.serialize_entry(key, value);
-        }
-    }
-}
-
-impl<M: SerializeMap> FieldWriter for SerdeFieldWriter<M> {
-    fn text(&mut self, key: &'static str, value: &str) {
-        self.entry(key, &value);
-    }
-
-    fn prose(&mut self, key: &'static str, value: &LazyText<'_>) {
-        self.entry(key, &value.text());
-    }
-
-    fn ascii(&mut self, key: &'static str, value: &'static str) {
-        self.entry(key, &value);
-    }
-
-    fn boolean(&mut self, key: &'static str, value: bool) {
-        self.entry(key, &value);
-    }
-
-    fn count(&mut self, key: &'static str, value: usize) {
-        self.entry(key, &value);
-    }
-
-    fn number(&mut self, key: &'static str, value: f64) {
-        self.entry(key, &value);
-    }
-
-    fn raw(&mut self, key: &'static str, value: RawJson<'_>) {
-        self.entry(key, &value);
-    }
-
-    fn object(&mut self, key: &'static str, value: &impl JsonObject) {
-        self.entry(key, &SerdeObject(value));
-    }
-
-    fn objects(&mut self, key: &'static str, values: &[impl JsonObject]) {
-        self.entry(key, &SerdeList(values));
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use serde::{Serialize, Serializer};
 use serde_json::{Value, value::RawValue};
 
 use super::{json_scanner::JsonScanner, text};
@@ -69,14 +68,5 @@ impl<'a> RawJson<'a> {
 impl<'a> From<&'a RawValue> for RawJson<'a> {
     fn from(value: &'a RawValue) -> Self {
         Self(value.get())
-    }
-}
-
-impl Serialize for RawJson<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match serde_json::from_str::<&RawValue>(self.0) {
-            Ok(raw) => raw.serialize(serializer),
-            Err(_) => serializer.serialize_none(),
-        }
     }
 }

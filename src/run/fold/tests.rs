@@ -164,7 +164,9 @@ fn emitted(lines: &[&str]) -> (Vec<String>, Vec<(String, UnitStatus, usize)>) {
     let mut emit = |emitted: SinkEvent<'_>| {
         words.push(match emitted {
             SinkEvent::Agent { unit, attempt, event, .. } => {
-                let word = serde_json::to_value(&event).unwrap();
+                let mut json = Vec::new();
+                event.write_json(&mut json);
+                let word: serde_json::Value = serde_json::from_slice(&json).unwrap();
                 let word = word["answer"].as_str().map_or_else(|| word["type"].to_string(), str::to_owned);
                 format!("{unit}#{attempt} {}", word.trim_matches('"'))
             }
