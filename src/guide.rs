@@ -52,6 +52,8 @@ pages! {
     releases = "releases",
     coming_from_ktx = "coming-from-ktx",
     glossary = "glossary",
+    architecture = "architecture",
+    extending = "extending",
     development = "development",
 }
 
