@@ -36,7 +36,6 @@ pub(in crate::tui) enum ToastTopic {
     Slots,
 }
 
-/// The visible messages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Toasts {
     /// Newest last.
