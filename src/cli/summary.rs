@@ -76,8 +76,15 @@ pub(crate) struct RunSummary {
     pub is_open: bool,
     outcome: Option<String>,
     lost: [u64; 4],
-    hit_limit: bool,
-    /// Result on the project's branch: short commit, branch, and number of changed files.
+    publication: PublicationSummary,
+    /// The cause that kept every unit from running.
+    blocking_cause: Option<VerdictCause>,
+}
+
+/// What a run left on the project's branch.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct PublicationSummary {
+    /// Short commit, branch, and number of changed files.
     saved_commit: Option<(String, Option<String>, usize)>,
     /// Why the results are not saved.
     save_error: Option<String>,
@@ -85,8 +92,19 @@ pub(crate) struct RunSummary {
     shared: Vec<SharedFile>,
     /// Conflicts that the reconcile step flagged for a person.
     flagged: Vec<RecordedDecision>,
-    /// The cause that kept every unit from running.
-    blocking_cause: Option<VerdictCause>,
+}
+
+impl PublicationSummary {
+    fn from_state(state: &RunState) -> Self {
+        let saved = state.publication.saved.as_ref();
+        Self {
+            saved_commit: saved
+                .and_then(|saved| Some((saved.short_commit()?.to_owned(), saved.branch.clone(), saved.paths.len()))),
+            save_error: state.publication.save_error.as_deref().map(str::to_owned),
+            shared: shared_files::find_shared_files(state).into_iter().filter(|file| file.was_merged).collect(),
+            flagged: recorded_decisions::flagged_conflicts(state),
+        }
+    }
 }
 
 impl RunSummary {
@@ -124,15 +142,7 @@ impl RunSummary {
                 state.loss_counts.unknown_notes,
                 state.loss_counts.corrupt_entries,
             ],
-            hit_limit: state.ended.as_ref().is_some_and(|ended| ended.outcome == "limit"),
-            saved_commit: state
-                .publication
-                .saved
-                .as_ref()
-                .and_then(|saved| Some((saved.short_commit()?.to_owned(), saved.branch.clone(), saved.paths.len()))),
-            save_error: state.publication.save_error.as_deref().map(str::to_owned),
-            shared: shared_files::find_shared_files(state).into_iter().filter(|file| file.was_merged).collect(),
-            flagged: recorded_decisions::flagged_conflicts(state),
+            publication: PublicationSummary::from_state(state),
             blocking_cause: blocking_cause(state),
         }
     }
@@ -158,11 +168,13 @@ impl RunSummary {
 
     /// The exit code of a finished run.
     pub(crate) fn exit(&self) -> Exit {
-        if self.hit_limit {
+        if self.outcome.as_deref() == Some("limit") {
             Exit::Limit
         } else if let Some(cause) = &self.blocking_cause {
             Exit::from_cause(cause)
-        } else if self.count(UnitStatus::Failed) + self.count(UnitStatus::Stopped) > 0 || self.save_error.is_some() {
+        } else if self.count(UnitStatus::Failed) + self.count(UnitStatus::Stopped) > 0
+            || self.publication.save_error.is_some()
+        {
             Exit::UnitFailed
         } else if !self.unfinished.is_empty() {
             // The run was drained: no unit failed, but some did not run.
@@ -182,9 +194,9 @@ impl RunSummary {
         json!({
             "type": "run", "state": "summary", "outcome": outcome, "units": units, "turns": self.turns,
             "calls": self.calls, "cost_usd": self.cost_usd,
-            "commit": self.saved_commit.as_ref().map(|(commit, ..)| commit), "not_saved": self.save_error,
-            "merged": self.shared.iter().map(|file| json!({"path": file.path, "units": file.units})).collect::<Vec<_>>(),
-            "flagged": self.flagged.iter().map(|it| json!({"artifact": it.about, "text": it.text})).collect::<Vec<_>>(),
+            "commit": self.publication.saved_commit.as_ref().map(|(commit, ..)| commit), "not_saved": self.publication.save_error,
+            "merged": self.publication.shared.iter().map(|file| json!({"path": file.path, "units": file.units})).collect::<Vec<_>>(),
+            "flagged": self.publication.flagged.iter().map(|it| json!({"artifact": it.about, "text": it.text})).collect::<Vec<_>>(),
             "failed": self.failed.iter().map(UnitSummary::to_json).collect::<Vec<_>>(),
             "budget": self.budget.iter().map(UnitSummary::to_json).collect::<Vec<_>>(),
             "lost": {"malformed": malformed, "unknown": unknown, "unknown_notes": unknown_notes, "torn": torn},
@@ -219,12 +231,12 @@ impl RunSummary {
         let calls = pluralize(usize::try_from(self.calls).unwrap_or(usize::MAX), "tool call");
         let turns = pluralize(usize::try_from(self.turns).unwrap_or(usize::MAX), "turn");
         let _ = writeln!(text, "{calls} · {turns} · {cost}{scripted}");
-        if let Some((commit, branch, files)) = &self.saved_commit {
+        if let Some((commit, branch, files)) = &self.publication.saved_commit {
             let branch = branch.as_deref().map(|branch| format!(" on {branch}")).unwrap_or_default();
             let line = format!("commit {commit}{branch} · {} changed", pluralize(*files, "file"));
             let _ = writeln!(text, "{}", text::printable(&line, MAX_SENTENCE_WIDTH));
         }
-        if let Some(why) = &self.save_error {
+        if let Some(why) = &self.publication.save_error {
             let _ = writeln!(text, "  ✗ {}", text::printable(&format!("not saved: {why}"), MAX_SENTENCE_WIDTH));
             let _ = writeln!(text, "    the patches of the units are kept in .ktx/ingest-patches/");
         }
@@ -237,13 +249,17 @@ impl RunSummary {
                 let _ = writeln!(text, "    {}", text::printable(line, MAX_SENTENCE_WIDTH));
             }
         }
-        for file in self.shared.iter().take(MAX_SHARED_FILES) {
+        for file in self.publication.shared.iter().take(MAX_SHARED_FILES) {
             let _ = writeln!(text, "  ▲ {}", text::printable(&file.to_string(), MAX_SENTENCE_WIDTH));
         }
-        if self.shared.len() > MAX_SHARED_FILES {
-            let _ = writeln!(text, "  ▲ and {} more that several units wrote", self.shared.len() - MAX_SHARED_FILES);
+        if self.publication.shared.len() > MAX_SHARED_FILES {
+            let _ = writeln!(
+                text,
+                "  ▲ and {} more that several units wrote",
+                self.publication.shared.len() - MAX_SHARED_FILES
+            );
         }
-        if let Some(sentence) = recorded_decisions::conflicts_summary(&self.flagged) {
+        if let Some(sentence) = recorded_decisions::conflicts_summary(&self.publication.flagged) {
             let _ = writeln!(text, "  ▲ {}", text::printable(&sentence, MAX_SENTENCE_WIDTH));
         }
         if self.lost.iter().any(|lost| *lost > 0) {
