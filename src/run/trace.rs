@@ -20,7 +20,7 @@ use super::{
     state::{RECONCILE_KEY, TokenCounts},
 };
 use crate::{
-    actions::LineRole,
+    actions::{LineRole, TurnTracker},
     decode::{self, LineBody, LineKind},
     tape::{
         EntryBody, Header, Millis, Note, TapeEntry, UnitKey,
@@ -98,7 +98,7 @@ struct TraceOrigin {
 }
 
 /// The recorded facts of an attempt that has not ended.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct OpenAttempt {
     started: Millis,
     /// Time of its last result line.
@@ -109,6 +109,13 @@ struct OpenAttempt {
     /// Its patch, which is traced after its end.
     patch: Option<PatchWritten>,
     published: Option<Vec<String>>,
+}
+
+impl Default for OpenAttempt {
+    fn default() -> Self {
+        let reducer = AttemptReducer::new(TurnTracker::for_one_prompt());
+        Self { started: Millis::default(), result: None, steps: None, reducer, patch: None, published: None }
+    }
 }
 
 /// An event, before its connections are determined.

@@ -198,14 +198,21 @@ mod tests {
     type TraceEntry<'a> = (u64, Option<&'a str>, Option<Note>);
 
     fn trace_of(entries: &[TraceEntry<'_>]) -> Vec<Value> {
+        let usage = r#"{"input_tokens":5,"output_tokens":2}"#;
+        trace_with_usage(entries, &[usage])
+    }
+
+    /// The trace of entries whose result lines have these usages; the last one repeats.
+    fn trace_with_usage(entries: &[TraceEntry<'_>], usages: &[&str]) -> Vec<Value> {
         let header = include_str!("../../../tests/fixtures/tapes/demo.jsonl").lines().next().unwrap();
         let mut trace = TraceWriter::new(Header::parse(header.as_bytes()).unwrap(), TraceLevel::Debug);
-        let result =
-            br#"{"type":"result","subtype":"success","num_turns":9,"usage":{"input_tokens":5,"output_tokens":2}}"#;
-        let mut out = Vec::new();
+        let (mut out, mut results) = (Vec::new(), 0);
         for (seq, (at, unit, note)) in (0..).zip(entries) {
+            let usage = usages[results.min(usages.len() - 1)];
+            let result = format!(r#"{{"type":"result","subtype":"success","num_turns":9,"usage":{usage}}}"#);
+            results += usize::from(note.is_none());
             let json = note.as_ref().map(Note::to_json);
-            let body = json.as_deref().map_or(EntryBody::Stdout(result), EntryBody::Note);
+            let body = json.as_deref().map_or(EntryBody::Stdout(result.as_bytes()), EntryBody::Note);
             let attempt_key = unit.map(|unit| (unit.into(), 1));
             trace.write_entry(&TapeEntry { seq: Seq(seq), at: Millis(*at), attempt: attempt_key, body }, &mut out);
         }
@@ -309,6 +316,26 @@ mod tests {
         let finished = traced().into_iter().rev().find(|line| line["connectionId"] == "shop").unwrap();
         assert_eq!(finished["data"]["failedWorkUnits"], json!(["bad"]));
         assert_eq!(finished["data"]["commitSha"], "c0ffee");
+    }
+
+    #[test]
+    fn repeated_result_and_result_without_tokens_change_nothing() {
+        let tokens = |usages: &[&str]| {
+            let results = (0..usages.len() as u64).map(|at| (20 + at, Some("a"), None));
+            let start = [
+                (0, None, Some(planned(&[("a", "orbit")]))),
+                (10, Some("a"), Some(Note::AttemptStarted(Box::default()))),
+            ];
+            let end = (90, Some("a"), Some(ended(AttemptOutcome::Succeeded, AttemptOutput::default())));
+            let entries: Vec<_> = start.into_iter().chain(results).chain([end]).collect();
+            let lines = trace_with_usage(&entries, usages);
+            let executed = lines.into_iter().find(|line| line["event"] == "work_unit_executed").unwrap();
+            (executed["data"]["totalTokens"].as_u64(), executed["data"]["agentLoopMs"].as_u64())
+        };
+        let (some, more, none) = (r#"{"input_tokens":5}"#, r#"{"input_tokens":9}"#, r#"{"input_tokens":0}"#);
+        assert_eq!(tokens(&[some]), (Some(5), Some(10)));
+        assert_eq!(tokens(&[some, more]), (Some(5), Some(10)));
+        assert_eq!(tokens(&[none]), (None, Some(10)));
     }
 
     /// Returns commit and failed units from the last line of each connection.
