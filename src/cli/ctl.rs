@@ -54,7 +54,7 @@ pub(crate) fn ctl(global: &GlobalArgs, args: &CtlArgs) -> Result<Exit, CliError>
             print_rows(global, calls.map(|(unit, call)| (call_json(unit, call), call_line(unit, call))))
         }
         verb => {
-            let command = to_command(verb, || Ok(read_run(&runs, &run)?))?;
+            let command = to_command(verb, || read_run(&runs, &run))?;
             send(global, &run, command)
         }
     }

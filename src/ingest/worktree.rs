@@ -238,7 +238,6 @@ impl Worktree {
         CommitId::parse(id).or_else(|_| self.head())
     }
 
-    /// The last commit.
     pub(super) fn head(&self) -> Result<CommitId, GitError> {
         self.git.run_for_commit(&["rev-parse", "--verify", "--end-of-options", "HEAD"])
     }
