@@ -238,6 +238,7 @@ impl Worktree {
         CommitId::parse(id).or_else(|_| self.head())
     }
 
+    /// The commit that its branch points to.
     pub(super) fn head(&self) -> Result<CommitId, GitError> {
         self.git.run_for_commit(&["rev-parse", "--verify", "--end-of-options", "HEAD"])
     }

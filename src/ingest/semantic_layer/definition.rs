@@ -240,6 +240,7 @@ pub(crate) struct SourceFreshness {
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(crate) struct DbtFreshness {
+    #[serde(default)]
     pub(crate) raw: Option<Value>,
     pub(crate) loaded_at_field: Option<String>,
 }
