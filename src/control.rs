@@ -22,7 +22,7 @@ pub(crate) enum RunCommand {
     Retry {
         unit: UnitKey,
         /// Changes to the plan; `None` repeats the inputs of the last attempt.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict_amendment")]
         amendment: Option<Amendment>,
     },
     /// Start new attempts at all failed units; if there are none, at the units that have not run; if there are none
@@ -61,30 +61,81 @@ pub(crate) enum RunCommand {
     /// Decide about one held call.
     Decide {
         unit: UnitKey,
-        /// Id of the call, if known.
+        /// Id of the call; `None` for the call that has waited longest.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<Arc<str>>,
         decision: UserDecision,
     },
 }
 
+/// Maximum length of feedback for the model, in characters.
+pub(crate) const MAX_FEEDBACK_CHARS: usize = 20_000;
+/// Maximum length of a model name, in characters.
+pub(crate) const MAX_MODEL_CHARS: usize = 120;
+/// Maximum number of turns of an attempt.
+pub(crate) const MAX_TURNS: u32 = 10_000;
+
+/// On a tape, unknown keys of a newer version are ignored; in a command, they are mistakes.
+fn strict_amendment<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Amendment>, D::Error> {
+    const KEYS: [&str; 4] = ["feedback", "model", "step_budget", "resume"];
+    let Some(fields) = Option::<Map<String, Value>>::deserialize(from)? else { return Ok(None) };
+    match fields.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        Some(unknown) => Err(serde::de::Error::unknown_field(unknown, &KEYS)),
+        None => serde_json::from_value(Value::Object(fields)).map(Some).map_err(serde::de::Error::custom),
+    }
+}
+
 impl RunCommand {
-    /// The unit that the command is about, if it is about one.
-    pub(crate) fn unit(&self) -> Option<&UnitKey> {
+    /// What is wrong with the values of the command, whatever the state of the run is.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let problem = match self {
+            Self::Retry { amendment: Some(Amendment { feedback, model, step_budget, .. }), .. } => {
+                let is_long = feedback.as_ref().is_some_and(|text| text.chars().count() > MAX_FEEDBACK_CHARS);
+                let is_name = |model: &String| {
+                    !model.is_empty()
+                        && model.chars().count() <= MAX_MODEL_CHARS
+                        && !model.contains(char::is_whitespace)
+                };
+                if is_long {
+                    format!("feedback too long; the limit is {MAX_FEEDBACK_CHARS} characters")
+                } else if !model.as_ref().is_none_or(is_name) {
+                    "invalid model name; expected a name without spaces, such as opus".to_owned()
+                } else if !step_budget.is_none_or(|turns| (1..=MAX_TURNS).contains(&turns)) {
+                    format!("invalid turn budget; expected 1 to {MAX_TURNS}")
+                } else {
+                    return None;
+                }
+            }
+            Self::RunUntil { conditions, .. } if conditions.is_empty() => "no condition; name at least one".to_owned(),
+            Self::RunUntil { conditions, .. }
+                if conditions.iter().any(|it| matches!(it, BreakCondition::Silence(_))) =>
+            {
+                "a tool call cannot wait for a silence; expected failure, tool, path or cost".to_owned()
+            }
+            Self::Decide { decision: UserDecision::Deny(reason), .. } if reason.trim().is_empty() => {
+                "no reason; the model receives it instead of a result".to_owned()
+            }
+            _ => return None,
+        };
+        Some(problem)
+    }
+
+    /// The units that the command names.
+    pub(crate) fn units(&self) -> &[UnitKey] {
         match self {
             Self::Retry { unit, .. }
             | Self::Stop { unit }
             | Self::Hold { unit }
             | Self::Release { unit }
             | Self::RunUntil { unit, .. }
-            | Self::Decide { unit, .. } => Some(unit),
+            | Self::Decide { unit, .. } => std::slice::from_ref(unit),
+            Self::RetryUnits { units } => units,
             Self::RetryUnsuccessful
-            | Self::RetryUnits { .. }
             | Self::Drain
             | Self::LiftLimit
             | Self::AdjustConcurrency { .. }
             | Self::StopAll
-            | Self::KillAll => None,
+            | Self::KillAll => &[],
         }
     }
 }
@@ -131,7 +182,7 @@ pub(crate) struct EngineReply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub(crate) enum CommandReply {
-    /// The command was carried out, or its effects have begun.
+    /// The engine has the command. Its effect, or the reason why it has none, follows on the tape.
     Accepted,
     /// The command had no effect.
     Refused { reason: RefusalReason },
@@ -151,6 +202,10 @@ pub(crate) enum RefusalReason {
     /// It was decided meanwhile, or its attempt ended.
     #[error("{unit}: the call no longer waits for a decision")]
     CallNotWaiting { unit: UnitKey },
+    #[error("the calls of a plain session cannot be held")]
+    CannotHold,
+    #[error("{problem}")]
+    InvalidArgument { problem: String },
     #[error("the run has ended and accepts no commands")]
     RunEnded,
 }
@@ -254,6 +309,7 @@ mod tests {
             json!({"command": "reboot"}),
             json!({"command": "stop"}),
             json!({"command": "stop", "unit": "a", "force": true}),
+            json!({"command": "retry", "unit": "a", "amendment": {"feedbak": "x"}}),
             json!({"command": "adjust_concurrency", "by": 1_u64 << 40}),
             json!({"command": "run_until", "unit": "a", "conditions": [{"condition": "tool", "value": "[a"}]}),
             json!({"command": "run_until", "unit": "a", "conditions": [{"condition": "cost", "value": -1}]}),
@@ -261,6 +317,32 @@ mod tests {
         ];
         for json in unusable {
             assert!(serde_json::from_value::<RunCommand>(json.clone()).is_err(), "{json}");
+        }
+    }
+
+    #[test]
+    fn commands_with_unusable_values_have_a_problem() {
+        let retry = |amendment| RunCommand::Retry { unit: unit(), amendment: Some(amendment) };
+        let turns = |turns| retry(Amendment { step_budget: Some(turns), ..Amendment::default() });
+        let model = |model: &str| retry(Amendment { model: Some(model.into()), ..Amendment::default() });
+        let deny =
+            |why: &str| RunCommand::Decide { unit: unit(), call: None, decision: UserDecision::Deny(why.into()) };
+        let until = |conditions| RunCommand::RunUntil { unit: unit(), call: None, conditions };
+        let feedback = "x".repeat(MAX_FEEDBACK_CHARS + 1);
+        for bad in [
+            turns(0),
+            turns(MAX_TURNS + 1),
+            model(""),
+            model("a b"),
+            retry(Amendment { feedback: Some(feedback), ..Amendment::default() }),
+            deny(" "),
+            until(Vec::new()),
+            until(vec![BreakCondition::Failure, BreakCondition::Silence(crate::tape::Millis(1))]),
+        ] {
+            assert!(bad.problem().is_some(), "{bad:?}");
+        }
+        for good in [turns(1), turns(MAX_TURNS), model("opus"), deny("no"), until(vec![BreakCondition::Failure])] {
+            assert_eq!(good.problem(), None, "{good:?}");
         }
     }
 

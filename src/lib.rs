@@ -19,8 +19,9 @@
 //! | 1 | [`decode`]; [`actions`]; [`units`]; [`control`] | `decode` → nothing; `actions` → `decode`, `text`; `units` and `control` → `tape` |
 //! | 2 | [`run`] | layers 0 and 1, but not `config` |
 //! | 3 | [`scoped_dir`], [`program_path`], [`group_guard`], [`open_file_limit`] | nothing; the files and processes that the others of this layer use |
-//! | 3 | [`agent`], [`ingest`], [`store`], [`replay`], [`tui`] | layers below, never each other |
-//! | 4 | [`engine`] | layers below, but not `tui` |
+//! | 3 | [`agent`], [`ingest`], [`store`], [`replay`] | layers below, never each other |
+//! | 4 | [`engine`] | layers below |
+//! | 5 | [`tui`] | layers 0 to 2, `program_path`, `open_file_limit` |
 //! | 5 | [`report`] | layers 0 to 2, `scoped_dir`, `ingest`, `replay` |
 //! | 6 | [`cli`] | everything |
 //!

@@ -28,7 +28,7 @@ use crate::{
     text,
 };
 
-/// Maximum width of a unit key or of the arguments of a call, in columns.
+/// Maximum width of a text from outside the program, in columns.
 const MAX_TEXT_WIDTH: usize = 160;
 
 /// Sends a command to a run, or shows its state.
@@ -82,12 +82,16 @@ fn find_active_run(runs: &RunStore) -> Result<RecordedRun, CliError> {
 
 /// Everything that the run has recorded so far.
 fn read_run(runs: &RunStore, run: &RecordedRun) -> Result<Timeline, CliError> {
-    let source = match runs.status(run)? {
-        RunStatus::Running => recorded_tapes::follow(runs, run).map(|(source, _)| source),
-        _ => recorded_tapes::open_source(runs, run),
+    let is_active = runs.status(run)? == RunStatus::Running;
+    let source = match is_active {
+        true => recorded_tapes::follow(runs, run).map(|(source, _)| source),
+        false => recorded_tapes::open_source(runs, run),
     };
-    let mut timeline = Timeline::new(Box::new(source?.with_shortened_lines()));
+    let mut timeline = Timeline::new_forward_only(Box::new(source?.with_shortened_lines()));
     while timeline.advance(1 << 20, &mut |_| {})? == PollStatus::More {}
+    if is_active {
+        playback_output::advance_to_now(&mut timeline, &mut |_| {});
+    }
     Ok(timeline)
 }
 

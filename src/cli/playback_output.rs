@@ -266,9 +266,14 @@ fn time_until_silence(timeline: &Timeline) -> Option<Duration> {
 
 /// Shows units that have become silent meanwhile.
 pub(super) fn emit_silence(timeline: &mut Timeline, sink: &mut EventSink) {
+    advance_to_now(timeline, &mut |emitted| sink.write_event(&emitted));
+}
+
+/// Advances the clock of an active run to the present, so that silent units are recognized.
+pub(super) fn advance_to_now(timeline: &mut Timeline, emit: &mut dyn FnMut(SinkEvent<'_>)) {
     if let Some(now) = run_time(timeline) {
         let now = now.since(DELIVERY_GRACE);
-        timeline.advance_clock(now, now, &mut |emitted| sink.write_event(&emitted));
+        timeline.advance_clock(now, now, emit);
     }
 }
 

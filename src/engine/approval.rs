@@ -146,11 +146,15 @@ impl ApprovalQueue {
         }
     }
 
-    /// Decides the call with this id. Returns false if the call no longer waits; the ruling then has no effect.
+    /// Decides the call with this id, or the call that has waited longest. Returns false if no such call waits; the
+    /// decision then has no effect.
     pub(crate) fn decide_call(&self, unit: &UnitKey, tool_use_id: Option<&str>, ruling: UserDecision) -> bool {
         let mut units = self.units();
         let Some(hold) = units.get_mut(unit) else { return false };
-        let place = hold.queued.iter().position(|waiting| waiting.call.tool_use_id.as_deref() == tool_use_id);
+        let place = hold
+            .queued
+            .iter()
+            .position(|waiting| tool_use_id.is_none() || waiting.call.tool_use_id.as_deref() == tool_use_id);
         place.is_some_and(|place| hold.queued.remove(place).reply.send(ApprovalWaitOutcome::Decided(ruling)).is_ok())
     }
 

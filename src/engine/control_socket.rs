@@ -1,7 +1,8 @@
 //! The control socket of a run: the server in its engine, and the client that `ctl` and `attach` use.
 //!
 //! Every line is a request or a reply of [`crate::control`]. The socket belongs to the user alone: its directory has mode
-//! 0700, and both sides check the user of the other. A client can delay or damage nothing but its own connection.
+//! 0700, and both sides check the user of the other. A client that is slow or sends garbage affects its own connection
+//! only, but the number of connections is limited.
 
 mod client;
 mod location;

@@ -17,6 +17,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct RunController {
     units: Arc<HashSet<UnitKey>>,
+    /// Calls ask the approval queue before they run.
+    can_hold: bool,
     approvals: Arc<ApprovalQueue>,
     schedule: mpsc::Sender<ScheduleEvent>,
 }
@@ -25,6 +27,7 @@ pub(crate) struct RunController {
 #[derive(Clone, Debug)]
 pub(super) struct WeakRunController {
     units: Arc<HashSet<UnitKey>>,
+    can_hold: bool,
     approvals: Arc<ApprovalQueue>,
     schedule: mpsc::WeakSender<ScheduleEvent>,
 }
@@ -36,23 +39,25 @@ impl WeakRunController {
             return CommandReply::Refused { reason: RefusalReason::RunEnded };
         };
         let (units, approvals) = (Arc::clone(&self.units), Arc::clone(&self.approvals));
-        RunController { units, approvals, schedule }.execute(command).await
+        RunController { units, can_hold: self.can_hold, approvals, schedule }.execute(command).await
     }
 }
 
 impl RunController {
     pub(super) fn new(
         units: HashSet<UnitKey>,
+        can_hold: bool,
         approvals: Arc<ApprovalQueue>,
         schedule: mpsc::Sender<ScheduleEvent>,
     ) -> Self {
-        Self { units: Arc::new(units), approvals, schedule }
+        Self { units: Arc::new(units), can_hold, approvals, schedule }
     }
 
     /// Access that does not keep the run open.
     pub(super) fn downgrade(&self) -> WeakRunController {
-        let Self { units, approvals, schedule } = self;
-        WeakRunController { units: Arc::clone(units), approvals: Arc::clone(approvals), schedule: schedule.downgrade() }
+        let Self { units, can_hold, approvals, schedule } = self;
+        let (units, approvals) = (Arc::clone(units), Arc::clone(approvals));
+        WeakRunController { units, can_hold: *can_hold, approvals, schedule: schedule.downgrade() }
     }
 
     /// Carries out `command`, and waits while the schedule has no room for it.
@@ -64,8 +69,24 @@ impl RunController {
     }
 
     async fn try_execute(&self, command: RunCommand) -> Result<(), RefusalReason> {
-        if let Some(unit) = command.unit().filter(|unit| !self.units.contains(*unit)) {
+        if self.schedule.is_closed() {
+            return Err(RefusalReason::RunEnded);
+        }
+        if let Some(unit) = command.units().iter().find(|unit| !self.units.contains(*unit)) {
             return Err(RefusalReason::UnknownUnit { unit: unit.clone() });
+        }
+        if let Some(problem) = command.problem() {
+            return Err(RefusalReason::InvalidArgument { problem });
+        }
+        let holds = matches!(
+            command,
+            RunCommand::Hold { .. }
+                | RunCommand::Release { .. }
+                | RunCommand::RunUntil { .. }
+                | RunCommand::Decide { .. }
+        );
+        if holds && !self.can_hold {
+            return Err(RefusalReason::CannotHold);
         }
         match command {
             RunCommand::Hold { unit } => self.approvals.hold(&unit),
@@ -131,7 +152,7 @@ mod tests {
         let (schedule, events) = mpsc::channel(8);
         let meter = Arc::new(RunMeter::new(schedule.downgrade()));
         let approvals = Arc::new(ApprovalQueue::new(Arc::new(DiscardingRecorder), meter));
-        (RunController::new(HashSet::from([unit()]), Arc::clone(&approvals), schedule), approvals, events)
+        (RunController::new(HashSet::from([unit()]), true, Arc::clone(&approvals), schedule), approvals, events)
     }
 
     fn refused(reason: RefusalReason) -> CommandReply {
@@ -155,7 +176,8 @@ mod tests {
     async fn unknown_units_are_refused() {
         let (controller, _, mut events) = controller();
         let unknown = || UnitKey::from("other");
-        for command in [RunCommand::Stop { unit: unknown() }, RunCommand::Hold { unit: unknown() }] {
+        let several = RunCommand::RetryUnits { units: vec![unit(), unknown()] };
+        for command in [RunCommand::Stop { unit: unknown() }, RunCommand::Hold { unit: unknown() }, several] {
             let reason = RefusalReason::UnknownUnit { unit: unknown() };
             assert_eq!(controller.execute(command).await, refused(reason));
         }
@@ -187,6 +209,17 @@ mod tests {
     async fn ended_run_refuses_commands() {
         let (controller, _, events) = controller();
         drop(events);
-        assert_eq!(controller.execute(RunCommand::Drain).await, refused(RefusalReason::RunEnded));
+        for command in [RunCommand::Drain, RunCommand::Hold { unit: unit() }] {
+            assert_eq!(controller.execute(command).await, refused(RefusalReason::RunEnded));
+        }
+    }
+
+    #[tokio::test]
+    async fn calls_of_sessions_cannot_be_held() {
+        let (controller, _, _events) = controller();
+        let session = RunController { can_hold: false, ..controller };
+        for command in [RunCommand::Hold { unit: unit() }, RunCommand::Release { unit: unit() }] {
+            assert_eq!(session.execute(command).await, refused(RefusalReason::CannotHold));
+        }
     }
 }

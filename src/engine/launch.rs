@@ -191,6 +191,7 @@ pub(crate) fn launch<T>(
         agent: launch.agent.name(),
         initially_held: std::mem::take(&mut launch.initially_held),
         is_interactive,
+        can_hold: true,
     };
     let now = Timestamp::now();
     let job = IngestJob::new(now);
@@ -274,6 +275,8 @@ pub(crate) struct RunSetup {
     pub initially_held: Vec<UnitKey>,
     /// True if the run waits for commands after its last unit.
     pub is_interactive: bool,
+    /// True if its tool calls ask for approval before they run.
+    pub can_hold: bool,
 }
 
 impl RunSetup {
@@ -353,8 +356,8 @@ impl RunSetup {
         let driver = ScheduleDriver::new(schedule, executor, recorder);
         let drive = Box::pin(driver.run(received, self.is_interactive, fail_fast_recorder.first_error()));
         let (changed, path) = (tape.subscribe(), tape.path().to_owned());
-        let controller = RunController::new(units, approvals, inputs);
-        let server = ControlServer::start(id, controller.downgrade());
+        let controller = RunController::new(units, self.can_hold, approvals, inputs);
+        let server = ControlServer::start(id, controller.downgrade()).await;
         if let Err(error) = &server {
             tracing::warn!(%error, "the run accepts no commands from other processes");
         }

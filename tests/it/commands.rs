@@ -43,6 +43,7 @@ fn help_lists_every_command() {
         "plan",
         "run",
         "watch",
+        "ctl",
         "replay",
         "session",
         "mcp",

@@ -13,14 +13,14 @@ use nix::unistd::Uid;
 
 use crate::tape::RunId;
 
-/// Longest path of a socket on Linux, in bytes; macOS allows 103.
+/// Longest path of a socket, in bytes: 103 on macOS, 107 on Linux.
 const MAX_SOCKET_PATH: usize = 103;
 
 /// Directories that may hold sockets, most preferred first. The environment can differ between two logins, so clients
 /// look at all of them.
 fn candidate_dirs() -> Vec<PathBuf> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let temporary = [std::env::temp_dir(), PathBuf::from("/tmp")];
+    let temporary = [std::env::temp_dir(), PathBuf::from("/tmp")].into_iter().filter(|dir| dir.is_absolute());
     let of_user = temporary.map(|dir| dir.join(format!("ingestdeck-{}", Uid::current())));
     runtime.map(|dir| dir.join("ingestdeck")).into_iter().chain(of_user).collect()
 }

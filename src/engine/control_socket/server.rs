@@ -1,6 +1,12 @@
 //! The server of the control socket. It ends with its run.
 
-use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use nix::unistd::Uid;
@@ -36,11 +42,15 @@ impl ControlServer {
     ///
     /// # Errors
     /// If the socket cannot be created.
-    pub(in crate::engine) fn start(run: RunId, controller: WeakRunController) -> io::Result<Self> {
+    pub(in crate::engine) async fn start(run: RunId, controller: WeakRunController) -> io::Result<Self> {
         let path = location::new_socket_path(run)?;
+        if let Some(dir) = path.parent() {
+            remove_abandoned_sockets(dir).await;
+        }
         // Run ids are unique, so a file at the path has no owner.
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         Ok(Self { accepting: tokio::spawn(accept_clients(listener, controller)), path })
     }
 }
@@ -50,6 +60,19 @@ impl Drop for ControlServer {
         self.accepting.abort();
         // A socket that remains refuses connections.
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes the sockets of killed runs: nothing accepts connections there.
+async fn remove_abandoned_sockets(dir: &Path) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        if path.extension().is_some_and(|extension| extension == "sock")
+            && UnixStream::connect(&path).await.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        {
+            // Another run may have removed it first.
+            let _ = fs::remove_file(&path);
+        }
     }
 }
 

@@ -130,7 +130,7 @@ pub(crate) fn target<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&
 }
 
 const RECORDED: &str = "this is a recorded run; `ingestdeck run --only UNIT` runs a unit again";
-const WATCHING_MESSAGE: &str = "this run belongs to another process; control it there";
+const WATCHING_MESSAGE: &str = "this run belongs to another process; use `ingestdeck ctl`";
 
 /// Why the run accepts no commands from this screen.
 fn read_only_reason(model: &ScreenModel) -> &'static str {

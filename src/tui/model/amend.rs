@@ -10,18 +10,12 @@ use ratatui::style::{Modifier, Style};
 use tui_textarea::{TextArea, WrapMode};
 
 use crate::{
+    control::{MAX_FEEDBACK_CHARS, MAX_MODEL_CHARS, MAX_TURNS},
     run::state::{RunState, UnitState},
     tape::{UnitKey, note::Amendment},
     text,
     tui::key::KeyPress,
 };
-
-/// Longest feedback, in characters. Longer text belongs in a file.
-const FEEDBACK: usize = 20_000;
-/// Longest name of a model, in characters.
-const MODEL: usize = 120;
-/// Largest turn budget that is accepted.
-const TURNS: u32 = 10_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AmendField {
@@ -119,7 +113,7 @@ impl AmendForm {
         let kept: String = text::classified_chars(&pasted)
             .filter(|(char, is_safe)| *is_safe || (*char == '\n' && !one_row))
             .map(|(char, _)| char)
-            .take(FEEDBACK + 1)
+            .take(MAX_FEEDBACK_CHARS + 1)
             .collect();
         if let Some(area) = self.area() {
             area.insert_str(kept);
@@ -141,12 +135,12 @@ impl AmendForm {
     fn validate(&self) -> Result<Amendment, (AmendField, String)> {
         let feedback = self.feedback.lines().join("\n").trim().to_owned();
         let length = feedback.chars().count();
-        if length > FEEDBACK {
-            let problem = format!("feedback too long: {length} characters; the limit is {FEEDBACK}");
+        if length > MAX_FEEDBACK_CHARS {
+            let problem = format!("feedback too long: {length} characters; the limit is {MAX_FEEDBACK_CHARS}");
             return Err((AmendField::Feedback, problem));
         }
         let model = self.model.lines().concat().trim().to_owned();
-        if model.chars().count() > MODEL || model.contains(char::is_whitespace) {
+        if model.chars().count() > MAX_MODEL_CHARS || model.contains(char::is_whitespace) {
             return Err((
                 AmendField::Model,
                 "invalid model name; expected a name without spaces, such as opus, or nothing for the planned model"
@@ -156,9 +150,10 @@ impl AmendForm {
         let budget = self.budget.lines().concat().trim().to_owned();
         let turns = match budget.parse::<u32>() {
             _ if budget.is_empty() => None,
-            Ok(turns @ 1..=TURNS) => Some(turns),
+            Ok(turns @ 1..=MAX_TURNS) => Some(turns),
             Ok(_) | Err(_) => {
-                let problem = format!("invalid turn budget; expected 1 to {TURNS}, or nothing for the planned number");
+                let problem =
+                    format!("invalid turn budget; expected 1 to {MAX_TURNS}, or nothing for the planned number");
                 return Err((AmendField::Budget, problem));
             }
         };
@@ -291,7 +286,7 @@ mod tests {
             (AmendField::Budget, "10001", "expected 1 to 10000"),
             (AmendField::Budget, "many", "expected 1 to 10000"),
             (AmendField::Model, "opus or sonnet", "without spaces"),
-            (AmendField::Feedback, &"x".repeat(FEEDBACK + 1), "the limit is 20000"),
+            (AmendField::Feedback, &"x".repeat(MAX_FEEDBACK_CHARS + 1), "the limit is 20000"),
         ] {
             let mut form = form(AttemptState::default());
             form.focus(field);

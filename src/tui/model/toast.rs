@@ -38,7 +38,6 @@ pub(in crate::tui) enum ToastTopic {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Toasts {
-    /// Newest last.
     pub list: Vec<Toast>,
     /// Time since the screen was opened.
     pub now: Duration,

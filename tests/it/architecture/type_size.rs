@@ -5,7 +5,12 @@ use super::{report, rust_files};
 const MAX_FIELDS: usize = 15;
 
 /// Types that mirror a format of others or of the tape, field by field.
-const WIRE_FORMATS: &[(&str, &str)] = &[];
+const WIRE_FORMATS: &[(&str, &str)] = &[
+    ("AttemptStarted", "a note of the tape"),
+    ("ResultLine", "the result line of the agent"),
+    ("SystemFields", "the fields of the agent's system lines"),
+    ("SourceDefinition", "a semantic-layer source of KTX"),
+];
 
 /// The structs of a text with their numbers of named fields.
 fn structs(code: &str) -> Vec<(String, usize)> {

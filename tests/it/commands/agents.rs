@@ -326,6 +326,7 @@ env >&2; exit 3"#;
             command.env(name, "s3cret-value");
         }
         command.env("https_proxy", "http://proxy.test").env("INGESTDECK_CLAUDE_PASS_ENV", pass);
+        command.env("INGESTDECK_RETRY_MAX_RETRIES", "0");
         command
     };
     let doctor = place.ran(command(&["doctor"], ""));
@@ -357,15 +358,16 @@ fn temporary_directories_of_killed_runs_are_removed() {
     let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
     let claude = claude.to_str().unwrap();
     let left = || std::fs::read_dir(place.path("../tmp")).unwrap().count();
+    let sockets = || std::fs::read_dir(place.sockets()).unwrap().count();
     let mut running = place.start(place.command(&["run", "--claude-bin", claude]));
     running.wait_for("stdout", "session ");
     running.signal(Signal::SIGKILL);
-    assert_eq!((running.end().code, left()), (None, 1));
+    assert_eq!((running.end().code, left(), sockets()), (None, 1, 1));
     let mut next = place.start(place.command(&["run", "--claude-bin", claude]));
     next.wait_for("stdout", "session ");
-    assert_eq!(left(), 1, "its own");
+    assert_eq!((left(), sockets()), (1, 1), "its own");
     next.signal(Signal::SIGQUIT);
-    assert_eq!((next.end().code, left()), (Some(131), 0));
+    assert_eq!((next.end().code, left(), sockets()), (Some(131), 0, 0));
     #[cfg(target_os = "linux")]
     place.wait_until_no_process_left();
 }

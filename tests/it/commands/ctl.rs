@@ -7,7 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::unistd::Uid;
 use serde_json::{Value, json};
 
 use super::test_dir::{DEADLINE, RunningCommand, TestDir};
@@ -43,8 +42,7 @@ fn rows(place: &TestDir, args: &[&str]) -> Vec<Value> {
 }
 
 fn socket(place: &TestDir) -> PathBuf {
-    let dir = place.temporary().join(format!("ingestdeck-{}", Uid::current()));
-    dir.read_dir().unwrap().next().unwrap().unwrap().path()
+    place.sockets().read_dir().unwrap().next().unwrap().unwrap().path()
 }
 
 #[test]
@@ -64,8 +62,7 @@ fn held_call_is_allowed_from_another_process() {
 }
 
 fn socket_dir_has_files(place: &TestDir) -> bool {
-    let dir = place.temporary().join(format!("ingestdeck-{}", Uid::current()));
-    dir.read_dir().is_ok_and(|mut files| files.next().is_some())
+    place.sockets().read_dir().unwrap().next().is_some()
 }
 
 #[test]

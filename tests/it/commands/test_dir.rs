@@ -57,7 +57,7 @@ impl CommandOutput {
 impl TestDir {
     pub(crate) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
-        for name in ["home", "tmp", "work", "bin"] {
+        for name in ["home", "tmp", "work", "bin", "runtime"] {
             fs::create_dir(root.path().join(name)).unwrap();
         }
         Self { root }
@@ -71,6 +71,11 @@ impl TestDir {
     /// The program's directory for temporary files.
     pub(crate) fn temporary(&self) -> PathBuf {
         self.root.path().join("tmp")
+    }
+
+    /// The directory for the control sockets of runs.
+    pub(crate) fn sockets(&self) -> PathBuf {
+        self.root.path().join("runtime/ingestdeck")
     }
 
     /// Writes a file below the working directory.
@@ -126,6 +131,7 @@ esac
         let root = self.root.path();
         command.args(args).env_clear().current_dir(root.join("work")).stdin(Stdio::null());
         command.env("HOME", root.join("home")).env("TMPDIR", root.join("tmp")).env("PATH", "/usr/bin:/bin");
+        command.env("XDG_RUNTIME_DIR", root.join("runtime"));
         command
     }
 
