@@ -11,6 +11,7 @@ mod actions;
 mod agent;
 mod cli;
 mod config;
+mod control;
 mod decode;
 mod diagnostic;
 mod engine;

@@ -138,7 +138,6 @@ fn checks_apply_in_order() {
             patch_error: Some("permission denied".into()),
             ..WorkFacts::default()
         },
-        ..AttemptFacts::default()
     };
     let mut seen = Vec::new();
     let mut step = |facts: &AttemptFacts| seen.push(strict(facts).reason);

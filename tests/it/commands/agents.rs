@@ -326,7 +326,7 @@ env >&2; exit 3"#;
             command.env(name, "s3cret-value");
         }
         command.env("https_proxy", "http://proxy.test").env("INGESTDECK_CLAUDE_PASS_ENV", pass);
-        command.env("INGESTDECK_RETRY_MAX_RETRIES", "0");
+        command.env("INGESTDECK_RETRY_MAX_RETRIES", "0").env_remove("XDG_RUNTIME_DIR");
         command
     };
     let doctor = place.ran(command(&["doctor"], ""));
