@@ -291,3 +291,19 @@ fn write_escape(byte: u8, out: &mut Vec<u8>) {
     // Writing into a Vec cannot fail.
     let _ = write!(out, "\\u{byte:04x}");
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn texts_are_written_as_serde_json_writes_them(text in r#"([a-z "\\\x00-\x1f\x7f]|\PC){0,200}"#) {
+            let mut out = Vec::new();
+            write_text(&text, &mut out);
+            prop_assert_eq!(String::from_utf8(out).unwrap(), serde_json::to_string(&text).unwrap());
+        }
+    }
+}

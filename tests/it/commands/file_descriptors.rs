@@ -51,7 +51,7 @@ fn too_few_descriptors_for_one_unit_name_the_limit() {
     let place = TestDir::new();
     project(&place, 3);
     let claude = place.scripted_claude(SCRIPT);
-    let ran = run_with(&place, 22, &["run", "--claude-bin", claude.to_str().unwrap()]);
+    let ran = run_with(&place, 25, &["run", "--claude-bin", claude.to_str().unwrap()]);
     assert!(ran.code == Some(100), "{ran:?}");
     assert!(ran.stdout.contains("too many open files") && ran.stdout.contains("raise `ulimit -n`"), "{ran:?}");
     assert!(!ran.stdout.contains("make the directory writable"), "{ran:?}");

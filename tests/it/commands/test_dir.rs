@@ -5,6 +5,7 @@ use std::{
     collections::HashMap,
     fs,
     io::{PipeReader, Read},
+    os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
     sync::mpsc,
@@ -60,6 +61,7 @@ impl TestDir {
         for name in ["home", "tmp", "work", "bin", "runtime"] {
             fs::create_dir(root.path().join(name)).unwrap();
         }
+        fs::DirBuilder::new().mode(0o700).create(root.path().join("runtime/ingestdeck")).unwrap();
         Self { root }
     }
 
