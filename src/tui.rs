@@ -33,7 +33,7 @@ pub(crate) mod notification;
 pub(crate) mod playback;
 pub(crate) mod screen_message;
 mod search_match;
-mod stream_footer;
+mod stream_frame;
 pub(crate) mod terminal;
 pub(crate) mod text_search;
 pub(crate) mod theme;

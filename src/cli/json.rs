@@ -45,7 +45,7 @@ impl<W: Write> JsonWriter<W> {
                     self.buffer.extend_from_slice(beside.as_bytes());
                 }
             }
-            SinkEvent::Unit { at, unit, attempt, status, reason } => {
+            SinkEvent::Unit { at, unit, attempt, status, reason, .. } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 let mut event = json!({"type": "unit", "state": status.as_str()});
                 if let Some(reason) = reason {

@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt::Write as _,
     io::{self, Write},
 };
@@ -34,7 +34,33 @@ pub(crate) struct LinesWriter<W> {
     label_width: usize,
     /// Start time of each open action, by unit, attempt and id.
     open: HashMap<(String, u32, String), Millis>,
+    progress: Progress,
     result: io::Result<()>,
+}
+
+/// How many units of the plan have ended.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Number of units; 0 without a plan.
+    planned: usize,
+    ended: HashSet<String>,
+}
+
+impl Progress {
+    fn update(&mut self, unit: &str, status: UnitStatus) {
+        if !status.is_finished() || status == UnitStatus::NotStarted {
+            self.ended.remove(unit);
+        } else if !self.ended.contains(unit) {
+            self.ended.insert(unit.to_owned());
+        }
+    }
+
+    /// `[37/200] ` for a unit that ended, otherwise nothing.
+    fn prefix(&self, status: UnitStatus) -> String {
+        let (ended, all) = (self.ended.len(), self.planned.max(self.ended.len()));
+        let is_shown = status.is_finished() && status != UnitStatus::NotStarted && self.planned > 0;
+        if is_shown { format!("[{ended}/{all}] ") } else { String::new() }
+    }
 }
 
 impl<W: Write> LinesWriter<W> {
@@ -44,6 +70,7 @@ impl<W: Write> LinesWriter<W> {
             color,
             label_width: *LABEL_WIDTH_RANGE.start(),
             open: HashMap::new(),
+            progress: Progress::default(),
             result: Ok(()),
         }
     }
@@ -54,13 +81,15 @@ impl<W: Write> LinesWriter<W> {
             SinkEvent::Agent { at, unit, attempt, event, outcome_detail, .. } => {
                 self.event(*at, unit, *attempt, event, *outcome_detail)
             }
-            SinkEvent::Unit { at, unit, attempt, status, reason } => {
+            SinkEvent::Unit { at, unit, attempt, status, reason, cause } => {
+                self.progress.update(unit, *status);
                 if matches!(status, UnitStatus::Queued | UnitStatus::NotStarted) && *attempt == 0 {
                     return;
                 }
-                let mut text = status.as_str().to_owned();
+                let mut text = self.progress.prefix(*status);
+                text.push_str(status.as_str());
                 // The reason of a success adds nothing to its status.
-                if let Some(reason) = reason.filter(|_| *status != UnitStatus::Succeeded) {
+                if let Some(reason) = cause.or(*reason).filter(|_| *status != UnitStatus::Succeeded) {
                     let _ = write!(text, ": {reason}");
                 }
                 self.line(*at, &attempt_label(unit, *attempt), status.glyph(), &text);
@@ -186,6 +215,7 @@ impl<W: Write> LinesWriter<W> {
     fn write_run_change(&mut self, at: Millis, change: &RunEvent<'_>) {
         let (glyph, text) = match change {
             RunEvent::Planned(planned) => {
+                self.progress.planned = planned.units.len();
                 let widest = planned.units.iter().map(|unit| text::width(&attempt_label(&unit.unit, 1))).max();
                 self.label_width =
                     widest.unwrap_or_default().clamp(*LABEL_WIDTH_RANGE.start(), *LABEL_WIDTH_RANGE.end());

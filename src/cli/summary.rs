@@ -49,8 +49,8 @@ pub(crate) struct UnitSummary {
     pub unit: String,
     /// The sentence of its verdict.
     pub reason: String,
-    /// The first failed call, if the sentence only counts them.
-    pub call: Option<String>,
+    /// The cause that decided, as every screen states it.
+    pub cause: String,
     /// The remedy for a person.
     pub remedy: Option<String>,
 }
@@ -243,10 +243,10 @@ impl RunSummary {
         let failed = self.failed.iter().map(|unit| ('✗', unit));
         let budget = self.budget.iter().map(|unit| ('◆', unit));
         for (glyph, summary) in failed.chain(budget) {
-            let UnitSummary { unit, reason, call, remedy } = summary;
-            let _ = writeln!(text, "  {glyph} {}", text::printable(&format!("{unit}: {reason}"), MAX_SENTENCE_WIDTH));
-            for line in [call, remedy].into_iter().flatten() {
-                let _ = writeln!(text, "    {}", text::printable(line, MAX_SENTENCE_WIDTH));
+            let UnitSummary { unit, cause, remedy, .. } = summary;
+            let _ = writeln!(text, "  {glyph} {}", text::printable(&format!("{unit}: {cause}"), MAX_SENTENCE_WIDTH));
+            if let Some(remedy) = remedy {
+                let _ = writeln!(text, "    {}", text::printable(remedy, MAX_SENTENCE_WIDTH));
             }
         }
         for file in self.publication.shared.iter().take(MAX_SHARED_FILES) {
@@ -343,12 +343,10 @@ fn units_with_status(state: &RunState, status: UnitStatus) -> Vec<UnitSummary> {
 impl UnitSummary {
     fn from_unit(state: &RunState, unit: &UnitState) -> Self {
         let verdict = state.verdict(unit);
-        let by_calls = verdict.is_some_and(|verdict| verdict.cause == VerdictCause::ToolFailures);
-        let call = unit.latest().and_then(|attempt| attempt.first_failure.as_deref()).filter(|_| by_calls);
         Self {
             unit: unit.key.to_string(),
             reason: verdict.map_or_else(|| "no verdict".into(), |verdict| verdict.reason.clone()),
-            call: call.map(str::to_owned),
+            cause: state.failure_reason(unit).into_owned(),
             remedy: verdict.and_then(|verdict| verdict.remedy.clone()),
         }
     }

@@ -322,8 +322,7 @@ impl Executor for AttemptExecutor {
             failed_call: facts
                 .work
                 .tally
-                .counted(self.options.rule)
-                .next()
+                .deciding_call(self.options.rule)
                 .map(|call| CountedFailure { tool: call.tool.clone(), message: call.message.clone() }),
             exit_code: facts.process.exit_code,
             signal: facts.process.signal,

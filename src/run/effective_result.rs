@@ -1,8 +1,25 @@
-//! The effective result of a unit at a moment, whether this run or a prior run produced it: its verdict, its output,
-//! and whether its changes are in the project. Pure.
+//! The effective result of a unit at a moment, whether this run or a prior run produced it: its verdict, the reason of
+//! a failure, its output, and whether its changes are in the project. Pure.
 
-use super::state::{RunState, UnitState, UnitStatus};
-use crate::tape::note::{AttemptOutput, ReusedSuccess, Verdict};
+use std::borrow::Cow;
+
+use super::state::{AttemptState, RunState, UnitState, UnitStatus};
+use crate::tape::note::{AttemptOutcome, AttemptOutput, ReusedSuccess, StopReason, Verdict, VerdictCause};
+
+impl AttemptState {
+    /// Why the attempt ended without full success; `None` if it succeeded or has no verdict yet.
+    pub(crate) fn failure_reason(&self) -> Option<Cow<'_, str>> {
+        let verdict = self.verdict.as_ref()?;
+        match (verdict.outcome, verdict.stop) {
+            (AttemptOutcome::Succeeded, StopReason::Budget) => Some(self.budget_exhaustion().to_string().into()),
+            (AttemptOutcome::Succeeded, _) => None,
+            _ if verdict.cause == VerdictCause::ToolFailures => {
+                Some(self.deciding_failure.as_deref().unwrap_or(&verdict.reason).into())
+            }
+            _ => Some(verdict.reason.as_str().into()),
+        }
+    }
+}
 
 impl RunState {
     /// Returns the verdict that applies to a unit: that of its newest attempt, or of the patch of a prior run. `None`
@@ -11,6 +28,43 @@ impl RunState {
         match unit.latest() {
             Some(attempt) => attempt.verdict.as_ref(),
             None => self.publication.prior_patches.get(&unit.key)?.verdict.as_deref(),
+        }
+    }
+
+    /// Why a unit needs a person: why it ended without success, is silent or waits, as every screen, line and report states it. For failed calls it is the call that
+    /// decided, because the verdict only counts them.
+    pub(crate) fn failure_reason<'a>(&'a self, unit: &'a UnitState) -> Cow<'a, str> {
+        let attempt = unit.latest();
+        match unit.status {
+            UnitStatus::Silent => return "no output; the agent or a tool may hang".into(),
+            UnitStatus::Held => {
+                let call = unit.oldest_held_call();
+                return call.map_or("waits for a decision".into(), |call| {
+                    format!("{} waits for a decision", call.tool).into()
+                });
+            }
+            _ => {}
+        }
+        match (attempt.and_then(AttemptState::failure_reason), self.verdict(unit)) {
+            (Some(reason), _) => reason,
+            (None, Some(verdict)) => verdict.reason.as_str().into(),
+            (None, None) if unit.status == UnitStatus::Interrupted => "interrupted before it had a verdict".into(),
+            (None, None) if unit.status == UnitStatus::Stopped => "stopped before the first attempt".into(),
+            (None, None) => {
+                let failed_call = attempt.and_then(|attempt| attempt.deciding_failure.as_deref());
+                failed_call.unwrap_or("no reason is on record").into()
+            }
+        }
+    }
+
+    /// What a person can do about a unit that needs one, if known.
+    pub(crate) fn remedy<'a>(&'a self, unit: &'a UnitState) -> Option<&'a str> {
+        match self.verdict(unit) {
+            _ if unit.status == UnitStatus::Silent => Some("inspect it; stop it, then retry it"),
+            _ if unit.status == UnitStatus::Held => Some("allow, edit or deny the call"),
+            Some(verdict) => verdict.remedy.as_deref(),
+            None if unit.status == UnitStatus::Stopped => Some("retry it when you are ready"),
+            None => Some("retry it; its attempt has no verdict"),
         }
     }
 

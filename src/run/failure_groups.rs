@@ -1,14 +1,11 @@
-//! Groups the units that are not done by cause and error, each group with a remedy. Pure.
+//! Groups the units that need a person by cause and error, each group with a remedy. Pure.
 
 use std::borrow::Cow;
 
-use super::state::{RunState, UnitState, UnitStatus};
-use crate::{
-    tape::note::VerdictCause,
-    units::error_groups::{UnitFailure, group_failures},
-};
+use super::state::{RunState, UnitNeed, UnitState, UnitStatus};
+use crate::units::error_groups::{UnitFailure, group_failures};
 
-/// Units that failed for the same reason.
+/// Units that need a person for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailureGroup {
     /// Label of the cause.
@@ -23,11 +20,11 @@ pub(crate) struct FailureGroup {
     pub units: Vec<usize>,
 }
 
-/// Returns the current failures, largest group first.
+/// Returns the units that failed, wait for a person or are silent, largest group first.
 pub(crate) fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
     let failed: Vec<(usize, &UnitState)> =
-        state.units.iter().enumerate().filter(|(_, unit)| unit.status.is_retryable()).collect();
-    let errors: Vec<Cow<'_, str>> = failed.iter().map(|(_, unit)| representative_error(state, unit)).collect();
+        state.units.iter().enumerate().filter(|(_, unit)| unit.status.need() == UnitNeed::Person).collect();
+    let errors: Vec<Cow<'_, str>> = failed.iter().map(|(_, unit)| state.failure_reason(unit)).collect();
     let failures = failed.iter().zip(&errors).map(|((_, unit), error)| UnitFailure {
         cause: cause(state, unit),
         error,
@@ -41,8 +38,8 @@ pub(crate) fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
             FailureGroup {
                 cause: group.cause,
                 pattern: group.error,
-                example: first.map(|unit| representative_error(state, unit).into_owned()).unwrap_or_default(),
-                remedy: first.and_then(|unit| remedy(state, unit)).map(str::to_owned),
+                example: first.map(|unit| state.failure_reason(unit).into_owned()).unwrap_or_default(),
+                remedy: first.and_then(|unit| state.remedy(unit)).map(str::to_owned),
                 units: group.members.iter().filter_map(|member| failed.get(*member)).map(|(unit, _)| *unit).collect(),
             }
         })
@@ -57,37 +54,12 @@ fn cause<'a>(state: &'a RunState, unit: &'a UnitState) -> &'a str {
     }
 }
 
-/// Returns the most specific error: for failed calls the first one, because the verdict only counts them.
-pub(crate) fn representative_error<'a>(state: &'a RunState, unit: &'a UnitState) -> Cow<'a, str> {
-    let first_failure = || unit.latest().and_then(|attempt| attempt.first_failure.as_deref());
-    match (state.verdict(unit), unit.latest()) {
-        (_, Some(attempt)) if unit.status == UnitStatus::BudgetExhausted => {
-            Cow::Owned(attempt.budget_exhaustion().to_string())
-        }
-        (Some(verdict), _) if verdict.cause == VerdictCause::ToolFailures => {
-            first_failure().unwrap_or(&verdict.reason).into()
-        }
-        (Some(verdict), _) => verdict.reason.as_str().into(),
-        (None, _) if unit.status == UnitStatus::Interrupted => "interrupted before it had a verdict".into(),
-        (None, _) if unit.status == UnitStatus::Stopped => "stopped before the first attempt".into(),
-        (None, _) => first_failure().unwrap_or("no reason is on record").into(),
-    }
-}
-
-fn remedy<'a>(state: &'a RunState, unit: &'a UnitState) -> Option<&'a str> {
-    match state.verdict(unit) {
-        Some(verdict) => verdict.remedy.as_deref(),
-        None if unit.status == UnitStatus::Stopped => Some("retry it when you are ready"),
-        None => Some("retry it; its attempt has no verdict"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
         run::state::{AttemptState, PriorPatchIntegration},
-        tape::note::{AttemptOutcome, PatchResult, StopReason, Verdict},
+        tape::note::{AttemptOutcome, PatchResult, StopReason, Verdict, VerdictCause},
     };
 
     fn unit(key: &str, cause: Option<VerdictCause>, reason: &str, failure: Option<&str>) -> UnitState {
@@ -99,7 +71,7 @@ mod tests {
             remedy: Some("look".into()),
         });
         let status = if verdict.is_some() { UnitStatus::Failed } else { UnitStatus::Interrupted };
-        let attempt = AttemptState { verdict, first_failure: failure.map(Into::into), ..AttemptState::default() };
+        let attempt = AttemptState { verdict, deciding_failure: failure.map(Into::into), ..AttemptState::default() };
         UnitState {
             key: key.into(),
             planned: None,
@@ -160,6 +132,6 @@ mod tests {
         assert_eq!(groups[0].remedy.as_deref(), Some("look"));
         // The earlier attempt does not affect the verdict of another attempt.
         state.units[0].attempts.push(AttemptState::default());
-        assert_eq!(representative_error(&state, &state.units[0]), "no reason is on record");
+        assert_eq!(state.failure_reason(&state.units[0]), "no reason is on record");
     }
 }

@@ -76,6 +76,8 @@ pub(crate) enum SinkEvent<'a> {
         status: UnitStatus,
         /// The reason in the verdict, or the reason of a wait.
         reason: Option<&'a str>,
+        /// The cause that decided, where the verdict only counts: its failed call.
+        cause: Option<&'a str>,
     },
     /// The patch of an attempt was integrated or rejected.
     Patch {

@@ -278,7 +278,7 @@ impl ReportBuilder {
         let verdict = state.verdict(unit);
         let reason = match (verdict, unit.status) {
             (Some(verdict), _) => Some(verdict.reason.clone()),
-            (None, UnitStatus::Interrupted) => Some(failure_groups::representative_error(state, unit).into_owned()),
+            (None, UnitStatus::Interrupted) => Some(state.failure_reason(unit).into_owned()),
             (None, UnitStatus::Stopped) => Some("stopped before it began".to_owned()),
             (None, UnitStatus::Reused) => reused(view, unit),
             (None, _) => None,

@@ -220,6 +220,30 @@ impl UnitState {
     }
 }
 
+/// What a unit needs next, in the order in which a person should look at units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum UnitNeed {
+    /// It waits for a decision, is silent, or ended without success: nothing happens without a person.
+    Person,
+    /// An attempt runs, or another one will start automatically.
+    Running,
+    /// It has not started.
+    Next,
+    Done,
+}
+
+impl UnitNeed {
+    /// Its text on the screen.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Person => "needs you",
+            Self::Running => "running",
+            Self::Next => "next",
+            Self::Done => "done",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum UnitStatus {
     Queued,
@@ -295,6 +319,30 @@ impl UnitStatus {
         matches!(self, Self::Failed | Self::Interrupted | Self::BudgetExhausted | Self::Stopped)
     }
 
+    /// What a unit with this status needs next.
+    pub(crate) fn need(self) -> UnitNeed {
+        match self {
+            Self::Held | Self::Silent | Self::Failed | Self::Interrupted | Self::BudgetExhausted | Self::Stopped => {
+                UnitNeed::Person
+            }
+            Self::Running | Self::Waiting => UnitNeed::Running,
+            Self::Queued | Self::NotStarted => UnitNeed::Next,
+            Self::Succeeded | Self::Reused => UnitNeed::Done,
+        }
+    }
+
+    /// Position among the statuses of the same need, the most urgent first: a person who decides or stops a unit
+    /// frees its slot.
+    pub(crate) fn urgency(self) -> u8 {
+        match self {
+            Self::Held | Self::Running | Self::Queued | Self::Succeeded | Self::Reused => 0,
+            Self::Silent | Self::Waiting | Self::NotStarted => 1,
+            Self::Failed | Self::Interrupted => 2,
+            Self::BudgetExhausted => 3,
+            Self::Stopped => 4,
+        }
+    }
+
     /// True while an attempt runs.
     pub(crate) fn is_in_flight(self) -> bool {
         matches!(self, Self::Running | Self::Silent | Self::Held)
@@ -318,8 +366,9 @@ pub(crate) struct AttemptState {
     pub ended_at: Option<Millis>,
     pub setup: AttemptSetup,
     pub counts: AttemptCounts,
-    /// The first failed call and its error, `tool: error`.
-    pub first_failure: Option<Arc<str>>,
+    /// The failed call that decides the verdict and its error, `tool: error`; before there is a verdict, the first
+    /// failed call.
+    pub deciding_failure: Option<Arc<str>>,
     /// Calls that wait for an approval, oldest first.
     pub held_calls: Vec<HeldCallState>,
     pub live: LiveText,

@@ -74,35 +74,37 @@ fn kind_words(kind: &AdapterForecast) -> String {
     }
 }
 
-/// The forecast in the header: `left $0.40-0.90 in 5m-9m`, with `+?` for unknown parts; `None` if no work remains.
-pub(crate) fn short_forecast(run_forecast: &RunForecast, now: Millis) -> Option<String> {
+/// The forecast of the remaining time in the header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RemainingTime {
+    /// `5m–9m`, with `+?` for unknown parts, and `overdue` for units beyond their forecast.
+    pub text: String,
+    /// Run time at which the run probably ends (P90), if no part is unknown.
+    pub end: Option<Millis>,
+}
+
+/// Returns the remaining time; `None` if no work remains.
+pub(crate) fn remaining_time(run_forecast: &RunForecast, now: Millis) -> Option<RemainingTime> {
     let forecast = &run_forecast.forecast;
     if forecast.units == 0 {
         return None;
     }
-    let more = |whole| if whole { "" } else { "+?" };
-    let cost = forecast.cost.map(|cost| {
-        let cost = range_text(&dollars(Some(cost.p50)), &dollars(Some(cost.p90)), "-");
-        format!("{cost}{}", more(forecast.covers_all_costs()))
-    });
-    let time = time_left(run_forecast, now).map(|time| {
-        let time = range_text(&coarse_duration(time.p50), &coarse_duration(time.p90), "-");
-        format!("{time}{}", more(forecast.covers_all_times()))
-    });
-    let late = match forecast.overdue_units {
-        0 => None,
-        late if late == forecast.units => Some("overdue".to_owned()),
-        late => Some(format!("{late} overdue")),
+    let left = time_left(run_forecast, now);
+    let is_whole = forecast.covers_all_times() && forecast.overdue_units == 0;
+    let end = left.filter(|_| is_whole).map(|left| Millis(now.0.saturating_add(left.p90.0)));
+    let time = left.map_or_else(
+        || "?".to_owned(),
+        |time| {
+            let more = if forecast.covers_all_times() { "" } else { "+?" };
+            format!("{}{more}", range_text(&coarse_duration(time.p50), &coarse_duration(time.p90), "–"))
+        },
+    );
+    let text = match forecast.overdue_units {
+        0 => time,
+        late if late == forecast.units && left.is_none() => "?, overdue".to_owned(),
+        late => format!("{time}, {late} overdue"),
     };
-    let left = match (cost, time, &late) {
-        (None, None, None) => "left ?".to_owned(),
-        (None, None, Some(_)) => "left $?".to_owned(),
-        (Some(cost), None, Some(_)) => format!("left {cost}"),
-        (cost, time, _) => {
-            format!("left {} in {}", cost.as_deref().unwrap_or("$?"), time.as_deref().unwrap_or("?"))
-        }
-    };
-    Some([Some(left), late].into_iter().flatten().collect::<Vec<_>>().join(", "))
+    Some(RemainingTime { text, end })
 }
 
 fn range_text(low: &str, high: &str, dash: &str) -> String {

@@ -2,22 +2,18 @@
 
 use ratatui::layout::Rect;
 
-use super::{
-    stream_footer::footer_height,
-    unit_row::{preferred_width, shows_last_action},
-};
+use super::stream_frame::{footer_height, verdict_lines};
 use crate::run::state::AttemptState;
 
 /// Smallest supported size (columns, rows).
 pub(crate) const MIN_SIZE: (u16, u16) = (40, 12);
-/// Minimum width for panes side by side.
+/// Minimum width for two halves of a view side by side.
 pub(crate) const MIN_WIDE_COLUMNS: u16 = 100;
-/// Width of a stream that can give columns to the unit table.
-const MIN_STREAM_COLUMNS: u16 = 80;
+/// Minimum width for table and stream side by side, and of the table next to a stream: both show what they show at 90 columns.
+const MIN_WIDE_TABLE_COLUMNS: u16 = 190;
+const WIDE_TABLE_COLUMNS: u16 = 100;
 /// Minimum height for a timeline bar of two lines.
 const MIN_TALL_ROWS: u16 = 20;
-/// Minimum width for a header of one line.
-const MIN_ONE_LINE_COLUMNS: u16 = 170;
 
 /// A pane of the units view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,11 +31,8 @@ pub(crate) struct UnitsPanes {
     pub focus: Pane,
     /// True when only the focused pane is shown.
     pub zoom: bool,
-    pub units: usize,
     /// Number of lines of the table.
     pub lines: usize,
-    /// Width of the longest unit name, in columns.
-    pub longest: usize,
 }
 
 /// The rectangles of a screen.
@@ -63,7 +56,7 @@ pub(crate) struct ScreenLayout {
 /// Computes the layout for a size; `walked` is true if the timeline bar is shown.
 pub(crate) fn screen_layout((width, height): (u16, u16), panes: UnitsPanes, walked: bool) -> ScreenLayout {
     let area = Rect::new(0, 0, width, height);
-    let header_rows = if width >= MIN_ONE_LINE_COLUMNS || height < MIN_SIZE.1 { 1 } else { 2 }.min(height);
+    let header_rows = if height < MIN_SIZE.1 { 1 } else { 2 }.min(height);
     let footer_rows = 1.min(height - header_rows);
     let header = Rect { height: header_rows, ..area };
     let footer = Rect { y: height - footer_rows, height: footer_rows, ..area };
@@ -78,23 +71,16 @@ pub(crate) fn screen_layout((width, height): (u16, u16), panes: UnitsPanes, walk
     let (units, stream) = match panes.focus {
         Pane::Units if panes.zoom || body.height < 12 => (Some(body), None),
         Pane::Stream if panes.zoom || body.height < 12 => (None, Some(body)),
-        // With few units, a table on top leaves the full width to the stream.
-        _ if width < MIN_WIDE_COLUMNS || panes.units <= 3 => {
-            let lines = panes.lines.max(panes.units).max(1);
-            let wanted = u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(3);
-            // A table is shown completely if it takes at most 60 % of the height; a longer one gets half of the height.
-            let most = if wanted <= body.height * 3 / 5 { wanted } else { body.height.div_ceil(2).max(6) };
-            split(body, wanted.min(most), false)
-        }
-        // Names and columns determine the width, up to the minimum width of the stream.
+        // The table is above a stream of the full width. If it is too long for that, and the screen is wide enough for
+        // both, it is next to the stream and shows twice as many units.
         _ => {
-            let most = (width * 9 / 20).max((width / 2 + 2).min(62)).min(100);
-            let wanted = if shows_last_action(most) {
-                most
+            let wanted = u16::try_from(panes.lines.max(1)).unwrap_or(u16::MAX).saturating_add(3);
+            let fits = wanted <= body.height * 3 / 5;
+            if !fits && width >= MIN_WIDE_TABLE_COLUMNS {
+                split(body, WIDE_TABLE_COLUMNS.max(width * 9 / 20), true)
             } else {
-                preferred_width(panes.longest, width.saturating_sub(MIN_STREAM_COLUMNS))
-            };
-            split(body, wanted.clamp(46, most), true)
+                split(body, if fits { wanted } else { body.height.div_ceil(2).max(6) }, false)
+            }
         }
     };
     ScreenLayout { area, header, body, units, stream, bar, footer }
@@ -131,15 +117,24 @@ impl ScreenLayout {
         self.units.map_or(1, |area| usize::from(unit_list(area).height))
     }
 
-    /// Rows of the stream without the verdict or live text below it.
+    /// Rows of the stream without the verdict above and the live text below them.
     pub(crate) fn stream_rows(&self, attempt: Option<&AttemptState>) -> usize {
-        self.stream.map_or(1, |area| usize::from(stream_list(area, attempt).0.height))
+        self.stream.map_or(1, |area| usize::from(stream_areas(area, attempt).rows.height))
     }
 
     /// Rows inside a view that fills the body.
     pub(crate) fn body_rows(&self) -> u16 {
         inner(self.body).height
     }
+}
+
+/// The inspector in the body of the screen: the row of attempts, the row of panels, and the rest.
+pub(crate) fn inspector_areas(body: Rect) -> [Rect; 3] {
+    let inside = inner(body);
+    let attempts = Rect { height: inside.height.min(1), ..inside };
+    let panels = Rect { y: inside.y + attempts.height, height: inside.height.saturating_sub(1).min(1), ..inside };
+    let top = attempts.height + panels.height;
+    [attempts, panels, Rect { y: inside.y + top, height: inside.height - top, ..inside }]
 }
 
 /// Area of the unit rows inside their pane: below the headings, if there is room for them.
@@ -149,18 +144,32 @@ pub(crate) fn unit_list(pane: Rect) -> Rect {
     Rect { y: inside.y + headings, height: inside.height - headings, ..inside }
 }
 
-/// Splits the pane of a stream into its rows and the area below them for a verdict or live text.
-pub(crate) fn stream_list(pane: Rect, attempt: Option<&AttemptState>) -> (Rect, Rect) {
+/// Areas of a stream inside its pane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamAreas {
+    /// Why the attempt ended without success; empty otherwise.
+    pub verdict: Rect,
+    pub rows: Rect,
+    /// A pending approval, or the text that is being written.
+    pub below: Rect,
+}
+
+/// Splits the pane of a stream.
+pub(crate) fn stream_areas(pane: Rect, attempt: Option<&AttemptState>) -> StreamAreas {
     let inside = inner(pane);
+    let third = (inside.height / 3).min(6);
     let most = match attempt {
         // A decision needs the whole call and a few rows of context.
         Some(attempt) if !attempt.held_calls.is_empty() => inside.height.saturating_sub(3),
-        _ => (inside.height / 3).min(6),
+        _ => third,
     };
-    let lines = attempt.map_or(0, |attempt| footer_height(attempt, inside.width, most));
-    let below = u16::try_from(lines).unwrap_or(most).min(inside.height);
-    let rows = Rect { height: inside.height - below, ..inside };
-    (rows, Rect { y: rows.y + rows.height, height: below, ..inside })
+    let above = attempt.map_or(0, |attempt| verdict_lines(attempt, inside.width, third).len());
+    let above = u16::try_from(above).unwrap_or(third).min(inside.height);
+    let below = attempt.map_or(0, |attempt| footer_height(attempt, inside.width, most));
+    let below = u16::try_from(below).unwrap_or(most).min(inside.height - above);
+    let verdict = Rect { height: above, ..inside };
+    let rows = Rect { y: verdict.bottom(), height: inside.height - above - below, ..inside };
+    StreamAreas { verdict, rows, below: Rect { y: rows.bottom(), height: below, ..inside } }
 }
 
 #[cfg(test)]
@@ -176,7 +185,7 @@ mod tests {
             walked in any::<bool>(),
         ) {
             let focus = if stream { Pane::Stream } else { Pane::Units };
-            let plan = screen_layout((width, height), UnitsPanes { focus, zoom, units, lines: units, longest: 0 }, walked);
+            let plan = screen_layout((width, height), UnitsPanes { focus, zoom, lines: units }, walked);
             for area in [Some(plan.header), Some(plan.body), Some(plan.bar), Some(plan.footer), plan.units, plan.stream].into_iter().flatten() {
                 prop_assert_eq!(area.intersection(plan.area).area(), area.area());
                 let rows = unit_list(area);
@@ -185,6 +194,26 @@ mod tests {
             prop_assert_eq!(plan.header.height + plan.body.height + plan.bar.height + plan.footer.height, height);
             if let (Some(units), Some(stream)) = (plan.units, plan.stream) {
                 prop_assert!(units.intersection(stream).is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn long_table_is_next_to_the_stream_on_a_wide_screen() {
+        for (width, height) in (20..=300).flat_map(|width| [24, 36, 60].map(|height| (width, height))) {
+            let plan = |width, lines| {
+                let plan = screen_layout((width, height), UnitsPanes { lines, ..UnitsPanes::default() }, false);
+                (plan.units.unwrap(), plan.stream.unwrap())
+            };
+            let (units, stream) = plan(width, 4);
+            assert_eq!((units.width, stream.width), (width, width), "a short table is above the stream");
+            let (units, stream) = plan(width, 500);
+            if width < MIN_WIDE_TABLE_COLUMNS {
+                assert_eq!((units.width, stream.width), (width, width));
+            } else {
+                let (narrow, _) = plan(MIN_WIDE_TABLE_COLUMNS - 1, 500);
+                assert!(units.height >= narrow.height * 3 / 2 && units.width >= WIDE_TABLE_COLUMNS, "{width}x{height}");
+                assert!(stream.width >= 90 && stream.height == units.height);
             }
         }
     }

@@ -23,18 +23,20 @@ use ratatui::layout::Rect;
 pub(crate) use amend::{AmendField, AmendForm};
 pub(crate) use command_history::CommandHistory;
 pub(crate) use compare::CompareView;
-pub(crate) use failure_groups::{FailureGroupLine, FailureGroupsView};
+pub(crate) use failure_groups::{FailureGroupLine, FailureGroupsView, group_heading};
 use forecast_view::ForecastView;
 pub(crate) use grid::{Grid, GridPane, PaneDirection};
 pub(crate) use hold::{ArgumentsEditor, CallId, InputPurpose, LineInput};
 pub(crate) use inspect::{InspectPanel, InspectSide, InspectView};
-pub(crate) use overlay_views::{EntrySubject, EntryView, OverlayView, TranscriptView};
+pub(crate) use overlay_views::{EntryView, OverlayView, TranscriptView};
 pub(crate) use scroll_list::{ScrollList, scrolled};
 pub(crate) use side_pane::SidePane;
 pub(crate) use timeline_bounds::{TimelineBounds, wall_clock};
 pub(super) use toast::ToastTopic;
 pub(crate) use toast::Toasts;
-pub(crate) use unit_listing::{StatusFilter, TableLine, UnitGroup, UnitListing, UnitSort};
+pub(crate) use unit_listing::{
+    ConnectionProgress, GroupKey, Grouping, StatusFilter, TableLine, UnitCounts, UnitGroup, UnitListing, UnitSort,
+};
 
 use super::{
     action::help_size,
@@ -50,7 +52,8 @@ use crate::{
     run::{
         run_forecast::RunForecast,
         state::{
-            AttemptId, AttemptState, HoldMode, RowOutcome, RunState, RunView, StateVersion, UnitState, UnitStatus,
+            AttemptId, AttemptState, HoldMode, RowOutcome, RunState, RunView, StateVersion, UnitNeed, UnitState,
+            UnitStatus,
         },
     },
     tape::{Millis, UnitKey},
@@ -181,8 +184,10 @@ pub(crate) struct UnitsView {
     pub(super) last_valid_unit: usize,
     /// The filter that hides the chosen unit. While it is set, the selection stays on the unit that replaced it.
     pub(super) hidden_by: Option<(StatusFilter, String)>,
-    /// Row of the selected unit in the table.
-    pub(super) row: usize,
+    /// Rank of the selected unit among the listed ones.
+    pub(super) rank: usize,
+    /// The selected heading; `None` when a unit is selected.
+    pub(super) heading: Option<GroupKey>,
     /// True until the user selects a unit. Until then the selection follows the units that need attention.
     pub follows_work: bool,
     /// First line of the table on screen.
@@ -193,11 +198,6 @@ pub(crate) struct UnitsView {
     pub stream: ScrollList,
     /// The attempt that `stream` refers to.
     pub attempt_id: Option<AttemptId>,
-}
-
-/// True for a status that needs the attention of a person: the unit is not done and does not proceed.
-pub(crate) fn is_problem(status: UnitStatus) -> bool {
-    status.is_retryable() || status == UnitStatus::Silent
 }
 
 /// True for row ends that need the user's attention.
@@ -249,6 +249,8 @@ pub(crate) struct RunTotals {
     pub until_units: usize,
     /// Index of the first of them.
     pub first_until_unit: Option<usize>,
+    /// True if some unit had more than one attempt.
+    pub has_retries: bool,
 }
 
 impl RunTotals {
@@ -284,6 +286,7 @@ impl RunTotals {
                 totals.statuses[place] += 1;
             }
             totals.attempts += unit.attempts.len();
+            totals.has_retries |= unit.attempts.len() > 1;
             for attempt in &unit.attempts {
                 totals.turns += u64::from(attempt.counts.turns);
                 totals.tokens = totals.tokens.saturating_add(attempt.counts.tokens.total());
@@ -303,6 +306,11 @@ impl RunTotals {
     pub(crate) fn active_units(&self) -> usize {
         let active = [UnitStatus::Running, UnitStatus::Silent, UnitStatus::Held, UnitStatus::Waiting];
         active.into_iter().map(|status| self.count(status)).sum()
+    }
+
+    /// Units with a need.
+    pub(crate) fn with_need(&self, need: UnitNeed) -> usize {
+        Self::ORDER.iter().zip(self.statuses).filter(|(status, _)| status.need() == need).map(|(_, units)| units).sum()
     }
 
     /// Units that ended and will not run again.
@@ -341,10 +349,9 @@ impl ScreenModel {
     }
 
     /// Layout of the screen for the current view and size.
-    pub(crate) fn layout(&self, run_view: &RunView) -> ScreenLayout {
-        let (view, units) = (&self.units_view, run_view.state.units.len());
-        let (lines, longest) = (view.listing.lines(units), view.listing.longest());
-        let panes = UnitsPanes { focus: view.focus, zoom: view.zoom, units, lines, longest };
+    pub(crate) fn layout(&self) -> ScreenLayout {
+        let view = &self.units_view;
+        let panes = UnitsPanes { focus: view.focus, zoom: view.zoom, lines: view.listing.line_count() };
         layout::screen_layout(self.size, panes, self.shows_timeline())
     }
 
@@ -373,10 +380,29 @@ impl ScreenModel {
         }
     }
 
-    /// The selected unit. `None` when the filter lists no unit; panes ignore the filter.
+    /// The selected unit. `None` when the filter lists no unit, or a heading is selected; the grid ignores both.
     pub(crate) fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
-        let any = self.listed_count(run_view) > 0 || matches!(self.views.last(), Some(OverlayView::Grid));
-        run_view.state.units.get(self.units_view.unit).filter(|_| any)
+        let view = &self.units_view;
+        let any = view.listing.listed_count() > 0 && view.heading.is_none()
+            || matches!(self.views.last(), Some(OverlayView::Grid));
+        run_view.state.units.get(view.unit).filter(|_| any)
+    }
+
+    /// The selected heading of the table.
+    pub(crate) fn heading(&self) -> Option<&UnitGroup> {
+        self.units_view.listing.find_group(self.units_view.heading.as_ref()?)
+    }
+
+    /// The user asked for another attempt at a unit: views of the unit show it once it has begun.
+    pub(crate) fn await_attempt(&mut self, run_view: &RunView, unit: &UnitKey) {
+        let known = run_view.state.units.iter().find(|known| known.key == *unit).map(|unit| unit.attempts.len());
+        for view in &mut self.views {
+            match view {
+                OverlayView::Inspect(view) if view.unit == *unit => view.awaited = known,
+                OverlayView::Transcript(view) if view.unit == *unit => view.awaited = known,
+                _ => {}
+            }
+        }
     }
 
     /// The attempt of the selected unit that is shown, with its index.
@@ -386,29 +412,22 @@ impl ScreenModel {
         attempts.get(index).map(|attempt| (index, attempt))
     }
 
-    /// Number of listed units.
-    pub(crate) fn listed_count(&self, run_view: &RunView) -> usize {
-        self.units_view.listing.len(run_view.state.units.len())
+    /// The rank of the selected unit among the listed ones, or where it would be.
+    pub(crate) fn unit_rank(&self) -> usize {
+        self.units_view.listing.rank(self.units_view.unit).unwrap_or(self.units_view.rank)
     }
 
-    /// The unit of a row of the table.
-    pub(crate) fn listed_unit(&self, row: usize) -> Option<usize> {
-        self.units_view.listing.unit(row)
-    }
-
-    /// The row of the selected unit in the table, or where it would be.
-    pub(crate) fn unit_row(&self) -> usize {
-        self.units_view.listing.row(self.units_view.unit).unwrap_or(self.units_view.row)
+    /// The selected line of the table.
+    pub(crate) fn selected_line(&self) -> usize {
+        let listing = &self.units_view.listing;
+        let heading = self.units_view.heading.as_ref().and_then(|key| listing.heading_line(key));
+        heading.or_else(|| listing.line_of(self.units_view.unit)).unwrap_or_default()
     }
 
     /// Lines of the table that are on screen, with the number of each line.
-    pub(crate) fn visible_lines(
-        &self,
-        run_view: &RunView,
-        height: usize,
-    ) -> impl Iterator<Item = (usize, TableLine<'_>)> {
+    pub(crate) fn visible_lines(&self, height: usize) -> impl Iterator<Item = (usize, TableLine<'_>)> {
         let from = self.units_view.offset;
-        let to = (from + height).min(self.units_view.listing.lines(run_view.state.units.len()));
+        let to = (from + height).min(self.units_view.listing.line_count());
         (from..to).filter_map(|line| Some((line, self.units_view.listing.at(line)?)))
     }
 
@@ -425,8 +444,8 @@ impl ScreenModel {
         self.drop_stale_question(run_view);
         self.drop_stale_toasts(run_view);
         self.announce_concurrency(run_view);
-        let plan = self.layout(run_view);
         if matches!(self.views.last(), Some(OverlayView::Grid)) {
+            let plan = self.layout();
             self.grid.refresh(run_view, plan.body);
             // Commands apply to the focused pane, whatever the table hides.
             if let Some(unit) = self.grid.unit().filter(|unit| *unit != self.units_view.unit) {
@@ -435,7 +454,18 @@ impl ScreenModel {
             (self.units_view.chosen_unit, self.units_view.last_valid_unit, self.units_view.hidden_by) =
                 (self.units_view.unit, self.units_view.unit, None);
         } else {
-            self.restore_selection(run_view, plan.unit_rows());
+            self.restore_selection(run_view);
+        }
+        // The number of lines, which the layout needs, depends on the selection.
+        let selected = self.units_view.heading.is_none().then_some(self.units_view.unit);
+        self.units_view.listing.fold(selected);
+        let plan = self.layout();
+        let line = self.selected_line();
+        let deck = &mut self.units_view;
+        deck.offset = scrolled(deck.offset, line, deck.listing.line_count(), plan.unit_rows());
+        let is_heading = |line: usize| matches!(deck.listing.at(line), Some(TableLine::Group(_)));
+        if deck.offset == line && line > 0 && plan.unit_rows() > 1 && is_heading(line - 1) {
+            deck.offset -= 1;
         }
 
         let attempt_id = self.attempt(run_view).map(|(_, attempt)| attempt.id);
@@ -448,7 +478,10 @@ impl ScreenModel {
 
         let body = usize::from(plan.body_rows());
         match self.views.last_mut() {
-            Some(OverlayView::Transcript(view)) => view.clamp(run_view, body),
+            Some(OverlayView::Transcript(view)) => {
+                let [.., rows] = layout::inspector_areas(plan.body);
+                view.clamp(run_view, usize::from(rows.height));
+            }
             Some(OverlayView::Entry(view)) => view.clamp(run_view, body),
             Some(OverlayView::Compare(view)) => view.clamp(plan.body),
             Some(OverlayView::Inspect(view)) => view.clamp(run_view, plan.body),
@@ -462,7 +495,8 @@ impl ScreenModel {
             Some(OverlayView::Breakpoints(list)) => list.clamp(self.playhead.breakpoints.len(), body),
             Some(OverlayView::FailureGroups(view)) => {
                 let above = FailureGroupsView::header_rows(plan.body_rows());
-                view.refresh(run_view, body.saturating_sub(usize::from(above)));
+                let width = usize::from(layout::inner(plan.body).width);
+                view.refresh(run_view, width, body.saturating_sub(usize::from(above)));
             }
             Some(OverlayView::Help(list)) => {
                 let lines = help_size(plan.body.width).1;
@@ -476,19 +510,20 @@ impl ScreenModel {
         &self.forecast.forecast
     }
 
-    /// Selects the unit that the user chose, or the nearest one that is visible, and scrolls to it.
-    fn restore_selection(&mut self, run_view: &RunView, height: usize) {
-        let (units, listed) = (run_view.state.units.len(), self.listed_count(run_view));
+    /// Selects the unit that the user chose, or the nearest one that is listed.
+    fn restore_selection(&mut self, run_view: &RunView) {
+        let units = run_view.state.units.len();
         let deck = &mut self.units_view;
         if deck.unit != deck.last_valid_unit {
             deck.chosen_unit = deck.unit;
             deck.hidden_by = None;
         }
+        let last_rank = deck.listing.listed_count().saturating_sub(1);
         let filter = (deck.listing.filter, deck.listing.text.clone());
         let wanted = if deck.hidden_by.as_ref() == Some(&filter) { deck.last_valid_unit } else { deck.chosen_unit };
         deck.unit = wanted.min(units.saturating_sub(1));
-        if deck.listing.row(deck.unit).is_none()
-            && let Some(nearest) = deck.listing.unit(deck.row.min(listed.saturating_sub(1)))
+        if deck.listing.rank(deck.unit).is_none()
+            && let Some(nearest) = deck.listing.unit(deck.rank.min(last_rank))
         {
             deck.unit = nearest;
             deck.hidden_by = Some(filter);
@@ -497,16 +532,14 @@ impl ScreenModel {
             deck.attempt = None;
         }
         deck.last_valid_unit = deck.unit;
-        deck.row = deck.listing.row(deck.unit).unwrap_or(deck.row.min(listed.saturating_sub(1)));
-        let line = deck.listing.line_of(deck.row);
-        deck.offset = scrolled(deck.offset, line, deck.listing.lines(units), height);
-        if deck.offset == line && line > 0 && height > 1 && deck.listing.starts_group(deck.row) {
-            deck.offset -= 1;
+        deck.rank = deck.listing.rank(deck.unit).unwrap_or(deck.rank.min(last_rank));
+        if deck.heading.as_ref().is_some_and(|key| deck.listing.find_group(key).is_none()) {
+            deck.heading = None;
         }
     }
 
     /// Until the user selects a unit, selects the first unit that has a pending approval, is silent, runs, will run
-    /// again, failed or has another problem, in this order.
+    /// again, or needs a person for another reason, in this order.
     ///
     /// Depends only on `state`, so the same moment always has the same selection.
     fn follow_work(&mut self, state: &RunState) {
@@ -519,7 +552,7 @@ impl ScreenModel {
             .or_else(|| first(|status| status == UnitStatus::Running))
             .or_else(|| first(|status| status == UnitStatus::Waiting))
             .or_else(|| first(is_failure))
-            .or_else(|| first(is_problem))
+            .or_else(|| first(|status| status.need() == UnitNeed::Person))
             .unwrap_or(0);
         if place != self.units_view.unit {
             self.units_view.unit = place;

@@ -253,8 +253,8 @@ fn reduce_color(style: Style, color: ColorLevel) -> Style {
 /// Signs that are drawn next to words.
 #[derive(Debug)]
 pub(crate) struct GlyphSet {
-    statuses: [&'static str; 11],
-    conflict: &'static str,
+    /// Statuses of units, then a conflict.
+    statuses: [&'static str; 12],
     ends: [&'static str; 6],
     kinds: [&'static str; 9],
     /// Marks a text that was cut.
@@ -273,6 +273,8 @@ pub(crate) struct GlyphSet {
     /// Corners and sides: top left, top right, bottom left, bottom right, vertical, horizontal.
     pub frame: [&'static str; 6],
     pub arrow: &'static str,
+    /// Done and remaining parts of a progress bar.
+    pub progress: [&'static str; 2],
 }
 
 impl GlyphSet {
@@ -299,7 +301,7 @@ impl GlyphSet {
 
     /// Glyph of a unit: that of its status, unless its patch was not integrated.
     pub(crate) fn unit(&self, unit: &UnitState) -> &'static str {
-        if unit.has_conflict() { self.conflict } else { self.status(unit.status) }
+        if unit.has_conflict() { self.statuses[11] } else { self.status(unit.status) }
     }
 
     pub(crate) fn mark(&self, mark: ActivityMark) -> &'static str {
@@ -332,8 +334,7 @@ impl GlyphSet {
 }
 
 static UNICODE: GlyphSet = GlyphSet {
-    statuses: ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌", "‖", "≡", "!"],
-    conflict: "≠",
+    statuses: ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌", "‖", "≡", "!", "≠"],
     ends: ["▸", "✓", "✗", "▲", "■", "△"],
     kinds: ["·", "»", "∴", "▲", "!", "·", "●", "■", "◇"],
     cut: "…",
@@ -347,11 +348,11 @@ static UNICODE: GlyphSet = GlyphSet {
     marks: ["✗", "▲", "◆", "↻"],
     frame: ["┌", "┐", "└", "┘", "│", "─"],
     arrow: "→",
+    progress: ["━", "╌"],
 };
 
 static ASCII: GlyphSet = GlyphSet {
-    statuses: ["o", ">", "~", "+", "$", "x", "#", "?", "=", "^", "!"],
-    conflict: "%",
+    statuses: ["o", ">", "~", "+", "$", "x", "#", "?", "=", "^", "!", "%"],
     ends: [">", "+", "x", "!", "#", "?"],
     kinds: ["-", "\"", ":", "!", "!", "-", "*", "=", "@"],
     cut: "~",
@@ -365,6 +366,7 @@ static ASCII: GlyphSet = GlyphSet {
     marks: ["x", "!", "$", "~"],
     frame: ["+", "+", "+", "+", "|", "-"],
     arrow: ">",
+    progress: ["=", "."],
 };
 
 pub(crate) fn status_role(status: UnitStatus) -> StyleRole {
@@ -434,7 +436,7 @@ mod tests {
         let all = [Queued, Running, Waiting, Succeeded, BudgetExhausted, Failed, Stopped, Interrupted, Held, Silent];
         for glyphs in [&UNICODE, &ASCII] {
             let signs: std::collections::BTreeSet<_> =
-                all.iter().map(|status| glyphs.status(*status)).chain([glyphs.conflict]).collect();
+                all.iter().map(|status| glyphs.status(*status)).chain([glyphs.statuses[11]]).collect();
             assert_eq!(signs.len(), all.len() + 1);
         }
         for name in Theme::names() {

@@ -4,29 +4,28 @@
 
 use std::borrow::Cow;
 
-use super::theme::{GlyphSet, StyleRole};
+use super::theme::{GlyphSet, StyleRole, status_role};
 use crate::{
     run::{
         spending::UnitSpending,
-        state::{AttemptState, RowKind, RowOutcome, RunView, StreamRow, UnitState, UnitStatus},
+        state::{AttemptState, HoldMode, RowKind, RowOutcome, RunState, RunView, StreamRow, UnitState, UnitStatus},
     },
-    tape::Millis,
-    text::dollars,
+    tape::{
+        Millis,
+        note::{AttemptOutput, attempt_output::ArtifactTarget},
+    },
+    text::{self, dollars},
 };
 
-/// Minimum columns of a pane that shows the last action of a unit.
-const MIN_ACTION_PANE_COLUMNS: u16 = 90;
-/// Columns of the border.
-const BORDERS: usize = 2;
-/// Columns of the sign before a name.
+/// Columns of the sign before a name, and of the gap before a reason.
 const GLYPH_COLUMNS: usize = 2;
+const GAP_COLUMNS: usize = 2;
 /// Minimum and maximum columns of a name.
 const MIN_NAME_COLUMNS: usize = 8;
 const MAX_NAME_COLUMNS: usize = 48;
-/// Columns of most states; only the longest states need more.
-const STATE_COLUMNS: usize = 9;
-/// Columns of a long name that still identify it.
-const MIN_READABLE_COLUMNS: usize = 16;
+/// Columns that a reason has before the middle of a name is cut less, and before other columns are added.
+const MIN_WHY_COLUMNS: usize = 24;
+const ROOMY_WHY_COLUMNS: usize = 40;
 /// Milliseconds of silence after which a running unit gets a warning.
 pub(crate) const SILENCE_WARNING_MS: u64 = 10_000;
 
@@ -46,10 +45,9 @@ impl UnitColumn {
     /// All columns, in screen order.
     const ALL: [Self; 8] =
         [Self::State, Self::Attempts, Self::Failures, Self::Calls, Self::Turns, Self::Cost, Self::Age, Self::Idle];
-    /// Columns with priority over the middle of a long name, most important first.
-    const NEEDED: [Self; 4] = [Self::State, Self::Failures, Self::Cost, Self::Age];
-    /// Columns for the remaining room, most important first.
-    const FURTHER: [Self; 4] = [Self::Idle, Self::Turns, Self::Calls, Self::Attempts];
+    /// The columns in the order in which they are added when there is more room.
+    const BY_IMPORTANCE: [Self; 8] =
+        [Self::Age, Self::Turns, Self::Cost, Self::Failures, Self::Attempts, Self::Idle, Self::Calls, Self::State];
 
     pub(crate) fn heading(self) -> &'static str {
         match self {
@@ -64,92 +62,110 @@ impl UnitColumn {
         }
     }
 
-    /// Columns including the gap before them; `word` is the width of the longest state.
-    pub(crate) fn width(self, word: usize) -> usize {
+    /// Columns including a gap before them.
+    pub(crate) fn width(self) -> usize {
         match self {
-            Self::State => word + 1,
+            Self::State => 13,
             Self::Attempts => 4,
             Self::Failures => 5,
-            Self::Calls | Self::Idle => 6,
-            Self::Turns | Self::Age => 7,
-            Self::Cost => 8,
+            Self::Calls => 6,
+            Self::Turns | Self::Age | Self::Idle => 8,
+            Self::Cost => 9,
         }
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct UnitColumns {
     pub key: usize,
-    pub state_width: usize,
     pub shown: Vec<UnitColumn>,
-    /// Columns of the last action; 0 if it is not shown.
-    pub last: usize,
+    /// Columns of the reason or the current activity.
+    pub why: usize,
 }
 
-/// Properties of the visible units that determine the columns.
-#[derive(Debug, Default)]
-pub(crate) struct VisibleWidths {
+/// Properties of all units that determine the columns, so that columns keep their places while the table scrolls.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TableContent {
     /// Columns of the longest key.
     pub key: usize,
-    /// Columns of the longest state.
-    pub state_width: usize,
     /// True if some unit had more than one attempt.
     pub has_retries: bool,
     /// True if some unit runs.
     pub running: bool,
 }
 
-/// Columns of a pane that shows whole names of `key` columns with the most important columns, and further columns that
-/// fit into `most`.
-pub(crate) fn preferred_width(key: usize, most: u16) -> u16 {
-    let needed = UnitColumn::NEEDED.into_iter().chain([UnitColumn::Attempts]).map(|column| column.width(STATE_COLUMNS));
-    let needed = BORDERS + GLYPH_COLUMNS + key.clamp(MIN_NAME_COLUMNS, MAX_NAME_COLUMNS) + needed.sum::<usize>();
-    let further = UnitColumn::FURTHER.into_iter().filter(|column| *column != UnitColumn::Attempts);
-    let wanted = further.fold(needed, |wanted, column| match wanted + column.width(STATE_COLUMNS) {
-        more if more <= usize::from(most) => more,
-        _ => wanted,
+/// Column widths for a pane whose inside has `width` columns. Names and reasons share the room; the other columns are
+/// added once both are readable. A wider pane never shows less: it has the same columns, and names and reasons of at
+/// least the same width, up to `ROOMY_WHY_COLUMNS`. Attempts are shown if a unit has several, and silence only if a
+/// unit runs.
+pub(crate) fn columns(width: usize, seen: &TableContent) -> UnitColumns {
+    let texts = width.saturating_sub(GLYPH_COLUMNS + GAP_COLUMNS);
+    let longest = seen.key.clamp(MIN_NAME_COLUMNS, MAX_NAME_COLUMNS);
+    let key = longest.min(texts.saturating_sub(MIN_WHY_COLUMNS).max(texts / 2));
+    let mut why = texts - key;
+    let mut added = Vec::new();
+    if key == longest {
+        for column in UnitColumn::BY_IMPORTANCE {
+            let is_empty = match column {
+                UnitColumn::Attempts => !seen.has_retries,
+                UnitColumn::Idle => !seen.running,
+                _ => false,
+            };
+            if !is_empty {
+                if why < column.width() + ROOMY_WHY_COLUMNS {
+                    break;
+                }
+                why -= column.width();
+                added.push(column);
+            }
+        }
+    }
+    let shown = UnitColumn::ALL.into_iter().filter(|column| added.contains(column)).collect();
+    UnitColumns { key, shown, why }
+}
+
+/// Why a unit needs a person, or what it does, did or waits for. `label` is the text of its last action.
+pub(crate) fn why(state: &RunState, unit: &UnitState, label: &str, has_times: bool) -> (StyleRole, String) {
+    let (role, attempt, now) = (status_role(unit.status), unit.latest(), state.clock);
+    let lasted = |since: Millis| if has_times { format!(" {}", now.since(since)) } else { String::new() };
+    let planned = || unit.planned.as_ref().map(|planned| text::one_row(&planned.why, 200)).unwrap_or_default();
+    if let (UnitStatus::Held, Some(call)) = (unit.status, unit.oldest_held_call()) {
+        let tool = text::one_row(&call.tool, 80);
+        let call_text = if label.starts_with(&tool) { label } else { &tool };
+        return (role, format!("held{}: {call_text}", lasted(call.since)));
+    }
+    if let (UnitStatus::Silent, Some(since)) = (unit.status, attempt.and_then(|attempt| attempt.silent_since)) {
+        return (role, format!("silent{} after {label}", lasted(since)));
+    }
+    match (unit.status, &unit.hold_mode) {
+        (UnitStatus::Queued | UnitStatus::NotStarted | UnitStatus::Reused, _) => (StyleRole::Dim, planned()),
+        (UnitStatus::Waiting, _) => (role, text::one_row(&state.failure_reason(unit), 300)),
+        (UnitStatus::Running, HoldMode::EachCall) => {
+            (StyleRole::Paused, format!("holds at the next call, now: {label}"))
+        }
+        (UnitStatus::Running, HoldMode::Until(condition)) => {
+            (StyleRole::Paused, format!("runs until {}, now: {label}", text::one_row(condition, 60)))
+        }
+        (UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held, _) => (StyleRole::Text, label.to_owned()),
+        (UnitStatus::Succeeded, _) => {
+            let output = attempt.and_then(|attempt| attempt.delivery.output.as_deref());
+            (StyleRole::Dim, output.map_or_else(|| label.to_owned(), written))
+        }
+        _ => (role, text::one_row(&state.failure_reason(unit), 300)),
+    }
+}
+
+/// What an attempt wrote: `2 pages: orders, refunds; 1 source: orders`.
+fn written(output: &AttemptOutput) -> String {
+    let kinds = [(ArtifactTarget::Wiki, "page"), (ArtifactTarget::SemanticLayer, "source")];
+    let parts = kinds.into_iter().filter_map(|(target, noun)| {
+        let keys: Vec<_> =
+            output.actions.iter().filter(|action| action.target == target).map(|action| action.key.as_str()).collect();
+        let listed = text::one_row(&keys.join(", "), 200);
+        (!keys.is_empty()).then(|| format!("{}: {listed}", text::pluralize(keys.len(), noun)))
     });
-    u16::try_from(wanted).unwrap_or(u16::MAX)
-}
-
-/// Column widths for a pane. The most important columns take room from the names, which keep at least a third of the
-/// width; further columns come after the names. Attempts are shown if a unit has several, and silence only if a unit
-/// runs.
-pub(crate) fn columns(width: usize, seen: &VisibleWidths, roomy: bool) -> UnitColumns {
-    let key = seen.key.clamp(MIN_NAME_COLUMNS, MAX_NAME_COLUMNS);
-    let word = seen.state_width.max(STATE_COLUMNS);
-    let again = seen.has_retries.then_some(UnitColumn::Attempts);
-    let mut shown: Vec<UnitColumn> = Vec::new();
-    let mut room = width.saturating_sub(GLYPH_COLUMNS + key.min((width / 3).max(MIN_READABLE_COLUMNS)));
-    for column in UnitColumn::NEEDED.into_iter().chain(again) {
-        if column.width(word) <= room {
-            room -= column.width(word);
-            shown.push(column);
-        }
-    }
-    let taken: usize = shown.iter().map(|column| column.width(word)).sum();
-    let mut room = width.saturating_sub(GLYPH_COLUMNS + taken + key);
-    let further = UnitColumn::FURTHER.into_iter().filter(|column| *column != UnitColumn::Idle || seen.running);
-    for column in further.filter(|column| Some(*column) != again) {
-        if column.width(word) > room {
-            break;
-        }
-        room -= column.width(word);
-        shown.push(column);
-    }
-    let fixed: usize = shown.iter().map(|column| column.width(word)).sum();
-    let free = width.saturating_sub(GLYPH_COLUMNS + fixed);
-    let shown = UnitColumn::ALL.into_iter().filter(|column| shown.contains(column)).collect();
-    if roomy && free > key + 18 {
-        UnitColumns { key, state_width: word, shown, last: free - key - 2 }
-    } else {
-        UnitColumns { key: free, state_width: word, shown, last: 0 }
-    }
-}
-
-/// True if a pane of this width shows the last action of its units.
-pub(crate) fn shows_last_action(width: u16) -> bool {
-    width >= MIN_ACTION_PANE_COLUMNS
+    let parts: Vec<_> = parts.collect();
+    if parts.is_empty() { "wrote nothing".to_owned() } else { parts.join("; ") }
 }
 
 /// The row with the current activity of an attempt: the last call or the last text.
@@ -234,6 +250,30 @@ pub(crate) fn age(unit: &UnitState, attempt: Option<&AttemptState>, now: Millis)
         }
         (_, Some(attempt)) => {
             (StyleRole::Dim, attempt.ended_at.unwrap_or(attempt.last_at).since(attempt.started_at).to_string())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn wider_table_never_shows_less(key in 1..120_usize, has_retries: bool, running: bool) {
+            let seen = TableContent { key, has_retries, running };
+            let mut before = columns(20, &seen);
+            for width in 20..=300 {
+                let now = columns(width, &seen);
+                let used: usize = now.shown.iter().map(|column| column.width()).sum();
+                prop_assert_eq!(GLYPH_COLUMNS + now.key + GAP_COLUMNS + used + now.why, width, "every column is used");
+                prop_assert!(now.key >= before.key, "{width}: name");
+                prop_assert!(now.why >= before.why.min(ROOMY_WHY_COLUMNS), "{width}: reason");
+                prop_assert!(before.shown.iter().all(|column| now.shown.contains(column)), "{width}: columns");
+                before = now;
+            }
         }
     }
 }

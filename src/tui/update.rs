@@ -31,7 +31,7 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
             Vec::new()
         }
         ScreenMessage::Click { x, y } => mouse::click(model, run_view, x, y),
-        ScreenMessage::Drag { x } => mouse::drag(model, run_view, x),
+        ScreenMessage::Drag { x } => mouse::drag(model, x),
         ScreenMessage::Wheel { x, y, down } => mouse::wheel(model, run_view, x, y, down),
         ScreenMessage::Resize { width, height } => {
             model.size = (width, height);

@@ -71,7 +71,7 @@ pub(crate) struct SourceStatus {
 }
 
 pub(crate) fn draw(scene: &DrawContext<'_>, buf: &mut Buffer) {
-    let plan = scene.model.layout(scene.run_view);
+    let plan = scene.model.layout();
     let area = plan.area.intersection(buf.area);
     if area.is_empty() {
         return;
@@ -114,8 +114,8 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
         Some(OverlayView::FailureGroups(view)) => failure_groups::draw(scene, view, plan.body, buf),
     }
     timeline_bar::draw(scene, plan.bar, buf);
-    let hints = footer::draw(scene, plan.footer, buf);
-    dialog::toasts(scene, plan.body, hints, buf);
+    footer::draw(scene, plan.footer, buf);
+    dialog::message(scene, plan, buf);
     if let Some(editor) = &scene.model.dialogs.editor {
         dialog::editor(scene, editor, plan.body, buf);
     }
@@ -125,6 +125,15 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
     if let Some(question) = &scene.model.dialogs.question {
         dialog::question(scene, question, plan.body, buf);
     }
+}
+
+/// Paints a progress bar of `width` columns. A part that is not empty is visible.
+fn progress(scene: &DrawContext<'_>, done: usize, total: usize, width: usize, pen: &mut RowWriter<'_>) {
+    let [full, rest] = scene.theme.glyphs.progress;
+    let filled = (width * done).checked_div(total).unwrap_or_default();
+    let filled = filled.max(usize::from(done > 0)).min(width - usize::from(done < total).min(width));
+    pen.put(StyleRole::Succeeded, &full.repeat(filled));
+    pen.put(StyleRole::Border, &rest.repeat(width - filled));
 }
 
 /// Paints a border with a title at the left and one at the right end. Returns the area inside.

@@ -4,15 +4,15 @@ use ratatui::layout::Rect;
 
 use super::{
     cache::{CacheRequest, DocumentContent, DocumentRequest, MAX_PROLOGUE_ENTRIES, PanelPage, RowId, ScreenCache},
-    layout::{stream_list, unit_list},
+    layout::{stream_areas, unit_list},
     model::{CompareView, InspectPanel, InspectView, OverlayView, ScreenModel, TableLine},
-    unit_row::{last_action, shows_last_action},
+    unit_row::last_action,
 };
 use crate::{run::state::RunView, tape::Seq};
 
 /// Content that the next frame shows.
 pub(crate) fn cache_request(model: &ScreenModel, run_view: &RunView, cache: &ScreenCache) -> CacheRequest {
-    let plan = model.layout(run_view);
+    let plan = model.layout();
     let mut wants = CacheRequest::default();
     if plan.is_too_small() {
         return wants;
@@ -35,7 +35,7 @@ pub(crate) fn cache_request(model: &ScreenModel, run_view: &RunView, cache: &Scr
             for (place, area) in model.grid.panes(plan.body) {
                 let Some(slot) = model.grid.panes.get(place) else { continue };
                 let Some((_, Some(attempt))) = slot.subject(run_view) else { continue };
-                let height = usize::from(stream_list(area, Some(attempt)).0.height);
+                let height = usize::from(stream_areas(area, Some(attempt)).rows.height);
                 wants.rows.extend(run_view.rows(attempt.id).iter().skip(slot.list.offset).take(height));
             }
         }
@@ -47,11 +47,11 @@ pub(crate) fn cache_request(model: &ScreenModel, run_view: &RunView, cache: &Scr
                 let rows = run_view.rows(attempt.id).iter().skip(model.units_view.stream.offset);
                 wants.rows.extend(rows.take(plan.stream_rows(Some(attempt))));
             }
-            if let Some(pane) = plan.units.filter(|pane| shows_last_action(pane.width)) {
+            if let Some(pane) = plan.units {
                 let rows = usize::from(unit_list(pane).height);
-                let units = model.visible_lines(run_view, rows).filter_map(|(_, line)| match line {
-                    TableLine::Unit { unit, .. } => run_view.state.units.get(unit),
-                    TableLine::Group(_) => None,
+                let units = model.visible_lines(rows).filter_map(|(_, line)| match line {
+                    TableLine::Unit(unit) => run_view.state.units.get(unit),
+                    TableLine::Group(_) | TableLine::Connection(_) => None,
                 });
                 let last = units.filter_map(|unit| unit.latest()).filter_map(|attempt| last_action(run_view, attempt));
                 wants.rows.extend(last);

@@ -6,7 +6,10 @@
 //! Calls that a person refused are kept apart: the agent reports them as failed, but they failed by a decision, not by
 //! a mistake of the model or of a tool.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet},
+};
 
 use super::call_effect::{CallEffect, WriteSubject};
 
@@ -180,6 +183,12 @@ impl FailureTally {
             FailureRule::Strict => call.recovery < FailureRecovery::Settled,
             FailureRule::Recoverable => call.recovery == FailureRecovery::None && !call.is_refused_edit(),
         })
+    }
+
+    /// The failed call that explains best why `rule` fails the unit: the last failure that nothing recovered, if
+    /// possible one that left its subject unwritten. A call that was denied earlier is rarely what the unit lacks.
+    pub(crate) fn deciding_call(&self, rule: FailureRule) -> Option<&FailedToolCall> {
+        self.counted(rule).max_by_key(|call| (Reverse(call.recovery), call.subject().is_some()))
     }
 
     /// True if there were failures and later calls recovered all of them.
@@ -375,6 +384,21 @@ mod tests {
         wrote(&mut tally, "mcp__ktx__wiki_remove", page("orders"), "t5");
         assert_eq!((tally.count(FailureRule::Recoverable), tally.count(FailureRule::Strict)), (0, 0));
         assert!(tally.all_recovered());
+    }
+
+    #[test]
+    fn deciding_call_left_its_subject_unwritten() {
+        let mut tally = FailureTally::default();
+        let deciding = |tally: &FailureTally| tally.deciding_call(FailureRule::Strict).map(|call| call.message.clone());
+        assert_eq!(deciding(&tally), None);
+        tally.record_failure("Bash", Some("t1"), "denied");
+        assert_eq!(deciding(&tally).as_deref(), Some("denied"));
+        declined(&mut tally, "wiki_write", page("orders"), "t2");
+        assert_eq!(deciding(&tally).as_deref(), Some("no"));
+        tally.record_failure("Grep", Some("t3"), "denied again");
+        assert_eq!(deciding(&tally).as_deref(), Some("no"), "nothing wrote the page");
+        wrote(&mut tally, "wiki_write", page("orders"), "t4");
+        assert_eq!(deciding(&tally).as_deref(), Some("denied again"));
     }
 
     #[test]

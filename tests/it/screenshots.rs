@@ -1,7 +1,7 @@
 //! The screenshots of the README and the key table of the guide: each must match what the program draws and knows
 //! today.
 //!
-//! `INGESTDECK_UPDATE_SCREENSHOTS=1 cargo test --features pictures --test it screenshots` draws them again.
+//! `INGESTDECK_UPDATE_SCREENSHOTS=1 cargo test --features pictures --lib it::screenshots` draws them again.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -23,12 +23,12 @@ const fn shot(name: &'static str, tape: &'static str, size: &'static str, keys: 
 /// Runs of the demo (a unit held and stepped, another one failed and retried) and of the real CLI.
 const SHOTS: &[Screenshot] = &[
     shot("deck", "real", "120x36", "gg/crates<enter>"),
-    shot("inspector", "real", "120x36", "gg/crates<enter>i[["),
+    shot("inspector", "real", "120x36", "gg/crates<enter><enter>"),
     shot("held-call", "demo", "120x36", "gg:29s<enter>"),
     shot("stepped", "demo", "120x36", "gg<tab>"),
     shot("grid", "demo", "120x36", "gg:28s<enter>v"),
     shot("causes", "real", "100x24", "C"),
-    shot("transcript", "real", "80x24", "gg<enter>gg"),
+    shot("transcript", "real", "80x24", "gg<enter>6gg"),
     Screenshot { theme: "color-blind", ..shot("narrow", "demo", "60x20", "gg") },
 ];
 
@@ -72,7 +72,7 @@ fn screenshots_match_the_rendered_screen() {
     assert!(
         stale.is_empty(),
         "screenshots/ is not what the program draws: {stale:?}; \
-         INGESTDECK_UPDATE_SCREENSHOTS=1 cargo test --features pictures --test it screenshots draws it again"
+         INGESTDECK_UPDATE_SCREENSHOTS=1 cargo test --features pictures --lib it::screenshots draws it again"
     );
 }
 

@@ -146,7 +146,7 @@ impl AttemptFold {
         reason: Option<&str>,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        emit(SinkEvent::Unit { at, unit: &self.key, attempt: self.number, status, reason });
+        emit(SinkEvent::Unit { at, unit: &self.key, attempt: self.number, status, reason, cause: None });
     }
 
     pub(super) fn line(

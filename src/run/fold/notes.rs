@@ -172,7 +172,7 @@ impl Fold {
                 self.enter(view, attempt_id, entry);
                 let fold = self.attempt_fold(attempt_id);
                 fold.record_calls(view, |reducer| reducer.record_failure(tool_use_id.as_deref()));
-                fold.record_first_failure(view, Some(tool), || message.as_str().into());
+                fold.record_failure_error(view, Some(tool), || message.as_str().into());
             }
             Note::ToolDeclined { tool_use_id, .. } => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
@@ -225,6 +225,7 @@ impl Fold {
                 attempt: 0,
                 status,
                 reason: Some(&unit.why).filter(|why| !why.is_empty()).map(String::as_str),
+                cause: None,
             });
         }
         for skipped in &planned.skipped {
@@ -300,8 +301,8 @@ impl Fold {
         }
         if let Some(failed) = &ended.failed_call {
             // The first failure of the stream may have been corrected since.
-            fold.attempt(view).first_failure = None;
-            fold.record_first_failure(view, Some(&failed.tool), || failed.message.as_str().into());
+            fold.attempt(view).deciding_failure = None;
+            fold.record_failure_error(view, Some(&failed.tool), || failed.message.as_str().into());
         }
         fold.record_calls(view, |reducer| reducer.record_failure_count(ended.tool_failures));
         let attempt = fold.attempt(view);
@@ -313,7 +314,15 @@ impl Fold {
         attempt.delivery.output = Some(Arc::new(ended.work.clone()));
         fold.unit(view).status = status;
         fold.verdict_row(view, entry.seq, ended.verdict.outcome);
-        fold.emit_status(entry.at, status, Some(&ended.verdict.reason), emit);
+        let attempt = fold.attempt(view);
+        emit(SinkEvent::Unit {
+            at: entry.at,
+            unit: &fold.key,
+            attempt: attempt.number,
+            status,
+            reason: Some(&ended.verdict.reason),
+            cause: attempt.failure_reason().as_deref(),
+        });
         if ended.verdict.outcome == AttemptOutcome::Failed {
             self.report_message(view, entry, Severity::Error, ended.verdict.reason.clone());
         }
@@ -354,7 +363,7 @@ impl Fold {
         let unit = &mut view.state.units[index];
         unit.retry_at = until;
         unit.status = status;
-        emit(SinkEvent::Unit { at: entry.at, unit: key, attempt, status, reason: None });
+        emit(SinkEvent::Unit { at: entry.at, unit: key, attempt, status, reason: None, cause: None });
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     run::{
         EntryRef, EntryScope as Address,
         state::RECONCILE_KEY,
-        state::{RunState, RunView, UnitState, UnitStatus},
+        state::{AttemptState, RunState, RunView, UnitState, UnitStatus},
     },
     tape::{
         Millis,
@@ -130,6 +130,7 @@ fn set_final_status(unit: &mut UnitState, status: UnitStatus, at: Millis, emit: 
         attempt: attempt.map_or(0, |attempt| attempt.number),
         status,
         reason: verdict.map(|verdict| verdict.reason.as_str()),
+        cause: attempt.filter(|_| verdict.is_some()).and_then(AttemptState::failure_reason).as_deref(),
     });
 }
 

@@ -36,6 +36,7 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
         return Vec::new();
     }
     let unit = form.unit;
+    model.await_attempt(run_view, &unit);
     let how = if amendment.is_empty() { "as planned".to_owned() } else { amendment.to_string() };
     model.toasts.show(format!("new attempt at {unit}: {how}"));
     vec![ScreenEffect::Command(RunCommand::Retry { unit, amendment: Some(amendment) })]

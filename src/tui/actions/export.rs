@@ -8,7 +8,7 @@ use crate::{
         effect::{ExportRequest, ExportTool, PagerContent, ScreenEffect},
         entry_part::{EntryPart, PartContent, row_parts},
         layout::Pane,
-        model::{EntrySubject, EntryView, InspectPanel, OverlayView, ScreenModel},
+        model::{EntryView, InspectPanel, OverlayView, ScreenModel},
     },
 };
 
@@ -97,11 +97,7 @@ fn without_raw_lines(mut parts: Vec<EntryPart>) -> Vec<EntryPart> {
 }
 
 fn entry(view: &EntryView, tool: ExportTool) -> ExportRequest {
-    let what = match view.subject {
-        EntrySubject::Row(_) => "action",
-        EntrySubject::Entry(_) => "line",
-    };
-    of_parts(what, &view.parts, tool)
+    of_parts("line", &view.parts, tool)
 }
 
 fn row(run_view: &RunView, attempt_id: AttemptId, index: usize, tool: ExportTool) -> Option<ExportRequest> {

@@ -1,10 +1,11 @@
 //! Navigation in the failure groups: from a line to its unit, and retrying a whole group.
 
-use super::units;
+use super::{navigation::select_unit, units};
 use crate::{
     control::RunCommand,
     run::{run_forecast::RunForecast, state::RunView},
     tape::UnitKey,
+    text::{one_row, pluralize},
     tui::{
         effect::ScreenEffect,
         forecast_text::forecast_words,
@@ -25,9 +26,9 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
 /// Selects a unit on the main view, clearing filters that hide it.
 pub(crate) fn reveal(model: &mut ScreenModel, run_view: &RunView, unit: usize) {
     model.views.clear();
-    model.units_view.follows_work = false;
-    (model.units_view.unit, model.units_view.attempt, model.units_view.focus) = (unit, None, Pane::Units);
-    if model.units_view.listing.row(unit).is_none() {
+    select_unit(model, unit);
+    (model.units_view.attempt, model.units_view.focus) = (None, Pane::Units);
+    if model.units_view.listing.rank(unit).is_none() {
         super::listing::clear(model, run_view);
     }
 }
@@ -42,20 +43,32 @@ pub(crate) fn next(model: &mut ScreenModel, forward: bool) {
     }
 }
 
-/// Retries all units in the failure group of the selected unit.
-pub(crate) fn retry(model: &mut ScreenModel, run_view: &RunView) {
-    let Some(OverlayView::FailureGroups(view)) = model.views.last() else { return };
-    let Some(failures) = view.group() else { return };
+/// The units of a selected group, on this view or in the table, that can be retried; `None` if no group is selected.
+pub(crate) fn retryable(model: &ScreenModel, run_view: &RunView) -> Option<Vec<usize>> {
+    let units = match model.views.last() {
+        Some(OverlayView::FailureGroups(view)) => &view.group()?.units,
+        None => model.units_view.listing.units_of(model.heading()?),
+        Some(_) => return None,
+    };
+    let is_retryable = |unit: &usize| run_view.state.units.get(*unit).is_some_and(|unit| unit.status.is_retryable());
+    Some(units.iter().copied().filter(is_retryable).collect())
+}
+
+/// Asks for retrying the units of the selected group.
+pub(crate) fn retry(model: &mut ScreenModel, run_view: &RunView, places: &[usize]) {
     let units: Vec<UnitKey> =
-        failures.units.iter().filter_map(|unit| run_view.state.units.get(*unit)).map(|unit| unit.key.clone()).collect();
-    let mut details = vec![crate::text::one_row(&failures.example, 200)];
-    details.push(forecast_words(&RunForecast::for_retry(&run_view.state, &failures.units)));
-    details.extend(units::listed(&units));
-    let text = format!(
-        "Retry {} that failed for the same reason ({})?",
-        crate::text::pluralize(units.len(), "unit"),
-        failures.cause
-    );
+        places.iter().filter_map(|unit| run_view.state.units.get(*unit)).map(|unit| unit.key.clone()).collect();
+    let count = pluralize(units.len(), "unit");
+    let (text, example) = match model.views.last() {
+        Some(OverlayView::FailureGroups(view)) => {
+            let Some(failures) = view.group() else { return };
+            let text = format!("Retry {count} that failed for the same reason ({})?", failures.cause);
+            (text, Some(one_row(&failures.example, 200)))
+        }
+        _ => (format!("Retry {count} of this group?"), None),
+    };
+    let forecast = forecast_words(&RunForecast::for_retry(&run_view.state, places));
+    let details = example.into_iter().chain([forecast]).chain(units::listed(&units)).collect();
     model.dialogs.question =
         Some(ConfirmQuestion { text, details, then: vec![ScreenEffect::Command(RunCommand::RetryUnits { units })] });
 }

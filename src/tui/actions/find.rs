@@ -3,16 +3,15 @@
 //! Content in memory is searched immediately; a search that has to read is left to the shell.
 
 use super::{
-    ActionSpec, Availability, Unavailable, change, effects, grid, is_grid, listing, navigation::select_unit_row,
-    require,
+    ActionSpec, Availability, Unavailable, change, effects, grid, is_grid, listing, navigation::select_rank, require,
 };
 use crate::{
-    run::state::{AttemptId, RunView},
+    run::state::{AttemptId, RunView, UnitNeed},
     tui::{
         action::UserAction,
         effect::{ScreenEffect, SearchRequest, SearchScope},
         layout::Pane,
-        model::{EntrySubject, InputPurpose, LineInput, OverlayView, ScreenModel, is_problem, is_problem_end},
+        model::{InputPurpose, LineInput, OverlayView, ScreenModel, is_problem_end},
         search_match::{matches, nearest},
     },
 };
@@ -26,9 +25,13 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         .when(can_repeat_search),
     effects(UserAction::PreviousMatch, "previous-match", "previous match", "previous match", repeat_search::<false>)
         .when(can_repeat_search),
-    change(UserAction::Filter, "filter", "filter", "all units; problems, running, queued, done", |model, run_view| {
-        listing::change(model, run_view, |listing| listing.filter = listing.filter.cycle())
-    })
+    change(
+        UserAction::Filter,
+        "filter",
+        "filter",
+        "all units; those that need you, not done, running, …",
+        |model, run_view| listing::change(model, run_view, |listing| listing.filter = listing.filter.cycle()),
+    )
     .when(listing::is_shown),
     change(
         UserAction::FilterText,
@@ -38,7 +41,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         listing::type_filter,
     )
     .when(listing::is_shown),
-    change(UserAction::Sort, "sort", "sort", "order units by state, cost, time, …", |model, run_view| {
+    change(UserAction::Sort, "sort", "sort", "order units by cost, time, failures or key", |model, run_view| {
         listing::change(model, run_view, |listing| (listing.sort, listing.is_reversed) = (listing.sort.cycle(), false));
     })
     .when(listing::is_shown),
@@ -46,8 +49,8 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         listing::change(model, run_view, |listing| listing.is_reversed = !listing.is_reversed);
     })
     .when(listing::is_shown),
-    change(UserAction::Group, "group", "group", "units under their connections", |model, run_view| {
-        listing::change(model, run_view, |listing| listing.is_grouped = !listing.is_grouped);
+    change(UserAction::Group, "group", "group", "group units by need or connection, or not", |model, run_view| {
+        listing::change(model, run_view, |listing| listing.grouping = listing.grouping.cycle());
     })
     .when(listing::is_shown),
 ];
@@ -140,9 +143,10 @@ fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, here: bool
             (SearchScope::Document, view.match_line.unwrap_or_else(|| before(view.scroll, view.lines)))
         }
         None if model.units_view.focus == Pane::Units => {
-            let (len, units) = (model.listed_count(run_view), &run_view.state.units);
-            let hit = nearest(len, before(model.unit_row(), len), forward, |row| {
-                model.listed_unit(row).and_then(|unit| units.get(unit)).is_some_and(|unit| {
+            let (listing, units) = (&model.units_view.listing, &run_view.state.units);
+            let len = listing.listed_count();
+            let hit = nearest(len, before(model.unit_rank(), len), forward, |rank| {
+                listing.unit(rank).and_then(|unit| units.get(unit)).is_some_and(|unit| {
                     let label = unit.planned.as_ref().and_then(|planned| planned.label.as_deref());
                     matches(&unit.key, &query) || label.is_some_and(|label| matches(label, &query))
                 })
@@ -196,7 +200,7 @@ fn select_match(model: &mut ScreenModel, run_view: &RunView, place: usize) {
         Some(OverlayView::Log(list)) => list.select(place, run_view.messages().len()),
         Some(OverlayView::FailureGroups(view)) => view.list.select(place, view.lines.len()),
         Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Grid) => {}
-        None if model.units_view.focus == Pane::Units => select_unit_row(model, run_view, place),
+        None if model.units_view.focus == Pane::Units => select_rank(model, place),
         None => {
             let len = model.units_view.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len());
             model.units_view.stream.select(place, len);
@@ -238,32 +242,19 @@ pub(crate) fn select_next_failure<const FORWARD: bool>(model: &mut ScreenModel, 
             .attempt_id(run_view)
             .and_then(|attempt_id| problem_entry(run_view, attempt_id, view.list.selected, forward)),
         Some(OverlayView::Entry(view)) => {
-            let (attempt_id, subject) = (view.attempt_id, view.subject);
-            let hit = match subject {
-                EntrySubject::Row(row) => {
-                    let rows = run_view.rows(attempt_id);
-                    nearest(rows.len(), row, forward, |row| is_problem_end(rows[row].end(entries)))
-                }
-                EntrySubject::Entry(row) => problem_entry(run_view, attempt_id, row, forward),
-            };
+            let (attempt_id, entry) = (view.attempt_id, view.entry);
+            let hit = problem_entry(run_view, attempt_id, entry, forward);
             if let (Some(hit), Some(OverlayView::Entry(view))) = (hit, model.views.last_mut()) {
-                let at = match subject {
-                    EntrySubject::Row(at) | EntrySubject::Entry(at) => at,
-                };
-                view.show_neighbour(
-                    run_view,
-                    isize::try_from(hit).unwrap_or_default() - isize::try_from(at).unwrap_or_default(),
-                );
-                return;
+                let by = isize::try_from(hit).unwrap_or_default() - isize::try_from(entry).unwrap_or_default();
+                return view.show_neighbour(run_view, by);
             }
             hit
         }
         None if model.units_view.focus == Pane::Units => {
-            nearest(model.listed_count(run_view), model.unit_row(), forward, |row| {
-                model
-                    .listed_unit(row)
-                    .and_then(|unit| run_view.state.units.get(unit))
-                    .is_some_and(|unit| is_problem(unit.status))
+            let listing = &model.units_view.listing;
+            nearest(listing.listed_count(), model.unit_rank(), forward, |rank| {
+                let unit = listing.unit(rank).and_then(|unit| run_view.state.units.get(unit));
+                unit.is_some_and(|unit| unit.status.need() == UnitNeed::Person)
             })
         }
         None => model.units_view.attempt_id.and_then(|attempt_id| {
@@ -273,7 +264,9 @@ pub(crate) fn select_next_failure<const FORWARD: bool>(model: &mut ScreenModel, 
     };
     match hit {
         Some(place) => select_match(model, run_view, place),
-        None if model.views.is_empty() && model.units_view.focus == Pane::Units => model.toasts.show("no problem here"),
+        None if model.views.is_empty() && model.units_view.focus == Pane::Units => {
+            model.toasts.show("no unit needs you")
+        }
         None => model.toasts.show("no failure here"),
     }
 }

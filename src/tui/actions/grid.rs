@@ -1,10 +1,10 @@
 //! Keys of the grid of panes: focus and scrolling. Commands apply to the unit of the focused pane.
 
 use crate::{
-    run::state::{RunView, UnitState},
+    run::state::{RunView, UnitNeed, UnitState},
     tui::{
         layout,
-        model::{OverlayView, ScreenModel, is_problem},
+        model::{OverlayView, ScreenModel},
         search_match::nearest,
     },
 };
@@ -18,7 +18,7 @@ pub(crate) fn toggle(model: &mut ScreenModel, _: &RunView) {
             }
         }
     } else {
-        model.units_view.follows_work = false;
+        (model.units_view.follows_work, model.units_view.heading) = (false, None);
         model.views.clear();
         model.views.push(OverlayView::Grid);
     }
@@ -29,7 +29,7 @@ pub(crate) fn select_next_problem(model: &mut ScreenModel, run_view: &RunView, f
     let grid = &mut model.grid;
     let failed = |pane: usize| {
         let unit = grid.panes.get(pane).and_then(|pane| run_view.state.units.get(pane.unit));
-        unit.is_some_and(|unit: &UnitState| is_problem(unit.status))
+        unit.is_some_and(|unit: &UnitState| unit.status.need() == UnitNeed::Person)
     };
     match nearest(grid.panes.len(), grid.focus, forward, failed) {
         Some(pane) => grid.choose(pane),
@@ -39,13 +39,13 @@ pub(crate) fn select_next_problem(model: &mut ScreenModel, run_view: &RunView, f
 
 /// Scrolls a pane by the wheel, or the focused one by half of its height.
 pub(crate) fn scroll(model: &mut ScreenModel, run_view: &RunView, wheel: Option<(usize, isize)>, down: bool) {
-    let body = model.layout(run_view).body;
+    let body = model.layout().body;
     let panes = model.grid.panes(body);
     let place = wheel.map_or(model.grid.focus, |(place, _)| place);
     let Some((_, area)) = panes.iter().find(|(shown, _)| *shown == place) else { return };
     let Some(slot) = model.grid.panes.get_mut(place) else { return };
     let attempt = run_view.state.units.get(slot.unit).and_then(UnitState::latest);
-    let height = layout::stream_list(*area, attempt).0.height;
+    let height = layout::stream_areas(*area, attempt).rows.height;
     let by = wheel.map_or(isize::try_from(height / 2).unwrap_or(1).max(1), |(_, by)| by);
     let len = slot.len(run_view);
     // A pane that follows has no visible selection, so the visible edge moves instead.

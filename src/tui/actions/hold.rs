@@ -8,9 +8,12 @@ use super::{Availability, require, units};
 use crate::{
     control::{BreakCondition, RunCommand, UserDecision},
     run::state::{HeldCallState, RunView, UnitState},
+    text::one_row,
     tui::{
         effect::ScreenEffect,
-        model::{ArgumentsEditor, CallId, InputPurpose, LineInput, OverlayView, ScreenModel, ToastTopic},
+        model::{
+            ArgumentsEditor, CallId, ConfirmQuestion, InputPurpose, LineInput, OverlayView, ScreenModel, ToastTopic,
+        },
         playback::Playback,
     },
 };
@@ -61,11 +64,18 @@ pub(crate) fn hold(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
 }
 
 pub(crate) fn release(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let Some(unit) = subject(model, run_view).map(|unit| unit.key.clone()) else { return Vec::new() };
+    let Some(subject) = subject(model, run_view) else { return Vec::new() };
+    let (unit, call) = (subject.key.clone(), subject.oldest_held_call());
     model.units_view.follows_work = false;
     model.toasts.dismiss(&ToastTopic::Holding(unit.clone()));
-    model.toasts.show(format!("{unit} is released"));
-    vec![ScreenEffect::Command(RunCommand::Release { unit })]
+    let then = vec![ScreenEffect::Command(RunCommand::Release { unit: unit.clone() })];
+    let Some(call) = call else {
+        model.toasts.show(format!("{unit} is released"));
+        return then;
+    };
+    let details = vec![format!("{} runs, and later calls do not wait.", one_row(&call.tool, 60))];
+    model.dialogs.question = Some(ConfirmQuestion { text: format!("Release {unit}?"), details, then });
+    Vec::new()
 }
 
 /// Lets a held unit run to the next failure or breakpoint.

@@ -7,7 +7,8 @@ use crate::{
         effect::ScreenEffect,
         layout::Pane,
         model::{
-            EntrySubject, EntryView, InspectPanel, InspectSide, InspectView, OverlayView, ScreenModel, is_problem_end,
+            EntryView, InspectPanel, InspectSide, InspectView, OverlayView, ScreenModel, ScrollList, TranscriptView,
+            is_problem_end,
         },
         search_match::nearest,
     },
@@ -26,19 +27,14 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             let action = seq.and_then(|seq| row_at(run_view.rows(attempt.id), seq, run_view.state.entries));
             InspectView::new(view.unit.clone(), index, action)
         }
-        Some(OverlayView::Entry(EntryView { unit, attempt_id, subject, .. })) => {
+        Some(OverlayView::Entry(EntryView { unit, attempt_id, entry, .. })) => {
             let found = run_view.state.units.iter().find(|known| known.key == *unit);
             let attempt = found.and_then(|unit| unit.attempts.iter().position(|attempt| attempt.id == *attempt_id));
-            let action = match subject {
-                EntrySubject::Row(row) => Some(*row),
-                EntrySubject::Entry(entry) => {
-                    let seq = run_view.entries(*attempt_id).get(*entry).map(|seq| Seq(u64::from(*seq)));
-                    seq.and_then(|seq| row_at(run_view.rows(*attempt_id), seq, run_view.state.entries))
-                }
-            };
+            let seq = run_view.entries(*attempt_id).get(*entry).map(|seq| Seq(u64::from(*seq)));
+            let action = seq.and_then(|seq| row_at(run_view.rows(*attempt_id), seq, run_view.state.entries));
             InspectView::new(unit.clone(), attempt.unwrap_or_default(), action)
         }
-        Some(OverlayView::Compare(_) | OverlayView::Grid) => {
+        Some(OverlayView::Compare(_)) => {
             super::compare::enter(model);
             return;
         }
@@ -48,7 +44,7 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             let Some((index, attempt)) = unit.attempts.iter().enumerate().next_back() else { return };
             InspectView::new(unit.key.clone(), index, initial_action(run_view, attempt))
         }
-        None => {
+        Some(OverlayView::Grid) | None => {
             model.units_view.follows_work = false;
             let Some(unit) = model.unit(run_view) else { return super::units::no_unit_selected(model) };
             let Some((index, attempt)) = model.attempt(run_view) else {
@@ -56,7 +52,8 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
                 model.toasts.show(text);
                 return;
             };
-            let chosen = model.units_view.focus == Pane::Stream || !model.units_view.stream.follow;
+            let chosen =
+                model.views.is_empty() && (model.units_view.focus == Pane::Stream || !model.units_view.stream.follow);
             let action =
                 if chosen { Some(model.units_view.stream.selected) } else { initial_action(run_view, attempt) };
             InspectView::new(unit.key.clone(), index, action)
@@ -111,18 +108,37 @@ pub(crate) fn go_to_first_or_last(view: &mut InspectView, run_view: &RunView, la
     }
 }
 
-/// Moves to another attempt.
-pub(crate) fn show_adjacent(view: &mut InspectView, run_view: &RunView, by: isize) {
-    let (Some((index, _)), Some(unit)) = (view.attempt(run_view), view.unit(run_view)) else { return };
-    let next = index.saturating_add_signed(by).min(unit.attempts.len().saturating_sub(1));
-    view.attempt = index;
-    view.show_panel(next, view.panel);
+/// Shows another attempt, in the same panel.
+pub(crate) fn show_attempt(view: &mut InspectView, run_view: &RunView, attempt: usize) {
+    if let Some((index, _)) = view.attempt(run_view) {
+        (view.attempt, view.awaited) = (index, None);
+        view.show_panel(attempt, view.panel);
+    }
 }
 
-/// Selects a panel by its number, from 0.
+/// Moves the focus to the details at the right, or to the actions at the left.
+pub(crate) fn go_to_side(view: &mut InspectView, right: bool) {
+    if view.panel == InspectPanel::Actions {
+        view.side = if right { InspectSide::Detail } else { InspectSide::Actions };
+    }
+}
+
+/// Selects a panel by its number, from 0. The last one is the wire, a separate view.
 pub(crate) fn select_panel(model: &mut ScreenModel, number: usize) {
-    if let (Some(OverlayView::Inspect(view)), Some(panel)) = (model.views.last_mut(), InspectPanel::ALL.get(number)) {
-        view.show_panel(view.attempt, *panel);
+    if let [.., OverlayView::Inspect(_), OverlayView::Transcript(_)] = model.views.as_slice()
+        && number < InspectPanel::ALL.len()
+    {
+        model.views.pop();
+    }
+    let Some(OverlayView::Inspect(view)) = model.views.last_mut() else { return };
+    match InspectPanel::ALL.get(number) {
+        Some(panel) => view.show_panel(view.attempt, *panel),
+        None if number == InspectPanel::ALL.len() => {
+            let (unit, attempt) = (view.unit.clone(), view.attempt);
+            let (list, awaited) = (ScrollList::following(), view.awaited);
+            model.views.push(OverlayView::Transcript(TranscriptView { unit, attempt, list, awaited }));
+        }
+        None => {}
     }
 }
 
@@ -191,16 +207,13 @@ pub(crate) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
             }
             found.is_none().then_some("this line has no counterpart")
         }
-        Some(OverlayView::Entry(view)) => match view.subject {
-            EntrySubject::Row(_) => Some("call and result are both shown here"),
-            EntrySubject::Entry(entry) => match other_end(run_view, view.attempt_id, entry) {
-                Some(place) => {
-                    let by = isize::try_from(place).unwrap_or_default() - isize::try_from(entry).unwrap_or_default();
-                    view.show_neighbour(run_view, by);
-                    None
-                }
-                None => Some("this line has no counterpart"),
-            },
+        Some(OverlayView::Entry(view)) => match other_end(run_view, view.attempt_id, view.entry) {
+            Some(place) => {
+                let by = isize::try_from(place).unwrap_or_default() - isize::try_from(view.entry).unwrap_or_default();
+                view.show_neighbour(run_view, by);
+                None
+            }
+            None => Some("this line has no counterpart"),
         },
         Some(
             OverlayView::Help(_)

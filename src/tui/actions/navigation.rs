@@ -2,11 +2,11 @@
 
 use super::{ActionSpec, Availability, change, compare, grid, inspect, is_grid, require, views};
 use crate::{
-    run::state::RunView,
+    run::state::{RunView, UnitState},
     tui::{
         action::UserAction,
         layout::Pane,
-        model::{OverlayView, PaneDirection, ScreenModel, ScrollList},
+        model::{OverlayView, PaneDirection, ScreenModel, ScrollList, TableLine},
     },
 };
 
@@ -19,9 +19,15 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     change(UserAction::HalfUp, "half-up", "½ up", "half a page up", half_pages::<-1>),
     change(UserAction::PageDown, "page-down", "page down", "a page down", half_pages::<2>),
     change(UserAction::PageUp, "page-up", "page up", "a page up", half_pages::<-2>),
-    change(UserAction::Right, "right", "next", "next attempt, or next entry", show_adjacent::<1>).when(has_adjacent),
-    change(UserAction::Left, "left", "previous", "previous attempt, or previous entry", show_adjacent::<-1>)
-        .when(has_adjacent),
+    change(UserAction::Right, "right", "right", "pane or neighbour at the right; unfold", sideways::<1>)
+        .special_hint(|model, _| matches!(model.views.last(), Some(OverlayView::Entry(_))).then_some("next")),
+    change(UserAction::Left, "left", "left", "pane or neighbour at the left; fold", sideways::<-1>),
+    change(UserAction::NextAttempt, "next-attempt", "attempt", "next attempt, then the first", next_attempt::<1>)
+        .when(has_attempts),
+    change(UserAction::PreviousAttempt, "previous-attempt", "attempt", "the previous one", next_attempt::<-1>)
+        .when(has_attempts),
+    change(UserAction::ScrollDown, "scroll-down", "scroll", "scroll the actions down", scroll::<true>),
+    change(UserAction::ScrollUp, "scroll-up", "scroll", "scroll the actions up", scroll::<false>),
     change(UserAction::NextPane, "next-pane", "pane", "next pane", next_pane::<true>),
     change(UserAction::PreviousPane, "previous-pane", "pane", "previous pane", next_pane::<false>),
     change(UserAction::Zoom, "zoom", "zoom", "the focused pane alone, and back", |model, _| {
@@ -32,12 +38,17 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         };
         *zoom = !*zoom;
     }),
-    change(UserAction::Open, "open", "open", "open or unfold the selection", views::open)
+    change(UserAction::Open, "open", "inspect", "inspect, open or unfold the selection", views::open)
         .when(|model, _| match model.views.last() {
             Some(OverlayView::FailureGroups(view)) => require(!view.lines.is_empty()),
             _ => Ok(()),
         })
-        .special_hint(|model, _| views::is_breakpoints(model).then_some("on or off")),
+        .special_hint(|model, _| match model.views.last() {
+            Some(OverlayView::Breakpoints(_)) => Some("on or off"),
+            None if model.heading().is_some() => Some("fold"),
+            Some(OverlayView::Grid) | None => None,
+            Some(_) => Some("open"),
+        }),
     change(UserAction::Inspect, "inspect", "inspect", "inspect the unit, and back", inspect::open),
     change(UserAction::Compare, "compare", "compare", "two attempts side by side, and back", compare::open),
     // The key selects by its number; see `update`.
@@ -46,20 +57,58 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     change(UserAction::Back, "back", "back", "one level back; never quits", views::back),
 ];
 
-/// True if there can be another attempt or entry.
-fn has_adjacent(model: &ScreenModel, run_view: &RunView) -> Availability {
-    let unit = match model.views.last() {
-        Some(OverlayView::Transcript(view)) => run_view.state.units.iter().find(|unit| unit.key == view.unit),
-        Some(OverlayView::Inspect(view)) => view.unit(run_view),
-        _ => return Ok(()),
+/// The unit and the attempt that are shown.
+fn shown_attempt<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<(usize, &'a UnitState)> {
+    let (index, unit) = match model.views.last() {
+        Some(OverlayView::Transcript(view)) => (view.attempt(run_view)?.0, view.unit(run_view)?),
+        Some(OverlayView::Inspect(view)) => (view.attempt(run_view)?.0, view.unit(run_view)?),
+        None => (model.attempt(run_view)?.0, model.unit(run_view)?),
+        Some(_) => return None,
     };
-    require(unit.is_some_and(|unit| unit.attempts.len() > 1))
+    Some((index, unit))
+}
+
+/// True if there is another attempt.
+fn has_attempts(model: &ScreenModel, run_view: &RunView) -> Availability {
+    require(shown_attempt(model, run_view).is_some_and(|(_, unit)| unit.attempts.len() > 1))
+}
+
+/// Shows the next or previous attempt, around the ends.
+fn next_attempt<const BY: isize>(model: &mut ScreenModel, run_view: &RunView) {
+    let Some((index, unit)) = shown_attempt(model, run_view) else { return };
+    let count = unit.attempts.len();
+    let next = if BY > 0 { (index + 1) % count } else { (index + count - 1) % count };
+    match model.views.last_mut() {
+        Some(OverlayView::Transcript(view)) => {
+            (view.attempt, view.list, view.awaited) = (next, ScrollList::following(), None);
+        }
+        Some(OverlayView::Inspect(view)) => inspect::show_attempt(view, run_view, next),
+        // With the newest attempt selected, later attempts are shown automatically.
+        _ => {
+            model.units_view.follows_work = false;
+            model.units_view.attempt = (next + 1 < count).then_some(next);
+        }
+    }
+}
+
+/// Scrolls the actions while the table has the focus, and the details while the list of actions has it.
+fn scroll<const DOWN: bool>(model: &mut ScreenModel, run_view: &RunView) {
+    let by = if DOWN { 1 } else { -1 };
+    match model.views.last_mut() {
+        None => {
+            let focus = std::mem::replace(&mut model.units_view.focus, Pane::Stream);
+            step(model, run_view, by);
+            model.units_view.focus = focus;
+        }
+        Some(OverlayView::Inspect(view)) => view.select_line(view.lines.selected.saturating_add_signed(by)),
+        Some(_) => step(model, run_view, by),
+    }
 }
 
 /// Moves by a row; in the grid, to the pane below or above.
 fn rows<const DOWN: bool>(model: &mut ScreenModel, run_view: &RunView) {
     if is_grid(model) {
-        let body = model.layout(run_view).body;
+        let body = model.layout().body;
         model.grid.go(if DOWN { PaneDirection::Down } else { PaneDirection::Up }, body);
     } else {
         step(model, run_view, if DOWN { 1 } else { -1 });
@@ -104,7 +153,7 @@ fn other(pane: Pane) -> Pane {
 
 /// Rows of the focused pane.
 fn page(model: &ScreenModel, run_view: &RunView) -> usize {
-    let plan = model.layout(run_view);
+    let plan = model.layout();
     match (model.views.last(), model.units_view.focus) {
         (Some(OverlayView::Inspect(view)), _) => inspect::page(view, plan.body),
         (Some(OverlayView::Compare(view)), _) => usize::from(view.areas(plan.body).calls.height),
@@ -132,8 +181,8 @@ pub(crate) fn step(model: &mut ScreenModel, run_view: &RunView, by: isize) {
         Some(OverlayView::Grid) => {}
         Some(OverlayView::Help(list)) => list.offset = list.offset.saturating_add_signed(by),
         None if model.units_view.focus == Pane::Units => {
-            let row = model.unit_row().saturating_add_signed(by);
-            select_unit_row(model, run_view, row);
+            let line = model.selected_line().saturating_add_signed(by);
+            select_line(model, line, by > 0);
         }
         None => {
             let len = model.units_view.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len());
@@ -142,16 +191,45 @@ pub(crate) fn step(model: &mut ScreenModel, run_view: &RunView, by: isize) {
     }
 }
 
-/// Selects a row of the unit table.
-pub(crate) fn select_unit_row(model: &mut ScreenModel, run_view: &RunView, row: usize) {
-    model.units_view.follows_work = false;
-    let row = row.min(model.listed_count(run_view).saturating_sub(1));
-    if let Some(unit) = model.listed_unit(row)
-        && unit != model.units_view.unit
-    {
-        model.units_view.unit = unit;
-        model.units_view.attempt = None;
+/// Selects a unit of the table.
+pub(crate) fn select_unit(model: &mut ScreenModel, unit: usize) {
+    let view = &mut model.units_view;
+    (view.follows_work, view.heading) = (false, None);
+    if unit != view.unit {
+        (view.unit, view.attempt) = (unit, None);
     }
+}
+
+/// Selects a unit by its rank among the listed ones.
+pub(crate) fn select_rank(model: &mut ScreenModel, rank: usize) {
+    if let Some(unit) = model.units_view.listing.unit(rank) {
+        select_unit(model, unit);
+    }
+}
+
+/// Selects a line of the table, or the nearest one that can be selected: a unit or a heading.
+pub(crate) fn select_line(model: &mut ScreenModel, line: usize, forward: bool) {
+    let listing = &model.units_view.listing;
+    let line = line.min(listing.line_count().saturating_sub(1));
+    let selectable = |line: &usize| !matches!(listing.at(*line), None | Some(TableLine::Connection(_)));
+    let after = || (line..listing.line_count()).find(selectable);
+    let before = || (0..=line).rev().find(selectable);
+    let found = if forward { after().or_else(before) } else { before().or_else(after) };
+    match found.and_then(|line| listing.at(line)) {
+        Some(TableLine::Unit(unit)) => select_unit(model, unit),
+        Some(TableLine::Group(group)) => {
+            model.units_view.heading = Some(group.key.clone());
+            model.units_view.follows_work = false;
+        }
+        Some(TableLine::Connection(_)) | None => {}
+    }
+}
+
+/// Folds or unfolds the selected group; `None` changes it. Returns false if no heading is selected.
+pub(crate) fn fold(model: &mut ScreenModel, folded: Option<bool>) -> bool {
+    let Some(key) = model.heading().map(|group| group.key.clone()) else { return false };
+    model.units_view.listing.set_folded(&key, folded);
+    true
 }
 
 fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &RunView) {
@@ -174,9 +252,7 @@ fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &Run
             }
         }
         Some(OverlayView::Help(list)) => list.offset = if LAST { usize::MAX } else { 0 },
-        None if model.units_view.focus == Pane::Units => {
-            select_unit_row(model, run_view, if LAST { usize::MAX } else { 0 })
-        }
+        None if model.units_view.focus == Pane::Units => select_line(model, if LAST { usize::MAX } else { 0 }, !LAST),
         None => {
             let len = model.units_view.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len());
             go(&mut model.units_view.stream, len);
@@ -184,34 +260,34 @@ fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &Run
     }
 }
 
-/// Moves among the attempts of a unit, or among neighbours of an entry.
-fn show_adjacent<const BY: isize>(model: &mut ScreenModel, run_view: &RunView) {
+/// Moves to the pane or neighbour at one side. On a heading, unfolds or folds its group.
+fn sideways<const BY: isize>(model: &mut ScreenModel, run_view: &RunView) {
+    let right = BY > 0;
     match model.views.last_mut() {
-        Some(OverlayView::Transcript(view)) => {
-            if let Some((index, _)) = view.attempt(run_view) {
-                let next = index.saturating_add_signed(BY);
-                if next != view.attempt {
-                    view.attempt = next;
-                    view.list = ScrollList::following();
-                }
-            }
-        }
-        Some(OverlayView::Inspect(view)) => inspect::show_adjacent(view, run_view, BY),
-        Some(OverlayView::Compare(_)) => compare::show_adjacent(model, run_view, BY > 0),
+        Some(OverlayView::Inspect(view)) => inspect::go_to_side(view, right),
+        Some(OverlayView::Compare(_)) => compare::show_adjacent(model, run_view, right),
         Some(OverlayView::Entry(view)) => view.show_neighbour(run_view, BY),
-        Some(
-            OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::FailureGroups(_) | OverlayView::Breakpoints(_),
-        ) => {}
         Some(OverlayView::Grid) => {
-            let body = model.layout(run_view).body;
-            model.grid.go(if BY > 0 { PaneDirection::Right } else { PaneDirection::Left }, body);
+            let body = model.layout().body;
+            model.grid.go(if right { PaneDirection::Right } else { PaneDirection::Left }, body);
         }
-        None => {
-            model.units_view.follows_work = false;
-            if let (Some((index, _)), Some(unit)) = (model.attempt(run_view), model.unit(run_view)) {
-                let next = index.saturating_add_signed(BY).min(unit.attempts.len().saturating_sub(1));
-                // With the newest attempt selected, later attempts are shown automatically.
-                model.units_view.attempt = (next + 1 < unit.attempts.len()).then_some(next);
+        Some(_) => {}
+        None => sideways_in_units(model, right),
+    }
+}
+
+fn sideways_in_units(model: &mut ScreenModel, right: bool) {
+    let focus = model.units_view.focus;
+    if focus == Pane::Units && fold(model, Some(!right)) {
+        return;
+    }
+    match (focus, right) {
+        (_, true) => model.units_view.focus = Pane::Stream,
+        (Pane::Stream, false) => model.units_view.focus = Pane::Units,
+        (Pane::Units, false) => {
+            let group = model.units_view.listing.group_of(model.units_view.unit).map(|group| group.key.clone());
+            if group.is_some() {
+                (model.units_view.heading, model.units_view.follows_work) = (group, false);
             }
         }
     }

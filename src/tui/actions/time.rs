@@ -212,10 +212,10 @@ fn select(model: &mut ScreenModel, run_view: &RunView, attempt_id: AttemptId, se
         Some((place, attempt))
     })?;
     let unit = units.get(place)?;
-    model.units_view.follows_work = false;
+    (model.units_view.follows_work, model.units_view.heading) = (false, None);
     model.units_view.unit = place;
     model.units_view.attempt = (attempt + 1 < unit.attempts.len()).then_some(attempt);
-    if model.units_view.listing.row(place).is_none() {
+    if model.units_view.listing.rank(place).is_none() {
         listing::clear(model, run_view);
     }
     let rows = run_view.rows(attempt_id);

@@ -22,7 +22,9 @@ use crate::{
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    effects(UserAction::Retry, "retry", "retry", "retry the unit", retry).when(can_retry).selects_unit(),
+    change(UserAction::Retry, "retry", "retry", "retry the unit or the group; asks", retry)
+        .when(can_retry)
+        .selects_unit(),
     change(
         UserAction::RetryWith,
         "retry-with",
@@ -75,15 +77,18 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
             _ => Ok(()),
         }
     }),
-    effects(UserAction::LiftLimit, "go-on", "resume", "do not wait for the limit", |model, _| {
-        model.toasts.show("resuming without waiting for the limit");
-        vec![ScreenEffect::Command(RunCommand::LiftLimit)]
+    change(UserAction::LiftLimit, "go-on", "resume", "do not wait for the limit; asks", |model, _| {
+        model.dialogs.question = Some(ConfirmQuestion {
+            text: "Resume without waiting for the limit?".to_owned(),
+            details: vec!["The service may refuse again; the run then waits again.".to_owned()],
+            then: vec![ScreenEffect::Command(RunCommand::LiftLimit)],
+        });
     })
     .when(can_lift_limit),
     effects(UserAction::Hold, "hold", "hold", "hold a running unit at its next call", hold::hold)
         .scope(ActionScope::Live)
         .when(|model, run_view| require(hold::subject(model, run_view).is_some_and(|unit| !unit.is_held()))),
-    effects(UserAction::LetGo, "let-go", "release", "release a held unit", hold::release)
+    effects(UserAction::LetGo, "let-go", "release", "release a held unit; asks if a call waits", hold::release)
         .scope(ActionScope::Held)
         .when(hold::is_held),
     effects(UserAction::RunOn, "run-on", "run on", "run it to a failure or a breakpoint", hold::run_to_breakpoint)
@@ -158,12 +163,11 @@ fn require_commands(model: &ScreenModel) -> Availability {
 
 fn can_retry(model: &ScreenModel, run_view: &RunView) -> Availability {
     require_present(model, UserAction::Retry)?;
-    match model.views.last() {
-        Some(OverlayView::FailureGroups(view)) => {
-            require(view.group().is_some())?;
-            require_commands(model)
-        }
-        _ => can_retry_unit(model, run_view),
+    match failure_groups::retryable(model, run_view) {
+        Some(_) if !model.connection.accepts_commands() => require_commands(model),
+        Some(units) if units.is_empty() => Err(Unavailable::because("no unit of this group can be retried now")),
+        Some(_) => Ok(()),
+        None => can_retry_unit(model, run_view),
     }
 }
 
@@ -172,15 +176,21 @@ fn can_retry_unit(model: &ScreenModel, run_view: &RunView) -> Availability {
     retry_refusal(model, run_view, unit).map_or(Ok(()), |reason| Err(Unavailable::Because(reason)))
 }
 
-fn retry(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    if let Some(OverlayView::FailureGroups(_)) = model.views.last() {
-        failure_groups::retry(model, run_view);
-        return Vec::new();
+/// Asks, because an attempt costs money.
+fn retry(model: &mut ScreenModel, run_view: &RunView) {
+    if let Some(units) = failure_groups::retryable(model, run_view) {
+        return failure_groups::retry(model, run_view, &units);
     }
     model.units_view.follows_work = false;
-    let Some(unit) = target(model, run_view).map(|unit| unit.key.clone()) else { return Vec::new() };
-    model.toasts.show(format!("new attempt at {unit}"));
-    vec![ScreenEffect::Command(RunCommand::Retry { unit, amendment: None })]
+    let Some(unit) = target(model, run_view).map(|unit| unit.key.clone()) else { return };
+    model.await_attempt(run_view, &unit);
+    let place = run_view.state.units.iter().position(|known| known.key == unit);
+    let forecast = RunForecast::for_retry(&run_view.state, place.as_slice());
+    model.dialogs.question = Some(ConfirmQuestion {
+        text: format!("New attempt at {unit}?"),
+        details: vec![forecast_words(&forecast)],
+        then: vec![ScreenEffect::Command(RunCommand::Retry { unit, amendment: None })],
+    });
 }
 
 /// Why the unit cannot be retried now.

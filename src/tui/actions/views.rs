@@ -2,12 +2,16 @@
 
 use std::mem::discriminant;
 
-use super::{compare, failure_groups, inspect, is_grid, listing, time, units};
+use super::{
+    compare, failure_groups, inspect, is_grid, listing,
+    navigation::{fold, select_unit},
+    time,
+};
 use crate::{
     run::state::RunView,
     tui::{
         layout::Pane,
-        model::{EntrySubject, EntryView, OverlayView, ScreenModel, ScrollList, TranscriptView},
+        model::{EntryView, OverlayView, ScreenModel},
     },
 };
 
@@ -27,7 +31,7 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             else {
                 return;
             };
-            OverlayView::Entry(EntryView::new(view.unit.clone(), attempt_id, EntrySubject::Entry(view.list.selected)))
+            OverlayView::Entry(EntryView::new(view.unit.clone(), attempt_id, view.list.selected))
         }
         Some(OverlayView::Entry(_) | OverlayView::Help(_) | OverlayView::Inspect(_) | OverlayView::Compare(_)) => {
             return;
@@ -42,40 +46,20 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             let about = run_view.messages().get(list.selected).and_then(|message| message.unit.clone());
             if let Some(place) = about.and_then(|key| run_view.state.units.iter().position(|unit| unit.key == key)) {
                 model.views.pop();
-                model.units_view.follows_work = false;
-                (model.units_view.unit, model.units_view.attempt) = (place, None);
+                select_unit(model, place);
             }
             return;
         }
-        Some(OverlayView::Grid) | None => {
-            model.units_view.follows_work = false;
-            let Some(unit) = model.unit(run_view) else { return units::no_unit_selected(model) };
-            let Some((index, attempt)) = model.attempt(run_view) else {
-                let text = format!("{} has not run yet", unit.key);
-                model.toasts.show(text);
-                return;
-            };
-            match model.units_view.focus {
-                _ if !model.views.is_empty() => {
-                    model.grid.mark_seen(Some(unit));
-                    OverlayView::Transcript(TranscriptView {
-                        unit: unit.key.clone(),
-                        attempt: index,
-                        list: ScrollList::following(),
-                    })
-                }
-                Pane::Units => OverlayView::Transcript(TranscriptView {
-                    unit: unit.key.clone(),
-                    attempt: index,
-                    list: ScrollList::following(),
-                }),
-                Pane::Stream if run_view.rows(attempt.id).is_empty() => return,
-                Pane::Stream => OverlayView::Entry(EntryView::new(
-                    unit.key.clone(),
-                    attempt.id,
-                    EntrySubject::Row(model.units_view.stream.selected),
-                )),
+        Some(OverlayView::Grid) => {
+            model.grid.mark_seen(model.unit(run_view));
+            return inspect::open(model, run_view);
+        }
+        None => {
+            let is_folded = model.units_view.focus == Pane::Units && fold(model, None);
+            if !is_folded {
+                inspect::open(model, run_view);
             }
+            return;
         }
     };
     model.views.push(view);
@@ -90,6 +74,10 @@ pub(crate) fn back(model: &mut ScreenModel, run_view: &RunView) {
         && inspect::back(view)
     {
         return;
+    }
+    // The wire is a panel of the inspector.
+    if let [.., OverlayView::Inspect(_), OverlayView::Transcript(_)] = model.views.as_slice() {
+        model.views.pop();
     }
     if model.views.pop().is_some() {
         return;

@@ -1,10 +1,20 @@
 //! State of the page of failure groups: its lines, and the selection that survives updates of a running run.
 
 use super::scroll_list::ScrollList;
-use crate::run::{
-    failure_groups::{FailureGroup, failure_groups},
-    state::{RunView, StateVersion, UnitState},
+use crate::{
+    run::{
+        failure_groups::{FailureGroup, failure_groups},
+        state::{RunView, StateVersion, UnitState},
+    },
+    text::{self, pluralize},
 };
+
+/// Maximum number of lines of a reason.
+const MAX_REASON_LINES: usize = 6;
+/// Maximum length of a reason; the inspector has the complete text.
+const MAX_REASON_CHARS: usize = 600;
+/// Columns before a reason below its heading.
+const REASON_INDENT: usize = 2;
 
 /// The page of failure groups.
 #[derive(Clone, Debug, Default)]
@@ -14,14 +24,22 @@ pub(crate) struct FailureGroupsView {
     pub groups: Vec<FailureGroup>,
     /// Lines of the page.
     pub lines: Vec<FailureGroupLine>,
-    /// Version of the run view that `groups` and `lines` were made from.
-    version: Option<StateVersion>,
+    /// The reasons that are longer than the room in their headings, wrapped, by group.
+    reasons: Vec<Vec<String>>,
+    /// Version of the run view that `groups` and `lines` were made from, and the width of the lines.
+    made_from: Option<(StateVersion, usize)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureGroupLine {
     /// The cause of the group with this index.
     Group(usize),
+    /// A line of the reason of a group, if it is too long for the heading.
+    Reason {
+        group: usize,
+        /// Index of the line.
+        line: usize,
+    },
     /// The remedy for the group with this index.
     Remedy(usize),
     /// A unit of a group.
@@ -37,7 +55,7 @@ impl FailureGroupLine {
     /// Index of the group that the line belongs to.
     pub(crate) fn group(self) -> usize {
         match self {
-            Self::Group(group) | Self::Remedy(group) | Self::Unit { group, .. } => group,
+            Self::Group(group) | Self::Remedy(group) | Self::Reason { group, .. } | Self::Unit { group, .. } => group,
         }
     }
 }
@@ -57,9 +75,9 @@ impl FailureGroupsView {
     pub(crate) fn unit(&self) -> Option<usize> {
         match self.lines.get(self.list.selected)? {
             FailureGroupLine::Unit { unit, .. } => Some(*unit),
-            FailureGroupLine::Group(group) | FailureGroupLine::Remedy(group) => {
-                self.groups.get(*group)?.units.first().copied()
-            }
+            FailureGroupLine::Group(group)
+            | FailureGroupLine::Remedy(group)
+            | FailureGroupLine::Reason { group, .. } => self.groups.get(*group)?.units.first().copied(),
         }
     }
 
@@ -69,6 +87,7 @@ impl FailureGroupsView {
             Some(FailureGroupLine::Group(group)) => {
                 self.groups.get(*group).is_some_and(|group| has(&group.cause) || has(&group.example))
             }
+            Some(FailureGroupLine::Reason { group, line }) => self.reason_line(*group, *line).is_some_and(has),
             Some(FailureGroupLine::Remedy(group)) => {
                 self.groups.get(*group).and_then(|group| group.remedy.as_deref()).is_some_and(has)
             }
@@ -77,25 +96,40 @@ impl FailureGroupsView {
         }
     }
 
-    /// Updates the page when the run view has changed. The selection stays on the same line.
-    pub(crate) fn refresh(&mut self, run_view: &RunView, height: usize) {
-        let moment = run_view.state.version();
-        if self.version != Some(moment) {
-            self.version = Some(moment);
+    /// A line of a wrapped reason.
+    pub(crate) fn reason_line(&self, group: usize, line: usize) -> Option<&str> {
+        self.reasons.get(group)?.get(line).map(String::as_str)
+    }
+
+    /// The reason of a group, if it has room in its heading.
+    pub(crate) fn heading_reason(&self, group: usize) -> Option<String> {
+        let is_in_heading = self.reasons.get(group).is_some_and(Vec::is_empty);
+        is_in_heading.then(|| text::one_row(reason(&self.groups[group]), MAX_REASON_CHARS))
+    }
+
+    /// Updates the page when the run view or the width has changed. The selection stays on the same line.
+    pub(crate) fn refresh(&mut self, run_view: &RunView, width: usize, height: usize) {
+        let made_from = Some((run_view.state.version(), width));
+        if self.made_from != made_from {
+            let is_resized = self.made_from.is_none_or(|(_, before)| before != width);
+            self.made_from = made_from;
             let groups = failure_groups(&run_view.state);
-            if groups != self.groups {
-                self.replace(groups);
+            if is_resized || groups != self.groups {
+                self.replace(groups, width);
             }
         }
         self.list.clamp(self.lines.len(), height);
     }
 
-    fn replace(&mut self, groups: Vec<FailureGroup>) {
+    fn replace(&mut self, groups: Vec<FailureGroup>, width: usize) {
         let selected = self.lines.get(self.list.selected).copied();
         let pattern = self.group().map(|failures| (failures.cause.clone(), failures.pattern.clone()));
         self.lines.clear();
+        self.reasons = groups.iter().map(|group| wrapped_reason(group, width)).collect();
         for (group, failures) in groups.iter().enumerate() {
             self.lines.push(FailureGroupLine::Group(group));
+            let reason = 0..self.reasons[group].len();
+            self.lines.extend(reason.map(|line| FailureGroupLine::Reason { group, line }));
             if failures.remedy.is_some() {
                 self.lines.push(FailureGroupLine::Remedy(group));
             }
@@ -110,7 +144,8 @@ impl FailureGroupsView {
             self.lines.iter().position(|line| match (line, selected) {
                 (FailureGroupLine::Unit { unit, .. }, FailureGroupLine::Unit { unit: known, .. }) => *unit == known,
                 (FailureGroupLine::Group(group), FailureGroupLine::Group(_))
-                | (FailureGroupLine::Remedy(group), FailureGroupLine::Remedy(_)) => same_group(*group),
+                | (FailureGroupLine::Remedy(group), FailureGroupLine::Remedy(_))
+                | (FailureGroupLine::Reason { group, line: 0 }, FailureGroupLine::Reason { .. }) => same_group(*group),
                 _ => false,
             })
         });
@@ -118,4 +153,26 @@ impl FailureGroupsView {
             self.list.selected = found;
         }
     }
+}
+
+/// The common pattern of a group, or the full error of a single unit.
+fn reason(group: &FailureGroup) -> &str {
+    if group.units.len() > 1 { &group.pattern } else { &group.example }
+}
+
+/// The heading of a group without its reason.
+pub(crate) fn group_heading(group: &FailureGroup, dot: &str) -> String {
+    format!("{} {dot} {}  ", group.cause, pluralize(group.units.len(), "unit"))
+}
+
+/// The lines of a reason that is too long for its heading; no lines otherwise.
+fn wrapped_reason(group: &FailureGroup, width: usize) -> Vec<String> {
+    let reason = text::one_row(reason(group), MAX_REASON_CHARS);
+    let room = width.saturating_sub(REASON_INDENT + text::width(&group_heading(group, "-")));
+    if text::width(&reason) <= room {
+        return Vec::new();
+    }
+    let mut lines = text::wrap(&reason, width.saturating_sub(2 * REASON_INDENT).max(1));
+    lines.truncate(MAX_REASON_LINES);
+    lines
 }

@@ -156,7 +156,7 @@ impl Grid {
                 (slot.attempt_id, slot.list) = (attempt_id, ScrollList::following());
             }
             let area = panes.iter().find(|(shown, _)| *shown == place).map(|(_, area)| *area);
-            let height = area.map_or(1, |area| usize::from(layout::stream_list(area, attempt).0.height));
+            let height = area.map_or(1, |area| usize::from(layout::stream_areas(area, attempt).rows.height));
             let len = slot.len(run_view);
             slot.list.clamp(len, height);
         }

@@ -43,6 +43,8 @@ pub(crate) struct InspectView {
     pub document: DocumentState,
     /// True to scroll to the end of the document once it is laid out.
     pub scroll_to_end: bool,
+    /// Number of attempts when the user asked for another one. The view shows it once it has begun.
+    pub awaited: Option<usize>,
     /// Scroll positions on other panels and attempts.
     positions: Vec<(usize, InspectPanel, PanelPosition)>,
 }
@@ -141,6 +143,7 @@ impl InspectView {
             match_line: None,
             document: DocumentState::default(),
             scroll_to_end: false,
+            awaited: None,
             positions: Vec::new(),
         }
     }
@@ -242,6 +245,11 @@ impl InspectView {
     }
 
     pub(super) fn clamp(&mut self, run_view: &RunView, body: Rect) {
+        let attempts = self.unit(run_view).map_or(0, |unit| unit.attempts.len());
+        if self.awaited.is_some_and(|known| attempts > known) {
+            self.awaited = None;
+            self.show_panel(attempts - 1, self.panel);
+        }
         let areas = self.areas(body);
         let len = self.attempt_id(run_view).map_or(0, |attempt_id| run_view.rows(attempt_id).len());
         let height = |area: Option<Rect>| area.map_or(1, |area| usize::from(area.height));
@@ -262,11 +270,7 @@ impl InspectView {
 
     /// Areas of the inspector inside the body of the screen.
     pub(crate) fn areas(&self, body: Rect) -> InspectAreas {
-        let inside = layout::inner(body);
-        let attempts = Rect { height: inside.height.min(1), ..inside };
-        let panels = Rect { y: inside.y + attempts.height, height: inside.height.saturating_sub(1).min(1), ..inside };
-        let top = attempts.height + panels.height;
-        let rest = Rect { y: inside.y + top, height: inside.height - top, ..inside };
+        let [attempts, panels, rest] = layout::inspector_areas(body);
         let areas = InspectAreas { attempts, panels, actions: None, rule: None, detail: None };
         let one = |side: InspectSide| match side {
             InspectSide::Actions => InspectAreas { actions: Some(rest), ..areas },

@@ -2,9 +2,9 @@
 
 use super::{compare::CompareView, failure_groups::FailureGroupsView, inspect::InspectView, scroll_list::ScrollList};
 use crate::{
-    run::state::{AttemptId, AttemptState, RunView},
+    run::state::{AttemptId, AttemptState, RunView, UnitState},
     tape::{Seq, UnitKey},
-    tui::entry_part::{EntryPart, PartContent, row_parts},
+    tui::entry_part::{EntryPart, PartContent},
 };
 
 /// A view on top of the units view.
@@ -30,7 +30,7 @@ pub(crate) enum OverlayView {
     FailureGroups(FailureGroupsView),
 }
 
-/// The view of every line of an attempt.
+/// The last panel of the inspector: every line of an attempt, in both directions.
 #[derive(Clone, Debug)]
 pub(crate) struct TranscriptView {
     pub unit: UnitKey,
@@ -38,15 +38,18 @@ pub(crate) struct TranscriptView {
     pub attempt: usize,
     /// Scroll position in its entries.
     pub list: ScrollList,
+    /// Number of attempts when the user asked for another one, as in the inspector.
+    pub awaited: Option<usize>,
 }
 
-/// The view of one entry or row.
+/// The view of one entry.
 #[derive(Clone, Debug)]
 pub(crate) struct EntryView {
     pub unit: UnitKey,
-    /// The attempt whose neighbouring entries or rows can be shown.
+    /// The attempt whose neighbouring entries can be shown.
     pub attempt_id: AttemptId,
-    pub subject: EntrySubject,
+    /// Index of the entry in the attempt.
+    pub entry: usize,
     /// Parts to show at the current moment.
     pub parts: Vec<EntryPart>,
     /// First line on screen.
@@ -57,19 +60,14 @@ pub(crate) struct EntryView {
     pub match_line: Option<usize>,
 }
 
-/// Subject of an entry view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EntrySubject {
-    /// A row of an attempt: its first and its last entry.
-    Row(usize),
-    /// An entry of an attempt.
-    Entry(usize),
-}
-
 impl TranscriptView {
+    pub(crate) fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
+        run_view.state.units.iter().find(|unit| unit.key == self.unit)
+    }
+
     /// The attempt that is shown, with its index.
     pub(crate) fn attempt<'a>(&self, run_view: &'a RunView) -> Option<(usize, &'a AttemptState)> {
-        let unit = run_view.state.units.iter().find(|unit| unit.key == self.unit)?;
+        let unit = self.unit(run_view)?;
         let index = self.attempt.min(unit.attempts.len().checked_sub(1)?);
         unit.attempts.get(index).map(|attempt| (index, attempt))
     }
@@ -79,44 +77,35 @@ impl TranscriptView {
     }
 
     pub(super) fn clamp(&mut self, run_view: &RunView, height: usize) {
+        let attempts = self.unit(run_view).map_or(0, |unit| unit.attempts.len());
+        if self.awaited.is_some_and(|known| attempts > known) {
+            self.awaited = None;
+            (self.attempt, self.list) = (attempts - 1, ScrollList::following());
+        }
         let len = self.attempt_id(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
-        // The first line of the body contains the tabs.
-        self.list.clamp(len, height.saturating_sub(1));
+        self.list.clamp(len, height);
     }
 }
 
 impl EntryView {
-    /// A view of `subject`.
-    pub(crate) fn new(unit: UnitKey, attempt_id: AttemptId, subject: EntrySubject) -> Self {
-        Self { unit, attempt_id, subject, parts: Vec::new(), scroll: 0, lines: 0, match_line: None }
+    pub(crate) fn new(unit: UnitKey, attempt_id: AttemptId, entry: usize) -> Self {
+        Self { unit, attempt_id, entry, parts: Vec::new(), scroll: 0, lines: 0, match_line: None }
     }
 
-    /// Shows the entry or row `by` positions away.
+    /// Shows the entry `by` positions away.
     pub(crate) fn show_neighbour(&mut self, run_view: &RunView, by: isize) {
-        let (index, len) = match self.subject {
-            EntrySubject::Row(index) => (index, run_view.rows(self.attempt_id).len()),
-            EntrySubject::Entry(index) => (index, run_view.entries(self.attempt_id).len()),
-        };
-        let next = index.saturating_add_signed(by).min(len.saturating_sub(1));
-        if next != index {
-            self.subject = match self.subject {
-                EntrySubject::Row(_) => EntrySubject::Row(next),
-                EntrySubject::Entry(_) => EntrySubject::Entry(next),
-            };
+        let last = run_view.entries(self.attempt_id).len().saturating_sub(1);
+        let next = self.entry.saturating_add_signed(by).min(last);
+        if next != self.entry {
+            self.entry = next;
             (self.scroll, self.match_line) = (0, None);
         }
     }
 
     pub(super) fn clamp(&mut self, run_view: &RunView, height: usize) {
-        self.parts = match self.subject {
-            EntrySubject::Row(index) => row_parts(run_view, self.attempt_id, index),
-            EntrySubject::Entry(index) => run_view
-                .entries(self.attempt_id)
-                .get(index)
-                .map(|seq| EntryPart { title: "line", seq: Seq(u64::from(*seq)), content: PartContent::Line })
-                .into_iter()
-                .collect(),
-        };
+        let seq = run_view.entries(self.attempt_id).get(self.entry).map(|seq| Seq(u64::from(*seq)));
+        let part = |seq| EntryPart { title: "line", seq, content: PartContent::Line };
+        self.parts = seq.map(part).into_iter().collect();
         self.scroll = self.scroll.min(self.lines.saturating_sub(height));
     }
 }

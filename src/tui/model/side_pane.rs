@@ -28,7 +28,7 @@ impl ScreenModel {
         if self.dialogs.covers_view() || !self.toasts.list.is_empty() {
             return None;
         }
-        let plan = self.layout(run_view);
+        let plan = self.layout();
         match self.views.last() {
             None if self.units_view.focus == Pane::Units => {
                 plan.units?;

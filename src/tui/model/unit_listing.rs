@@ -1,19 +1,27 @@
-//! The units that the table lists: filter, order and groups.
+//! The units that the table lists: filter, order, groups and folds.
 //!
-//! Updated only when the run view changes; a frame looks up the rows that it shows. A *row* counts units; a *line*
-//! counts drawn lines, including the headings of groups.
+//! Updated only when the run view, the settings or the selection change; a frame looks up the lines that it shows. A
+//! *rank* counts listed units, also folded ones; a *line* counts drawn lines, including headings and progress bars.
 
-use std::{cmp::Ordering, collections::HashMap};
+use std::{
+    cmp::Ordering,
+    collections::{HashMap, HashSet},
+};
 
-use super::{RunTotals, is_problem};
+use super::RunTotals;
 use crate::{
     run::{
         spending::UnitSpending,
-        state::{RunState, UnitState, UnitStatus},
+        state::{RunState, UnitNeed, UnitState, UnitStatus},
     },
     text,
     tui::search_match::matches,
 };
+
+/// Number of units up to which the table has no headings: all of them fit on a screen.
+const MAX_UNITS_WITHOUT_HEADINGS: usize = 8;
+/// Number of queued units that are listed while their group is folded.
+const FOLDED_NEXT_UNITS: usize = 3;
 
 /// Filter, order and groups of the table of units.
 #[derive(Clone, Debug, Default)]
@@ -24,16 +32,48 @@ pub(crate) struct UnitListing {
     pub sort: UnitSort,
     /// True for the reverse order.
     pub is_reversed: bool,
-    /// True when the units of each connection have a heading.
-    pub is_grouped: bool,
-    /// Indexes of the listed units in their order; `None` when every unit is listed in plan order.
-    units: Option<Vec<usize>>,
-    /// Row of each unit; `usize::MAX` for units that are not listed.
-    rows: Vec<usize>,
-    /// Headings, in their order.
+    pub grouping: Grouping,
+    /// Groups that the user folded or unfolded, contrary to their default.
+    toggled: HashSet<GroupKey>,
+    /// Indexes of the listed units in their order, also those in folded groups.
+    order: Vec<usize>,
+    /// Rank of each unit; `usize::MAX` for units that are not listed.
+    ranks: Vec<usize>,
+    /// Groups with a heading, in their order.
     groups: Vec<UnitGroup>,
+    /// Progress of each connection, in the order of the plan.
+    connections: Vec<ConnectionProgress>,
+    /// Headings, units and progress bars, from the top.
+    lines: Vec<Line>,
+    /// Line of each unit; `usize::MAX` for units that are not drawn.
+    unit_lines: Vec<usize>,
+    /// The unit that the lines keep visible although its group is folded; `None` before the lines are known.
+    lines_for: Option<Option<usize>>,
     /// Number of units whose names were measured, and the width of the longest name in columns.
     measured: (usize, usize),
+}
+
+/// How the table is divided into groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Grouping {
+    /// Units that need a person, running units, the next ones, and those that are done.
+    #[default]
+    Need,
+    /// The units of each connection.
+    Connection,
+    /// A list without groups, in the order of the plan.
+    Flat,
+}
+
+impl Grouping {
+    /// The next grouping, for a key that cycles through them.
+    pub(crate) fn cycle(self) -> Self {
+        match self {
+            Self::Need => Self::Connection,
+            Self::Connection => Self::Flat,
+            Self::Flat => Self::Need,
+        }
+    }
 }
 
 /// Filter of the table by the status of a unit.
@@ -41,9 +81,11 @@ pub(crate) struct UnitListing {
 pub(crate) enum StatusFilter {
     #[default]
     All,
-    /// Units that are not done and do not proceed, and silent ones.
-    Problems,
-    /// Running, held and waiting units.
+    /// Units that need a person.
+    NeedsYou,
+    /// Units that are not done.
+    NotDone,
+    /// Running and waiting units.
     Running,
     /// Units that have not started.
     Queued,
@@ -55,8 +97,9 @@ impl StatusFilter {
     /// The next filter, for a key that cycles through them.
     pub(crate) fn cycle(self) -> Self {
         match self {
-            Self::All => Self::Problems,
-            Self::Problems => Self::Running,
+            Self::All => Self::NeedsYou,
+            Self::NeedsYou => Self::NotDone,
+            Self::NotDone => Self::Running,
             Self::Running => Self::Queued,
             Self::Queued => Self::Done,
             Self::Done => Self::All,
@@ -67,10 +110,11 @@ impl StatusFilter {
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::All => "all",
-            Self::Problems => "problems",
-            Self::Running => "running",
-            Self::Queued => "queued",
-            Self::Done => "done",
+            Self::NeedsYou => UnitNeed::Person.label(),
+            Self::NotDone => "not done",
+            Self::Running => UnitNeed::Running.label(),
+            Self::Queued => UnitNeed::Next.label(),
+            Self::Done => UnitNeed::Done.label(),
         }
     }
 
@@ -78,12 +122,12 @@ impl StatusFilter {
     pub(crate) fn passes(self, status: UnitStatus) -> bool {
         match self {
             Self::All => true,
-            Self::Problems => is_problem(status),
+            Self::NeedsYou => status.need() == UnitNeed::Person,
+            Self::NotDone => status.need() != UnitNeed::Done,
+            // A held or silent unit runs, too.
             Self::Running => status.is_in_flight() || status == UnitStatus::Waiting,
-            Self::Queued => matches!(status, UnitStatus::Queued | UnitStatus::NotStarted),
-            Self::Done => {
-                matches!(status, UnitStatus::Succeeded | UnitStatus::Reused)
-            }
+            Self::Queued => status.need() == UnitNeed::Next,
+            Self::Done => status.need() == UnitNeed::Done,
         }
     }
 }
@@ -91,11 +135,9 @@ impl StatusFilter {
 /// Order of the listed units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum UnitSort {
-    /// The order of the plan.
+    /// By need, then in the order of the plan.
     #[default]
     Plan,
-    /// Units that need attention first.
-    State,
     /// The highest cost first.
     Cost,
     /// The longest active time first.
@@ -109,8 +151,7 @@ impl UnitSort {
     /// The next order, for a key that cycles through them.
     pub(crate) fn cycle(self) -> Self {
         match self {
-            Self::Plan => Self::State,
-            Self::State => Self::Cost,
+            Self::Plan => Self::Cost,
             Self::Cost => Self::Age,
             Self::Age => Self::Failures,
             Self::Failures => Self::Key,
@@ -122,7 +163,6 @@ impl UnitSort {
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Plan => "plan",
-            Self::State => "state",
             Self::Cost => "cost",
             Self::Age => "time",
             Self::Failures => "failures",
@@ -135,7 +175,6 @@ impl UnitSort {
         let attempt = unit.latest();
         match self {
             Self::Plan | Self::Key => None,
-            Self::State => RunTotals::ORDER.iter().rev().position(|known| *known == unit.status).map(ascending),
             Self::Cost => attempt.and_then(|_| UnitSpending::new(unit, state.last_entry_at).cost),
             #[expect(clippy::cast_precision_loss, reason = "milliseconds of a run are far below 2^52")]
             Self::Age => attempt.map(|_| UnitSpending::new(unit, state.last_entry_at).active_time.0 as f64),
@@ -144,91 +183,238 @@ impl UnitSort {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a handful of states")]
-fn ascending(place: usize) -> f64 {
-    place as f64
-}
-
 fn failures(unit: &UnitState) -> f64 {
     unit.attempts.iter().map(|attempt| f64::from(attempt.counts.failures.max(attempt.counts.denials))).sum()
 }
 
-/// The heading of the units of one connection.
+/// What the units of a group have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum GroupKey {
+    Need(UnitNeed),
+    /// Name of the connection; empty for units without one.
+    Connection(String),
+}
+
+/// A group of units with its heading.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct UnitGroup {
-    /// Name of the connection; empty for units without one.
-    pub name: String,
-    /// Row of its first unit.
-    pub row: usize,
+    pub key: GroupKey,
+    /// Rank of its first unit.
+    rank: usize,
     pub units: usize,
+    /// Number of units that its fold hides.
+    pub hidden: usize,
+    pub counts: UnitCounts,
+}
+
+/// The units of a connection, listed or not.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ConnectionProgress {
+    /// Empty for units without a connection.
+    pub name: String,
+    pub units: usize,
+    pub counts: UnitCounts,
+}
+
+/// Statuses and costs of several units.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct UnitCounts {
     /// Units by status, in the order of [`RunTotals::ORDER`].
     pub statuses: [usize; RunTotals::ORDER.len()],
     /// Cost in dollars of the attempts that report one.
     pub cost: Option<f64>,
 }
 
+impl UnitCounts {
+    fn add(&mut self, unit: &UnitState, state: &RunState) {
+        if let Some(place) = RunTotals::ORDER.iter().position(|known| *known == unit.status) {
+            self.statuses[place] += 1;
+        }
+        if let Some(cost) = UnitSpending::new(unit, state.last_entry_at).cost {
+            self.cost = Some(self.cost.unwrap_or_default() + cost);
+        }
+    }
+
+    /// Number of units that need nothing more.
+    pub(crate) fn finished(&self) -> usize {
+        let statuses = RunTotals::ORDER.iter().zip(self.statuses);
+        statuses.filter(|(status, _)| status.is_finished() && **status != UnitStatus::NotStarted).map(|(_, n)| n).sum()
+    }
+}
+
 /// A line of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum TableLine<'a> {
     Group(&'a UnitGroup),
-    Unit {
-        row: usize,
-        /// Its index in the state.
-        unit: usize,
-    },
+    /// Index of a unit in the state.
+    Unit(usize),
+    Connection(&'a ConnectionProgress),
+}
+
+/// A line by the index of what it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    Group(usize),
+    Unit(usize),
+    Connection(usize),
 }
 
 impl UnitListing {
-    /// True when some units are hidden.
+    /// True when some units are hidden by a filter.
     pub(crate) fn is_filtered(&self) -> bool {
         self.filter != StatusFilter::All || !self.text.is_empty()
     }
 
-    /// True when the table lists every unit in plan order.
-    fn is_plain(&self) -> bool {
-        !self.is_filtered() && self.sort == UnitSort::Plan && !self.is_reversed && !self.is_grouped
+    /// True when units are ordered by need: an explicit order replaces it.
+    pub(crate) fn is_by_need(&self) -> bool {
+        self.grouping == Grouping::Need && self.sort == UnitSort::Plan && !self.is_reversed
     }
 
-    /// Updates the listing from `state`.
+    /// Updates order and groups from `state`.
     pub(crate) fn refresh(&mut self, state: &RunState) {
         self.measure(state);
-        self.groups.clear();
-        self.rows.clear();
-        if self.is_plain() {
-            self.units = None;
-            return;
+        let names = connections(state);
+        let entries = self.sorted(state, &names);
+        self.ranks = vec![usize::MAX; state.units.len()];
+        for (rank, entry) in entries.iter().enumerate() {
+            self.ranks[entry.unit] = rank;
         }
-        let names = if self.is_grouped { connections(state) } else { Vec::new() };
+        self.group(state, &entries, &names);
+        self.order = entries.into_iter().map(|entry| entry.unit).collect();
+        self.connections = progress(state, &names);
+        self.lines_for = None;
+    }
+
+    /// The listed units in their order.
+    fn sorted(&self, state: &RunState, names: &[(usize, &str)]) -> Vec<SortEntry> {
+        let by_need = self.is_by_need();
         let passing = state.units.iter().enumerate().filter(|(_, unit)| self.passes(unit));
         let mut entries: Vec<SortEntry> = passing
             .map(|(index, unit)| SortEntry {
-                group: names.get(index).map_or(0, |(group, _)| *group),
+                group: match self.grouping {
+                    Grouping::Connection => names.get(index).map_or(0, |(group, _)| *group),
+                    _ if by_need => unit.status.need() as usize,
+                    Grouping::Need | Grouping::Flat => 0,
+                },
+                urgency: if by_need { unit.status.urgency() } else { 0 },
                 weight: self.sort.weight(unit, state),
                 unit: index,
             })
             .collect();
         entries.sort_by(|a, b| self.order(state, a, b));
-        self.rows = vec![usize::MAX; state.units.len()];
-        for (row, entry) in entries.iter().enumerate() {
-            self.rows[entry.unit] = row;
-            if self.is_grouped {
-                let unit = &state.units[entry.unit];
-                if row == 0 || entries[row - 1].group != entry.group {
-                    let name = names.get(entry.unit).map_or("", |(_, name)| *name).to_owned();
-                    self.groups.push(UnitGroup {
-                        name,
-                        row,
-                        units: 0,
-                        statuses: [0; RunTotals::ORDER.len()],
-                        cost: None,
-                    });
-                }
-                if let Some(group) = self.groups.last_mut() {
-                    group.count(unit, state);
-                }
+        entries
+    }
+
+    /// Divides sorted units into groups with headings.
+    fn group(&mut self, state: &RunState, entries: &[SortEntry], names: &[(usize, &str)]) {
+        self.groups.clear();
+        let has_headings = match self.grouping {
+            Grouping::Connection => true,
+            Grouping::Need => {
+                let several = entries.first().zip(entries.last()).is_some_and(|(a, b)| a.group != b.group);
+                self.is_by_need() && several && state.units.len() > MAX_UNITS_WITHOUT_HEADINGS
+            }
+            Grouping::Flat => false,
+        };
+        if !has_headings {
+            return;
+        }
+        for (rank, entry) in entries.iter().enumerate() {
+            let unit = &state.units[entry.unit];
+            if rank == 0 || entries[rank - 1].group != entry.group {
+                let key = match self.grouping {
+                    Grouping::Connection => {
+                        GroupKey::Connection(names.get(entry.unit).map_or("", |(_, name)| *name).to_owned())
+                    }
+                    Grouping::Need | Grouping::Flat => GroupKey::Need(unit.status.need()),
+                };
+                self.groups.push(UnitGroup { key, rank, units: 0, hidden: 0, counts: UnitCounts::default() });
+            }
+            if let Some(group) = self.groups.last_mut() {
+                group.units += 1;
+                group.counts.add(unit, state);
             }
         }
-        self.units = Some(entries.into_iter().map(|entry| entry.unit).collect());
+    }
+
+    /// Updates the lines. `selected` stays visible when its group is folded.
+    pub(crate) fn fold(&mut self, selected: Option<usize>) {
+        if self.lines_for == Some(selected) {
+            return;
+        }
+        self.lines.clear();
+        self.unit_lines = vec![usize::MAX; self.ranks.len()];
+        if self.groups.is_empty() {
+            self.push_units(0, self.order.len(), self.order.len(), selected);
+        }
+        for index in 0..self.groups.len() {
+            let (rank, units) = (self.groups[index].rank, self.groups[index].units);
+            let shown = self.shown_units(&self.groups[index]);
+            self.lines.push(Line::Group(index));
+            let drawn = self.push_units(rank, units, shown, selected);
+            self.groups[index].hidden = units - drawn;
+            if self.groups[index].key == GroupKey::Need(UnitNeed::Done) && shown < units && self.connections.len() > 1 {
+                self.lines.extend((0..self.connections.len()).map(Line::Connection));
+            }
+        }
+        self.lines_for = Some(selected);
+    }
+
+    /// Adds the first `shown` units of a group, and the selected one. Returns their number.
+    fn push_units(&mut self, rank: usize, units: usize, shown: usize, selected: Option<usize>) -> usize {
+        let before = self.lines.len();
+        for (place, unit) in self.order[rank..rank + units].iter().enumerate() {
+            if place < shown || Some(*unit) == selected {
+                self.unit_lines[*unit] = self.lines.len();
+                self.lines.push(Line::Unit(*unit));
+            }
+        }
+        self.lines.len() - before
+    }
+
+    /// Number of units that a group shows. A filter shows all that pass.
+    fn shown_units(&self, group: &UnitGroup) -> usize {
+        if self.is_filtered() {
+            return group.units;
+        }
+        let folded = match group.key {
+            GroupKey::Need(UnitNeed::Next) => FOLDED_NEXT_UNITS,
+            _ => 0,
+        };
+        if self.is_folded(&group.key) { folded.min(group.units) } else { group.units }
+    }
+
+    fn is_folded(&self, key: &GroupKey) -> bool {
+        let by_default = matches!(key, GroupKey::Need(UnitNeed::Next | UnitNeed::Done));
+        by_default != self.toggled.contains(key)
+    }
+
+    /// Folds or unfolds a group; `None` changes it. Returns false if it is as wanted already.
+    pub(crate) fn set_folded(&mut self, key: &GroupKey, folded: Option<bool>) -> bool {
+        if folded == Some(self.is_folded(key)) {
+            return false;
+        }
+        if !self.toggled.remove(key) {
+            self.toggled.insert(key.clone());
+        }
+        self.lines_for = None;
+        true
+    }
+
+    /// The group of a unit, if it has a heading.
+    pub(crate) fn group_of(&self, unit: usize) -> Option<&UnitGroup> {
+        let rank = self.rank(unit)?;
+        self.groups.iter().rfind(|group| group.rank <= rank)
+    }
+
+    /// The group with a key, if it has a heading now.
+    pub(crate) fn find_group(&self, key: &GroupKey) -> Option<&UnitGroup> {
+        self.groups.iter().find(|group| group.key == *key)
+    }
+
+    /// Indexes of the units of a group, in their order.
+    pub(crate) fn units_of(&self, group: &UnitGroup) -> &[usize] {
+        self.order.get(group.rank..group.rank + group.units).unwrap_or_default()
     }
 
     /// Measures the names of new units. Widths are kept when the user seeks back, so that panes keep their places.
@@ -268,57 +454,47 @@ impl UnitListing {
             };
             if self.is_reversed { order.reverse() } else { order }
         };
-        a.group.cmp(&b.group).then_with(by_sort).then(a.unit.cmp(&b.unit))
+        let group = a.group.cmp(&b.group).then(a.urgency.cmp(&b.urgency));
+        group.then_with(by_sort).then(a.unit.cmp(&b.unit))
     }
 
-    /// Number of rows when there are `units` units.
-    pub(crate) fn len(&self, units: usize) -> usize {
-        self.units.as_ref().map_or(units, Vec::len)
+    /// Number of listed units, also folded ones.
+    pub(crate) fn listed_count(&self) -> usize {
+        self.order.len()
     }
 
-    /// The unit of a row.
-    pub(crate) fn unit(&self, row: usize) -> Option<usize> {
-        self.units.as_ref().map_or(Some(row), |units| units.get(row).copied())
+    /// The unit of a rank.
+    pub(crate) fn unit(&self, rank: usize) -> Option<usize> {
+        self.order.get(rank).copied()
     }
 
-    /// The row of a unit, if it is listed.
-    pub(crate) fn row(&self, unit: usize) -> Option<usize> {
-        match &self.units {
-            None => Some(unit),
-            Some(_) => self.rows.get(unit).copied().filter(|row| *row != usize::MAX),
-        }
+    /// The rank of a unit, if it is listed.
+    pub(crate) fn rank(&self, unit: usize) -> Option<usize> {
+        self.ranks.get(unit).copied().filter(|rank| *rank != usize::MAX)
     }
 
-    /// Number of lines when there are `units` units.
-    pub(crate) fn lines(&self, units: usize) -> usize {
-        self.len(units) + self.groups.len()
+    pub(crate) fn line_count(&self) -> usize {
+        self.lines.len()
     }
 
-    /// The line of a row.
-    pub(crate) fn line_of(&self, row: usize) -> usize {
-        row + self.groups.partition_point(|group| group.row <= row)
+    /// The line of a unit, if it is drawn.
+    pub(crate) fn line_of(&self, unit: usize) -> Option<usize> {
+        self.unit_lines.get(unit).copied().filter(|line| *line != usize::MAX)
     }
 
-    /// True when the line above that of `row` is a heading.
-    pub(crate) fn starts_group(&self, row: usize) -> bool {
-        self.groups.binary_search_by_key(&row, |group| group.row).is_ok()
+    /// The line of the heading of a group.
+    pub(crate) fn heading_line(&self, key: &GroupKey) -> Option<usize> {
+        let index = self.groups.iter().position(|group| group.key == *key)?;
+        self.lines.iter().position(|line| *line == Line::Group(index))
     }
 
-    /// The heading or unit on a line.
+    /// What a line shows.
     pub(crate) fn at(&self, line: usize) -> Option<TableLine<'_>> {
-        // The line of the heading of group `i` is its row plus the number of headings before it.
-        let (mut low, mut high) = (0, self.groups.len());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.groups[middle].row + middle <= line { low = middle + 1 } else { high = middle }
-        }
-        if let Some(group) = low.checked_sub(1).and_then(|last| self.groups.get(last))
-            && group.row + low - 1 == line
-        {
-            return Some(TableLine::Group(group));
-        }
-        let row = line - low;
-        self.unit(row).map(|unit| TableLine::Unit { row, unit })
+        Some(match *self.lines.get(line)? {
+            Line::Group(index) => TableLine::Group(self.groups.get(index)?),
+            Line::Unit(unit) => TableLine::Unit(unit),
+            Line::Connection(index) => TableLine::Connection(self.connections.get(index)?),
+        })
     }
 }
 
@@ -326,20 +502,9 @@ impl UnitListing {
 #[derive(Clone, Copy, Debug)]
 struct SortEntry {
     group: usize,
+    urgency: u8,
     weight: Option<f64>,
     unit: usize,
-}
-
-impl UnitGroup {
-    fn count(&mut self, unit: &UnitState, state: &RunState) {
-        self.units += 1;
-        if let Some(place) = RunTotals::ORDER.iter().position(|known| *known == unit.status) {
-            self.statuses[place] += 1;
-        }
-        if let Some(cost) = UnitSpending::new(unit, state.last_entry_at).cost {
-            self.cost = Some(self.cost.unwrap_or_default() + cost);
-        }
-    }
 }
 
 /// For each unit, the number and the name of its connection, numbered in the order of appearance.
@@ -355,6 +520,20 @@ fn connections(state: &RunState) -> Vec<(usize, &str)> {
             (*known.entry(name).or_insert(next), name)
         })
         .collect()
+}
+
+/// The progress of each connection.
+fn progress(state: &RunState, names: &[(usize, &str)]) -> Vec<ConnectionProgress> {
+    let mut connections: Vec<ConnectionProgress> = Vec::new();
+    for (unit, (number, name)) in state.units.iter().zip(names) {
+        if *number == connections.len() {
+            let counts = UnitCounts::default();
+            connections.push(ConnectionProgress { name: (*name).to_owned(), units: 0, counts });
+        }
+        connections[*number].units += 1;
+        connections[*number].counts.add(unit, state);
+    }
+    connections
 }
 
 #[cfg(test)]
@@ -391,15 +570,34 @@ mod tests {
         RunState { units, ..RunState::default() }
     }
 
-    fn listed(listing: &mut UnitListing, state: &RunState) -> Vec<String> {
+    /// Twenty units of two connections, of which most are done.
+    fn long_state() -> RunState {
+        let status = |index| match index {
+            3 => UnitStatus::Failed,
+            7 => UnitStatus::Held,
+            8 | 9 => UnitStatus::Running,
+            15.. => UnitStatus::Queued,
+            _ => UnitStatus::Succeeded,
+        };
+        let connection = |index| if index < 10 { "dbt" } else { "docs" };
+        let units = (0..20).map(|index| unit(&format!("u{index}"), connection(index), status(index), None)).collect();
+        RunState { units, ..RunState::default() }
+    }
+
+    fn drawn(listing: &mut UnitListing, state: &RunState, selected: Option<usize>) -> Vec<String> {
         listing.refresh(state);
-        let lines = (0..listing.lines(state.units.len())).filter_map(|line| listing.at(line));
+        listing.fold(selected);
+        let lines = (0..listing.line_count()).filter_map(|line| listing.at(line));
         lines
             .map(|line| match line {
-                TableLine::Group(group) => format!("{} {}", group.name, group.units),
-                TableLine::Unit { unit, .. } => {
-                    state.units.get(unit).map(|unit| unit.key.to_string()).unwrap_or_default()
+                TableLine::Group(UnitGroup { key: GroupKey::Need(need), units, hidden, .. }) => {
+                    format!("{} {units}-{hidden}", need.label())
                 }
+                TableLine::Group(UnitGroup { key: GroupKey::Connection(name), units, .. }) => format!("{name} {units}"),
+                TableLine::Connection(progress) => {
+                    format!("{} {}/{}", progress.name, progress.counts.finished(), progress.units)
+                }
+                TableLine::Unit(unit) => state.units[unit].key.to_string(),
             })
             .collect()
     }
@@ -407,66 +605,117 @@ mod tests {
     #[test]
     fn unknown_costs_sort_last_in_both_orders() {
         let mut listing = UnitListing { sort: UnitSort::Cost, ..UnitListing::default() };
-        assert_eq!(listed(&mut listing, &state()), ["date", "pear", "apple", "fig"]);
+        assert_eq!(drawn(&mut listing, &state(), None), ["date", "pear", "apple", "fig"]);
         listing.is_reversed = true;
-        assert_eq!(listed(&mut listing, &state()), ["pear", "date", "apple", "fig"]);
+        assert_eq!(drawn(&mut listing, &state(), None), ["pear", "date", "apple", "fig"]);
     }
 
     #[test]
-    fn state_order_puts_problems_first() {
-        let mut listing = UnitListing { sort: UnitSort::State, ..UnitListing::default() };
-        assert_eq!(listed(&mut listing, &state()), ["apple", "date", "pear", "fig"]);
+    fn few_units_are_ordered_by_need_without_headings() {
+        let mut listing = UnitListing::default();
+        assert_eq!(drawn(&mut listing, &state(), None), ["apple", "date", "fig", "pear"]);
+        listing.grouping = Grouping::Flat;
+        assert_eq!(drawn(&mut listing, &state(), None), ["pear", "apple", "fig", "date"]);
+    }
+
+    #[test]
+    fn done_units_fold_into_the_progress_of_their_connections() {
+        let mut listing = UnitListing::default();
+        let state = long_state();
+        let folded = [
+            "needs you 2-0",
+            "u7",
+            "u3",
+            "running 2-0",
+            "u8",
+            "u9",
+            "next 5-2",
+            "u15",
+            "u16",
+            "u17",
+            "done 11-11",
+            "dbt 7/10",
+            "docs 5/10",
+        ];
+        assert_eq!(drawn(&mut listing, &state, None), folded);
+        // The selected unit stays visible in a folded group.
+        let lines = drawn(&mut listing, &state, Some(4));
+        assert_eq!(lines[10..12], ["done 11-10", "u4"]);
+        assert_eq!(listing.line_of(4), Some(11));
+        assert_eq!((listing.line_of(5), listing.rank(5)), (None, Some(13)));
+        assert!(listing.set_folded(&GroupKey::Need(UnitNeed::Done), None));
+        let lines = drawn(&mut listing, &state, None);
+        assert_eq!((lines.len(), lines[10].as_str()), (22, "done 11-0"));
+        // Nothing that passes a filter is hidden.
+        listing.set_folded(&GroupKey::Need(UnitNeed::Done), Some(true));
+        listing.filter = StatusFilter::NotDone;
+        assert!(!drawn(&mut listing, &state, None).iter().any(|line| line.starts_with("done")));
+        listing.filter = StatusFilter::Done;
+        assert_eq!(drawn(&mut listing, &state, None).len(), 11);
     }
 
     #[test]
     fn groups_respect_the_filter() {
-        let mut listing = UnitListing { sort: UnitSort::Key, is_grouped: true, ..UnitListing::default() };
-        assert_eq!(listed(&mut listing, &state()), ["docs 2", "fig", "pear", "dbt 2", "apple", "date"]);
+        let grouping = Grouping::Connection;
+        let mut listing = UnitListing { sort: UnitSort::Key, grouping, ..UnitListing::default() };
+        assert_eq!(drawn(&mut listing, &state(), None), ["docs 2", "fig", "pear", "dbt 2", "apple", "date"]);
         listing.text = "DBT".into();
-        assert!(listed(&mut listing, &state()).is_empty());
+        assert!(drawn(&mut listing, &state(), None).is_empty());
         listing.text = "dbt".into();
-        assert_eq!(listed(&mut listing, &state()), ["dbt 2", "apple", "date"]);
-        listing.filter = StatusFilter::Problems;
-        assert_eq!(listed(&mut listing, &state()), ["dbt 1", "apple"]);
+        assert_eq!(drawn(&mut listing, &state(), None), ["dbt 2", "apple", "date"]);
+        listing.filter = StatusFilter::NeedsYou;
+        assert_eq!(drawn(&mut listing, &state(), None), ["dbt 1", "apple"]);
     }
 
     proptest! {
         #[test]
-        fn rows_lines_and_units_agree(
-            kinds in prop::collection::vec((0..4_u8, 0..9_usize, prop::option::of(0.0..9.0_f64)), 0..60),
-            sort in prop::sample::select(vec![UnitSort::Plan, UnitSort::State, UnitSort::Cost, UnitSort::Age, UnitSort::Failures, UnitSort::Key]),
-            filter in prop::sample::select(vec![StatusFilter::All, StatusFilter::Problems, StatusFilter::Running, StatusFilter::Queued, StatusFilter::Done]),
-            reverse in any::<bool>(),
-            grouped in any::<bool>(),
+        fn ranks_lines_and_units_agree(
+            kinds in prop::collection::vec((0..4_u8, 0..12_usize, prop::option::of(0.0..9.0_f64)), 0..60),
+            sort in prop::sample::select(vec![UnitSort::Plan, UnitSort::Cost, UnitSort::Age, UnitSort::Failures, UnitSort::Key]),
+            filter in prop::sample::select(vec![StatusFilter::All, StatusFilter::NeedsYou, StatusFilter::NotDone, StatusFilter::Running, StatusFilter::Queued, StatusFilter::Done]),
+            is_reversed in any::<bool>(),
+            grouping in prop::sample::select(vec![Grouping::Need, Grouping::Connection, Grouping::Flat]),
+            toggled in prop::collection::vec(prop::sample::select(vec![UnitNeed::Person, UnitNeed::Running, UnitNeed::Next, UnitNeed::Done]), 0..4),
+            selected in prop::option::of(0..60_usize),
         ) {
             let units = kinds.iter().enumerate().map(|(index, (connection, status, cost))| {
                 unit(&format!("u{}", index * 7 % 13), &format!("c{connection}"), RunTotals::ORDER[*status], *cost)
             });
             let state = RunState { units: units.collect(), ..RunState::default() };
-            let mut listing = UnitListing { filter, sort, is_reversed: reverse, is_grouped: grouped, ..UnitListing::default() };
+            let mut listing = UnitListing { filter, sort, is_reversed, grouping, ..UnitListing::default() };
+            for need in toggled {
+                listing.set_folded(&GroupKey::Need(need), None);
+            }
             listing.refresh(&state);
-            let all = state.units.len();
+            listing.fold(selected);
             let passing = state.units.iter().filter(|unit| filter.passes(unit.status)).count();
-            prop_assert_eq!(listing.len(all), passing);
-            let mut rows = 0;
-            for line in 0..listing.lines(all) {
+            prop_assert_eq!(listing.listed_count(), passing);
+            for rank in 0..passing {
+                prop_assert_eq!(listing.unit(rank).and_then(|unit| listing.rank(unit)), Some(rank));
+            }
+            let (mut drawn, mut hidden) = (0, 0);
+            for line in 0..listing.line_count() {
                 match listing.at(line) {
-                    Some(TableLine::Unit { row, unit }) => {
-                        prop_assert_eq!(row, rows);
-                        prop_assert_eq!(listing.unit(row), Some(unit));
-                        prop_assert_eq!(listing.row(unit), Some(row));
-                        prop_assert_eq!(listing.line_of(row), line);
-                        rows += 1;
+                    Some(TableLine::Unit(unit)) => {
+                        prop_assert_eq!(listing.line_of(unit), Some(line));
+                        drawn += 1;
                     }
                     Some(TableLine::Group(group)) => {
-                        prop_assert_eq!(group.row, rows);
-                        prop_assert!(listing.starts_group(rows));
-                        prop_assert_eq!(group.statuses.iter().sum::<usize>(), group.units);
+                        prop_assert_eq!(listing.heading_line(&group.key), Some(line));
+                        prop_assert_eq!(group.counts.statuses.iter().sum::<usize>(), group.units);
+                        prop_assert!(listing.units_of(group).iter().all(|unit| listing.group_of(*unit) == Some(group)));
+                        hidden += group.hidden;
+                    }
+                    Some(TableLine::Connection(progress)) => {
+                        prop_assert!(progress.counts.finished() <= progress.units);
                     }
                     None => prop_assert!(false, "line {} is empty", line),
                 }
             }
-            prop_assert_eq!(rows, passing);
+            prop_assert_eq!(drawn + hidden, passing);
+            if let Some(selected) = selected.filter(|unit| listing.rank(*unit).is_some()) {
+                prop_assert!(listing.line_of(selected).is_some(), "the selected unit is always drawn");
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     tui::{
         actions::{
             grid,
-            navigation::{select_unit_row, step},
+            navigation::{fold, select_line, step},
             time,
         },
         effect::ScreenEffect,
@@ -20,7 +20,7 @@ use crate::{
 const WHEEL_ROWS: isize = 3;
 
 pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16) -> Vec<ScreenEffect> {
-    let plan = model.layout(run_view);
+    let plan = model.layout();
     let at = Position { x, y };
     if model.dialogs.covers_view() || plan.is_too_small() {
         return Vec::new();
@@ -32,8 +32,7 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
     let clicked = |rows: Rect| rows.contains(at).then(|| usize::from(y - rows.y));
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
-            let mut rows = layout::inner(plan.body);
-            (rows.y, rows.height) = (rows.y + 1, rows.height.saturating_sub(1));
+            let [.., rows] = layout::inspector_areas(plan.body);
             if let Some(row) = clicked(rows) {
                 let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
                 view.list.select(view.list.offset + row, len);
@@ -92,14 +91,19 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
             if let Some(pane) = plan.units.filter(|pane| pane.contains(at)) {
                 model.units_view.focus = Pane::Units;
                 let line = clicked(layout::unit_list(pane)).map(|line| model.units_view.offset + line);
-                if let Some(TableLine::Unit { row, .. }) = line.and_then(|line| model.units_view.listing.at(line))
-                    && row < model.listed_count(run_view)
-                {
-                    select_unit_row(model, run_view, row);
+                match line.and_then(|line| Some((line, model.units_view.listing.at(line)?))) {
+                    Some((line, TableLine::Unit(_))) => select_line(model, line, true),
+                    Some((line, TableLine::Group(_))) => {
+                        // The first click selects a heading, the next one folds it.
+                        if line != model.selected_line() || !fold(model, None) {
+                            select_line(model, line, true);
+                        }
+                    }
+                    Some((_, TableLine::Connection(_))) | None => {}
                 }
             } else if let Some(pane) = plan.stream.filter(|pane| pane.contains(at)) {
                 model.units_view.focus = Pane::Stream;
-                let rows = layout::stream_list(pane, model.attempt(run_view).map(|(_, attempt)| attempt)).0;
+                let rows = layout::stream_areas(pane, model.attempt(run_view).map(|(_, attempt)| attempt)).rows;
                 let len = model.units_view.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len());
                 if let Some(row) =
                     clicked(rows).map(|row| model.units_view.stream.offset + row).filter(|row| *row < len)
@@ -113,8 +117,8 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
 }
 
 /// Handles the button held down: on the timeline bar it moves the cursor.
-pub(super) fn drag(model: &mut ScreenModel, run_view: &RunView, x: u16) -> Vec<ScreenEffect> {
-    let plan = model.layout(run_view);
+pub(super) fn drag(model: &mut ScreenModel, x: u16) -> Vec<ScreenEffect> {
+    let plan = model.layout();
     let may = model.mouse.is_dragging_bar
         && model.dialogs.question.is_none()
         && model.dialogs.editor.is_none()
@@ -126,7 +130,7 @@ pub(super) fn wheel(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16,
     if model.dialogs.question.is_some() {
         return Vec::new();
     }
-    let plan = model.layout(run_view);
+    let plan = model.layout();
     let at = Position { x, y };
     if plan.bar.contains(at) && model.dialogs.editor.is_none() {
         return time::scrub_with_wheel(model, run_view, plan.bar, down);

@@ -11,7 +11,7 @@ use crate::{
     text,
     tui::{
         action::UserAction,
-        layout,
+        layout::{self, ScreenLayout},
         model::{ArgumentsEditor, ConfirmQuestion},
         theme::StyleRole,
     },
@@ -91,32 +91,27 @@ fn multiline_message(scene: &DrawContext<'_>, message: &str, body: Rect, buf: &m
     }
 }
 
-/// Paints the newest messages: in the line of hints if that is free, then over the border above it. Messages never
-/// cover rows of data.
-pub(crate) fn toasts(scene: &DrawContext<'_>, body: Rect, footer: Option<Rect>, buf: &mut Buffer) {
-    let border = Rect { y: body.bottom().saturating_sub(1), height: body.height.min(1), ..body };
-    let mut places: Vec<_> = footer.into_iter().chain([border]).filter(|place| place.height > 0).collect();
-    let texts = scene.model.toasts.list.iter().rev().map(|toast| text::one_row(&toast.text, 400));
-    for (index, text) in texts.take(2).enumerate() {
-        let fits = |place: &Rect| text::width(&text) + 4 <= usize::from(place.width);
-        // A message that is too long for the line of hints moves to the wider place, and wraps there if necessary.
-        if index == 0 && places.first().is_some_and(|place| !fits(place)) {
-            places.reverse();
-            if places.first().is_some_and(|place| !fits(place)) {
-                multiline_message(scene, &text, body, buf);
-                places.remove(0);
-                places.insert(0, Rect::ZERO);
-                continue;
+/// The newest message and its place at the right of the second header line, if it fits there.
+pub(crate) fn message_place(scene: &DrawContext<'_>, header: Rect) -> Option<(Rect, String)> {
+    let text = text::one_row(&scene.model.toasts.list.last()?.text, 400);
+    let width = u16::try_from(text::width(&text) + 2).unwrap_or(u16::MAX);
+    let fits = header.height > 1 && width < header.width;
+    fits.then(|| (Rect { x: header.right() - width, y: header.y + 1, width, height: 1 }, text))
+}
+
+/// Paints the newest message: in the header, or over the end of the body if it does not fit there.
+pub(crate) fn message(scene: &DrawContext<'_>, plan: &ScreenLayout, buf: &mut Buffer) {
+    match message_place(scene, plan.header) {
+        Some((area, text)) => {
+            let mut pen = RowWriter::row(scene, buf, area);
+            pen.put(StyleRole::Badge, " ");
+            pen.put(StyleRole::Badge, &text);
+            pen.put(StyleRole::Badge, " ");
+        }
+        None => {
+            if let Some(toast) = scene.model.toasts.list.last() {
+                multiline_message(scene, &text::one_row(&toast.text, 400), plan.body, buf);
             }
         }
-        let Some(place) = places.get(index).copied() else { break };
-        let most = place.width.saturating_sub(2);
-        let width = u16::try_from(text::width(&text) + 2).unwrap_or(u16::MAX).min(most);
-        let area = Rect { x: place.x + 1, width, ..place };
-        Clear.render(area, buf);
-        let mut pen = RowWriter::row(scene, buf, area);
-        pen.put(StyleRole::Badge, " ");
-        pen.put_in(StyleRole::Badge, &text, usize::from(width.saturating_sub(2)));
-        pen.put(StyleRole::Badge, " ");
     }
 }

@@ -1,23 +1,17 @@
-//! One entry, or a call and its result, laid out for reading.
+//! One entry, laid out for reading.
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, document_view, pane};
 use crate::{
     text,
-    tui::{
-        model::{EntrySubject, EntryView},
-        theme::StyleRole,
-    },
+    tui::{model::EntryView, theme::StyleRole},
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &EntryView, area: Rect, buf: &mut Buffer) {
-    let (what, index, of) = match view.subject {
-        EntrySubject::Row(index) => ("action", index, scene.run_view.rows(view.attempt_id).len()),
-        EntrySubject::Entry(index) => ("line", index, scene.run_view.entries(view.attempt_id).len()),
-    };
+    let of = scene.run_view.entries(view.attempt_id).len();
     let key = text::printable(&view.unit, 60);
-    let place = format!(" {what} {}/{of}", index + 1);
+    let place = format!(" line {}/{of}", view.entry + 1);
     let Some(document) = scene.cache.document() else {
         pane(scene, area, true, &[(StyleRole::Strong, &key), (StyleRole::Dim, &place)], &[], buf);
         return;

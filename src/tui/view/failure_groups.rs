@@ -6,22 +6,19 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use super::{DrawContext, RowWriter, pane};
 use crate::run::state::UnitStatus;
 use crate::{
-    run::{failure_groups, run_forecast::AdapterForecast},
+    run::run_forecast::AdapterForecast,
     text::{self, dollars, pluralize},
     tui::{
         forecast_text::{cost_words, time_words},
-        model::{FailureGroupLine, FailureGroupsView, is_failure},
+        model::{FailureGroupLine, FailureGroupsView, group_heading},
         theme::{StyleRole, status_role},
     },
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &FailureGroupsView, area: Rect, buf: &mut Buffer) {
-    let failed: usize = view.groups.iter().map(|group| group.units.len()).sum();
-    let units =
-        view.groups.iter().flat_map(|group| &group.units).filter_map(|unit| scene.run_view.state.units.get(*unit));
-    let all_failed = units.map(|unit| unit.status).all(is_failure);
-    let what = if all_failed { "failed unit" } else { "unfinished unit" };
-    let title = format!(" {} of {}", pluralize(failed, what), pluralize(view.groups.len(), "kind"));
+    let units: usize = view.groups.iter().map(|group| group.units.len()).sum();
+    let verb = if units == 1 { "needs" } else { "need" };
+    let title = format!(" {} {verb} you, for {}", pluralize(units, "unit"), pluralize(view.groups.len(), "reason"));
     let place = if view.lines.is_empty() {
         String::new()
     } else {
@@ -41,7 +38,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &FailureGroupsView, area: Rect
     }
     let rows = Rect { y: inside.y + above, height: inside.height - above, ..inside };
     if view.lines.is_empty() {
-        RowWriter::row(scene, buf, rows).put(StyleRole::Dim, "no unit has failed");
+        RowWriter::row(scene, buf, rows).put(StyleRole::Dim, "no unit needs you");
     }
     for (y, (index, line)) in (rows.y..rows.bottom()).zip(view.lines.iter().enumerate().skip(view.list.offset)) {
         let row = Rect { y, height: 1, ..rows };
@@ -61,11 +58,14 @@ fn line(scene: &DrawContext<'_>, view: &FailureGroupsView, line: FailureGroupLin
             let status = first.map_or(UnitStatus::Failed, |unit| unit.status);
             let role = status_role(status);
             pen.cell(role, scene.theme.glyphs.status(status), 2);
-            let units = pluralize(group.units.len(), "unit");
-            pen.put(role, &format!("{} {} {units}  ", group.cause, scene.theme.glyphs.dot));
-            // The common pattern of a group, or the full error of a single unit.
-            let error = if group.units.len() > 1 { &group.pattern } else { &group.example };
-            pen.put(StyleRole::Strong, &text::one_row(error, 300));
+            pen.put(role, &group_heading(group, scene.theme.glyphs.dot));
+            if let Some(reason) = view.heading_reason(line.group()) {
+                pen.put(StyleRole::Strong, &reason);
+            }
+        }
+        FailureGroupLine::Reason { group, line } => {
+            pen.skip(4);
+            pen.put(StyleRole::Strong, view.reason_line(group, line).unwrap_or_default());
         }
         FailureGroupLine::Remedy(_) => {
             pen.skip(2);
@@ -84,10 +84,7 @@ fn line(scene: &DrawContext<'_>, view: &FailureGroupsView, line: FailureGroupLin
             }
             // The error of a single unit is already shown in the line of the cause.
             if group.units.len() > 1 {
-                pen.put(
-                    StyleRole::Dim,
-                    &text::one_row(&failure_groups::representative_error(&scene.run_view.state, unit), 300),
-                );
+                pen.put(StyleRole::Dim, &text::one_row(&scene.run_view.state.failure_reason(unit), 300));
             }
         }
     }

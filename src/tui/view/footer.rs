@@ -16,8 +16,8 @@ use crate::{
     text::{self, clock},
 };
 
-/// Paints the footer. Returns the area of the hints if a message may cover them temporarily.
-pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Option<Rect> {
+/// Paints the typed text, or hints and the position.
+pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let model = scene.model;
     let mut pen = RowWriter::row(scene, buf, area);
     pen.skip(1);
@@ -39,42 +39,37 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) -> Opt
             if !offers.is_empty() {
                 let offers = text::printable(&offers.join(" "), pen.room().saturating_sub(1)).into_owned();
                 pen.put(StyleRole::Dim, &offers);
-                return None;
+                return;
             }
         }
         let complete = (typed.purpose == InputPurpose::Command).then_some(UserAction::Complete);
         let hints: Vec<_> = [UserAction::Accept, UserAction::Dismiss].into_iter().chain(complete).collect();
         self::hints(scene, &mut pen, &hints);
-        return None;
+        return;
     }
     if model.dialogs.question.is_some() {
         self::hints(scene, &mut pen, &[UserAction::Confirm, UserAction::Cancel]);
-        return None;
+        return;
     }
     if model.dialogs.amend_form.is_some() {
         self::hints(scene, &mut pen, &[UserAction::Send, UserAction::NextField, UserAction::Discard]);
-        return None;
+        return;
     }
     if model.dialogs.editor.is_some() {
         self::hints(scene, &mut pen, &[UserAction::Send, UserAction::Discard]);
-        return None;
+        return;
     }
     // A timeline bar of two lines already shows the position.
-    let is_position_shown = model.layout(scene.run_view).bar.height > 1;
+    let is_position_shown = model.layout().bar.height > 1;
     let position = if is_position_shown { Vec::new() } else { position(scene) };
     let pieces: Vec<_> = position.iter().map(|(role, text)| (*role, text.as_str())).collect();
     pen.end_with(&pieces);
-    let free = u16::try_from(pen.room()).unwrap_or(area.width).saturating_add(1).min(area.width);
-    if !model.toasts.list.is_empty() {
-        return Some(Rect { width: free, ..area });
-    }
     if let Some(query) = &model.search.query {
         let state = if model.search.is_running { "searching " } else { "/" };
         pen.put(StyleRole::Match, &format!("{state}{}", text::printable(query, 24)));
         pen.skip(2);
     }
     hints(scene, &mut pen, &actions(model, scene.run_view));
-    None
 }
 
 /// The actions that can be shown as hints in this situation, most useful first.
@@ -89,19 +84,19 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
         Some(OverlayView::Breakpoints(_)) => &[Back, Open, Stop, CommandLine],
         Some(OverlayView::FailureGroups(_)) => &[Back, Open, Retry, NextFailure, Search],
         Some(OverlayView::Log(_)) => &[Back, Open, Search, NextFailure],
-        Some(OverlayView::Transcript(_)) => &[Back, Open, Right, Search, NextFailure, Copy],
+        Some(OverlayView::Transcript(_)) => &[Back, Open, Retry, NextAttempt, Search, NextFailure, Copy],
         Some(OverlayView::Compare(_)) => &[Back, Open, Left, NextPane, Copy],
-        Some(OverlayView::Inspect(_)) => &[Back, Open, Right, Counterpart, Search, NextFailure, Copy, NextPane],
+        Some(OverlayView::Inspect(_)) => &[Back, NextPane, Retry, NextAttempt, Counterpart, Search, NextFailure, Copy],
         Some(OverlayView::Entry(_)) => &[Back, Right, Search, Copy, NextFailure],
-        None if !model.connection.is_live => &[Open, Inspect, Play, StepForward, NextPane],
-        None if model.is_in_past() => &[Play, StepForward, Open, Inspect, NextPane],
-        None if model.connection.is_watching => &[Open, Inspect, NextPane, NextFailure],
-        None if failed => &[Retry, RetryWith, Inspect, RetryFailed, Open, NextPane, NextFailure],
-        None if status.is_some_and(UnitStatus::is_finished) => &[Open, Inspect, Retry, RetryWith, NextPane],
+        None if !model.connection.is_live => &[Open, Play, StepForward, NextPane],
+        None if model.is_in_past() => &[Play, StepForward, Open, NextPane],
+        None if model.connection.is_watching => &[Open, NextPane, NextFailure],
+        None if failed => &[Retry, RetryWith, Open, RetryFailed, NextPane, NextFailure],
+        None if status.is_some_and(UnitStatus::is_finished) => &[Open, Retry, RetryWith, NextPane],
         None if status.is_none() => &[],
         // A silent unit can only be stopped and then retried.
-        None if status == Some(UnitStatus::Silent) => &[Stop, Inspect, Open, NextPane],
-        None => &[Open, Inspect, Stop, NextPane],
+        None if status == Some(UnitStatus::Silent) => &[Stop, Open, NextPane],
+        None => &[Open, Stop, NextPane],
     }
 }
 

@@ -2,14 +2,14 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, failure_groups::BudgetForecast};
+use super::{DrawContext, RowWriter, dialog::message_place, failure_groups::BudgetForecast};
 use crate::{
-    run::state::{HoldMode, RunState, UnitStatus, UsageWindow},
+    run::state::{HoldMode, RunState, UnitNeed, UnitStatus, UsageWindow},
     tape::Millis,
     text::{self, clock, count, dollars},
     tui::{
         forecast_text,
-        model::RunTotals,
+        model::{RunTotals, wall_clock},
         theme::{StyleRole, status_role},
     },
 };
@@ -55,7 +55,9 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let (mut first, second) = (identity(scene), numbers(scene));
     if area.height >= 2 {
         line(scene, Rect { height: 1, ..area }, first, buf);
-        line(scene, Rect { y: area.y + 1, height: 1, ..area }, second, buf);
+        let message = message_place(scene, area).map_or(0, |(message, _)| message.width);
+        let width = area.width - message;
+        line(scene, Rect { y: area.y + 1, height: 1, width, ..area }, second, buf);
     } else {
         first.extend(second);
         line(scene, area, first, buf);
@@ -109,6 +111,9 @@ fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         facts.push(HeaderItem::new(5, StyleRole::Dim, format!("continues {}", before.run.short())));
     }
     facts.push(state_word(scene));
+    facts.extend(progress(scene));
+    facts.extend(remaining_time(scene));
+    facts.extend(cost(scene));
     facts.extend(commit(state));
     if scene.model.is_in_past() {
         let behind = clock(scene.model.playhead.bounds.now.since(scene.model.playhead.time));
@@ -229,6 +234,79 @@ fn limit_pause(state: &RunState, now: Millis) -> Option<HeaderItem> {
     Some(HeaderItem::new(0, StyleRole::Paused, format!("PAUSED for {}{until}", cut(&paused.reason, 40))))
 }
 
+/// The units that are done, as a bar and as a count.
+fn progress(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
+    let (units, totals) = (scene.run_view.state.units.len(), &scene.model.totals);
+    if units == 0 {
+        return Vec::new();
+    }
+    let done = totals.finished_units();
+    let [full, rest] = scene.theme.glyphs.progress;
+    let width = (usize::from(scene.model.size.0) / 5).clamp(8, 40);
+    let filled = (width * done / units).max(usize::from(done > 0));
+    let filled = if done < units { filled.min(width - 1) } else { width };
+    let failed = totals.with_need(UnitNeed::Person) > 0;
+    let role = if failed { StyleRole::Failed } else { StyleRole::Succeeded };
+    let bar = vec![(role, full.repeat(filled)), (StyleRole::Border, rest.repeat(width - filled))];
+    let count = if units == 1 { "1 unit".to_owned() } else { format!("{done}/{units}") };
+    let bar = (units > 1).then_some(HeaderItem { spans: bar, rank: 4, min_width: None });
+    bar.into_iter().chain([HeaderItem::new(if units == 1 { 3 } else { 1 }, StyleRole::Strong, count)]).collect()
+}
+
+/// True while units of the run are active or may start.
+fn is_active(scene: &DrawContext<'_>) -> bool {
+    let is_ended = scene.run_view.state.ended.is_some();
+    !is_ended && (scene.model.totals.active_units() > 0 || !scene.source.ended)
+}
+
+/// The forecast time that is left, and when the run will end by the clock.
+fn remaining_time(scene: &DrawContext<'_>) -> Option<HeaderItem> {
+    let (model, now) = (scene.model, scene.model.playhead.time);
+    let left = forecast_text::remaining_time(model.forecast(), now).filter(|_| is_active(scene))?;
+    let mut item = HeaderItem::new(2, StyleRole::Text, format!("left {}", left.text));
+    if let (Some(end), true, false) = (left.end, model.connection.is_live, model.is_in_past()) {
+        let bounds = &model.playhead.bounds;
+        let clock = bounds.started_at.and_then(|start| wall_clock(start, end, &bounds.zone));
+        // Seconds would suggest a precision that a forecast does not have.
+        let clock = clock.map(|clock| clock[..clock.len().min(5)].to_owned());
+        item.spans.extend(clock.map(|clock| (StyleRole::Strong, format!(" {} {clock}", scene.theme.glyphs.arrow))));
+    }
+    Some(item)
+}
+
+/// The cost so far, the forecast cost of the whole run, and the budget.
+fn cost(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
+    let (state, totals) = (&scene.run_view.state, &scene.model.totals);
+    if totals.attempts == 0 {
+        return Vec::new();
+    }
+    // Mark a sum that lacks the cost of some attempts.
+    let more = if totals.priced > 0 && totals.priced < totals.attempts { "+" } else { "" };
+    let cost = dollars((totals.priced > 0).then_some(totals.cost));
+    let forecast = scene.model.forecast().forecast;
+    let whole = forecast.cost.filter(|_| is_active(scene) && forecast.units > 0).map(|left| {
+        let unknown = if forecast.covers_all_costs() { "" } else { "+?" };
+        format!(" of ~{}{unknown}", dollars(Some(state.spent_usd + left.p50)))
+    });
+    let budget_forecast = BudgetForecast::from_context(scene);
+    let budget = budget_forecast.as_ref().map(|budget_forecast| format!(", {}", budget_forecast.budget()));
+    let text = format!("{cost}{more}{}{}", whole.unwrap_or_default(), budget.unwrap_or_default());
+    let mut items = vec![HeaderItem::new(3, StyleRole::Text, text)];
+    if let Some((role, sign)) = budget_forecast.and_then(|budget_forecast| budget_forecast.verdict(scene)) {
+        items.push(HeaderItem::new(2, role, sign));
+    }
+    items
+}
+
+/// Units that ended per minute, once enough of them have.
+fn throughput(scene: &DrawContext<'_>) -> Option<HeaderItem> {
+    const LEAST: usize = 5;
+    let (totals, minutes) = (&scene.model.totals, scene.model.playhead.time.0 as f64 / 60_000.0);
+    let ended = totals.finished_units() - totals.count(UnitStatus::Reused);
+    let is_known = scene.source.origin.has_times && is_active(scene) && ended >= LEAST && minutes > 0.0;
+    is_known.then(|| HeaderItem::new(7, StyleRole::Dim, format!("{:.1} units/min", ended as f64 / minutes)))
+}
+
 /// The breakpoint condition of a unit that runs until a call meets it.
 fn until_item(scene: &DrawContext<'_>) -> Option<HeaderItem> {
     let totals = &scene.model.totals;
@@ -253,29 +331,7 @@ fn resets_in(scene: &DrawContext<'_>, limit: &UsageWindow) -> Option<Millis> {
 fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     let (state, totals) = (&scene.run_view.state, &scene.model.totals);
     let units = state.units.len();
-    let mut facts = vec![HeaderItem::new(
-        3,
-        StyleRole::Text,
-        if units == 1 { "1 unit".to_owned() } else { format!("{units} units") },
-    )];
-    if let Some(plan) = state.planned.as_ref().filter(|plan| units > 1 && plan.concurrency > 0) {
-        let all = plan.concurrency;
-        facts.push(
-            match state
-                .limits
-                .throttling
-                .as_ref()
-                .filter(|throttled| throttled.concurrency < all && state.ended.is_none())
-            {
-                Some(throttled) => HeaderItem::new(
-                    1,
-                    StyleRole::Warning,
-                    format!("concurrency {} of {all}: {}", throttled.concurrency, cut(&throttled.reason, 20)),
-                ),
-                None => HeaderItem::new(5, StyleRole::Dim, format!("concurrency {all}")),
-            },
-        );
-    }
+    let mut facts = Vec::new();
     for status in RunTotals::ORDER {
         let number = totals.count(status);
         if number > 0 {
@@ -306,25 +362,24 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     if totals.tokens > 0 {
         facts.push(HeaderItem::new(7, StyleRole::Text, format!("{} tokens", count(totals.tokens))));
     }
-    if totals.attempts > 0 {
-        // Mark a sum that lacks the cost of some attempts.
-        let more = if totals.priced > 0 && totals.priced < totals.attempts { "+" } else { "" };
-        let cost = dollars((totals.priced > 0).then_some(totals.cost));
-        let budget_forecast = BudgetForecast::from_context(scene);
-        let budget = budget_forecast
-            .as_ref()
-            .map(|budget_forecast| format!(" of {}", budget_forecast.budget()))
-            .unwrap_or_default();
-        facts.push(HeaderItem::new(4, StyleRole::Text, format!("{cost}{more}{budget}")));
-        if let Some((role, sign)) = budget_forecast.and_then(|budget_forecast| budget_forecast.verdict(scene)) {
-            facts.push(HeaderItem::new(2, role, sign));
-        }
-    }
-    let is_active = state.ended.is_none() && (totals.active_units() > 0 || !scene.source.ended);
-    if let Some(left) =
-        forecast_text::short_forecast(scene.model.forecast(), scene.model.playhead.time).filter(|_| is_active)
-    {
-        facts.push(HeaderItem::new(4, StyleRole::Dim, left));
+    facts.extend(throughput(scene));
+    if let Some(plan) = state.planned.as_ref().filter(|plan| units > 1 && plan.concurrency > 0) {
+        let all = plan.concurrency;
+        facts.push(
+            match state
+                .limits
+                .throttling
+                .as_ref()
+                .filter(|throttled| throttled.concurrency < all && state.ended.is_none())
+            {
+                Some(throttled) => HeaderItem::new(
+                    1,
+                    StyleRole::Warning,
+                    format!("concurrency {} of {all}: {}", throttled.concurrency, cut(&throttled.reason, 20)),
+                ),
+                None => HeaderItem::new(5, StyleRole::Dim, format!("concurrency {all}")),
+            },
+        );
     }
     if let Some(limit) = &state.limits.usage_window {
         let used = limit.utilization.map(|used| format!(" {:.0} %", used * 100.0)).unwrap_or_default();

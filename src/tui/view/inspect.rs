@@ -2,38 +2,23 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, document_view, pane, stream, transcript};
+use super::{DrawContext, RowWriter, document_view, pane, stream};
 use crate::{
+    run::state::{AttemptState, UnitState},
+    tape::{UnitKey, note::StopReason},
     text,
     tui::{
+        layout,
         model::{InspectPanel, InspectSide, InspectView},
         theme::{StyleRole, status_role},
     },
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
-    let unit = view.unit(scene.run_view);
     let rows = view.attempt_id(scene.run_view).map_or(&[][..], |attempt_id| scene.run_view.rows(attempt_id));
-    let key = text::printable(&view.unit, 60);
-    let role = unit.map_or(StyleRole::Text, |unit| status_role(unit.status));
-    let sign = unit.map_or("", |unit| scene.theme.glyphs.unit(unit));
-    let word = unit.map_or("", |unit| unit.status_text());
-    let title = [
-        (role, sign),
-        (StyleRole::Text, " "),
-        (StyleRole::Strong, key.as_ref()),
-        (StyleRole::Text, " "),
-        (role, word),
-        (StyleRole::Dim, " inspector"),
-    ];
-    let place = place(view, rows.len());
-    pane(scene, area, true, &title, &[(StyleRole::Dim, &place)], buf);
+    let shown = view.attempt(scene.run_view).map(|(index, _)| index);
+    frame(scene, &view.unit, shown, Some(view.panel), &place(view, rows.len()), area, buf);
     let areas = view.areas(area);
-    if let Some(unit) = unit {
-        let shown = view.attempt(scene.run_view).map(|(index, _)| index);
-        transcript::tabs(scene, unit, shown, areas.attempts, buf);
-    }
-    panels(scene, view, areas.panels, buf);
     if let Some(list) = areas.actions {
         actions(scene, view, list, buf);
     }
@@ -57,6 +42,75 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf:
     }
 }
 
+/// Paints what all panels share: the title, the attempts and the panels. `panel` is `None` for the wire.
+pub(super) fn frame(
+    scene: &DrawContext<'_>,
+    key: &UnitKey,
+    shown: Option<usize>,
+    panel: Option<InspectPanel>,
+    place: &str,
+    area: Rect,
+    buf: &mut Buffer,
+) {
+    let unit = scene.run_view.state.units.iter().find(|unit| unit.key == *key);
+    let key = text::printable(key, 60);
+    let role = unit.map_or(StyleRole::Text, |unit| status_role(unit.status));
+    let sign = unit.map_or("", |unit| scene.theme.glyphs.unit(unit));
+    let word = unit.map_or("", |unit| unit.status_text());
+    let attempts = unit.map_or(&[][..], |unit| &unit.attempts);
+    let attempt = shown
+        .and_then(|shown| attempts.get(shown))
+        .map(|attempt| format!(" · try {} of {}: {}", attempt.number, attempts.len(), attempt_word(attempt)));
+    let title = [
+        (role, sign),
+        (StyleRole::Text, " "),
+        (StyleRole::Strong, key.as_ref()),
+        (StyleRole::Text, " "),
+        (role, word),
+        (StyleRole::Dim, " inspector"),
+        (StyleRole::Dim, attempt.as_deref().unwrap_or_default()),
+    ];
+    pane(scene, area, true, &title, &[(StyleRole::Dim, place)], buf);
+    let [attempts, panels, _] = layout::inspector_areas(area);
+    if let Some(unit) = unit {
+        self::attempts(scene, unit, shown, attempts, buf);
+    }
+    self::panels(scene, panel, panels, buf);
+}
+
+/// The state of an attempt, which can differ from the state of its unit.
+fn attempt_word(attempt: &AttemptState) -> String {
+    match (&attempt.verdict, attempt.ended_at) {
+        (Some(verdict), _) if verdict.stop == StopReason::Budget => "budget".to_owned(),
+        (Some(verdict), _) => format!("{:?}", verdict.outcome).to_lowercase(),
+        (None, Some(_)) if attempt.reported_ok == Some(false) => "failed".to_owned(),
+        (None, Some(_)) => "completed".to_owned(),
+        (None, None) => "open".to_owned(),
+    }
+}
+
+/// Paints the attempts of a unit as tabs, and the session of the shown one.
+fn attempts(scene: &DrawContext<'_>, unit: &UnitState, shown: Option<usize>, area: Rect, buf: &mut Buffer) {
+    let mut pen = RowWriter::row(scene, buf, area);
+    for (index, attempt) in unit.attempts.iter().enumerate() {
+        tab(&mut pen, Some(index) == shown, &format!("try {} {}", attempt.number, attempt_word(attempt)));
+    }
+    let session = shown.and_then(|index| unit.attempts.get(index)).and_then(|attempt| attempt.setup.session.as_deref());
+    if let Some(session) = session {
+        let session = text::printable(session, 40);
+        pen.end_with(&[(StyleRole::Dim, "session "), (StyleRole::Dim, &session)]);
+    }
+}
+
+/// Paints a tab. The selected one also differs in its text, since a terminal may have no colours.
+pub(super) fn tab(pen: &mut RowWriter<'_>, is_selected: bool, text: &str) {
+    match is_selected {
+        true => pen.put(StyleRole::Badge, &format!("[{text}]")),
+        false => pen.put(StyleRole::Dim, &format!(" {text} ")),
+    }
+    pen.skip(1);
+}
+
 /// Position in the actions or in the lines.
 fn place(view: &InspectView, rows: usize) -> String {
     let more = if view.document.complete { "" } else { "+" };
@@ -74,15 +128,15 @@ fn place(view: &InspectView, rows: usize) -> String {
     }
 }
 
-fn panels(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
+fn panels(scene: &DrawContext<'_>, selected: Option<InspectPanel>, area: Rect, buf: &mut Buffer) {
     let mut pen = RowWriter::row(scene, buf, area);
+    let tabs = || InspectPanel::ALL.into_iter().map(|panel| (Some(panel), panel.label())).chain([(None, "wire")]);
     // With little room, only the keys and the name of the current panel are shown.
-    let short = InspectPanel::ALL.iter().map(|panel| panel.label().len() + 5).sum::<usize>() > usize::from(area.width);
-    for (number, panel) in (1..).zip(InspectPanel::ALL) {
-        let here = panel == view.panel;
-        let text = if short && !here { format!(" {number} ") } else { format!(" {number} {} ", panel.label()) };
-        pen.put(if here { StyleRole::Badge } else { StyleRole::Dim }, &text);
-        pen.skip(1);
+    let is_short = tabs().map(|(_, label)| label.len() + 5).sum::<usize>() > usize::from(area.width);
+    for (number, (panel, label)) in (1..).zip(tabs()) {
+        let is_selected = panel == selected;
+        let text = if is_short && !is_selected { number.to_string() } else { format!("{number} {label}") };
+        tab(&mut pen, is_selected, &text);
     }
 }
 

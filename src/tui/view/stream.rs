@@ -7,12 +7,13 @@ use crate::{
     run::state::{AttemptState, HoldMode, RowKind, RowOutcome, StreamRow, UnitState, UnitStatus},
     text::{self, clock, dollars, latency},
     tui::{
+        action::UserAction,
         cache::{RowId, RowLine},
-        layout::{self, Pane},
-        model::ScrollList,
-        stream_footer::{footer_lines, held_call},
+        layout::{self, Pane, StreamAreas},
+        model::{GroupKey, ScrollList, UnitGroup},
+        stream_frame::{held_call, live_lines, verdict_lines},
         theme::{StyleRole, row_role, status_role},
-        unit_row::{failed_and_refused_calls, state_text, turns, turns_role},
+        unit_row::{failed_and_refused_calls, state_text, turns, turns_role, why},
     },
 };
 
@@ -23,7 +24,12 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let model = scene.model;
     let focus = model.units_view.focus == Pane::Stream;
     let Some(unit) = model.unit(scene.run_view) else {
-        pane(scene, area, focus, &[(StyleRole::Dim, "actions")], &[], buf);
+        match model.heading() {
+            Some(group) => self::group(scene, group, area, buf),
+            None => {
+                pane(scene, area, focus, &[(StyleRole::Dim, "actions")], &[], buf);
+            }
+        }
         return;
     };
     let attempt = model.attempt(scene.run_view);
@@ -47,7 +53,30 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// Paints the rows of an attempt inside a pane, and below them the live text or the result.
+/// Paints the units of the selected group, also those that its fold hides.
+fn group(scene: &DrawContext<'_>, group: &UnitGroup, area: Rect, buf: &mut Buffer) {
+    let (state, listing) = (&scene.run_view.state, &scene.model.units_view.listing);
+    let name = match &group.key {
+        GroupKey::Need(need) => need.label(),
+        GroupKey::Connection(name) if name.is_empty() => "no connection",
+        GroupKey::Connection(name) => name,
+    };
+    let count = format!(" {} {}", scene.theme.glyphs.dot, text::pluralize(group.units, "unit"));
+    let focus = scene.model.units_view.focus == Pane::Stream;
+    let inside = pane(scene, area, focus, &[(StyleRole::Strong, name), (StyleRole::Dim, &count)], &[], buf);
+    let names = listing.longest().min(usize::from(inside.width) / 2);
+    let units = listing.units_of(group).iter().filter_map(|unit| state.units.get(*unit));
+    for (y, unit) in (inside.y..inside.bottom()).zip(units) {
+        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..inside });
+        pen.cell(status_role(unit.status), scene.theme.glyphs.unit(unit), 2);
+        pen.cell(StyleRole::Text, &text::fit_middle(&unit.key, names, scene.theme.glyphs.cut), names);
+        pen.skip(2);
+        let (role, text) = why(state, unit, "", scene.source.origin.has_times);
+        pen.put(role, &text);
+    }
+}
+
+/// Paints the rows of an attempt inside a pane, the verdict above them, and the live text below.
 pub(crate) fn rows(
     scene: &DrawContext<'_>,
     attempt: &AttemptState,
@@ -56,7 +85,8 @@ pub(crate) fn rows(
     area: Rect,
     buf: &mut Buffer,
 ) {
-    let (rows, below) = layout::stream_list(area, Some(attempt));
+    let StreamAreas { verdict, rows, below } = layout::stream_areas(area, Some(attempt));
+    self::verdict(scene, attempt, verdict, buf);
     let all = scene.run_view.rows(attempt.id);
     if all.is_empty() {
         RowWriter::row(scene, buf, rows).put(StyleRole::Dim, "no output yet");
@@ -78,24 +108,51 @@ pub(crate) fn rows(
         }
         return;
     }
-    let lines = footer_lines(attempt, below.width, below.height);
-    for (index, (y, (role, text))) in (below.y..below.bottom()).zip(&lines).enumerate() {
+    for (y, (role, text)) in (below.y..below.bottom()).zip(live_lines(attempt, below.width, below.height)) {
         let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..below });
+        let kind = if role == StyleRole::Said { RowKind::Text } else { RowKind::Thinking };
+        pen.cell(role, scene.theme.glyphs.row(kind, RowOutcome::Ok), 2);
+        pen.put(role, &text);
+    }
+}
+
+/// Paints why an attempt ended without success, with the keys that act on it.
+fn verdict(scene: &DrawContext<'_>, attempt: &AttemptState, area: Rect, buf: &mut Buffer) {
+    let lines = verdict_lines(attempt, area.width, area.height);
+    let mut previous = None;
+    for (y, (role, text)) in (area.y..area.bottom()).zip(&lines) {
+        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..area });
         let sign = match role {
-            StyleRole::Said => scene.theme.glyphs.row(RowKind::Text, RowOutcome::Ok),
-            StyleRole::Thinking => scene.theme.glyphs.row(RowKind::Thinking, RowOutcome::Ok),
-            StyleRole::Text
-                if lines.get(index.wrapping_sub(1)).is_none_or(|(before, _)| *before != StyleRole::Text) =>
-            {
-                scene.theme.glyphs.arrow
-            }
-            StyleRole::Failed if index == 0 => scene.theme.glyphs.status(UnitStatus::Failed),
-            StyleRole::Stopped if index == 0 => scene.theme.glyphs.status(UnitStatus::Stopped),
-            _ => "",
+            _ if previous == Some(*role) => "",
+            StyleRole::Text => scene.theme.glyphs.arrow,
+            StyleRole::Stopped => scene.theme.glyphs.status(UnitStatus::Stopped),
+            StyleRole::Budget => scene.theme.glyphs.status(UnitStatus::BudgetExhausted),
+            _ => scene.theme.glyphs.status(UnitStatus::Failed),
         };
+        if previous.is_none() {
+            let keys = retry_keys(scene, attempt);
+            let keys: Vec<_> = keys.iter().map(|(role, text)| (*role, text.as_str())).collect();
+            let taken: usize = keys.iter().map(|(_, text)| text::width(text)).sum();
+            if taken + text::width(text) + 4 <= usize::from(area.width) {
+                pen.end_with(&keys);
+            }
+        }
+        previous = Some(*role);
         pen.cell(*role, sign, 2);
         pen.put(*role, text);
     }
+}
+
+/// The keys that repair an attempt, if it is the newest one of a unit that can be retried now.
+fn retry_keys(scene: &DrawContext<'_>, attempt: &AttemptState) -> Vec<(StyleRole, String)> {
+    let (model, run_view) = (scene.model, scene.run_view);
+    let is_newest = model.unit(run_view).and_then(UnitState::latest).is_some_and(|latest| latest.id == attempt.id);
+    let actions = [UserAction::RetryWith, UserAction::Retry].into_iter();
+    let available = actions.filter(|action| is_newest && action.spec().is_available(model, run_view));
+    available
+        .filter_map(|action| Some((model.keymap.first(action)?, action.spec().hint(model, run_view))))
+        .flat_map(|(key, word)| [(StyleRole::Key, format!("  {key}")), (StyleRole::Dim, format!(" {word}"))])
+        .collect()
 }
 
 /// Paints the known facts about a unit that has not started.

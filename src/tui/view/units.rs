@@ -1,81 +1,96 @@
-//! The unit table: one row for each unit, with columns depending on the width.
+//! The unit table: headings, and one row for each unit with columns depending on the width.
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, pane};
+use super::{DrawContext, RowWriter, pane, progress};
 use crate::{
-    run::state::{UnitState, UnitStatus},
-    tape::note::AttemptOutcome,
+    run::state::{UnitNeed, UnitState, UnitStatus},
     text::{self, dollars},
     tui::{
+        action::UserAction,
         cache::RowId,
         layout::{self, Pane},
-        model::{RunTotals, StatusFilter, TableLine, UnitGroup, UnitListing, UnitSort},
+        model::{
+            ConnectionProgress, GroupKey, Grouping, RunTotals, StatusFilter, TableLine, UnitCounts, UnitGroup,
+            UnitListing, UnitSort,
+        },
         theme::{StyleRole, status_role},
         unit_row::{
-            UnitColumn, UnitColumns, VisibleWidths, age, columns, cost, failed_and_refused_calls, idle, last_action,
-            shows_last_action, state_text, turns, turns_role,
+            TableContent, UnitColumn, UnitColumns, age, columns, cost, failed_and_refused_calls, idle, last_action,
+            turns, turns_role, why,
         },
     },
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let (model, run_view) = (scene.model, scene.run_view);
-    let focus = model.units_view.focus == Pane::Units;
-    let listed = model.listed_count(run_view);
-    let of = if model.units_view.listing.is_filtered() && area.width >= 60 {
-        format!(" of {}", run_view.state.units.len())
-    } else {
-        String::new()
-    };
-    let row = if listed > 0 { model.unit_row() + 1 } else { 0 };
-    let place = if run_view.state.units.is_empty() { String::new() } else { format!(" {row}/{listed}{of} ") };
-    let title = title(&model.units_view.listing);
+    let view = &model.units_view;
+    let focus = view.focus == Pane::Units;
+    let title = title(&view.listing);
     let name = if focus { StyleRole::Strong } else { StyleRole::Dim };
     let title: Vec<_> =
         [(name, "units")].into_iter().chain(title.iter().map(|(role, text)| (*role, text.as_str()))).collect();
-    let inside = pane(scene, area, focus, &title, &[(StyleRole::Dim, &place)], buf);
+    let place = place(scene, area.width);
+    let place: Vec<_> = place.iter().map(|(role, text)| (*role, text.as_str())).collect();
+    let inside = pane(scene, area, focus, &title, &place, buf);
     let rows = layout::unit_list(area);
     if rows.is_empty() {
         return;
     }
-    let visible: Vec<_> = model.visible_lines(run_view, usize::from(rows.height)).collect();
-    if visible.is_empty() {
+    let content = TableContent {
+        key: view.listing.longest(),
+        has_retries: model.totals.has_retries,
+        running: model.totals.count(UnitStatus::Running) > 0,
+    };
+    let columns = columns(usize::from(rows.width), &content);
+    let mut visible = model.visible_lines(usize::from(rows.height)).peekable();
+    if visible.peek().is_none() {
         RowWriter::row(scene, buf, inside).put(StyleRole::Dim, &empty_table_text(scene));
         return;
     }
-    let units = visible.iter().filter_map(|(_, line)| match line {
-        TableLine::Unit { unit, .. } => run_view.state.units.get(*unit),
-        TableLine::Group(_) => None,
-    });
-    let mut seen = VisibleWidths::default();
-    for unit in units {
-        seen.key = seen.key.max(text::width(&unit.key));
-        seen.state_width = seen.state_width.max(text::width(&state_text(unit, scene.model.playhead.time)));
-        seen.has_retries |= unit.attempts.len() > 1;
-        seen.running |= unit.status == UnitStatus::Running;
-    }
-    let columns = columns(usize::from(rows.width), &seen, shows_last_action(area.width));
     if rows.y > inside.y {
         headings(scene, &columns, inside, buf);
     }
-    for (y, (_, line)) in (rows.y..rows.bottom()).zip(&visible) {
+    let selected = model.selected_line();
+    for (y, (line, content)) in (rows.y..rows.bottom()).zip(visible) {
         let area = Rect { y, height: 1, ..rows };
-        match line {
+        match content {
             TableLine::Group(group) => self::group(scene, group, area, buf),
-            TableLine::Unit { row, unit } => {
-                let Some(unit) = run_view.state.units.get(*unit) else { continue };
+            TableLine::Connection(connection) => self::connection(scene, connection, area, buf),
+            TableLine::Unit(unit) => {
+                let Some(unit) = run_view.state.units.get(unit) else { continue };
                 self::row(scene, unit, &columns, area, buf);
-                if *row == model.unit_row() {
-                    let role = if focus && model.views.is_empty() { StyleRole::Selected } else { StyleRole::Resting };
-                    buf.set_style(area, scene.theme.style(role));
-                }
             }
+        }
+        if line == selected {
+            let role = if focus && model.views.is_empty() { StyleRole::Selected } else { StyleRole::Resting };
+            buf.set_style(area, scene.theme.style(role));
         }
     }
 }
 
-/// Filters and order of the listing. Always shown, since a filtered list could be mistaken for a complete one.
+/// Number of units that need a person, and the position of the selection.
+fn place(scene: &DrawContext<'_>, width: u16) -> Vec<(StyleRole, String)> {
+    let (model, units) = (scene.model, scene.run_view.state.units.len());
+    let listing = &model.units_view.listing;
+    if units == 0 {
+        return Vec::new();
+    }
+    let mut pieces = vec![(StyleRole::Dim, " ".to_owned())];
+    let need = model.totals.with_need(UnitNeed::Person);
+    if need > 0 && width >= 60 {
+        let verb = if need == 1 { "needs" } else { "need" };
+        pieces.push((StyleRole::Failed, format!("{need} {verb} you")));
+        pieces.push((StyleRole::Dim, format!(" {} ", scene.theme.glyphs.dot)));
+    }
+    let listed = listing.listed_count();
+    let rank = if listed > 0 { model.unit_rank() + 1 } else { 0 };
+    let of = if listing.is_filtered() && width >= 60 { format!(" of {units}") } else { String::new() };
+    pieces.push((StyleRole::Dim, format!("{rank}/{listed}{of} ")));
+    pieces
+}
+
+/// Filters, order and groups of the listing. Always shown, since a filtered list could be mistaken for a complete one.
 fn title(listing: &UnitListing) -> Vec<(StyleRole, String)> {
     let mut title = Vec::new();
     if listing.is_filtered() {
@@ -93,8 +108,13 @@ fn title(listing: &UnitListing) -> Vec<(StyleRole, String)> {
         (sort, false) => title.push((StyleRole::Focus, format!(" by {}", sort.label()))),
         (sort, true) => title.push((StyleRole::Focus, format!(" by {} reversed", sort.label()))),
     }
-    if listing.is_grouped {
-        title.push((StyleRole::Focus, " grouped".to_owned()));
+    match listing.grouping {
+        Grouping::Need => {}
+        Grouping::Connection => title.push((StyleRole::Focus, " by connection".to_owned())),
+        Grouping::Flat if listing.sort == UnitSort::Plan && !listing.is_reversed => {
+            title.push((StyleRole::Focus, " by plan".to_owned()));
+        }
+        Grouping::Flat => {}
     }
     title
 }
@@ -119,64 +139,117 @@ fn headings(scene: &DrawContext<'_>, columns: &UnitColumns, area: Rect, buf: &mu
     for column in &columns.shown {
         let role = role(orders_by(*column, sort));
         if *column == UnitColumn::State {
-            pen.skip(1);
-            pen.cell(role, column.heading(), columns.state_width);
+            pen.skip(2);
+            pen.cell(role, column.heading(), column.width() - 2);
         } else {
-            pen.cell_right(role, column.heading(), column.width(columns.state_width));
+            pen.cell_right(role, column.heading(), column.width());
         }
     }
-    if columns.last > 0 {
-        pen.skip(2);
-        pen.cell(StyleRole::Dim, "LAST", columns.last);
-    }
+    pen.skip(2);
+    pen.cell(StyleRole::Dim, "WHY", columns.why);
 }
 
 fn orders_by(column: UnitColumn, sort: UnitSort) -> bool {
     matches!(
         (column, sort),
-        (UnitColumn::State, UnitSort::State)
-            | (UnitColumn::Cost, UnitSort::Cost)
+        (UnitColumn::Cost, UnitSort::Cost)
             | (UnitColumn::Age, UnitSort::Age)
             | (UnitColumn::Failures, UnitSort::Failures)
     )
 }
 
-/// Paints a connection with the states of its units.
+/// Paints a heading: what its units have in common, and the keys that act on them.
 fn group(scene: &DrawContext<'_>, group: &UnitGroup, area: Rect, buf: &mut Buffer) {
+    let glyphs = scene.theme.glyphs;
     let mut pen = RowWriter::row(scene, buf, area);
-    let name = if group.name.is_empty() { "no connection" } else { &group.name };
-    let units = if group.units == 1 { "1 unit".to_owned() } else { format!("{} units", group.units) };
-    pen.put_in(StyleRole::Strong, name, usize::from(area.width) / 2);
-    pen.put(StyleRole::Dim, &format!("  {units}"));
-    for (status, number) in RunTotals::ORDER.into_iter().zip(group.statuses).filter(|(_, number)| *number > 0) {
-        pen.put(status_role(status), &format!("  {}{number}", scene.theme.glyphs.status(status)));
+    let (role, name) = match &group.key {
+        GroupKey::Need(need) => (need_role(*need), need.label()),
+        GroupKey::Connection(name) if name.is_empty() => (StyleRole::Strong, "no connection"),
+        GroupKey::Connection(name) => (StyleRole::Strong, name.as_str()),
+    };
+    let keys = if group.key == GroupKey::Need(UnitNeed::Person) && area.width >= 60 {
+        let retryable = statuses(&group.counts).filter(|(status, _)| status.is_retryable()).map(|(_, units)| units);
+        let hint = |action: UserAction, word: String| {
+            let key = scene.model.keymap.first(action).unwrap_or_default();
+            [(StyleRole::Key, key), (StyleRole::Dim, format!(" {word}  "))]
+        };
+        let retry = match retryable.sum::<usize>() {
+            0 => Vec::new(),
+            units => hint(UserAction::RetryFailed, format!("retry {units}")).to_vec(),
+        };
+        hint(UserAction::Causes, "causes".to_owned()).into_iter().chain(retry).collect()
+    } else {
+        Vec::new()
+    };
+    let keys: Vec<_> = keys.iter().map(|(role, text)| (*role, text.as_str())).collect();
+    pen.end_with(&keys);
+    pen.put_in(role, name, usize::from(area.width) / 2);
+    pen.put(StyleRole::Dim, &format!(" {} {}", glyphs.dot, group.units));
+    if matches!(group.key, GroupKey::Connection(_)) {
+        put_counts(scene, &group.counts, &mut pen);
     }
-    if group.cost.is_some() {
-        pen.put(StyleRole::Dim, &format!("  {}", dollars(group.cost)));
+    if group.hidden > 0 {
+        let key = scene.model.keymap.first(UserAction::Open).unwrap_or_default();
+        let hidden = if group.hidden == group.units { "folded".to_owned() } else { format!("{} folded", group.hidden) };
+        pen.put(StyleRole::Dim, &format!(", {hidden} ({key} unfolds)"));
     }
 }
 
+fn need_role(need: UnitNeed) -> StyleRole {
+    match need {
+        UnitNeed::Person => StyleRole::Failed,
+        UnitNeed::Running => StyleRole::Running,
+        UnitNeed::Next => StyleRole::Queued,
+        UnitNeed::Done => StyleRole::Succeeded,
+    }
+}
+
+/// Paints the progress of a connection, with what is not simply done or queued.
+fn connection(scene: &DrawContext<'_>, connection: &ConnectionProgress, area: Rect, buf: &mut Buffer) {
+    let mut pen = RowWriter::row(scene, buf, area);
+    let names = (usize::from(area.width) / 4).clamp(10, 24);
+    let bar = (usize::from(area.width) / 3).clamp(8, 40);
+    let finished = connection.counts.finished();
+    pen.skip(2);
+    let name = if connection.name.is_empty() { "no connection" } else { &connection.name };
+    pen.cell(StyleRole::Text, &text::fit_middle(name, names - 1, scene.theme.glyphs.cut), names);
+    progress(scene, finished, connection.units, bar, &mut pen);
+    pen.put(StyleRole::Text, &format!("  {finished}/{}", connection.units));
+    put_counts(scene, &connection.counts, &mut pen);
+}
+
+/// Writes the number of units of each status, and their cost.
+fn put_counts(scene: &DrawContext<'_>, counts: &UnitCounts, pen: &mut RowWriter<'_>) {
+    for (status, number) in statuses(counts).filter(|(_, number)| *number > 0) {
+        pen.put(status_role(status), &format!("  {}{number}", scene.theme.glyphs.status(status)));
+    }
+    if counts.cost.is_some() {
+        pen.put(StyleRole::Dim, &format!("  {}", dollars(counts.cost)));
+    }
+}
+
+fn statuses(counts: &UnitCounts) -> impl Iterator<Item = (UnitStatus, usize)> {
+    RunTotals::ORDER.into_iter().zip(counts.statuses)
+}
+
 fn row(scene: &DrawContext<'_>, unit: &UnitState, columns: &UnitColumns, area: Rect, buf: &mut Buffer) {
-    let role = status_role(unit.status);
+    let (role, state) = (status_role(unit.status), &scene.run_view.state);
+    let now = scene.model.playhead.time;
     let attempt = unit.latest();
     let mut pen = RowWriter::row(scene, buf, area);
     pen.cell(role, scene.theme.glyphs.unit(unit), 2);
-    let key = if matches!(unit.status, UnitStatus::Queued | UnitStatus::NotStarted) {
-        StyleRole::Queued
-    } else {
-        StyleRole::Text
-    };
+    let key = if unit.status.need() == UnitNeed::Next { StyleRole::Queued } else { StyleRole::Text };
     // Keys share their beginning; their end identifies the unit.
     pen.cell(key, &text::fit_middle(&unit.key, columns.key, scene.theme.glyphs.cut), columns.key);
     for column in &columns.shown {
-        let width = column.width(columns.state_width);
+        let width = column.width();
         let (role, text) = match (column, attempt) {
             (UnitColumn::State, _) => {
-                pen.skip(1);
-                pen.cell(role, &state_text(unit, scene.model.playhead.time), width - 1);
+                pen.skip(2);
+                pen.cell(role, unit.status_text(), width - 2);
                 continue;
             }
-            (UnitColumn::Age, attempt) => age(unit, attempt, scene.model.playhead.time),
+            (UnitColumn::Age, attempt) => age(unit, attempt, now),
             (_, None) => (StyleRole::Dim, String::new()),
             (UnitColumn::Attempts, Some(attempt)) => (StyleRole::Text, attempt.number.to_string()),
             (UnitColumn::Failures, Some(attempt)) => {
@@ -185,37 +258,16 @@ fn row(scene: &DrawContext<'_>, unit: &UnitState, columns: &UnitColumns, area: R
             }
             (UnitColumn::Calls, Some(attempt)) => (StyleRole::Text, attempt.counts.calls.to_string()),
             (UnitColumn::Turns, Some(attempt)) => (turns_role(attempt), turns(attempt)),
-            (UnitColumn::Cost, Some(_)) => (StyleRole::Text, cost(unit, scene.model.playhead.time)),
-            (UnitColumn::Idle, Some(attempt)) => {
-                idle(unit, attempt, scene.model.playhead.time, scene.source.origin.has_times)
-            }
+            (UnitColumn::Cost, Some(_)) => (StyleRole::Text, cost(unit, now)),
+            (UnitColumn::Idle, Some(attempt)) => idle(unit, attempt, now, scene.source.origin.has_times),
         };
         pen.cell_right(role, &text, width);
     }
-    if columns.last > 0 {
-        pen.skip(2);
-        let (role, text) = last_action_text(scene, unit);
-        pen.cell(role, &text, columns.last.saturating_sub(1));
-    }
-}
-
-/// The current activity, or why the unit ended.
-fn last_action_text(scene: &DrawContext<'_>, unit: &UnitState) -> (StyleRole, String) {
-    let attempt = unit.latest();
-    let verdict = scene.run_view.state.verdict(unit);
-    if let Some(verdict) = verdict.filter(|verdict| verdict.outcome != AttemptOutcome::Succeeded) {
-        return (status_role(unit.status), text::one_row(&verdict.reason, 200));
-    }
-    let Some(attempt) = attempt else {
-        let why = unit.planned.as_ref().map(|planned| planned.why.as_str()).unwrap_or_default();
-        return (StyleRole::Dim, text::one_row(why, 200));
-    };
-    if let Some(call) = attempt.held_calls.first() {
-        let waits = scene.model.playhead.time.since(call.since);
-        return (StyleRole::Paused, format!("waits {waits} for you: {}", text::one_row(&call.tool, 80)));
-    }
-    let line = last_action(scene.run_view, attempt)
+    pen.skip(2);
+    let label = attempt
+        .and_then(|attempt| last_action(scene.run_view, attempt))
         .and_then(|row| scene.cache.row(RowId::new(&row, scene.run_view)))
         .map_or("", |line| line.label.as_str());
-    (StyleRole::Dim, line.to_owned())
+    let (role, text) = why(state, unit, label, scene.source.origin.has_times);
+    pen.cell(role, &text, columns.why);
 }

@@ -69,7 +69,7 @@ fn model_budget_and_session_are_chosen_field_by_field() {
 fn running_unit_cannot_be_amended() {
     for (tape, keys, why) in [
         (tape::running(), "e", "dbt-all is running; stop it first"),
-        (tape::running(), "Ge", "lookml-dashboard-exec is queued"),
+        (tape::running(), "Gke", "lookml-dashboard-exec is queued"),
     ] {
         let (script, given) = live(&tape, ScriptedHost::new(keys, SIZE));
         assert!(given.is_empty() && script.text().contains(why), "{}", script.text());
@@ -121,7 +121,7 @@ fn replay_shows_the_amendment() {
     let wanted = "continues the session · requested: model opus, 60 turns, feedback: Use";
     assert!(stream.contains(wanted), "{stream}");
     assert!(stream.contains("the session ends here without a result line"), "{stream}");
-    let transcript = screen("gg<enter>");
+    let transcript = screen("gg<enter>6");
     assert!(transcript.contains("0 tools · continues the session · requested: model opus"), "{transcript}");
     let log = screen("L");
     assert!(log.contains("retry requested: attempt 2, same session, model opus, 60 turns, feedback: Use the"), "{log}");

@@ -74,7 +74,7 @@ fn difference_navigation_wraps_around() {
 fn single_attempt_is_not_compared() {
     let text = |keys: &str| shown(&tape::running(), keys, (120, 36)).text();
     assert!(text("gg=").contains("has one attempt; there is nothing to compare it with"), "{}", text("gg="));
-    assert!(text("G=").contains("has not run yet"));
+    assert!(text("Gk=").contains("has not run yet"));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::{
+    control::RunCommand,
     tape::note::{PlannedUnit, RunPlanned},
     tui::host::HostInput,
 };
@@ -43,6 +44,11 @@ fn shown_at(tape: &TapeFixture, keys: &str, size: (u16, u16)) -> String {
     play(tape.timeline(), None, options(), ScriptedHost::new(keys, size)).0.text()
 }
 
+/// The title of the pane below the table, which names the selected unit or group.
+fn stream_title(text: &str) -> &str {
+    text.lines().filter(|line| line.starts_with('┌')).nth(1).expect("the stream pane")
+}
+
 /// Keys of the units that the table shows, from the top.
 fn listed(text: &str) -> Vec<String> {
     let row = |line: &str| {
@@ -51,7 +57,7 @@ fn listed(text: &str) -> Vec<String> {
         let signs = ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌", "‖"];
         signs.contains(&sign).then(|| words.next().unwrap_or_default().to_owned())
     };
-    text.lines().filter_map(row).collect()
+    text.lines().take_while(|line| !line.starts_with('└')).filter_map(row).collect()
 }
 
 #[test]
@@ -68,8 +74,7 @@ fn stream_updates_after_the_selection_rests() {
     let after = |keys: &str, ms: u64| {
         let script = ScriptedHost::new(keys, SIZE).keep_open_for(Duration::from_millis(ms));
         let text = play(tape.timeline(), None, options(), script).0.text();
-        let title = text.lines().nth(2).unwrap_or_default().split('┌').nth(2);
-        (title.expect("the stream pane").to_owned(), text)
+        (stream_title(&text).to_owned(), text)
     };
     let (before, _) = after("", 200);
     let (moving, text) = after("jj", 40);
@@ -83,33 +88,26 @@ fn stream_updates_after_the_selection_rests() {
 #[test]
 fn sort_orders_cycle_and_reverse() {
     let by = |keys: &str| listed(&shown(&tape::running(), keys));
-    let plan = ["notion-revenue-policy", "dbt-all", "lookml-orphans", "lookml-dashboard-exec"];
-    assert_eq!(by(""), plan);
-    assert_eq!(by("O"), plan.iter().rev().copied().collect::<Vec<_>>());
-    assert_eq!(by("o")[..2], ["notion-revenue-policy", "dbt-all"], "failed, then interrupted");
-    assert_eq!(by("oo")[2..], ["dbt-all", "lookml-dashboard-exec"], "units without a known cost are last");
-    assert_eq!(by("ooO")[2..], ["dbt-all", "lookml-dashboard-exec"], "also in reverse order");
-    assert_eq!(by("ooo")[0], "dbt-all", "it ran longest");
-    assert_eq!(by("ooooo"), ["dbt-all", "lookml-dashboard-exec", "lookml-orphans", "notion-revenue-policy"]);
-    assert_eq!(by("oooooo"), plan);
-    assert!(shown(&tape::running(), "oooooO").contains("units by key reversed"));
+    let by_need = ["notion-revenue-policy", "dbt-all", "lookml-dashboard-exec", "lookml-orphans"];
+    assert_eq!(by(""), by_need, "failed, interrupted, not started, done");
+    assert_eq!(by("tt"), ["notion-revenue-policy", "dbt-all", "lookml-orphans", "lookml-dashboard-exec"], "the plan");
+    assert_eq!(by("ttO"), by("tt").into_iter().rev().collect::<Vec<_>>());
+    assert_eq!(by("tto")[2..], ["dbt-all", "lookml-dashboard-exec"], "units without a known cost are last");
+    assert_eq!(by("ttoO")[2..], ["dbt-all", "lookml-dashboard-exec"], "also in reverse order");
+    assert_eq!(by("ttoo")[0], "dbt-all", "it ran longest");
+    assert_eq!(by("ttoooo"), ["dbt-all", "lookml-dashboard-exec", "lookml-orphans", "notion-revenue-policy"]);
+    assert_eq!(by("ttooooo"), by("tt"));
+    assert_eq!(by("oooo"), by("ttoooo"), "a list without headings is sorted as a whole");
+    assert!(shown(&tape::running(), "ooooO").contains("units by key reversed"));
 }
 
 #[test]
 fn selection_keeps_its_unit() {
-    let selected = |keys: &str| {
-        let text = shown(&tape::running(), keys);
-        // The pane of actions shows the name of the selected unit.
-        text.lines().nth(2).unwrap_or_default().split('┌').nth(2).unwrap_or_default().to_owned()
-    };
-    for keys in
-        ["jj", "jjo", "jjoooooO", "jjt", "jjf<esc>", "jjForph<enter>", "jjf<esc>o", "jj0$", "jjFdbt<enter><esc>"]
+    let selected = |keys: &str| stream_title(&shown(&tape::running(), keys)).to_owned();
+    for keys in ["jj", "jjo", "jjooooO", "jjt", "jjf<esc>", "jjFexec<enter>", "jjf<esc>o", "jj0$", "jjFdbt<enter><esc>"]
     {
-        assert!(
-            selected(&format!("gg{keys}")).contains("lookml-orphans"),
-            "{keys}: {}",
-            selected(&format!("gg{keys}"))
-        );
+        let title = selected(&format!("gg{keys}"));
+        assert!(title.contains("lookml-dashboard-exec"), "{keys}: {title}");
     }
     assert!(selected("ggjjf").contains("dbt-all"), "the neighbour of a hidden unit is selected");
     assert!(selected("ggjjfgg<esc>").contains("notion-revenue-policy"), "unless the selection was moved meanwhile");
@@ -121,10 +119,10 @@ fn text_filter_applies_while_typing() {
     assert_eq!(listed(&text), [""; 0]);
     assert!(text.contains("no unit contains \"lorph\"; Esc shows all"), "{text}");
     let text = shown(&tape::running(), "Flook");
-    assert_eq!(listed(&text), ["lookml-orphans", "lookml-dashboard-exec"]);
+    assert_eq!(listed(&text), ["lookml-dashboard-exec", "lookml-orphans"]);
     assert!(text.contains("\"look\" only ") && text.contains("only units with: look"), "{text}");
-    assert_eq!(listed(&shown(&tape::running(), "Flook<enter>ffff")), ["lookml-orphans"]);
-    assert!(shown(&tape::running(), "Flook<enter>ffff").contains("done \"look\" only "));
+    assert_eq!(listed(&shown(&tape::running(), "Flook<enter>fffff")), ["lookml-orphans"]);
+    assert!(shown(&tape::running(), "Flook<enter>fffff").contains("done \"look\" only "));
     assert_eq!(listed(&shown(&tape::running(), "Flook<enter>ffff<esc>")).len(), 4);
     assert_eq!(listed(&shown(&tape::running(), "Flook<esc>")).len(), 4);
     // Filtering by connection works, too.
@@ -132,43 +130,82 @@ fn text_filter_applies_while_typing() {
 }
 
 #[test]
-fn groups_have_counts_and_cannot_be_selected() {
-    let tape = two_connections(3);
+fn units_are_grouped_by_need_or_connection() {
+    let tape = two_connections(5);
     let text = shown(&tape, "gg");
-    assert!(text.contains("1/6"));
+    let headings: Vec<_> =
+        text.lines().take_while(|line| !line.starts_with('└')).filter(|line| line.contains(" · ")).collect();
+    assert!(headings[1].starts_with("│needs you · 1 "), "{text}");
+    assert!(headings[2].starts_with("│next · 5, 2 folded"), "{text}");
+    assert!(
+        text.lines().any(|line| line.contains("warehouse") && line.contains("5/5")),
+        "progress of done units: {text}"
+    );
+    assert_eq!(listed(&text), ["warehouse-page-1", "notes-page-0", "notes-page-1", "notes-page-2"]);
     let text = shown(&tape, "ggt");
-    assert!(text.contains("│notes  3 units  ○3"), "{text}");
-    assert!(text.contains("│warehouse  3 units  ✗1  ✓2  $0.12"), "{text}");
-    assert!(shown(&tape, "ggtjjj").contains("4/6"));
-    assert!(shown(&tape, "ggtjjjk").contains("3/6"));
+    assert!(text.contains("│notes · 5 ") && text.contains("│warehouse · 5 "), "{text}");
+    assert_eq!(listed(&text).len(), 10);
+    assert_eq!(listed(&shown(&tape, "ggtt")).len(), 10);
+    assert!(!shown(&tape, "ggtt").contains("│notes · "), "a flat list has no headings");
+}
+
+#[test]
+fn headings_can_be_selected_and_folded_by_key_and_mouse() {
+    let tape = two_connections(5);
+    let after = |keys: &str| listed(&shown(&tape, keys));
+    let all_next = ["warehouse-page-1", "notes-page-0", "notes-page-1", "notes-page-2", "notes-page-3", "notes-page-4"];
+    // The second heading is below the only failed unit.
+    assert!(stream_title(&shown(&tape, "ggjj")).contains("next · 5 units"), "{}", shown(&tape, "ggjj"));
+    for keys in ["ggjj<enter>", "ggjjl", "ggjj<right>", "ggjjl<enter><enter>", "ggjjlhl"] {
+        assert_eq!(after(keys), all_next, "{keys}");
+    }
+    assert_eq!(after("ggjj<enter><enter>"), after("gg"), "folded again");
+    assert_eq!(
+        after("ggjjjhh"),
+        ["warehouse-page-1", "notes-page-0", "notes-page-1", "notes-page-2"],
+        "`h` goes to the heading"
+    );
+    let text = shown(&tape, "gg");
+    let line = text.lines().position(|line| line.starts_with("│next · ")).expect("a heading");
+    let line = u16::try_from(line).expect("a small number");
+    let clicked = |clicks: usize| {
+        let mut script = ScriptedHost::new("gg", SIZE);
+        for _ in 0..clicks {
+            script = script.input(HostInput::Click(5, line));
+        }
+        listed(&play(tape.timeline(), None, options(), script).0.text())
+    };
+    assert_eq!(clicked(1), after("gg"), "the first click selects the heading");
+    assert_eq!(clicked(2), all_next);
+    assert_eq!(clicked(3), after("gg"));
 }
 
 #[test]
 fn mouse_selects_the_unit_under_it_in_any_order() {
     let tape = two_connections(3);
-    // Line 5 of the list, below the second heading.
-    let script = ScriptedHost::new("ggt", SIZE).input(HostInput::Click(5, 9)).keys("Y");
+    let script = ScriptedHost::new("ggtt", SIZE).input(HostInput::Click(5, 5)).keys("Y");
     let (script, _) = play(tape.timeline(), None, options(), script);
     assert_eq!(script.copied, ["warehouse-page-0"]);
-    // A click on a heading selects nothing.
-    let script = ScriptedHost::new("ggt", SIZE).input(HostInput::Click(5, 8)).keys("Y");
+    let script = ScriptedHost::new("ggtt", SIZE).input(HostInput::Wheel(5, 8, true)).keys("Y");
     let (script, _) = play(tape.timeline(), None, options(), script);
-    assert_eq!(script.copied, ["notes-page-0"]);
-    let script = ScriptedHost::new("ggt", SIZE).input(HostInput::Wheel(5, 8, true)).keys("Y");
-    let (script, _) = play(tape.timeline(), None, options(), script);
-    assert_eq!(script.copied, ["warehouse-page-0"]);
+    assert_eq!(script.copied, ["warehouse-page-2"]);
 }
 
 #[test]
-fn messages_do_not_move_rows() {
+fn messages_cover_no_rows_or_hints_and_end_with_a_key() {
     let tape = two_connections(40);
-    let before = shown(&tape, "gg");
-    let after = shown(&tape, "ggrxnr");
-    let rows = |text: &str| text.lines().take(33).map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(rows(&before)[..32], rows(&after)[..32]);
-    let after = shown(&tape, "ggn");
-    assert_eq!(rows(&before), rows(&after));
-    assert!(after.lines().last().is_some_and(|line| line.contains("no search yet")), "{after}");
+    let before = shown(&tape, "ggj");
+    let after = shown(&tape, "ggjn");
+    let second = |text: &str| text.lines().nth(1).unwrap_or_default().to_owned();
+    let rest = |text: &str| {
+        text.lines().enumerate().filter(|(line, _)| *line != 1).map(|(_, line)| line.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(rest(&before), rest(&after));
+    assert!(
+        second(&after).starts_with(second(&before).trim_end()) && second(&after).ends_with("no search yet; / searches"),
+        "{after}"
+    );
+    assert_eq!(shown(&tape, "ggjnkj"), before);
 }
 
 #[test]
@@ -179,23 +216,26 @@ fn long_names_are_cut_at_the_start() {
     assert!(text.lines().next().is_some_and(|line| line.contains("production-europe-west")), "{text}");
     let text = shown_at(&tape, "", (40, 12));
     assert!(text.lines().next().is_some_and(|line| line.contains("-west")), "{text}");
-    assert!(text.contains("cognised/daily") && text.contains("ognised/hourly"), "{text}");
+    assert!(text.contains("nised/daily") && text.contains("ised/hourly"), "{text}");
 }
 
 #[test]
-fn state_and_cost_stay_visible_next_to_long_names() {
+fn name_and_reason_have_room_before_other_columns() {
     let mut tape = TapeFixture::new("orbit", false);
     let keys = ["finance/revenue", "finance/refunds", "growth/orders", "growth/visits"];
     let keys = keys.map(|end| format!("models/marts/europe/recognised/{end}"));
     tape.plan(&keys.each_ref().map(String::as_str)).start(&keys[0], 1).wait(100).end(&keys[0], 1, 1);
-    for width in [100, 120, 140] {
+    let mut columns = Vec::new();
+    for width in [80, 100, 120, 140, 160] {
         let text = shown_at(&tape, "", (width, 30));
         let heading = text.lines().nth(3).unwrap_or_default();
-        assert!(["UNIT", "STATE", "FAIL", "COST"].iter().all(|name| heading.contains(name)), "{text}");
+        columns.push(heading.split_whitespace().count());
         for end in ["e/revenue", "e/refunds", "h/orders", "h/visits"] {
-            assert!(text.lines().any(|line| line.chars().take(40).collect::<String>().contains(end)), "{end}:\n{text}");
+            assert!(text.lines().any(|line| line.chars().take(50).collect::<String>().contains(end)), "{end}:\n{text}");
         }
+        assert!(text.contains("1 tool call(s) failed"), "{text}");
     }
+    assert!(columns.is_sorted() && columns[0] < columns[4], "{columns:?}");
 }
 
 #[test]
@@ -207,12 +247,13 @@ fn table_uses_needed_rows_and_leaves_space() {
         let text = shown_at(&tape, "gg", (80, 24));
         let bottom = text.lines().position(|line| line.starts_with('└')).unwrap_or_default();
         let streamed = text.lines().skip(bottom + 2).take_while(|line| line.starts_with('│')).count();
-        (text.lines().filter(|line| line.starts_with("│") && line.contains(" page-")).count(), streamed)
+        (text.lines().take(bottom).filter(|line| line.contains(" page-")).count(), streamed)
     };
     assert_eq!(rows(4), (4, 10));
     assert_eq!(rows(8), (8, 6), "all units of a demo");
-    assert_eq!(rows(9), (7, 7), "half of a longer list");
-    assert_eq!(rows(5000), (7, 7));
+    // With headings: those of the running and the next units.
+    assert_eq!(rows(9), (4, 8), "the next units are folded");
+    assert_eq!(rows(5000), (4, 8));
 }
 
 #[test]
@@ -239,4 +280,23 @@ fn streaming_text_and_thinking_are_shown_but_not_actions() {
     tape.say("a", 1, "The first one.");
     let text = live(&tape);
     assert_eq!(text.matches("» The first one.").count(), 1, "{text}");
+}
+
+#[test]
+fn retry_on_a_heading_asks_for_its_units() {
+    let tape = two_connections(5);
+    let retried = |keys: &str| {
+        let growing = tape.growing();
+        let (commands, mut orders) = tokio::sync::mpsc::channel(8);
+        let (_grows, changed) = tokio::sync::watch::channel(0);
+        let live = live_handle(commands, changed);
+        let script = play(growing.timeline, Some(live), options(), ScriptedHost::new(keys, SIZE)).0;
+        (script.text(), orders.try_recv().ok())
+    };
+    let units = vec!["warehouse-page-1".into()];
+    assert_eq!(retried("ggry").1, Some(RunCommand::RetryUnits { units }));
+    assert!(retried("ggr").0.contains("Retry 1 unit of this group?"), "{}", retried("ggr").0);
+    // No unit of this group has failed.
+    let (text, order) = retried("ggjjr");
+    assert!(order.is_none() && text.contains("no unit of this group can be retried now"), "{text}");
 }

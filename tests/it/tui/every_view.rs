@@ -131,8 +131,8 @@ fn selection_move_writes_under_a_kilobyte_and_rest_nothing() {
     let tape = tape::running();
     let shown = |keys: &str, size| play(tape.timeline(), None, options(), ScriptedHost::new(keys, size)).0;
     for size in SIZES {
-        // In the transcript, only the selection moves.
-        for (before, after) in [("<enter>gg", "<enter>ggj"), ("igg", "iggj"), ("<tab>gg", "<tab>ggj"), ("?", "?j")] {
+        // In the wire, only the selection moves.
+        for (before, after) in [("i6gg", "i6ggj"), ("igg", "iggj"), ("<tab>gg", "<tab>ggj"), ("?", "?j")] {
             let bytes = bytes_between(&shown(before, size), &shown(after, size));
             let most = if matches!(before, "igg" | "?") { 8 * 1024 } else { 1024 };
             assert!((1..=most).contains(&bytes), "`{after}` at {size:?}: {bytes} bytes");
@@ -156,9 +156,9 @@ fn session_and_capture_support_search_and_step_back() {
         let keys = format!("<tab>gg/{query}<enter>");
         let (script, _) = play(open(name), None, options(), ScriptedHost::new(&keys, (100, 30)));
         assert!(script.text().contains(found) && !script.text().contains("not found"), "{}", script.text());
-        // Opens the row that was found, then goes back from its end by one entry and by one action.
+        // Inspects the row that was found, then goes back from its end by one entry and by one action.
         let (script, _) = play(open(name), None, options(), ScriptedHost::new(&format!("{keys}<enter>"), (100, 30)));
-        assert!(script.text().contains("action "), "{}", script.text());
+        assert!(script.text().contains(" inspector ") && script.text().contains(found), "{}", script.text());
         let (script, exit) = play(open(name), None, options(), ScriptedHost::new(",,(", (100, 30)));
         let state = &exit.timeline.view().state;
         assert!(script.text().contains(back) && state.entries < exit.timeline.known_entries() - 2, "{}", script.text());

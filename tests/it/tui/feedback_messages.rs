@@ -98,10 +98,10 @@ fn concurrency_change_is_shown_on_a_narrow_screen() {
     after.note(None, &Note::ConcurrencyChanged { slots: 5 });
     let (text, given) = grown(&before, &after, "+", (80, 24));
     assert_eq!(given, [RunCommand::AdjustConcurrency { by: 1 }]);
-    assert!(text.lines().last().is_some_and(|footer| footer.contains("concurrency 5")), "{text}");
+    assert!(text.lines().nth(1).is_some_and(|header| header.contains("concurrency 5")), "{text}");
     after.note(None, &Note::ConcurrencyChanged { slots: 6 });
     let (text, _) = grown(&before, &after, "++", (80, 24));
-    assert!(text.lines().last().is_some_and(|footer| footer.contains("concurrency 6")), "{text}");
+    assert!(text.lines().nth(1).is_some_and(|header| header.contains("concurrency 6")), "{text}");
     assert!(!text.contains("concurrency 5"), "{text}");
 }
 
@@ -135,14 +135,15 @@ fn footer_in_the_past_lists_available_keys() {
 fn initial_hint_is_shown_and_disappears() {
     let message =
         "run a1b2c3 was cut off with 2 units done that are not saved; `ingestdeck run --resume-run a1b2c3` resumes it";
-    let text = |size, last| {
+    let text = |keys, size, last| {
         let options = Options { startup_messages: vec![message.into()], ..options() };
-        play(tape::running().timeline(), None, options, ScriptedHost::new("j", size).keep_open_for(last)).0.text()
+        play(tape::running().timeline(), None, options, ScriptedHost::new(keys, size).keep_open_for(last)).0.text()
     };
-    assert!(text((160, 36), Duration::from_secs(15)).contains(message));
-    let narrow = text((80, 24), Duration::from_secs(1));
+    assert!(text("", (160, 36), Duration::from_secs(15)).contains(message));
+    let narrow = text("", (80, 24), Duration::from_secs(1));
     assert!(narrow.contains("run a1b2c3 was cut off with 2 units done") && narrow.contains("resumes it"), "{narrow}");
-    assert!(!text((160, 36), Duration::from_secs(25)).contains("not saved"));
+    assert!(!text("", (160, 36), Duration::from_secs(25)).contains("not saved"));
+    assert!(!text("j", (160, 36), Duration::from_secs(1)).contains("not saved"), "a key hides it");
 }
 
 #[test]
@@ -157,4 +158,19 @@ fn refused_command_shows_the_reason() {
     let script = ScriptedHost::new("", (80, 24)).keep_open_for(Duration::from_secs(2));
     let (script, _) = play(growing.timeline, Some(live), options(), script);
     assert!(script.text().contains("dbt-all: the call no longer waits for a decision"), "{}", script.text());
+}
+
+#[test]
+fn inspector_follows_a_requested_attempt() {
+    const UNIT: &str = "notion-revenue-policy";
+    let mut after = tape::running();
+    after.note(Some((UNIT, 1)), &Note::RetryRequested { next: 2, amendment: None }).start(UNIT, 2);
+    after.say(UNIT, 2, "Once more.");
+    for (keys, shown) in
+        [("gg<enter>ry", "try 2 of 2: open"), ("gg<enter>", "try 1 of 2: failed"), ("gg<enter>6ry", "try 2 of 2")]
+    {
+        let (text, given) = grown(&tape::running(), &after, keys, SIZE);
+        assert_eq!(given.len(), usize::from(keys.ends_with('y')), "{keys}");
+        assert!(text.contains(shown), "{keys}:\n{text}");
+    }
 }

@@ -92,7 +92,7 @@ fn focus_keys_select_the_pane_that_commands_apply_to() {
     assert_eq!(copied("<right>"), [order[1].clone()]);
     assert_eq!(copied("]"), ["page-1"]);
     let orders = |keys: &str| live(&several(), ScriptedHost::new(keys, SIZE)).1;
-    assert_eq!(orders("v]r"), [RunCommand::Retry { unit: "page-1".into(), amendment: None }]);
+    assert_eq!(orders("v]ry"), [RunCommand::Retry { unit: "page-1".into(), amendment: None }]);
     let running = order.iter().position(|unit| unit == "page-3").unwrap() + 1;
     assert_eq!(orders(&format!("v{running}xy")), [RunCommand::Stop { unit: "page-3".into() }]);
 }

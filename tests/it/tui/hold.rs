@@ -70,14 +70,19 @@ fn space_holds_and_releases_a_unit() {
     let unit = "docs-juice".into();
     assert_eq!(orders(&running(), "j<space>"), [RunCommand::Hold { unit }], "a queued unit, too");
     let unit = "dbt-all".into();
-    assert_eq!(orders(&held(), "<space>"), [RunCommand::Release { unit }]);
+    assert_eq!(orders(&held(), "<space>y"), [RunCommand::Release { unit }]);
+    let text = screen(&held(), "<space>", SIZE);
+    assert!(
+        text.contains("Release dbt-all?") && text.contains("wiki_write runs, and later calls do not wait"),
+        "{text}"
+    );
 }
 
 #[test]
 fn space_plays_a_record_and_does_not_hold_a_session() {
     let (script, _) = play(held().timeline(), None, options(), ScriptedHost::new("<space>", SIZE));
     assert!(script.text().contains("×1"), "a record plays:\n{}", script.text());
-    let (script, given) = live(&held(), Options { can_hold: false, ..options() }, ScriptedHost::new("<space>s", SIZE));
+    let (script, given) = live(&held(), Options { can_hold: false, ..options() }, ScriptedHost::new("s<space>", SIZE));
     let text = script.text();
     assert!(
         given.is_empty() && text.contains("the calls of a session cannot be held") && text.contains("LIVE"),
@@ -87,7 +92,7 @@ fn space_plays_a_record_and_does_not_hold_a_session() {
     assert!(given.is_empty() && script.text().contains("LIVE"), "from the past it leads back:\n{}", script.text());
     let mut over = running();
     over.end("dbt-all", 1, 0);
-    assert_eq!(orders(&over, "gg<space>"), []);
+    assert_eq!(orders(&over, "G<space>"), []);
 }
 
 #[test]

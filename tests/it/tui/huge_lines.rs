@@ -24,14 +24,14 @@ fn shown(keys: &str) -> String {
 #[test]
 fn huge_line_shows_its_size() {
     assert!(shown("").contains("6.0 MB"), "{}", shown(""));
-    assert!(shown("<enter>").contains("user (line of 6.0 MB)"), "{}", shown("<enter>"));
+    assert!(shown("<enter>6").contains("user (line of 6.0 MB)"), "{}", shown("<enter>6"));
 }
 
 #[test]
 fn huge_line_opens_at_its_head() {
-    let text = shown("<enter>/all work<enter><enter>");
+    let text = shown("<enter>6/all work<enter><enter>");
     assert!(text.contains("all work all work") && text.contains("6.0 MB"), "{text}");
-    let end = shown("<enter>/all work<enter><enter>G");
+    let end = shown("<enter>6/all work<enter><enter>G");
     assert!(end.contains("more of this line are not shown"), "{end}");
     let inspected = shown("i");
     assert!(inspected.contains("6.0 MB"), "{inspected}");
@@ -39,6 +39,6 @@ fn huge_line_opens_at_its_head() {
 
 #[test]
 fn huge_line_is_not_copied_partially() {
-    let text = shown("<enter>/all work<enter>y");
+    let text = shown("<enter>6/all work<enter>y");
     assert!(text.contains("too large for the clipboard: 6.0 MB"), "{text}");
 }

@@ -155,22 +155,22 @@ fn panels_and_attempts_keep_their_position() {
     let text = |keys: &str| shown(twice().timeline(), keys, (120, 36)).text();
     assert!(text("i3jjj21").contains("1 actions"));
     assert!(text("i3jjj23").contains("line 4/"), "{}", text("i3jjj23"));
-    assert!(text("ih]l").contains("4/"), "the other attempt has its own position");
+    assert!(text("ia]A").contains("4/"), "the other attempt has its own position");
     // Back from the detail to the actions, then out of the inspector.
     assert!(text("i<enter><esc>").contains(" inspector "));
     assert!(!text("i<enter><esc><esc>").contains(" inspector "));
     assert!(!text("ii").contains(" inspector "));
-    // A line of the transcript and an opened entry lead to the same action.
-    assert!(text("<enter>gg/revenue` updated<enter>i").contains("wiki_write · w2"));
-    assert!(text("<enter>gg/revenue` updated<enter><enter>i").contains("wiki_write · w2"));
+    // A line of the wire and an opened entry lead to the same action.
+    assert!(text("i6gg/revenue` updated<enter>i").contains("wiki_write · w2"));
+    assert!(text("i6gg/revenue` updated<enter><enter>i").contains("wiki_write · w2"));
 }
 
 #[test]
 fn copied_text_is_unescaped() {
     let copied = |keys: &str| shown(twice().timeline(), keys, (120, 36)).copied;
-    assert_eq!(copied("ih]Y"), ["revenue"]);
+    assert_eq!(copied("iA]Y"), ["revenue"]);
     assert_eq!(copied("i2Y"), ["claude --resume 5e55-2"]);
-    assert_eq!(copied("ih]<tab>y"), [r##"{"key":"revenue","content":"# Revenue"}"##]);
+    assert_eq!(copied("iA]<tab>y"), [r##"{"key":"revenue","content":"# Revenue"}"##]);
     let prompt = copied("i2y").concat();
     assert!(prompt.starts_with("# Wiki Index\n(empty)\n") && prompt.ends_with("Give the page a title."), "{prompt}");
     assert_eq!(copied("i4y"), ["(node:1) warning: \u{1b}[31mred\u{1b}[0m"], "the bytes, not their escaped form");
@@ -181,18 +181,18 @@ fn copied_text_is_unescaped() {
 #[test]
 fn call_and_result_link_to_each_other() {
     let text = |keys: &str| shown(tape::running().timeline(), keys, (120, 36)).text();
-    let call = text("gg<enter>ggjj");
-    let there = text("gg<enter>ggjj%");
-    let back = text("gg<enter>ggjj%%");
+    let call = text("gg<enter>6ggjj");
+    let there = text("gg<enter>6ggjj%");
+    let back = text("gg<enter>6ggjj%%");
     assert_ne!(call, there, "{call}");
     assert_eq!(call, back);
-    assert!(text("gg<enter>gg%").contains("no counterpart"));
+    assert!(text("gg<enter>6gg%").contains("no counterpart"));
 }
 
 #[test]
 fn json_folds_and_unfolds() {
-    let folded = shown(twice().timeline(), "ih]<tab>/message<enter><enter>", (120, 60)).text();
-    let unfolded = shown(twice().timeline(), "ih]<tab>/message<enter><enter><enter>", (120, 60)).text();
+    let folded = shown(twice().timeline(), "iA]<tab>/message<enter><enter>", (120, 60)).text();
+    let unfolded = shown(twice().timeline(), "iA]<tab>/message<enter><enter><enter>", (120, 60)).text();
     assert!(folded.contains(r#""message": { … "#), "{folded}");
     assert!(!unfolded.contains(r#""message": { … "#), "{unfolded}");
 }

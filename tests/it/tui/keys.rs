@@ -54,8 +54,10 @@ fn over() -> TapeFixture {
 
 #[test]
 fn retry_key_retries_the_selected_unit() {
-    let (_, _, orders) = orders(&tape::running(), "kr");
+    let (_, _, orders) = orders(&tape::running(), "kry");
     assert_eq!(orders, [RunCommand::Retry { unit: "notion-revenue-policy".into(), amendment: None }]);
+    let (script, _, given) = self::orders(&tape::running(), "kr");
+    assert!(given.is_empty() && script.text().contains("New attempt at notion-revenue-policy?"), "{}", script.text());
 }
 
 #[test]
@@ -63,7 +65,7 @@ fn unretryable_unit_explains_why() {
     let (script, _, given) = orders(&tape::running(), "r");
     assert!(given.is_empty());
     assert!(script.text().contains("dbt-all is running; stop it first"), "{}", script.text());
-    let (script, _, given) = orders(&tape::running(), "Gr");
+    let (script, _, given) = orders(&tape::running(), "Gkr");
     assert!(given.is_empty());
     assert!(script.text().contains("lookml-dashboard-exec is queued"), "{}", script.text());
     assert!(record("r").text().contains("this is a recorded run"));
@@ -98,7 +100,7 @@ fn cut_short(outcome: &str, failures: u32) -> TapeFixture {
 #[test]
 fn never_started_units_can_run_after_the_end() {
     let tape = cut_short("stopped", 0);
-    let (script, _, given) = orders(&tape, "Gr");
+    let (script, _, given) = orders(&tape, "ggjry");
     assert_eq!(given, [RunCommand::Retry { unit: "d".into(), amendment: None }], "{}", script.text());
     let (script, ..) = orders(&tape, "R");
     assert!(script.text().contains("Run 2 untried units?"), "{}", script.text());
@@ -115,9 +117,9 @@ fn never_started_units_can_run_after_the_end() {
     // A retry of one unit was requested; the other one is still not started.
     let mut tape = tape;
     tape.note(Some(("c", 0)), &Note::RetryRequested { next: 1, amendment: None });
-    assert_eq!(orders(&tape, "Gr").2.len(), 1);
+    assert_eq!(orders(&tape, "ggjry").2.len(), 1);
     tape.note(None, &Note::StopRequested { how: StopMode::Drain });
-    let text = orders(&tape, "Gkr").0.text();
+    let text = orders(&tape, "ggr").0.text();
     assert!(text.contains("the run is ending; retry it afterwards"), "{text}");
 }
 
@@ -142,7 +144,7 @@ fn limit_wait_can_be_overridden() {
     let mut tape = tape::running();
     assert!(orders(&tape, "u").0.text().contains("is not waiting for a limit"));
     tape.note(None, &Note::LimitPaused { until: None, limit: "5h".into(), wait_ms: Some(60_000) });
-    let (script, _, given) = orders(&tape, "u");
+    let (script, _, given) = orders(&tape, "uy");
     assert_eq!(given, [RunCommand::LiftLimit], "{}", script.text());
     assert!(orders(&tape, "").0.text().contains("u resume"));
     let (script, _) = play(tape.timeline(), None, options(), ScriptedHost::new("u", SIZE));
@@ -156,13 +158,13 @@ fn concurrency_changes_while_units_run() {
     assert!(script.text().contains("concurrency 4"), "{}", script.text());
     let mut changed = tape::running();
     changed.note(None, &Note::ConcurrencyChanged { slots: 1 });
-    let (script, _, given) = orders(&changed, "-L");
+    let (script, _, given) = orders(&changed, "-");
     assert!(given.is_empty() && script.text().contains("the minimum concurrency is 1"), "{}", script.text());
-    assert!(script.text().contains("concurrency 1") && script.text().contains("concurrency is now 1"));
+    assert!(orders(&changed, "L").0.text().contains("concurrency is now 1"));
     changed.note(None, &Note::ConcurrencyChanged { slots: 64 });
     assert!(orders(&changed, "+").2.is_empty());
     let replayed = play(changed.timeline(), None, options(), ScriptedHost::new("+", SIZE)).0.text();
-    assert!(replayed.contains("concurrency 64") && replayed.contains("this is a recorded run"), "{replayed}");
+    assert!(replayed.contains("this is a recorded run; its concurrency cannot change"), "{replayed}");
 }
 
 #[test]
@@ -228,13 +230,22 @@ fn signal_exits_and_is_reported() {
 }
 
 #[test]
-fn enter_opens_and_esc_goes_back_one_level() {
-    assert!(record("<enter>").text().contains("notion-revenue-policy transcript"));
-    assert!(record("<enter><enter>").text().contains("notion-revenue-policy line 8/8"));
-    assert!(record("<enter><enter><esc>").text().contains("notion-revenue-policy transcript"));
-    assert!(record("<enter><enter><esc><esc>").text().contains("┌ units"));
-    assert!(record("<tab><enter>").text().contains("action 6/6"));
-    assert!(record("<tab>gg<enter>llh").text().contains("action 2/6"));
+fn enter_inspects_and_esc_goes_back_one_level() {
+    let inspector = |keys: &str| {
+        let text = record(keys).text();
+        text.contains("notion-revenue-policy failed inspector").then_some(text)
+    };
+    assert!(inspector("<enter>").is_some_and(|text| text.contains("verdict")), "{}", record("<enter>").text());
+    assert!(
+        inspector("<enter>6").is_some_and(|text| text.contains("[6 wire]") && text.contains(" 8 lines ")),
+        "{}",
+        record("<enter>6").text()
+    );
+    assert!(record("<enter>6<enter>").text().contains("notion-revenue-policy line 8/8"));
+    assert!(inspector("<enter>6<enter><esc>").is_some_and(|text| text.contains("[6 wire]")));
+    assert!(record("<enter>6<enter><esc><esc>").text().contains("┌ units"));
+    assert!(inspector("<tab><enter>").is_some_and(|text| text.contains("6/6")), "the selected action");
+    assert!(inspector("<tab>gg<down><down><enter>").is_some_and(|text| text.contains("3/6")));
 }
 
 #[test]
@@ -246,8 +257,13 @@ fn moving_off_the_end_pauses_and_g_follows_again() {
     let (script, ..) = orders(&tape, "<tab><c-u>");
     assert!(script.text().contains(" PAUSED "), "{}", script.text());
     assert!(!script.text().contains("sentence 79") || script.text().contains("sentence 60"));
-    let (script, ..) = orders(&tape, "<tab>gg");
-    assert!(script.text().contains("attempt started") && !script.text().contains("sentence 79"));
+    // The row of the unit shows the last text, wherever its stream is.
+    let stream = |keys: &str| {
+        let text = orders(&tape, keys).0.text();
+        let mut lines = text.lines().skip_while(|line| !line.starts_with('└'));
+        lines.by_ref().collect::<Vec<_>>().join("\n")
+    };
+    assert!(stream("<tab>gg").contains("attempt started") && !stream("<tab>gg").contains("sentence 79"));
     let (script, ..) = orders(&tape, "<tab>ggG");
     assert!(script.text().contains("sentence 79") && !script.text().contains(" PAUSED "));
 }
@@ -260,31 +276,31 @@ fn search_finds_units_rows_lines_and_text() {
     assert!(record("gg/lookml<enter>nn").text().contains("3/4"));
     // In the stream, the search uses the bytes of a row, not only its visible text.
     assert!(
-        record("j<tab>/mart_arr_daily<enter><enter>").text().contains("action 4/"),
+        record("j<tab>/mart_arr_daily<enter><enter>").text().contains(" 4/10 "),
         "{}",
         record("j<tab>/mart_arr_daily<enter><enter>").text()
     );
-    assert!(record("j<enter>gg/ledger<enter><enter>").text().contains("daily mart is built from the ledger"));
-    let document = record("<enter><enter>/recoverable<enter>");
+    assert!(record("j<enter>6gg/ledger<enter><enter>").text().contains("daily mart is built from the ledger"));
+    let document = record("<enter>6<enter>/recoverable<enter>");
     assert!(document.text().contains("tool_failures = \"recoverable\""), "{}", document.text());
-    assert!(record("/lookml<enter><esc>").text().contains("Enter open"));
+    assert!(record("/lookml<enter><esc>").text().contains("Enter inspect"));
     assert!(record("n").text().contains("no search yet; / searches"));
 }
 
 #[test]
 fn failure_key_jumps_to_failures() {
     assert!(record("gg]").text().contains("2/4"));
-    assert!(record("j<tab>gg]<enter>").text().contains("action 7/"), "{}", record("j<tab>gg]<enter>").text());
-    assert!(record("kk<enter>gg]").text().contains(" 6/8 "), "{}", record("kk<enter>gg]").text());
+    assert!(record("j<tab>gg]<enter>").text().contains(" 7/10 "), "{}", record("j<tab>gg]<enter>").text());
+    assert!(record("kk<enter>6gg]").text().contains(" 6/8 "), "{}", record("kk<enter>6gg]").text());
     assert!(record("jj<tab>]").text().contains("no failure here"));
 }
 
 #[test]
 fn filter_is_always_visible_and_esc_clears_it() {
     let script = record("f");
-    assert!(script.text().contains("units problems only "), "{}", script.text());
+    assert!(script.text().contains("units needs you only "), "{}", script.text());
     assert!(!script.text().contains("lookml-orphans"));
-    assert!(record("ff").text().contains("no unit under `running`; Esc shows all"));
+    assert!(record("fff").text().contains("no unit under `running`; Esc shows all"));
     assert!(record("f<esc>").text().contains("lookml-orphans"));
 }
 
@@ -323,9 +339,7 @@ fn turn_keys_move_in_both_directions() {
     let turns = |keys: &str| {
         let text = record(keys).text();
         let row = text.lines().find(|line| line.contains("notion-revenue-policy")).unwrap().to_owned();
-        row.contains("running") as u8
-            + 2 * u8::from(text.contains("1/40 turns"))
-            + 4 * u8::from(text.contains("2/40 turns"))
+        row.contains("▶") as u8 + 2 * u8::from(text.contains("1/40 turns")) + 4 * u8::from(text.contains("2/40 turns"))
     };
     assert_eq!(turns("0}"), 1 + 2);
     assert_eq!(turns("0}}"), 1 + 4);
@@ -391,7 +405,7 @@ fn copied_text_is_the_recorded_bytes() {
     assert!(lines[0].starts_with("{\"type\":\"assistant\"") && lines[1].contains("tool_result"));
     assert!(script.text().contains("copied call and result, "), "{}", script.text());
     assert_eq!(record("ggY").copied, ["notion-revenue-policy"]);
-    assert_eq!(record("gg<enter>Y").copied, ["claude --resume 5e55-notion-revenue-policy-1"]);
+    assert_eq!(record("gg<enter>6Y").copied, ["claude --resume 5e55-notion-revenue-policy-1"]);
 }
 
 #[test]
@@ -407,7 +421,7 @@ fn mouse_selects_and_scrolls_the_view_under_it() {
     let growing = tape::running().growing();
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
-    let script = ScriptedHost::new("", SIZE).input(HostInput::Click(5, 6)).input(HostInput::Wheel(90, 20, false));
+    let script = ScriptedHost::new("", SIZE).input(HostInput::Click(5, 7)).input(HostInput::Wheel(90, 20, false));
     let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
     assert!(script.text().contains("✓ lookml-orphans succeeded"), "{}", script.text());
 }

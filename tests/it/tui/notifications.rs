@@ -145,7 +145,7 @@ fn editor_gets_the_recorded_bytes_and_the_line() {
     for line in &lines {
         serde_json::from_str::<serde_json::Value>(line).unwrap();
     }
-    let transcript = handed("<enter>ggjjE");
+    let transcript = handed("<enter>6ggjjE");
     assert_eq!((transcript.line, transcript.bytes == whole.bytes), (Some(3), true));
     // A call consists of its two lines, both from the stream and from its own view.
     for keys in ["<tab>gg<down><down>E", "<tab>gg<down><down><enter>E"] {
@@ -188,6 +188,6 @@ fn signal_during_an_external_program_is_handled() {
 
 #[test]
 fn unit_without_transcript_shows_a_notice() {
-    let (script, _) = play(tape::running().timeline(), None, options(), ScriptedHost::new("GE", SIZE));
+    let (script, _) = play(tape::running().timeline(), None, options(), ScriptedHost::new("GkE", SIZE));
     assert!(script.text().contains("lookml-dashboard-exec has no transcript yet"), "{}", script.text());
 }

@@ -119,7 +119,7 @@ fn demo_unit_can_be_stepped() {
     session.press("dmarts are taboo\r");
     session.until("denied call", |_| decisions(&project).ends_with(&["denied".into()]));
     session.shows("wiki_list_tags waits for you");
-    session.press(" ");
+    session.press(" y");
     session.until("released unit", |_| decisions(&project).ends_with(&["released".into()]));
     session.shows("▶ dbt-all");
     assert_eq!(decisions(&project), ["hold", "allowed", "edited", "denied", "let go", "released"]);

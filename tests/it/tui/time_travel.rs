@@ -201,7 +201,7 @@ fn commands_in_the_past_of_a_live_run_apply_to_now() {
         let (script, _, given) = live(keys);
         assert!(given.is_empty() && script.text().contains("this is the past, 00:18 behind live"), "{}", script.text());
     }
-    let (script, _, given) = live(":2s<enter>$kr");
+    let (script, _, given) = live(":2s<enter>$kry");
     assert_eq!(
         given,
         [RunCommand::Retry { unit: "notion-revenue-policy".into(), amendment: None }],
@@ -224,7 +224,7 @@ fn long_message_is_shown_completely() {
         let growing = tape::running().growing();
         let (commands, _orders) = mpsc::channel(8);
         let (_grows, changed) = watch::channel(0);
-        let script = ScriptedHost::new("k:until failure<enter><esc>", size).after(Duration::from_secs(20));
+        let script = ScriptedHost::new("k:until failure<enter>", size).after(Duration::from_secs(20));
         let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
         assert!(script.text().contains("no unit is selected") && script.text().contains(end), "{}", script.text());
     }

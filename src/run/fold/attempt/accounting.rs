@@ -28,8 +28,8 @@ impl AttemptFold {
         view.state.spent_usd += counts.cost_usd.unwrap_or_default() - known.cost_usd.unwrap_or_default();
     }
 
-    /// Stores the error of the first failure.
-    pub(in crate::run::fold) fn record_first_failure<'a>(
+    /// Stores the error of the first failure. The end of the attempt replaces it by the one that decided.
+    pub(in crate::run::fold) fn record_failure_error<'a>(
         &self,
         view: &mut RunView,
         tool: Option<&str>,
@@ -37,14 +37,18 @@ impl AttemptFold {
     ) {
         const KEPT: usize = 300;
         let attempt = self.attempt(view);
-        if attempt.first_failure.is_none() {
+        if attempt.deciding_failure.is_none() {
             let error = error();
             let line = match headline(&error) {
                 line if line.is_empty() => "no error text".into(),
                 line => line,
             };
-            let tool = tool.map(|tool| format!("{}: ", short_name(tool))).unwrap_or_default();
-            attempt.first_failure = Some(tool.chars().chain(line.chars()).take(KEPT).collect::<String>().into());
+            let tool = tool.map(short_name).unwrap_or_default();
+            // The name of the tool is not repeated.
+            let refusal = line.strip_prefix(tool).and_then(|rest| rest.strip_prefix(" was not called: "));
+            let line = refusal.unwrap_or(&line);
+            let tool = if tool.is_empty() { String::new() } else { format!("{tool}: ") };
+            attempt.deciding_failure = Some(tool.chars().chain(line.chars()).take(KEPT).collect::<String>().into());
         }
     }
 }

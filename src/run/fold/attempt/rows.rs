@@ -80,7 +80,7 @@ impl AttemptFold {
             match change {
                 CallChange::Ended { result, tool, end } => {
                     if matches!(end, CallOutcome::Failed | CallOutcome::Denied) {
-                        self.record_first_failure(view, tool.as_deref(), || unwrapped_error(result.text()));
+                        self.record_failure_error(view, tool.as_deref(), || unwrapped_error(result.text()));
                     }
                     match self.call_rows.remove(result.tool_use_id.as_ref()) {
                         Some(row) => self.close_row(view, row, seq, (*end).into()),

@@ -1,0 +1,99 @@
+//! What the stream of an attempt shows around its rows: the verdict above them, and a pending approval or the text that
+//! is being written below.
+//!
+//! Pure. It must not know how the lines are painted; [`super::view`] paints them, and [`super::layout`] needs their
+//! number.
+
+use super::{
+    document::{LaidOutDocument, LayoutWriter},
+    theme::StyleRole,
+};
+use crate::{
+    run::state::{AttemptState, HeldCallState},
+    tape::note::{AttemptOutcome, VerdictCause},
+    text,
+};
+
+/// Columns that the keys take at the end of the first line of a verdict.
+const KEYS_COLUMNS: usize = 30;
+/// Minimum columns of a stream that shows keys next to the verdict.
+const MIN_KEYS_COLUMNS: u16 = 80;
+
+/// Lines above the rows: why the attempt ended without success, and what a person can do. At most `most` lines.
+pub(crate) fn verdict_lines(attempt: &AttemptState, width: u16, most: u16) -> Vec<(StyleRole, String)> {
+    let (Some(reason), Some(verdict)) = (attempt.failure_reason(), &attempt.verdict) else { return Vec::new() };
+    let columns = usize::from(width).saturating_sub(2);
+    if columns == 0 || most == 0 {
+        return Vec::new();
+    }
+    let (role, word) = match (verdict.outcome, verdict.stop) {
+        (AttemptOutcome::Succeeded, _) => (StyleRole::Budget, "budget"),
+        (AttemptOutcome::Failed, _) => (StyleRole::Failed, "failed"),
+        (AttemptOutcome::Stopped, _) => (StyleRole::Stopped, "stopped"),
+    };
+    let calls = match attempt.counts.failures {
+        failures if verdict.cause == VerdictCause::ToolFailures && failures > 1 => {
+            format!(" ({failures} of {} calls failed)", attempt.counts.calls.max(failures))
+        }
+        _ => String::new(),
+    };
+    let reason = format!("{word}: {}{calls}", text::one_row(&reason, 600));
+    let keys = if width >= MIN_KEYS_COLUMNS { KEYS_COLUMNS } else { 0 };
+    let mut lines: Vec<_> = text::wrap(&reason, columns - keys).into_iter().take(4).map(|row| (role, row)).collect();
+    if let Some(remedy) = &verdict.remedy {
+        let remedy = text::one_row(remedy, 300);
+        lines.extend(text::wrap(&remedy, columns).into_iter().take(2).map(|row| (StyleRole::Text, row)));
+    }
+    lines.truncate(usize::from(most));
+    lines
+}
+
+/// Lines below the rows: the text that is being written.
+pub(crate) fn live_lines(attempt: &AttemptState, width: u16, most: u16) -> Vec<(StyleRole, String)> {
+    let (width, most) = (usize::from(width).saturating_sub(2), usize::from(most).min(3));
+    // Text follows thinking, so if there is text, it is the newer output.
+    let is_text = !attempt.live.text.is_empty();
+    let (role, live) =
+        if is_text { (StyleRole::Said, &attempt.live.text) } else { (StyleRole::Thinking, &attempt.live.thinking) };
+    if width == 0 || most == 0 || attempt.ended_at.is_some() || live.is_empty() {
+        return Vec::new();
+    }
+    let live = live.trim_end();
+    // A line takes at least one row, so the last `most` lines are enough.
+    let from = live.rmatch_indices('\n').nth(most - 1).map_or(0, |(at, _)| at + 1);
+    let rows = text::wrap(&live[from..], width);
+    let from = rows.len().saturating_sub(most);
+    rows.into_iter().skip(from).map(|row| (role, row)).collect()
+}
+
+/// Number of lines below the rows.
+pub(crate) fn footer_height(attempt: &AttemptState, width: u16, most: u16) -> usize {
+    match attempt.held_calls.first() {
+        Some(call) => held_call(call, attempt.held_calls.len(), width, most).lines.len(),
+        None => live_lines(attempt, width, most).len(),
+    }
+}
+
+/// Lays out a pending approval in at most `most` lines.
+pub(crate) fn held_call(call: &HeldCallState, waiting: usize, width: u16, most: u16) -> LaidOutDocument {
+    let mut writer = LayoutWriter::new(width);
+    let more = if waiting > 1 { format!(", {} more waiting", waiting - 1) } else { String::new() };
+    let reached = match &call.reached {
+        Some(condition) => format!(" · {}", text::one_row(condition, 80)),
+        None => String::new(),
+    };
+    writer.line(StyleRole::Paused, &format!("{} waits for you{more}{reached}", text::one_row(&call.tool, 80)));
+    // Avoid the layout of text that cannot be visible.
+    let room = usize::from(most) * usize::from(width) * 4;
+    let end = (0..=room.min(call.input.len())).rev().find(|end| call.input.is_char_boundary(*end)).unwrap_or(0);
+    writer.json(&call.input[..end]);
+    let mut document = writer.finish();
+    let most = usize::from(most);
+    if document.lines.len() > most || end < call.input.len() {
+        document.lines.truncate(most.saturating_sub(1));
+        let all = text::size(call.input.len() as u64);
+        document.lines.push(vec![(StyleRole::Warning, format!("… {all} in total; open the row above to read it"))]);
+        document.lines.truncate(most);
+    }
+    document
+}
