@@ -55,11 +55,11 @@ impl Progress {
         }
     }
 
-    /// `[37/200] ` for a unit that ended, otherwise nothing.
-    fn prefix(&self, status: UnitStatus) -> String {
+    /// ` [37/200]` for a unit that ended, if there are several; otherwise nothing.
+    fn suffix(&self, status: UnitStatus) -> String {
         let (ended, all) = (self.ended.len(), self.planned.max(self.ended.len()));
-        let is_shown = status.is_finished() && status != UnitStatus::NotStarted && self.planned > 0;
-        if is_shown { format!("[{ended}/{all}] ") } else { String::new() }
+        let is_shown = status.is_finished() && status != UnitStatus::NotStarted && self.planned > 1;
+        if is_shown { format!(" [{ended}/{all}]") } else { String::new() }
     }
 }
 
@@ -86,8 +86,7 @@ impl<W: Write> LinesWriter<W> {
                 if matches!(status, UnitStatus::Queued | UnitStatus::NotStarted) && *attempt == 0 {
                     return;
                 }
-                let mut text = self.progress.prefix(*status);
-                text.push_str(status.as_str());
+                let mut text = format!("{}{}", status.as_str(), self.progress.suffix(*status));
                 // The reason of a success adds nothing to its status.
                 if let Some(reason) = cause.or(*reason).filter(|_| *status != UnitStatus::Succeeded) {
                     let _ = write!(text, ": {reason}");

@@ -8,6 +8,7 @@ use crate::{
     cli::exit::{Exit, SIGINT},
     run::{
         RunOutcome, RunState, SourceInfo,
+        failure_groups::{FailureGroup, failure_groups},
         recorded_decisions::{self, RecordedDecision},
         shared_files::{self, SharedFile},
         state::{RECONCILE_KEY, UnitState, UnitStatus},
@@ -22,6 +23,9 @@ use crate::{
 
 /// Maximum width of a sentence about a unit, in columns. The tape has the complete text.
 const MAX_SENTENCE_WIDTH: usize = 300;
+
+/// Maximum number of units that are named for one reason.
+const MAX_GROUP_UNITS: usize = 6;
 
 /// Maximum number of shared files that are named.
 const MAX_SHARED_FILES: usize = 5;
@@ -49,10 +53,6 @@ pub(crate) struct UnitSummary {
     pub unit: String,
     /// The sentence of its verdict.
     pub reason: String,
-    /// The cause that decided, as every screen states it.
-    pub cause: String,
-    /// The remedy for a person.
-    pub remedy: Option<String>,
 }
 
 /// Totals of a run at one moment.
@@ -240,14 +240,8 @@ impl RunSummary {
             let _ = writeln!(text, "  ✗ {}", text::printable(&format!("not saved: {why}"), MAX_SENTENCE_WIDTH));
             let _ = writeln!(text, "    the patches of the units are kept in .ktx/ingest-patches/");
         }
-        let failed = self.failed.iter().map(|unit| ('✗', unit));
-        let budget = self.budget.iter().map(|unit| ('◆', unit));
-        for (glyph, summary) in failed.chain(budget) {
-            let UnitSummary { unit, cause, remedy, .. } = summary;
-            let _ = writeln!(text, "  {glyph} {}", text::printable(&format!("{unit}: {cause}"), MAX_SENTENCE_WIDTH));
-            if let Some(remedy) = remedy {
-                let _ = writeln!(text, "    {}", text::printable(remedy, MAX_SENTENCE_WIDTH));
-            }
+        for group in failure_groups(state) {
+            write_failure_group(&mut text, state, &group);
         }
         for file in self.publication.shared.iter().take(MAX_SHARED_FILES) {
             let _ = writeln!(text, "  ▲ {}", text::printable(&file.to_string(), MAX_SENTENCE_WIDTH));
@@ -336,6 +330,29 @@ fn pending_reconcile_step(state: &RunState) -> Option<String> {
 }
 
 /// The summaries of all units with a status.
+/// Writes the units that failed or ran out of turns for the same reason, with the reason and the remedy.
+fn write_failure_group(text: &mut String, state: &RunState, group: &FailureGroup) {
+    let ended = |unit: &&UnitState| matches!(unit.status, UnitStatus::Failed | UnitStatus::BudgetExhausted);
+    let units: Vec<&UnitState> = group.units.iter().filter_map(|unit| state.units.get(*unit)).filter(ended).collect();
+    let (head, reason) = match units.as_slice() {
+        [] => return,
+        [unit] => (unit.key.to_string(), &group.example),
+        _ => (pluralize(units.len(), "unit"), &group.pattern),
+    };
+    let glyph = units[0].status.glyph();
+    let _ = writeln!(text, "  {glyph} {}", text::printable(&format!("{head}: {reason}"), MAX_SENTENCE_WIDTH));
+    if units.len() > 1 {
+        let mut names: Vec<&str> = units.iter().take(MAX_GROUP_UNITS).map(|unit| &*unit.key).collect();
+        let more = units.len().saturating_sub(names.len());
+        let more_text = format!("{more} more");
+        names.extend((more > 0).then_some(more_text.as_str()));
+        let _ = writeln!(text, "    {}", text::printable(&names.join(", "), MAX_SENTENCE_WIDTH));
+    }
+    if let Some(remedy) = &group.remedy {
+        let _ = writeln!(text, "    {}", text::printable(remedy, MAX_SENTENCE_WIDTH));
+    }
+}
+
 fn units_with_status(state: &RunState, status: UnitStatus) -> Vec<UnitSummary> {
     state.units.iter().filter(|unit| unit.status == status).map(|unit| UnitSummary::from_unit(state, unit)).collect()
 }
@@ -346,8 +363,6 @@ impl UnitSummary {
         Self {
             unit: unit.key.to_string(),
             reason: verdict.map_or_else(|| "no verdict".into(), |verdict| verdict.reason.clone()),
-            cause: state.failure_reason(unit).into_owned(),
-            remedy: verdict.and_then(|verdict| verdict.remedy.clone()),
         }
     }
 

@@ -20,9 +20,10 @@ const fn shot(name: &'static str, tape: &'static str, size: &'static str, keys: 
     Screenshot { name, tape, size, keys, theme: "dark" }
 }
 
-/// Runs of the demo (a unit held and stepped, another one failed and retried) and of the real CLI.
+/// Runs of the demo (a unit held and stepped, another one failed and retried), of the real CLI, and of a scripted agent
+/// that fails in several ways.
 const SHOTS: &[Screenshot] = &[
-    shot("deck", "real", "120x36", "gg/crates<enter>"),
+    shot("deck", "harbor", "120x36", ":22s<enter>ggj"),
     shot("inspector", "real", "120x36", "gg/crates<enter><enter>"),
     shot("held-call", "demo", "120x36", "gg:29s<enter>"),
     shot("stepped", "demo", "120x36", "gg<tab>"),

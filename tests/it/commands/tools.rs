@@ -53,7 +53,7 @@ steps = [
     let claude = place.scripted_claude(script);
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
-    let failure = "  ✗ docs-one: 1 tool call(s) failed during WorkUnit docs-one\n    sl_write_source: Source **orders** was NOT saved";
+    let failure = "  ✗ docs-one: sl_write_source: Source **orders** was NOT saved";
     assert!(ran.stdout.contains(failure), "{ran:?}");
     assert!(!place.path("semantic-layer").exists());
 }
@@ -84,7 +84,7 @@ steps = [
     assert!(doctor.stdout.contains("KTX cannot load sources"), "{doctor:?}");
     let ran = place.run(&["run", "--claude-bin", &claude]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
-    let failure = "  ✗ docs-one: 1 tool call(s) failed during WorkUnit docs-one\n    sl_edit_source: Source **orders** was NOT saved";
+    let failure = "  ✗ docs-one: sl_edit_source: Source **orders** was NOT saved";
     assert!(ran.stdout.contains(failure), "{ran:?}");
     place.write("config.toml", "[ingest]\ntool_failures = \"recoverable\"\n");
     place.run(&["run", "--claude-bin", &claude, "--config", "config.toml"]).expect_success();
