@@ -27,6 +27,7 @@ pub(crate) mod key;
 mod key_table;
 pub(crate) mod keymap;
 pub(crate) mod layout;
+mod legend;
 pub(crate) mod load;
 pub(crate) mod model;
 pub(crate) mod notification;

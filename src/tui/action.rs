@@ -3,6 +3,8 @@
 //! It must not know what an action does; [`super::actions`] has one value for each with its hint, help, availability and
 //! effect.
 
+use super::legend;
+
 /// Where an action is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ActionScope {
@@ -147,9 +149,9 @@ impl UserAction {
 /// Preferred columns of a line of the help.
 const HELP_COLUMNS: u16 = 58;
 
-/// Number of columns of the help at this width, and the rows of each: the actions, and a heading and an empty row for
-/// each group.
+/// Number of columns of the help at this width, and the rows of each: the actions, a heading and an empty row for each
+/// group, and the legend.
 pub(crate) fn help_size(width: u16) -> (u16, usize) {
     let columns = (width / HELP_COLUMNS).clamp(1, 3);
-    (columns, (UserAction::COUNT + 2 * HelpGroup::COUNT - 1).div_ceil(usize::from(columns)))
+    (columns, (UserAction::COUNT + 2 * HelpGroup::COUNT - 1 + legend::LINES).div_ceil(usize::from(columns)))
 }

@@ -103,6 +103,7 @@ struct PlaybackProgress {
 #[derive(Debug)]
 struct ReadProgress {
     search: Option<text_search::TextSearch>,
+    run_search: Option<text_search::RunSearch>,
     progress: PollStatus,
     /// True once the positions of all entries are known.
     indexed: bool,
@@ -167,6 +168,7 @@ impl App {
             },
             reading: ReadProgress {
                 search: None,
+                run_search: None,
                 progress: PollStatus::More,
                 // A live run reaches its end by folding; there is nothing to index ahead.
                 indexed: live,

@@ -55,6 +55,8 @@ pub(crate) enum ScreenEffect {
     SetPlayback(Playback),
     /// Search for text outside of the loaded rows.
     Find(SearchRequest),
+    /// Search the actions of all attempts for a text.
+    FindInRun(String),
     /// Capture the mouse, or return it to the terminal.
     Mouse(bool),
     /// Redraw the whole screen.

@@ -75,11 +75,11 @@ pub(crate) fn screen_layout((width, height): (u16, u16), panes: UnitsPanes, walk
         // both, it is next to the stream and shows twice as many units.
         _ => {
             let wanted = u16::try_from(panes.lines.max(1)).unwrap_or(u16::MAX).saturating_add(3);
-            let fits = wanted <= body.height * 3 / 5;
-            if !fits && width >= MIN_WIDE_TABLE_COLUMNS {
+            let most = body.height * 3 / 5;
+            if wanted > most && width >= MIN_WIDE_TABLE_COLUMNS {
                 split(body, WIDE_TABLE_COLUMNS.max(width * 9 / 20), true)
             } else {
-                split(body, if fits { wanted } else { body.height.div_ceil(2).max(6) }, false)
+                split(body, wanted.min(most), false)
             }
         }
     };

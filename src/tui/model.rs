@@ -7,6 +7,7 @@ mod amend;
 mod command_history;
 pub(crate) mod compare;
 mod failure_groups;
+mod find_view;
 mod forecast_view;
 mod grid;
 mod hold;
@@ -24,6 +25,7 @@ pub(crate) use amend::{AmendField, AmendForm};
 pub(crate) use command_history::CommandHistory;
 pub(crate) use compare::CompareView;
 pub(crate) use failure_groups::{FailureGroupLine, FailureGroupsView, group_heading};
+pub(crate) use find_view::{AttemptHits, FindView};
 use forecast_view::ForecastView;
 pub(crate) use grid::{Grid, GridPane, PaneDirection};
 pub(crate) use hold::{ArgumentsEditor, CallId, InputPurpose, LineInput};
@@ -498,6 +500,7 @@ impl ScreenModel {
                 let width = usize::from(layout::inner(plan.body).width);
                 view.refresh(run_view, width, body.saturating_sub(usize::from(above)));
             }
+            Some(OverlayView::Find(view)) => view.list.clamp(view.hits.len(), body),
             Some(OverlayView::Help(list)) => {
                 let lines = help_size(plan.body.width).1;
                 list.offset = list.offset.min(lines.saturating_sub(body));

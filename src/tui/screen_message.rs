@@ -41,6 +41,12 @@ pub(crate) enum ScreenMessage {
     },
     /// A search ended, with the matching position in the pane that started it.
     SearchFinished(Option<usize>),
+    /// What a search of the whole run found since the last message, and the number of attempts that were searched, and
+    /// of all.
+    FoundInRun {
+        hits: Vec<crate::tui::model::AttemptHits>,
+        searched: (usize, usize),
+    },
     /// A goal or a breakpoint stopped time.
     TimeStopped(TimeStop),
 }

@@ -3,12 +3,14 @@
 use super::{
     cache::ScreenCache,
     effect::{SearchRequest, SearchScope},
+    model::AttemptHits,
     search_match::{matches, nearest},
 };
 use crate::{
     run::{
         EntrySourceError, Timeline,
         entry_search::{EntryBatch, TextMatcher},
+        state::AttemptId,
     },
     tape::Seq,
 };
@@ -39,10 +41,15 @@ struct PlaceBatch {
 }
 
 impl PlaceBatch {
+    /// The places with an entry that matches.
+    fn matches(&self) -> impl Iterator<Item = usize> {
+        let is_match = |entries: &PlaceEntries| entries.iter().flatten().any(|seq| self.entries.is_match(*seq));
+        self.places.iter().filter(move |(_, entries)| is_match(entries)).map(|(place, _)| *place)
+    }
+
     /// The first place in the direction of the search with an entry that matches.
     fn first_match(&self) -> Option<usize> {
-        let is_match = |entries: &PlaceEntries| entries.iter().flatten().any(|seq| self.entries.is_match(*seq));
-        self.places.iter().find(|(_, entries)| is_match(entries)).map(|(place, _)| *place)
+        self.matches().next()
     }
 }
 
@@ -124,6 +131,82 @@ impl TextSearch {
         let entries = EntryBatch::new(places.iter().flat_map(|(_, seqs)| seqs).flatten().copied().collect());
         self.batch = PlaceBatch { places, entries };
         self.next_places = (self.next_places * 2).min(PLACES.1);
+        !self.batch.places.is_empty()
+    }
+}
+
+/// A search of the actions of all attempts in progress.
+#[derive(Debug)]
+pub(crate) struct RunSearch {
+    matcher: TextMatcher,
+    /// The attempts that are not searched yet, the next one last: its unit, its index there, and its id.
+    attempts: Vec<(usize, usize, AttemptId)>,
+    /// Number of all attempts.
+    all: usize,
+    /// Number of rows of the current attempt that were searched.
+    rows: usize,
+    batch: PlaceBatch,
+    /// What the current attempt contains.
+    hits: Option<AttemptHits>,
+}
+
+impl RunSearch {
+    /// Starts with the first unit.
+    ///
+    /// # Errors
+    /// If the query is too long.
+    pub(crate) fn new(query: &str, timeline: &Timeline) -> Result<Self, regex::Error> {
+        let matcher = TextMatcher::new(query)?;
+        let units = timeline.view().state.units.iter().enumerate();
+        let mut attempts: Vec<_> = units
+            .flat_map(|(unit, known)| known.attempts.iter().enumerate().map(move |(index, it)| (unit, index, it.id)))
+            .collect();
+        attempts.reverse();
+        let all = attempts.len();
+        Ok(Self { matcher, attempts, all, rows: 0, batch: PlaceBatch::default(), hits: None })
+    }
+
+    /// Number of attempts that were searched, and of all.
+    pub(crate) fn searched(&self) -> (usize, usize) {
+        (self.all - self.attempts.len(), self.all)
+    }
+
+    /// Searches the next slice, of a few megabytes at most. Returns what the attempts contain that it completed.
+    ///
+    /// # Errors
+    /// If the source cannot be read.
+    pub(crate) fn slice(&mut self, timeline: &mut Timeline) -> Result<Vec<AttemptHits>, EntrySourceError> {
+        let (mut bytes, mut places, mut found) = (0, 0, Vec::new());
+        while bytes < SLICE.0 && places < SLICE.1 {
+            let Some((unit, attempt, attempt_id)) = self.attempts.last().copied() else { break };
+            if self.batch.places.is_empty() && !self.start_batch(timeline, attempt_id) {
+                found.extend(self.hits.take());
+                self.attempts.pop();
+                (self.rows, places) = (0, places + 1);
+                continue;
+            }
+            bytes += timeline.search(&self.matcher, &mut self.batch.entries, SLICE.0 - bytes)?;
+            if self.batch.entries.is_complete() {
+                let batch = std::mem::take(&mut self.batch);
+                places += batch.places.len();
+                self.rows += batch.places.len();
+                for first in batch.matches() {
+                    let new = AttemptHits { unit, attempt, attempt_id, first, rows: 0 };
+                    self.hits.get_or_insert(new).rows += 1;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes the next rows of an attempt. False if all were searched.
+    fn start_batch(&mut self, timeline: &Timeline, attempt_id: AttemptId) -> bool {
+        let view = timeline.view();
+        let rows = view.rows(attempt_id).iter().enumerate().skip(self.rows).take(PLACES.1);
+        let places: Vec<(usize, PlaceEntries)> =
+            rows.map(|(place, row)| (place, [Some(row.first()), row.last(view.state.entries)])).collect();
+        let entries = EntryBatch::new(places.iter().flat_map(|(_, seqs)| seqs).flatten().copied().collect());
+        self.batch = PlaceBatch { places, entries };
         !self.batch.places.is_empty()
     }
 }

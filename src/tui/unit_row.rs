@@ -124,7 +124,7 @@ pub(crate) fn columns(width: usize, seen: &TableContent) -> UnitColumns {
     UnitColumns { key, shown, why }
 }
 
-/// Why a unit needs a person, or what it does, did or waits for. `label` is the text of its last action.
+/// Why a unit needs a person, or what it does, did or waits for. `label` is the text of its last action, if any.
 pub(crate) fn why(state: &RunState, unit: &UnitState, label: &str, has_times: bool) -> (StyleRole, String) {
     let (role, attempt, now) = (status_role(unit.status), unit.latest(), state.clock);
     let lasted = |since: Millis| if has_times { format!(" {}", now.since(since)) } else { String::new() };
@@ -135,18 +135,20 @@ pub(crate) fn why(state: &RunState, unit: &UnitState, label: &str, has_times: bo
         return (role, format!("held{}: {call_text}", lasted(call.since)));
     }
     if let (UnitStatus::Silent, Some(since)) = (unit.status, attempt.and_then(|attempt| attempt.silent_since)) {
-        return (role, format!("silent{} after {label}", lasted(since)));
+        let after = if label.is_empty() { "its start" } else { label };
+        return (role, format!("silent{} after {after}", lasted(since)));
     }
+    let doing = if label.is_empty() { "starting" } else { label };
     match (unit.status, &unit.hold_mode) {
         (UnitStatus::Queued | UnitStatus::NotStarted | UnitStatus::Reused, _) => (StyleRole::Dim, planned()),
         (UnitStatus::Waiting, _) => (role, text::one_row(&state.failure_reason(unit), 300)),
         (UnitStatus::Running, HoldMode::EachCall) => {
-            (StyleRole::Paused, format!("holds at the next call, now: {label}"))
+            (StyleRole::Paused, format!("holds at the next call, now: {doing}"))
         }
         (UnitStatus::Running, HoldMode::Until(condition)) => {
-            (StyleRole::Paused, format!("runs until {}, now: {label}", text::one_row(condition, 60)))
+            (StyleRole::Paused, format!("runs until {}, now: {doing}", text::one_row(condition, 60)))
         }
-        (UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held, _) => (StyleRole::Text, label.to_owned()),
+        (UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held, _) => (StyleRole::Text, doing.to_owned()),
         (UnitStatus::Succeeded, _) => {
             let output = attempt.and_then(|attempt| attempt.delivery.output.as_deref());
             (StyleRole::Dim, output.map_or_else(|| label.to_owned(), written))
@@ -155,8 +157,11 @@ pub(crate) fn why(state: &RunState, unit: &UnitState, label: &str, has_times: bo
     }
 }
 
-/// What an attempt wrote: `2 pages: orders, refunds; 1 source: orders`.
+/// What an attempt wrote: `2 pages: orders, refunds; 1 source: orders`. Empty if its record does not say.
 fn written(output: &AttemptOutput) -> String {
+    if output.is_empty() {
+        return String::new();
+    }
     let kinds = [(ArtifactTarget::Wiki, "page"), (ArtifactTarget::SemanticLayer, "source")];
     let parts = kinds.into_iter().filter_map(|(target, noun)| {
         let keys: Vec<_> =
@@ -164,17 +169,19 @@ fn written(output: &AttemptOutput) -> String {
         let listed = text::one_row(&keys.join(", "), 200);
         (!keys.is_empty()).then(|| format!("{}: {listed}", text::pluralize(keys.len(), noun)))
     });
-    let parts: Vec<_> = parts.collect();
+    let unmapped =
+        (!output.unmapped.is_empty()).then(|| format!("{} not mapped", text::pluralize(output.unmapped.len(), "file")));
+    let parts: Vec<_> = parts.chain(unmapped).collect();
     if parts.is_empty() { "wrote nothing".to_owned() } else { parts.join("; ") }
 }
 
-/// The row with the current activity of an attempt: the last call or the last text.
+/// The row with the current activity of an attempt: the last call or the last text, once there is one.
 pub(crate) fn last_action(run_view: &RunView, attempt: &AttemptState) -> Option<StreamRow> {
     let rows = run_view.rows(attempt.id);
     let telling =
         |row: &&StreamRow| matches!(row.kind, RowKind::Tool | RowKind::Text | RowKind::Denial | RowKind::Warning);
     // Only the last rows are searched, since the cost of a draw must not depend on the transcript.
-    rows.iter().rev().take(16).find(telling).or(rows.last()).copied()
+    rows.iter().rev().take(16).find(telling).copied()
 }
 
 /// Counts failed calls, and separately refused calls. A refused call counts as failed unless a person refused it; if

@@ -48,6 +48,10 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
             find::search_finished(model, run_view, place);
             Vec::new()
         }
+        ScreenMessage::FoundInRun { hits, searched } => {
+            find::add_hits(model, hits, searched);
+            Vec::new()
+        }
         ScreenMessage::TimeStopped(hit) => {
             time::time_stopped(model, run_view, &hit);
             Vec::new()

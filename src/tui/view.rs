@@ -11,6 +11,7 @@ pub(crate) mod dialog;
 pub(crate) mod document_view;
 pub(crate) mod entry;
 pub(crate) mod failure_groups;
+pub(crate) mod find;
 pub(crate) mod footer;
 pub(crate) mod grid;
 pub(crate) mod header;
@@ -33,7 +34,7 @@ pub(crate) use wide_cells::close_wide_cells;
 use super::{
     cache::ScreenCache,
     layout::{self, ScreenLayout},
-    model::{OverlayView, ScreenModel},
+    model::{InputPurpose, OverlayView, ScreenModel},
     theme::{StyleRole, Theme},
 };
 use crate::{
@@ -112,9 +113,14 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
         Some(OverlayView::Grid) => grid::draw(scene, plan.body, buf),
         Some(OverlayView::Breakpoints(list)) => breakpoints::draw(scene, list, plan.body, buf),
         Some(OverlayView::FailureGroups(view)) => failure_groups::draw(scene, view, plan.body, buf),
+        Some(OverlayView::Find(view)) => find::draw(scene, view, plan.body, buf),
     }
     timeline_bar::draw(scene, plan.bar, buf);
     footer::draw(scene, plan.footer, buf);
+    if let Some(typed) = scene.model.dialogs.line_input.as_ref().filter(|typed| typed.purpose == InputPurpose::Command)
+    {
+        dialog::commands(scene, &typed.text, plan.body, buf);
+    }
     dialog::message(scene, plan, buf);
     if let Some(editor) = &scene.model.dialogs.editor {
         dialog::editor(scene, editor, plan.body, buf);

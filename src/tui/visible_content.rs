@@ -39,6 +39,11 @@ pub(crate) fn cache_request(model: &ScreenModel, run_view: &RunView, cache: &Scr
                 wants.rows.extend(run_view.rows(attempt.id).iter().skip(slot.list.offset).take(height));
             }
         }
+        Some(OverlayView::Find(view)) => {
+            let hits = view.hits.iter().skip(view.list.offset).take(body);
+            let first = hits.filter_map(|hits| run_view.rows(hits.attempt_id).get(hits.first));
+            wants.entries = first.map(|row| row.first()).collect();
+        }
         Some(
             OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::FailureGroups(_) | OverlayView::Breakpoints(_),
         ) => {}

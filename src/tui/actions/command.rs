@@ -4,7 +4,7 @@ use jiff::civil;
 
 use super::{
     command_line::{self, CommandRequest, TimeTarget},
-    hold, scopes, time,
+    find, hold, scopes, time,
 };
 use crate::{
     control::BreakCondition,
@@ -66,6 +66,7 @@ fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest)
             add(model, condition)?;
             Vec::new()
         }
+        CommandRequest::Find(query) => find::find_in_run(model, query),
         CommandRequest::Breaks => UserAction::Breakpoints.spec().perform(model, run_view),
         CommandRequest::Action(action) if scopes(model, run_view).contains(&action.spec().scope) => {
             action.spec().perform(model, run_view)

@@ -15,11 +15,27 @@ use crate::{
     tui::action::{ActionScope, UserAction},
 };
 
-/// Keywords that are not names of actions.
-const KEYWORDS: [&str; 8] = ["break", "breaks", "end", "live", "q", "speed", "start", "until"];
+/// Keywords that are not names of actions, with their effects.
+const KEYWORDS: [(&str, &str); 9] = [
+    ("break", "stop there whenever playing or stepping passes it"),
+    ("breaks", "list of the breakpoints"),
+    ("end", "to the last entry"),
+    ("find", "where a text occurs in the whole run"),
+    ("live", "to the present of a live run"),
+    ("q", "quit"),
+    ("speed", "play at 0.25 to 64 times the recorded speed, or max"),
+    ("start", "to the first entry"),
+    ("until", "play or run until a condition is met"),
+];
 
-/// Kinds of conditions after `until` and `break`.
-const CONDITIONS: [&str; 5] = ["cost", "failure", "path", "silence", "tool"];
+/// Kinds of conditions after `until` and `break`, with their meanings.
+const CONDITIONS: [(&str, &str); 5] = [
+    ("cost", "a unit has cost this much, such as $0.50"),
+    ("failure", "a call or a unit fails"),
+    ("path", "a call names a path, such as models/*.yml"),
+    ("silence", "a unit writes nothing for this long, such as 30s"),
+    ("tool", "a call of this tool, such as wiki_*"),
+];
 
 /// The parsed request of a line.
 #[derive(Clone, Debug)]
@@ -35,6 +51,8 @@ pub(crate) enum CommandRequest {
     Break(BreakCondition),
     /// Show the list of breakpoints.
     Breaks,
+    /// List where a text occurs in the run.
+    Find(String),
     /// Perform the action of a key.
     Action(UserAction),
 }
@@ -131,6 +149,8 @@ pub(crate) fn parse(text: &str) -> Result<CommandRequest, CommandError> {
         "breaks" => alone("breaks", CommandRequest::Breaks),
         "q" => alone("q", CommandRequest::Action(UserAction::Quit)),
         "speed" => speed(rest).map(CommandRequest::Speed),
+        "find" if rest.is_empty() => Err(CommandError::Missing("find", "a text")),
+        "find" => Ok(CommandRequest::Find(rest.to_owned())),
         "until" => condition("until", rest).map(CommandRequest::Until),
         "break" => condition("break", rest).map(CommandRequest::Break),
         _ => match action_named(word) {
@@ -263,18 +283,29 @@ pub(crate) struct Completion {
     pub candidates: Vec<&'static str>,
 }
 
+/// The words that can follow, with their descriptions: keywords, then actions by name.
+fn words_after(before: &str) -> Box<dyn Iterator<Item = (&'static str, &'static str)>> {
+    match before {
+        "" => Box::new(KEYWORDS.into_iter().chain(actions().map(|spec| (spec.name, spec.description)))),
+        "until" | "break" => Box::new(CONDITIONS.into_iter()),
+        "speed" => Box::new([("max", "as fast as possible")].into_iter()),
+        _ => Box::new(std::iter::empty()),
+    }
+}
+
+/// The words that can be typed next, with their descriptions.
+pub(crate) fn offers(text: &str) -> Vec<(&'static str, &'static str)> {
+    let (before, word) = text.rsplit_once(' ').unwrap_or(("", text));
+    words_after(before.trim()).filter(|(name, _)| name.starts_with(word)).collect()
+}
+
 /// Completes the last word of `text` as far as it is unambiguous.
 pub(crate) fn complete(text: &str) -> Completion {
     let (before, word) = match text.rsplit_once(' ') {
         Some((before, word)) => (&text[..=before.len()], word),
         None => ("", text),
     };
-    let mut offers: Vec<&'static str> = match before.trim() {
-        "" => KEYWORDS.into_iter().chain(actions().map(|spec| spec.name)).collect(),
-        "until" | "break" => CONDITIONS.to_vec(),
-        "speed" => vec!["max"],
-        _ => Vec::new(),
-    };
+    let mut offers: Vec<&'static str> = words_after(before.trim()).map(|(name, _)| name).collect();
     offers.retain(|offer| offer.starts_with(word));
     offers.sort_unstable();
     let Some(first) = offers.first() else { return Completion { text: text.to_owned(), candidates: offers } };
@@ -293,7 +324,7 @@ pub(crate) fn complete(text: &str) -> Completion {
 
 fn accepts_argument(before: &str, word: &str) -> bool {
     match before {
-        "" => matches!(word, "until" | "break" | "speed"),
+        "" => matches!(word, "until" | "break" | "speed" | "find"),
         "until" | "break" => word != "failure",
         _ => false,
     }
@@ -425,7 +456,7 @@ mod tests {
     #[test]
     fn every_action_of_a_view_has_a_command() {
         for spec in actions() {
-            assert!(!KEYWORDS.contains(&spec.name), "{} has two meanings", spec.name);
+            assert!(KEYWORDS.iter().all(|(word, _)| *word != spec.name), "{} has two meanings", spec.name);
             assert!(
                 matches!(parse(spec.name), Ok(CommandRequest::Action(action)) if action == spec.action),
                 "{}",

@@ -11,7 +11,9 @@ use crate::{
         action::UserAction,
         effect::{ScreenEffect, SearchRequest, SearchScope},
         layout::Pane,
-        model::{InputPurpose, LineInput, OverlayView, ScreenModel, is_problem_end},
+        model::{
+            AttemptHits, FindView, InputPurpose, InspectView, LineInput, OverlayView, ScreenModel, is_problem_end,
+        },
         search_match::{matches, nearest},
     },
 };
@@ -75,7 +77,7 @@ fn can_repeat_search(model: &ScreenModel, _: &RunView) -> Availability {
 /// True if the view can have failures.
 pub(crate) fn has_failures(model: &ScreenModel, _: &RunView) -> Availability {
     require(match model.views.last() {
-        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_)) => false,
+        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Find(_)) => false,
         Some(OverlayView::FailureGroups(view)) => !view.lines.is_empty(),
         _ => true,
     })
@@ -107,6 +109,15 @@ fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, here: bool
     };
     let (over, from) = match model.views.last() {
         Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Grid) => return Vec::new(),
+        Some(OverlayView::Find(view)) => {
+            let units = &run_view.state.units;
+            let from = before(view.list.selected, view.hits.len());
+            let hit = nearest(view.hits.len(), from, forward, |place| {
+                units.get(view.hits[place].unit).is_some_and(|unit| matches(&unit.key, &query))
+            });
+            search_finished(model, run_view, hit);
+            return Vec::new();
+        }
         Some(OverlayView::Log(list)) => {
             let messages = run_view.messages();
             let from = before(list.selected, messages.len());
@@ -163,6 +174,35 @@ fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, here: bool
     vec![ScreenEffect::Find(SearchRequest { query, scope: over, from, forward })]
 }
 
+/// Lists where a text occurs in the whole run.
+pub(crate) fn find_in_run(model: &mut ScreenModel, query: String) -> Vec<ScreenEffect> {
+    model.views.retain(|view| !matches!(view, OverlayView::Find(_)));
+    model.views.push(OverlayView::Find(FindView::new(query.clone())));
+    vec![ScreenEffect::FindInRun(query)]
+}
+
+/// Adds what a search of the whole run found meanwhile.
+pub(crate) fn add_hits(model: &mut ScreenModel, hits: Vec<AttemptHits>, searched: (usize, usize)) {
+    let view = model.views.iter_mut().rev().find_map(|view| match view {
+        OverlayView::Find(view) => Some(view),
+        _ => None,
+    });
+    if let Some(view) = view {
+        view.hits.extend(hits);
+        view.searched = searched;
+    }
+}
+
+/// Inspects the first match of the selected attempt; the keys of the search go on from there.
+pub(crate) fn open_hits(model: &mut ScreenModel, run_view: &RunView) {
+    let Some(OverlayView::Find(view)) = model.views.last() else { return };
+    let Some(hits) = view.selected().copied() else { return };
+    let Some(unit) = run_view.state.units.get(hits.unit) else { return };
+    model.search.query = Some(view.query.clone());
+    let view = InspectView::new(unit.key.clone(), hits.attempt, Some(hits.first));
+    model.views.push(OverlayView::Inspect(Box::new(view)));
+}
+
 /// Handles the result of a search.
 pub(crate) fn search_finished(model: &mut ScreenModel, run_view: &RunView, place: Option<usize>) {
     model.search.is_running = false;
@@ -199,6 +239,7 @@ fn select_match(model: &mut ScreenModel, run_view: &RunView, place: usize) {
         }
         Some(OverlayView::Log(list)) => list.select(place, run_view.messages().len()),
         Some(OverlayView::FailureGroups(view)) => view.list.select(place, view.lines.len()),
+        Some(OverlayView::Find(view)) => view.list.select(place, view.hits.len()),
         Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Grid) => {}
         None if model.units_view.focus == Pane::Units => select_rank(model, place),
         None => {
@@ -229,6 +270,7 @@ pub(crate) fn select_next_failure<const FORWARD: bool>(model: &mut ScreenModel, 
             | OverlayView::Inspect(_)
             | OverlayView::Compare(_)
             | OverlayView::Breakpoints(_)
+            | OverlayView::Find(_)
             | OverlayView::Grid,
         ) => return,
         Some(OverlayView::FailureGroups(_)) => return super::failure_groups::next(model, forward),

@@ -39,6 +39,7 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             return;
         }
         Some(OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::Breakpoints(_)) => return,
+        Some(OverlayView::Find(_)) => return super::find::open_hits(model, run_view),
         Some(OverlayView::FailureGroups(_)) => {
             let Some(unit) = super::units::target(model, run_view) else { return };
             let Some((index, attempt)) = unit.attempts.iter().enumerate().next_back() else { return };
@@ -219,6 +220,7 @@ pub(crate) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
             OverlayView::Help(_)
             | OverlayView::Log(_)
             | OverlayView::FailureGroups(_)
+            | OverlayView::Find(_)
             | OverlayView::Compare(_)
             | OverlayView::Breakpoints(_)
             | OverlayView::Grid,

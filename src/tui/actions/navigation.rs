@@ -41,6 +41,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     change(UserAction::Open, "open", "inspect", "inspect, open or unfold the selection", views::open)
         .when(|model, _| match model.views.last() {
             Some(OverlayView::FailureGroups(view)) => require(!view.lines.is_empty()),
+            Some(OverlayView::Find(view)) => require(!view.hits.is_empty()),
             _ => Ok(()),
         })
         .special_hint(|model, _| match model.views.last() {
@@ -178,6 +179,7 @@ pub(crate) fn step(model: &mut ScreenModel, run_view: &RunView, by: isize) {
         Some(OverlayView::Log(list)) => list.step(by, run_view.messages().len()),
         Some(OverlayView::Breakpoints(list)) => list.step(by, model.playhead.breakpoints.len()),
         Some(OverlayView::FailureGroups(view)) => view.list.step(by, view.lines.len()),
+        Some(OverlayView::Find(view)) => view.list.step(by, view.hits.len()),
         Some(OverlayView::Grid) => {}
         Some(OverlayView::Help(list)) => list.offset = list.offset.saturating_add_signed(by),
         None if model.units_view.focus == Pane::Units => {
@@ -245,6 +247,7 @@ fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &Run
         Some(OverlayView::Log(list)) => go(list, run_view.messages().len()),
         Some(OverlayView::Breakpoints(list)) => go(list, model.playhead.breakpoints.len()),
         Some(OverlayView::FailureGroups(view)) => go(&mut view.list, view.lines.len()),
+        Some(OverlayView::Find(view)) => go(&mut view.list, view.hits.len()),
         Some(OverlayView::Grid) => {
             if let Some(pane) = model.grid.panes.get_mut(model.grid.focus) {
                 let len = pane.len(run_view);

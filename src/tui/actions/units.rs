@@ -128,6 +128,7 @@ pub(crate) fn target<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&
             run_view.state.units.iter().find(|known| known.key == *unit)
         }
         Some(OverlayView::FailureGroups(view)) => run_view.state.units.get(view.unit()?),
+        Some(OverlayView::Find(view)) => run_view.state.units.get(view.selected()?.unit),
         Some(OverlayView::Inspect(view)) => view.unit(run_view),
         Some(OverlayView::Compare(view)) => view.unit(run_view),
         _ => model.unit(run_view),

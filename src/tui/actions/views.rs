@@ -3,7 +3,7 @@
 use std::mem::discriminant;
 
 use super::{
-    compare, failure_groups, inspect, is_grid, listing,
+    compare, failure_groups, find, inspect, is_grid, listing,
     navigation::{fold, select_unit},
     time,
 };
@@ -37,6 +37,7 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             return;
         }
         Some(OverlayView::FailureGroups(_)) => return failure_groups::open(model, run_view),
+        Some(OverlayView::Find(_)) => return find::open_hits(model, run_view),
         Some(OverlayView::Breakpoints(_)) => {
             time::toggle(model);
             return;

@@ -55,6 +55,10 @@ impl App {
             ScreenEffect::Step(step) => self.step(&step),
             ScreenEffect::RunUntil(condition) => self.run_until(condition),
             ScreenEffect::SetPlayback(playback) => self.set_playback(playback),
+            ScreenEffect::FindInRun(query) => match text_search::RunSearch::new(&query, &self.timeline) {
+                Ok(search) => self.reading.run_search = Some(search),
+                Err(error) => self.search_failed(&format!("cannot search: {error}")),
+            },
             ScreenEffect::Find(request) => match text_search::TextSearch::new(request) {
                 Ok(search) => self.reading.search = Some(search),
                 Err(error) => self.search_failed(&format!("cannot search: {error}")),

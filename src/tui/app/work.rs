@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{App, Playback, PollStatus, RedrawPriority, ScreenMessage, text_search::SearchProgress};
+use crate::tui::model::OverlayView;
 
 /// Range of bytes folded per slice: small enough that a key is never delayed noticeably.
 const FOLD_SLICE_BYTES: (usize, usize) = (64 * 1024, 4 * 1024 * 1024);
@@ -14,6 +15,7 @@ impl App {
     pub(crate) fn is_busy(&self) -> bool {
         if self.playing.pending_scrub.is_some()
             || self.reading.search.is_some()
+            || self.reading.run_search.is_some()
             || self.playing.goal_watch.is_some()
             || !self.reading.indexed
             || self.reading.has_unread
@@ -43,6 +45,10 @@ impl App {
             }
             return;
         }
+        if self.reading.run_search.is_some() {
+            self.search_run();
+            return;
+        }
         if self.reading.has_unread {
             self.read_more();
             return;
@@ -61,6 +67,28 @@ impl App {
             self.reading.slice = (self.reading.slice * 2).min(FOLD_SLICE_BYTES.1);
         } else if took > SLICE.1 {
             self.reading.slice = (self.reading.slice / 2).max(FOLD_SLICE_BYTES.0);
+        }
+    }
+
+    /// Goes on with the search of the whole run, as long as its page is open.
+    fn search_run(&mut self) {
+        let is_open = self.model.views.iter().any(|view| matches!(view, OverlayView::Find(_)));
+        let Some(search) = self.reading.run_search.as_mut().filter(|_| is_open) else {
+            self.reading.run_search = None;
+            return;
+        };
+        match search.slice(&mut self.timeline) {
+            Ok(hits) => {
+                let searched = search.searched();
+                if searched.0 >= searched.1 {
+                    self.reading.run_search = None;
+                }
+                self.input(ScreenMessage::FoundInRun { hits, searched });
+            }
+            Err(error) => {
+                self.reading.run_search = None;
+                self.search_failed(&error.to_string());
+            }
         }
     }
 

@@ -1,6 +1,9 @@
 //! Views on top of the units view: their state, and how they are updated with the run view.
 
-use super::{compare::CompareView, failure_groups::FailureGroupsView, inspect::InspectView, scroll_list::ScrollList};
+use super::{
+    compare::CompareView, failure_groups::FailureGroupsView, find_view::FindView, inspect::InspectView,
+    scroll_list::ScrollList,
+};
 use crate::{
     run::state::{AttemptId, AttemptState, RunView, UnitState},
     tape::{Seq, UnitKey},
@@ -28,6 +31,8 @@ pub(crate) enum OverlayView {
     Breakpoints(ScrollList),
     /// The forecast and the failure groups.
     FailureGroups(FailureGroupsView),
+    /// Where a text occurs in the run.
+    Find(FindView),
 }
 
 /// The last panel of the inspector: every line of an attempt, in both directions.

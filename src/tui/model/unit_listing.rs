@@ -12,7 +12,7 @@ use super::RunTotals;
 use crate::{
     run::{
         spending::UnitSpending,
-        state::{RunState, UnitNeed, UnitState, UnitStatus},
+        state::{RECONCILE_KEY, RunState, UnitNeed, UnitState, UnitStatus},
     },
     text,
     tui::search_match::matches,
@@ -522,7 +522,7 @@ fn connections(state: &RunState) -> Vec<(usize, &str)> {
         .collect()
 }
 
-/// The progress of each connection.
+/// The progress of each connection. The reconcile step belongs to none.
 fn progress(state: &RunState, names: &[(usize, &str)]) -> Vec<ConnectionProgress> {
     let mut connections: Vec<ConnectionProgress> = Vec::new();
     for (unit, (number, name)) in state.units.iter().zip(names) {
@@ -530,9 +530,12 @@ fn progress(state: &RunState, names: &[(usize, &str)]) -> Vec<ConnectionProgress
             let counts = UnitCounts::default();
             connections.push(ConnectionProgress { name: (*name).to_owned(), units: 0, counts });
         }
-        connections[*number].units += 1;
-        connections[*number].counts.add(unit, state);
+        if *unit.key != *RECONCILE_KEY {
+            connections[*number].units += 1;
+            connections[*number].counts.add(unit, state);
+        }
     }
+    connections.retain(|connection| connection.units > 0);
     connections
 }
 

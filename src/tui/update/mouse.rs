@@ -38,6 +38,11 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
                 view.list.select(view.list.offset + row, len);
             }
         }
+        Some(OverlayView::Find(view)) => {
+            if let Some(row) = clicked(layout::inner(plan.body)) {
+                view.list.select(view.list.offset + row, view.hits.len());
+            }
+        }
         Some(OverlayView::Log(list)) => {
             let mut rows = layout::inner(plan.body);
             let above = recording_failure_lines(model.connection.recording_failure.as_deref(), rows).len();

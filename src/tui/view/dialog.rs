@@ -11,6 +11,7 @@ use crate::{
     text,
     tui::{
         action::UserAction,
+        actions::command_line,
         layout::{self, ScreenLayout},
         model::{ArgumentsEditor, ConfirmQuestion},
         theme::StyleRole,
@@ -19,6 +20,9 @@ use crate::{
 
 /// Maximum lines of a message.
 const MAX_MESSAGE_LINES: u16 = 4;
+/// Maximum number of listed commands, and the columns of their list.
+const MAX_COMMANDS: u16 = 14;
+const COMMANDS_WIDTH: u16 = 78;
 
 pub(crate) fn question(scene: &DrawContext<'_>, question: &ConfirmQuestion, body: Rect, buf: &mut Buffer) {
     let keymap = &scene.model.keymap;
@@ -68,6 +72,29 @@ pub(crate) fn editor(scene: &DrawContext<'_>, editor: &ArgumentsEditor, body: Re
     buf.set_style(rows, scene.theme.style(StyleRole::Text));
     for (y, row) in (rows.bottom()..inside.bottom()).zip(&problem) {
         RowWriter::row(scene, buf, Rect { y, height: 1, ..inside }).put(StyleRole::Failed, row);
+    }
+}
+
+/// Paints the words that can be typed next, with their descriptions, at the bottom of the body.
+pub(crate) fn commands(scene: &DrawContext<'_>, typed: &str, body: Rect, buf: &mut Buffer) {
+    let offers = command_line::offers(typed);
+    let names = offers.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let most = body.height.saturating_sub(5).min(MAX_COMMANDS);
+    let shown = u16::try_from(offers.len()).unwrap_or(most).min(most);
+    if shown == 0 {
+        return;
+    }
+    let body = layout::inner(body);
+    let area = Rect { y: body.bottom() - shown - 2, height: shown + 2, width: body.width.min(COMMANDS_WIDTH), ..body };
+    Clear.render(area, buf);
+    let more = offers.len() - usize::from(shown);
+    let more = if more > 0 { format!(" {more} more ") } else { String::new() };
+    let title = [(StyleRole::Strong, "commands"), (StyleRole::Dim, " Tab completes")];
+    let inside = pane(scene, area, true, &title, &[(StyleRole::Dim, &more)], buf);
+    for (y, (name, description)) in (inside.y..inside.bottom()).zip(offers) {
+        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..inside });
+        pen.cell(StyleRole::Key, name, names + 2);
+        pen.put(StyleRole::Text, description);
     }
 }
 

@@ -5,7 +5,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use super::{DrawContext, RowWriter, key_names};
 use crate::tui::{
     action::UserAction,
-    actions::{command_line, units::is_only_unsaved},
+    actions::units::is_only_unsaved,
     layout::Pane,
     model::{InputPurpose, OverlayView, ScreenModel},
     playback::Playback,
@@ -34,14 +34,6 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         pen.put(StyleRole::Strong, &shown);
         pen.put(StyleRole::Key, "▏");
         pen.skip(1);
-        if typed.purpose == InputPurpose::Command && !typed.text.is_empty() {
-            let offers = command_line::complete(&typed.text).candidates;
-            if !offers.is_empty() {
-                let offers = text::printable(&offers.join(" "), pen.room().saturating_sub(1)).into_owned();
-                pen.put(StyleRole::Dim, &offers);
-                return;
-            }
-        }
         let complete = (typed.purpose == InputPurpose::Command).then_some(UserAction::Complete);
         let hints: Vec<_> = [UserAction::Accept, UserAction::Dismiss].into_iter().chain(complete).collect();
         self::hints(scene, &mut pen, &hints);
@@ -82,6 +74,7 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
         Some(OverlayView::Grid) if failed => &[Back, Open, Retry, NextPane, Zoom, NextFailure],
         Some(OverlayView::Grid) => &[Back, Open, Stop, NextPane, Zoom, NextFailure],
         Some(OverlayView::Breakpoints(_)) => &[Back, Open, Stop, CommandLine],
+        Some(OverlayView::Find(_)) => &[Back, Open, Search],
         Some(OverlayView::FailureGroups(_)) => &[Back, Open, Retry, NextFailure, Search],
         Some(OverlayView::Log(_)) => &[Back, Open, Search, NextFailure],
         Some(OverlayView::Transcript(_)) => &[Back, Open, Retry, NextAttempt, Search, NextFailure, Copy],

@@ -520,3 +520,38 @@ proptest! {
         prop_assert!(std::fs::read(&path).unwrap() == before);
     }
 }
+
+#[test]
+fn text_is_found_in_the_whole_run() {
+    let found = |keys: &str| record(keys).text();
+    let text = found(":find<space>schema.yml<enter>");
+    assert!(text.contains("find schema.yml 1 action in 1 attempt"), "{text}");
+    assert!(text.contains("dbt-all") && text.contains("1/1"), "{text}");
+    let text = found(":find<space>front<space>matter<enter>");
+    assert!(text.contains("find front matter 1 action in 1 attempt"), "{text}");
+    // Opens the first match, and `n` goes on in this attempt.
+    let opened = found(":find<space>arr<enter>j<enter>");
+    assert!(opened.contains("dbt-all interrupted inspector") && opened.contains("/arr "), "{opened}");
+    assert!(found(":find<space>arr<enter><enter><esc>").contains("find arr"));
+    assert!(found(":find<space>nowhere<enter>").contains("no action of any unit contains it"));
+    assert!(found(":find<enter>").contains("`find` needs an argument: a text"));
+    assert_eq!(record(":find<space>schema.yml<enter>Y").copied, ["dbt-all"]);
+}
+
+#[test]
+fn commands_are_listed_with_descriptions() {
+    let text = record(":").text();
+    assert!(text.contains("commands") && text.contains("where a text occurs in the whole run"), "{text}");
+    assert!(text.contains(" more "), "{text}");
+    let text = record(":un").text();
+    assert!(text.contains("until  play or run until a condition is met") && !text.contains("where a text"), "{text}");
+    assert!(record(":until<space>").text().contains("a call names a path"));
+    assert!(!record(":xyz").text().contains("Tab completes"));
+}
+
+#[test]
+fn help_explains_signs_and_columns() {
+    let text = record("?G").text();
+    assert!(text.contains("a call waits for your decision") && text.contains("tool call that was denied"), "{text}");
+    assert!(text.contains("time since the last output"), "{text}");
+}

@@ -65,7 +65,7 @@ fn typed_time_seeks() {
 #[test]
 fn commands_have_completion_history_and_suggestions() {
     assert!(record(":unt<tab>fail<tab>").text().contains(":until failure▏"));
-    assert!(record(":until <tab>").text().contains("cost failure path silence tool"));
+    assert!(record(":until <tab>").text().contains("a call of this tool, such as wiki_*"));
     let script = record(":fly<enter>");
     assert!(script.text().contains("unknown command `fly`") && script.text().contains(":fly▏"), "{}", script.text());
     assert!(record(":#3<enter>:50%<enter>:<up><up>").text().contains(":#3▏"));

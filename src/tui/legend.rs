@@ -1,0 +1,46 @@
+//! What the signs and columns of the screen mean, for the help.
+
+use crate::run::state::{RowKind, RowOutcome, UnitStatus};
+
+/// States of units.
+pub(crate) const UNITS: [(UnitStatus, &str); 11] = [
+    (UnitStatus::Queued, "queued, or untried"),
+    (UnitStatus::Running, "running"),
+    (UnitStatus::Waiting, "waits for its next attempt"),
+    (UnitStatus::Succeeded, "succeeded"),
+    (UnitStatus::Failed, "failed"),
+    (UnitStatus::BudgetExhausted, "ran out of turns or budget"),
+    (UnitStatus::Held, "a call waits for your decision"),
+    (UnitStatus::Silent, "writes nothing"),
+    (UnitStatus::Stopped, "stopped"),
+    (UnitStatus::Interrupted, "interrupted"),
+    (UnitStatus::Reused, "succeeded in an earlier run"),
+];
+
+/// Actions of an attempt.
+pub(crate) const ACTIONS: [(RowKind, RowOutcome, &str); 10] = [
+    (RowKind::Tool, RowOutcome::Open, "tool call without a result yet"),
+    (RowKind::Tool, RowOutcome::Ok, "tool call that succeeded"),
+    (RowKind::Tool, RowOutcome::Failed, "tool call that failed"),
+    (RowKind::Tool, RowOutcome::Denied, "tool call that was denied"),
+    (RowKind::Tool, RowOutcome::Declined, "tool call that the tool declined; no failure"),
+    (RowKind::Tool, RowOutcome::Aborted, "cut short"),
+    (RowKind::Text, RowOutcome::Ok, "text of the model"),
+    (RowKind::Thinking, RowOutcome::Ok, "thinking of the model"),
+    (RowKind::Warning, RowOutcome::Ok, "stderr, or a line that is not understood"),
+    (RowKind::Note, RowOutcome::Ok, "what ingestdeck did"),
+];
+
+/// Columns of the table.
+pub(crate) const COLUMNS: [(&str, &str); 7] = [
+    ("TRY", "number of attempts"),
+    ("FAIL", "failed calls, and denied ones"),
+    ("CALLS", "tool calls"),
+    ("TURNS", "turns, and their limit"),
+    ("COST", "of all attempts; + is at least, ? is unknown"),
+    ("TIME", "of all attempts, without waiting"),
+    ("IDLE", "time since the last output"),
+];
+
+/// Number of lines of the legend: three headings, each after an empty line.
+pub(crate) const LINES: usize = 6 + UNITS.len() + ACTIONS.len() + COLUMNS.len();

@@ -1,0 +1,44 @@
+//! State of the page that lists where a text occurs in the whole run.
+
+use super::scroll_list::ScrollList;
+use crate::run::state::AttemptId;
+
+/// The page of occurrences of a text. It grows while the search goes on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FindView {
+    pub query: String,
+    pub list: ScrollList,
+    /// Attempts with matching actions, in the order of their units.
+    pub hits: Vec<AttemptHits>,
+    /// Number of attempts that were searched, and of all.
+    pub searched: (usize, usize),
+}
+
+/// The actions of an attempt that match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AttemptHits {
+    /// Index of the unit in the state.
+    pub unit: usize,
+    /// Index of the attempt in its unit.
+    pub attempt: usize,
+    pub attempt_id: AttemptId,
+    /// Index of the first matching row.
+    pub first: usize,
+    /// Number of matching rows.
+    pub rows: usize,
+}
+
+impl FindView {
+    pub(crate) fn new(query: String) -> Self {
+        Self { query, ..Self::default() }
+    }
+
+    /// True once all attempts were searched.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.searched.0 >= self.searched.1
+    }
+
+    pub(crate) fn selected(&self) -> Option<&AttemptHits> {
+        self.hits.get(self.list.selected)
+    }
+}
