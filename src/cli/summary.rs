@@ -329,7 +329,6 @@ fn pending_reconcile_step(state: &RunState) -> Option<String> {
     (state.ended.is_some() && !is_shown && !state.publication.unreconciled.is_empty()).then(|| RECONCILE_KEY.to_owned())
 }
 
-/// The summaries of all units with a status.
 /// Writes the units that failed or ran out of turns for the same reason, with the reason and the remedy.
 fn write_failure_group(text: &mut String, state: &RunState, group: &FailureGroup) {
     let ended = |unit: &&UnitState| matches!(unit.status, UnitStatus::Failed | UnitStatus::BudgetExhausted);
@@ -353,6 +352,7 @@ fn write_failure_group(text: &mut String, state: &RunState, group: &FailureGroup
     }
 }
 
+/// The summaries of all units with a status.
 fn units_with_status(state: &RunState, status: UnitStatus) -> Vec<UnitSummary> {
     state.units.iter().filter(|unit| unit.status == status).map(|unit| UnitSummary::from_unit(state, unit)).collect()
 }

@@ -31,8 +31,8 @@ impl RunState {
         }
     }
 
-    /// Why a unit needs a person: why it ended without success, is silent or waits, as every screen, line and report states it. For failed calls it is the call that
-    /// decided, because the verdict only counts them.
+    /// Why a unit needs a person: why it ended without success, is silent or waits. The screen, the lines and the summary
+    /// show this reason. For failed calls it is the call that decided, because the verdict only counts them.
     pub(crate) fn failure_reason<'a>(&'a self, unit: &'a UnitState) -> Cow<'a, str> {
         let attempt = unit.latest();
         match unit.status {

@@ -104,6 +104,8 @@ struct PlaybackProgress {
 struct ReadProgress {
     search: Option<text_search::TextSearch>,
     run_search: Option<text_search::RunSearch>,
+    /// True if the last slice of work was one of `run_search`.
+    is_search_due: bool,
     progress: PollStatus,
     /// True once the positions of all entries are known.
     indexed: bool,
@@ -169,6 +171,7 @@ impl App {
             reading: ReadProgress {
                 search: None,
                 run_search: None,
+                is_search_due: false,
                 progress: PollStatus::More,
                 // A live run reaches its end by folding; there is nothing to index ahead.
                 indexed: live,

@@ -2,7 +2,7 @@
 
 use crate::run::state::{RowKind, RowOutcome, UnitStatus};
 
-/// States of units.
+/// The signs of units.
 pub(crate) const UNITS: [(UnitStatus, &str); 11] = [
     (UnitStatus::Queued, "queued, or untried"),
     (UnitStatus::Running, "running"),
@@ -17,7 +17,7 @@ pub(crate) const UNITS: [(UnitStatus, &str); 11] = [
     (UnitStatus::Reused, "succeeded in an earlier run"),
 ];
 
-/// Actions of an attempt.
+/// The signs of actions.
 pub(crate) const ACTIONS: [(RowKind, RowOutcome, &str); 10] = [
     (RowKind::Tool, RowOutcome::Open, "tool call without a result yet"),
     (RowKind::Tool, RowOutcome::Ok, "tool call that succeeded"),
@@ -31,14 +31,14 @@ pub(crate) const ACTIONS: [(RowKind, RowOutcome, &str); 10] = [
     (RowKind::Note, RowOutcome::Ok, "what ingestdeck did"),
 ];
 
-/// Columns of the table.
+/// The columns of the table.
 pub(crate) const COLUMNS: [(&str, &str); 7] = [
     ("TRY", "number of attempts"),
-    ("FAIL", "failed calls, and denied ones"),
-    ("CALLS", "tool calls"),
-    ("TURNS", "turns, and their limit"),
+    ("FAIL", "failed or denied calls of the last attempt"),
+    ("CALLS", "tool calls of the last attempt"),
+    ("TURNS", "turns of the last attempt, and their limit"),
     ("COST", "of all attempts; + is at least, ? is unknown"),
-    ("TIME", "of all attempts, without waiting"),
+    ("TIME", "of the last attempt"),
     ("IDLE", "time since the last output"),
 ];
 

@@ -28,7 +28,7 @@ pub(crate) use failure_groups::{FailureGroupLine, FailureGroupsView, group_headi
 pub(crate) use find_view::{AttemptHits, FindView};
 use forecast_view::ForecastView;
 pub(crate) use grid::{Grid, GridPane, PaneDirection};
-pub(crate) use hold::{ArgumentsEditor, CallId, InputPurpose, LineInput};
+pub(crate) use hold::{ArgumentsEditor, CallId, InputPurpose, LineInput, release_consequences};
 pub(crate) use inspect::{InspectPanel, InspectSide, InspectView};
 pub(crate) use overlay_views::{EntryView, OverlayView, TranscriptView};
 pub(crate) use scroll_list::{ScrollList, scrolled};
@@ -372,12 +372,21 @@ impl ScreenModel {
         let is_over =
             |key: &UnitKey| run_view.state.units.iter().any(|unit| unit.key == *key && unit.status.is_finished());
         let active = self.playhead.bounds.present_totals.active_units();
-        let is_stale = |effect: &ScreenEffect| match effect {
+        let find = |key: &UnitKey| run_view.state.units.iter().find(|unit| unit.key == *key);
+        let starts = |unit: &UnitState| unit.status.is_in_flight() || unit.status == UnitStatus::Queued;
+        // In the past, questions about the present are not asked.
+        let is_stale = |question: &ConfirmQuestion, effect: &ScreenEffect| match effect {
             ScreenEffect::Command(RunCommand::Stop { unit }) => is_over(unit),
             ScreenEffect::Command(RunCommand::StopAll) => active == 0,
+            ScreenEffect::Command(RunCommand::Retry { unit, .. }) => find(unit).is_some_and(starts),
+            ScreenEffect::Command(RunCommand::Release { unit }) => {
+                find(unit).is_some_and(|unit| release_consequences(unit) != question.details)
+            }
+            ScreenEffect::Command(RunCommand::LiftLimit) => run_view.state.limits.pause.is_none(),
             _ => false,
         };
-        if self.dialogs.question.as_ref().is_some_and(|question| question.then.iter().any(is_stale)) {
+        let asked = self.dialogs.question.as_ref();
+        if asked.is_some_and(|question| question.then.iter().any(|effect| is_stale(question, effect))) {
             self.dialogs.question = None;
         }
     }
@@ -416,7 +425,8 @@ impl ScreenModel {
 
     /// The rank of the selected unit among the listed ones, or where it would be.
     pub(crate) fn unit_rank(&self) -> usize {
-        self.units_view.listing.rank(self.units_view.unit).unwrap_or(self.units_view.rank)
+        let heading = self.heading().map(UnitGroup::first_rank);
+        heading.or_else(|| self.units_view.listing.rank(self.units_view.unit)).unwrap_or(self.units_view.rank)
     }
 
     /// The selected line of the table.
@@ -464,7 +474,11 @@ impl ScreenModel {
         let plan = self.layout();
         let line = self.selected_line();
         let deck = &mut self.units_view;
-        deck.offset = scrolled(deck.offset, line, deck.listing.line_count(), plan.unit_rows());
+        let lines = deck.listing.line_count();
+        // The progress bars cannot be selected, and follow the last line that can.
+        let is_bar = |line: usize| matches!(deck.listing.at(line), Some(TableLine::Connection(_)));
+        let shown = if (line + 1..lines).all(is_bar) { lines.saturating_sub(1) } else { line };
+        deck.offset = scrolled(deck.offset, shown, lines, plan.unit_rows()).min(line);
         let is_heading = |line: usize| matches!(deck.listing.at(line), Some(TableLine::Group(_)));
         if deck.offset == line && line > 0 && plan.unit_rows() > 1 && is_heading(line - 1) {
             deck.offset -= 1;
@@ -521,7 +535,7 @@ impl ScreenModel {
             deck.chosen_unit = deck.unit;
             deck.hidden_by = None;
         }
-        let last_rank = deck.listing.listed_count().saturating_sub(1);
+        let (last_rank, heading_rank) = (deck.listing.listed_count().saturating_sub(1), deck.rank);
         let filter = (deck.listing.filter, deck.listing.text.clone());
         let wanted = if deck.hidden_by.as_ref() == Some(&filter) { deck.last_valid_unit } else { deck.chosen_unit };
         deck.unit = wanted.min(units.saturating_sub(1));
@@ -536,8 +550,17 @@ impl ScreenModel {
         }
         deck.last_valid_unit = deck.unit;
         deck.rank = deck.listing.rank(deck.unit).unwrap_or(deck.rank.min(last_rank));
-        if deck.heading.as_ref().is_some_and(|key| deck.listing.find_group(key).is_none()) {
-            deck.heading = None;
+        match deck.heading.as_ref().map(|key| deck.listing.find_group(key).map(UnitGroup::first_rank)) {
+            Some(Some(rank)) => deck.rank = rank,
+            // The group is gone. The next unit takes its place.
+            Some(None) => {
+                deck.heading = None;
+                if let Some(unit) = deck.listing.unit(heading_rank.min(last_rank)) {
+                    (deck.unit, deck.chosen_unit, deck.last_valid_unit) = (unit, unit, unit);
+                    (deck.attempt, deck.rank) = (None, heading_rank.min(last_rank));
+                }
+            }
+            None => {}
         }
     }
 

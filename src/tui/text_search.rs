@@ -199,7 +199,7 @@ impl RunSearch {
         Ok(found)
     }
 
-    /// Takes the next rows of an attempt. False if all were searched.
+    /// Starts with the next rows of an attempt. False if all were searched.
     fn start_batch(&mut self, timeline: &Timeline, attempt_id: AttemptId) -> bool {
         let view = timeline.view();
         let rows = view.rows(attempt_id).iter().enumerate().skip(self.rows).take(PLACES.1);

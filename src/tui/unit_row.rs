@@ -4,7 +4,10 @@
 
 use std::borrow::Cow;
 
-use super::theme::{GlyphSet, StyleRole, status_role};
+use super::{
+    cache::{RowId, ScreenCache},
+    theme::{GlyphSet, StyleRole, status_role},
+};
 use crate::{
     run::{
         spending::UnitSpending,
@@ -26,6 +29,9 @@ const MAX_NAME_COLUMNS: usize = 48;
 /// Columns that a reason has before the middle of a name is cut less, and before other columns are added.
 const MIN_WHY_COLUMNS: usize = 24;
 const ROOMY_WHY_COLUMNS: usize = 40;
+/// Number of rows, from the end, among which the last action is searched: the cost of a draw must not depend on the
+/// length of the stream.
+const RECENT_ROWS: usize = 16;
 /// Milliseconds of silence after which a running unit gets a warning.
 pub(crate) const SILENCE_WARNING_MS: u64 = 10_000;
 
@@ -131,7 +137,9 @@ pub(crate) fn why(state: &RunState, unit: &UnitState, label: &str, has_times: bo
     let planned = || unit.planned.as_ref().map(|planned| text::one_row(&planned.why, 200)).unwrap_or_default();
     if let (UnitStatus::Held, Some(call)) = (unit.status, unit.oldest_held_call()) {
         let tool = text::one_row(&call.tool, 80);
-        let call_text = if label.starts_with(&tool) { label } else { &tool };
+        // With several calls, the last action may be another one.
+        let is_only = unit.latest().is_some_and(|attempt| attempt.held_calls.len() == 1);
+        let call_text = if is_only && label.starts_with(&tool) { label } else { &tool };
         return (role, format!("held{}: {call_text}", lasted(call.since)));
     }
     if let (UnitStatus::Silent, Some(since)) = (unit.status, attempt.and_then(|attempt| attempt.silent_since)) {
@@ -157,7 +165,7 @@ pub(crate) fn why(state: &RunState, unit: &UnitState, label: &str, has_times: bo
     }
 }
 
-/// What an attempt wrote: `2 pages: orders, refunds; 1 source: orders`. Empty if its record does not say.
+/// What an attempt wrote: `2 pages: orders, refunds; 1 source: orders`. Empty if its record does not contain it.
 fn written(output: &AttemptOutput) -> String {
     if output.is_empty() {
         return String::new();
@@ -175,13 +183,21 @@ fn written(output: &AttemptOutput) -> String {
     if parts.is_empty() { "wrote nothing".to_owned() } else { parts.join("; ") }
 }
 
+/// The text of the last action of a unit, empty before the first.
+pub(crate) fn last_action_label<'a>(cache: &'a ScreenCache, run_view: &RunView, unit: &UnitState) -> &'a str {
+    unit.latest()
+        .and_then(|attempt| last_action(run_view, attempt))
+        .and_then(|row| cache.row(RowId::new(&row, run_view)))
+        .map_or("", |line| line.label.as_str())
+}
+
 /// The row with the current activity of an attempt: the last call or the last text, once there is one.
 pub(crate) fn last_action(run_view: &RunView, attempt: &AttemptState) -> Option<StreamRow> {
     let rows = run_view.rows(attempt.id);
     let telling =
         |row: &&StreamRow| matches!(row.kind, RowKind::Tool | RowKind::Text | RowKind::Denial | RowKind::Warning);
-    // Only the last rows are searched, since the cost of a draw must not depend on the transcript.
-    rows.iter().rev().take(16).find(telling).copied()
+    let recent = rows.iter().rev().take(RECENT_ROWS);
+    recent.clone().find(telling).or_else(|| rows.last().filter(|_| recent.len() == RECENT_ROWS)).copied()
 }
 
 /// Counts failed calls, and separately refused calls. A refused call counts as failed unless a person refused it; if
@@ -242,7 +258,7 @@ pub(crate) fn turns_role(attempt: &AttemptState) -> StyleRole {
     }
 }
 
-/// Duration of the attempt, of a silence, or until the retry.
+/// Duration of the last attempt, or until the next one.
 pub(crate) fn age(unit: &UnitState, attempt: Option<&AttemptState>, now: Millis) -> (StyleRole, String) {
     match (unit.status, attempt) {
         (UnitStatus::Waiting, _) => {

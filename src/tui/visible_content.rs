@@ -4,7 +4,7 @@ use ratatui::layout::Rect;
 
 use super::{
     cache::{CacheRequest, DocumentContent, DocumentRequest, MAX_PROLOGUE_ENTRIES, PanelPage, RowId, ScreenCache},
-    layout::{stream_areas, unit_list},
+    layout::{inner, stream_areas, unit_list},
     model::{CompareView, InspectPanel, InspectView, OverlayView, ScreenModel, TableLine},
     unit_row::last_action,
 };
@@ -51,6 +51,11 @@ pub(crate) fn cache_request(model: &ScreenModel, run_view: &RunView, cache: &Scr
             if let (Some(_), Some((_, attempt))) = (plan.stream, model.attempt(run_view)) {
                 let rows = run_view.rows(attempt.id).iter().skip(model.units_view.stream.offset);
                 wants.rows.extend(rows.take(plan.stream_rows(Some(attempt))));
+            }
+            if let (Some(pane), Some(group)) = (plan.stream, model.heading()) {
+                let units = model.units_view.listing.units_of(group).iter().take(usize::from(inner(pane).height));
+                let units = units.filter_map(|unit| run_view.state.units.get(*unit)?.latest());
+                wants.rows.extend(units.filter_map(|attempt| last_action(run_view, attempt)));
             }
             if let Some(pane) = plan.units {
                 let rows = usize::from(unit_list(pane).height);

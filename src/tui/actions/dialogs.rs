@@ -2,6 +2,7 @@
 
 use super::{ActionSpec, amend, change, command, effects, find, hold, listing};
 use crate::{
+    control::RunCommand,
     run::state::RunView,
     tui::{
         action::{ActionScope, UserAction},
@@ -11,8 +12,14 @@ use crate::{
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    effects(UserAction::Confirm, "confirm", "yes", "yes", |model, _| {
-        model.dialogs.question.take().map(|question| question.then).unwrap_or_default()
+    effects(UserAction::Confirm, "confirm", "yes", "yes", |model, run_view| {
+        let then = model.dialogs.question.take().map(|question| question.then).unwrap_or_default();
+        for effect in &then {
+            if let ScreenEffect::Command(RunCommand::Retry { unit, .. }) = effect {
+                model.await_attempt(run_view, unit);
+            }
+        }
+        then
     })
     .scope(ActionScope::Question),
     change(UserAction::Cancel, "cancel", "no", "no", |model, _| model.dialogs.question = None)

@@ -189,11 +189,20 @@ pub(crate) fn add_hits(model: &mut ScreenModel, hits: Vec<AttemptHits>, searched
     });
     if let Some(view) = view {
         view.hits.extend(hits);
-        view.searched = searched;
+        view.searched = Some(searched);
     }
 }
 
-/// Inspects the first match of the selected attempt; the keys of the search go on from there.
+/// The search of the whole run ended early.
+pub(crate) fn search_of_run_failed(model: &mut ScreenModel, why: &str) {
+    for view in &mut model.views {
+        if let OverlayView::Find(view) = view {
+            view.failure = Some(why.to_owned());
+        }
+    }
+}
+
+/// Inspects the first match of the selected attempt; the keys of the search continue from there.
 pub(crate) fn open_hits(model: &mut ScreenModel, run_view: &RunView) {
     let Some(OverlayView::Find(view)) = model.views.last() else { return };
     let Some(hits) = view.selected().copied() else { return };
@@ -294,7 +303,13 @@ pub(crate) fn select_next_failure<const FORWARD: bool>(model: &mut ScreenModel, 
         }
         None if model.units_view.focus == Pane::Units => {
             let listing = &model.units_view.listing;
-            nearest(listing.listed_count(), model.unit_rank(), forward, |rank| {
+            let len = listing.listed_count();
+            // From a heading, the first unit of its group is the next one.
+            let from = match model.heading() {
+                Some(_) if forward => model.unit_rank().checked_sub(1).unwrap_or(len.saturating_sub(1)),
+                _ => model.unit_rank(),
+            };
+            nearest(len, from, forward, |rank| {
                 let unit = listing.unit(rank).and_then(|unit| run_view.state.units.get(unit));
                 unit.is_some_and(|unit| unit.status.need() == UnitNeed::Person)
             })

@@ -8,11 +8,11 @@ use super::{Availability, require, units};
 use crate::{
     control::{BreakCondition, RunCommand, UserDecision},
     run::state::{HeldCallState, RunView, UnitState},
-    text::one_row,
     tui::{
         effect::ScreenEffect,
         model::{
             ArgumentsEditor, CallId, ConfirmQuestion, InputPurpose, LineInput, OverlayView, ScreenModel, ToastTopic,
+            release_consequences,
         },
         playback::Playback,
     },
@@ -65,15 +65,14 @@ pub(crate) fn hold(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
 
 pub(crate) fn release(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some(subject) = subject(model, run_view) else { return Vec::new() };
-    let (unit, call) = (subject.key.clone(), subject.oldest_held_call());
+    let (unit, details) = (subject.key.clone(), release_consequences(subject));
     model.units_view.follows_work = false;
     model.toasts.dismiss(&ToastTopic::Holding(unit.clone()));
     let then = vec![ScreenEffect::Command(RunCommand::Release { unit: unit.clone() })];
-    let Some(call) = call else {
+    if details.is_empty() {
         model.toasts.show(format!("{unit} is released"));
         return then;
-    };
-    let details = vec![format!("{} runs, and later calls do not wait.", one_row(&call.tool, 60))];
+    }
     model.dialogs.question = Some(ConfirmQuestion { text: format!("Release {unit}?"), details, then });
     Vec::new()
 }

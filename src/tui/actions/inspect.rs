@@ -126,10 +126,8 @@ pub(crate) fn go_to_side(view: &mut InspectView, right: bool) {
 
 /// Selects a panel by its number, from 0. The last one is the wire, a separate view.
 pub(crate) fn select_panel(model: &mut ScreenModel, number: usize) {
-    if let [.., OverlayView::Inspect(_), OverlayView::Transcript(_)] = model.views.as_slice()
-        && number < InspectPanel::ALL.len()
-    {
-        model.views.pop();
+    if number < InspectPanel::ALL.len() {
+        leave_wire(model);
     }
     let Some(OverlayView::Inspect(view)) = model.views.last_mut() else { return };
     match InspectPanel::ALL.get(number) {
@@ -140,6 +138,17 @@ pub(crate) fn select_panel(model: &mut ScreenModel, number: usize) {
             model.views.push(OverlayView::Transcript(TranscriptView { unit, attempt, list, awaited }));
         }
         None => {}
+    }
+}
+
+/// From the wire back to the panel below it, which then shows the same attempt.
+pub(crate) fn leave_wire(model: &mut ScreenModel) {
+    if let [.., OverlayView::Inspect(_), OverlayView::Transcript(_)] = model.views.as_slice()
+        && let Some(OverlayView::Transcript(wire)) = model.views.pop()
+        && let Some(OverlayView::Inspect(view)) = model.views.last_mut()
+    {
+        view.show_panel(wire.attempt, view.panel);
+        view.awaited = wire.awaited;
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{
     run::state::{RunView, UnitState},
     tui::{
         action::UserAction,
-        layout::Pane,
+        layout::{self, Pane},
         model::{OverlayView, PaneDirection, ScreenModel, ScrollList, TableLine},
     },
 };
@@ -46,7 +46,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         })
         .special_hint(|model, _| match model.views.last() {
             Some(OverlayView::Breakpoints(_)) => Some("on or off"),
-            None if model.heading().is_some() => Some("fold"),
+            None if model.heading().is_some() => Some("fold or unfold"),
             Some(OverlayView::Grid) | None => None,
             Some(_) => Some("open"),
         }),
@@ -127,11 +127,14 @@ fn half_pages<const HALVES: isize>(model: &mut ScreenModel, run_view: &RunView) 
 }
 
 fn next_pane<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) {
+    // The units of a selected group are only listed in the other pane.
+    let is_heading = model.heading().is_some();
     match model.views.last_mut() {
         Some(OverlayView::Inspect(view)) => inspect::toggle_side(view),
         Some(OverlayView::Compare(view)) => view.side = 1 - view.side,
         Some(OverlayView::Grid) => model.grid.step(FORWARD),
         Some(_) => {}
+        None if is_heading => model.units_view.focus = Pane::Units,
         None => model.units_view.focus = other(model.units_view.focus),
     }
 }
@@ -158,6 +161,7 @@ fn page(model: &ScreenModel, run_view: &RunView) -> usize {
     match (model.views.last(), model.units_view.focus) {
         (Some(OverlayView::Inspect(view)), _) => inspect::page(view, plan.body),
         (Some(OverlayView::Compare(view)), _) => usize::from(view.areas(plan.body).calls.height),
+        (Some(OverlayView::Transcript(_)), _) => usize::from(layout::inspector_areas(plan.body)[2].height),
         (Some(_), _) => usize::from(plan.body_rows()),
         (None, Pane::Units) => plan.unit_rows(),
         (None, Pane::Stream) => plan.stream_rows(model.attempt(run_view).map(|(_, attempt)| attempt)),
@@ -227,11 +231,10 @@ pub(crate) fn select_line(model: &mut ScreenModel, line: usize, forward: bool) {
     }
 }
 
-/// Folds or unfolds the selected group; `None` changes it. Returns false if no heading is selected.
+/// Folds or unfolds the selected group; `None` changes it. Returns false if that changes nothing.
 pub(crate) fn fold(model: &mut ScreenModel, folded: Option<bool>) -> bool {
     let Some(key) = model.heading().map(|group| group.key.clone()) else { return false };
-    model.units_view.listing.set_folded(&key, folded);
-    true
+    model.units_view.listing.set_folded(&key, folded)
 }
 
 fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &RunView) {
@@ -285,6 +288,7 @@ fn sideways_in_units(model: &mut ScreenModel, right: bool) {
         return;
     }
     match (focus, right) {
+        (_, true) if model.heading().is_some() => {}
         (_, true) => model.units_view.focus = Pane::Stream,
         (Pane::Stream, false) => model.units_view.focus = Pane::Units,
         (Pane::Units, false) => {

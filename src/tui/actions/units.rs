@@ -184,7 +184,6 @@ fn retry(model: &mut ScreenModel, run_view: &RunView) {
     }
     model.units_view.follows_work = false;
     let Some(unit) = target(model, run_view).map(|unit| unit.key.clone()) else { return };
-    model.await_attempt(run_view, &unit);
     let place = run_view.state.units.iter().position(|known| known.key == unit);
     let forecast = RunForecast::for_retry(&run_view.state, place.as_slice());
     model.dialogs.question = Some(ConfirmQuestion {

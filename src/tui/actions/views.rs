@@ -77,9 +77,7 @@ pub(crate) fn back(model: &mut ScreenModel, run_view: &RunView) {
         return;
     }
     // The wire is a panel of the inspector.
-    if let [.., OverlayView::Inspect(_), OverlayView::Transcript(_)] = model.views.as_slice() {
-        model.views.pop();
-    }
+    inspect::leave_wire(model);
     if model.views.pop().is_some() {
         return;
     }

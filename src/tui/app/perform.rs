@@ -7,7 +7,7 @@ use crate::{
     control::{RefusalReason, RunCommand},
     tape::Seq,
     text,
-    tui::{effect::ScreenEffect, export, load, text_search},
+    tui::{actions::find, effect::ScreenEffect, export, load, text_search},
 };
 
 /// Maximum bytes that terminals accept for the clipboard.
@@ -57,7 +57,7 @@ impl App {
             ScreenEffect::SetPlayback(playback) => self.set_playback(playback),
             ScreenEffect::FindInRun(query) => match text_search::RunSearch::new(&query, &self.timeline) {
                 Ok(search) => self.reading.run_search = Some(search),
-                Err(error) => self.search_failed(&format!("cannot search: {error}")),
+                Err(error) => find::search_of_run_failed(&mut self.model, &format!("cannot search: {error}")),
             },
             ScreenEffect::Find(request) => match text_search::TextSearch::new(request) {
                 Ok(search) => self.reading.search = Some(search),

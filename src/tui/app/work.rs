@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{App, Playback, PollStatus, RedrawPriority, ScreenMessage, text_search::SearchProgress};
-use crate::tui::model::OverlayView;
+use crate::tui::{actions::find, model::OverlayView};
 
 /// Range of bytes folded per slice: small enough that a key is never delayed noticeably.
 const FOLD_SLICE_BYTES: (usize, usize) = (64 * 1024, 4 * 1024 * 1024);
@@ -45,9 +45,13 @@ impl App {
             }
             return;
         }
+        // A search of the whole run takes every second slice, so that the screen still follows the run.
         if self.reading.run_search.is_some() {
-            self.search_run();
-            return;
+            self.reading.is_search_due ^= true;
+            if self.reading.is_search_due {
+                self.search_run();
+                return;
+            }
         }
         if self.reading.has_unread {
             self.read_more();
@@ -70,7 +74,7 @@ impl App {
         }
     }
 
-    /// Goes on with the search of the whole run, as long as its page is open.
+    /// Continues the search of the whole run, while its page is open.
     fn search_run(&mut self) {
         let is_open = self.model.views.iter().any(|view| matches!(view, OverlayView::Find(_)));
         let Some(search) = self.reading.run_search.as_mut().filter(|_| is_open) else {
@@ -87,7 +91,7 @@ impl App {
             }
             Err(error) => {
                 self.reading.run_search = None;
-                self.search_failed(&error.to_string());
+                find::search_of_run_failed(&mut self.model, &error.to_string());
             }
         }
     }

@@ -3,15 +3,17 @@
 use super::scroll_list::ScrollList;
 use crate::run::state::AttemptId;
 
-/// The page of occurrences of a text. It grows while the search goes on.
+/// The page of occurrences of a text, up to the moment that is shown. It grows while the search is running.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FindView {
     pub query: String,
     pub list: ScrollList,
     /// Attempts with matching actions, in the order of their units.
     pub hits: Vec<AttemptHits>,
-    /// Number of attempts that were searched, and of all.
-    pub searched: (usize, usize),
+    /// Number of attempts that were searched, and of all; `None` before the first result.
+    pub searched: Option<(usize, usize)>,
+    /// Why the search ended early.
+    pub failure: Option<String>,
 }
 
 /// The actions of an attempt that match.
@@ -35,7 +37,7 @@ impl FindView {
 
     /// True once all attempts were searched.
     pub(crate) fn is_complete(&self) -> bool {
-        self.searched.0 >= self.searched.1
+        self.searched.is_some_and(|(searched, all)| searched >= all)
     }
 
     pub(crate) fn selected(&self) -> Option<&AttemptHits> {

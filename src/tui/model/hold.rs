@@ -6,10 +6,18 @@ use crossterm::event::KeyEvent;
 use serde_json::{Map, Value};
 use tui_textarea::{TextArea, WrapMode};
 
-use crate::{run::state::HeldCallState, tape::UnitKey, text, tui::key::KeyPress};
+use crate::{
+    run::state::{HeldCallState, UnitState},
+    tape::UnitKey,
+    text,
+    tui::key::KeyPress,
+};
 
 /// Largest arguments that can be edited on the screen, in bytes.
 const MAX_EDITED_BYTES: usize = 256 * 1024;
+
+/// Maximum number of calls that the question about a release lists.
+const MAX_LISTED_CALLS: usize = 5;
 
 /// A tool call that waits for a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +25,23 @@ pub(crate) struct CallId {
     pub unit: UnitKey,
     /// Id of the call, if known.
     pub call: Option<Arc<str>>,
+}
+
+/// What the release of a held unit runs, one line per call that waits. Empty if none does.
+pub(crate) fn release_consequences(unit: &UnitState) -> Vec<String> {
+    let held = unit.latest().map_or(&[][..], |attempt| &attempt.held_calls);
+    let mut lines: Vec<String> = held
+        .iter()
+        .take(MAX_LISTED_CALLS)
+        .map(|call| text::one_row(&format!("{} {} runs", call.tool, call.input), 120))
+        .collect();
+    if held.len() > MAX_LISTED_CALLS {
+        lines.push(format!("and {} more", held.len() - MAX_LISTED_CALLS));
+    }
+    if !held.is_empty() {
+        lines.push("Later calls do not wait.".to_owned());
+    }
+    lines
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -26,8 +26,10 @@ pub(crate) struct Toast {
 /// Topic of a message. A newer message replaces an older one on the same topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::tui) enum ToastTopic {
-    /// A message that no other one replaces.
+    /// The answer to a key, until the next key.
     Other,
+    /// A message that no key caused.
+    Announcement,
     /// A unit that will wait at its next call.
     Holding(UnitKey),
     /// The way in which the run is being stopped.
@@ -52,7 +54,7 @@ impl Toasts {
     /// Shows an unsolicited message for `ANNOUNCEMENT_DURATION`.
     pub(crate) fn announce(&mut self, text: impl Into<String>) {
         let until = self.now + ANNOUNCEMENT_DURATION;
-        self.list.push(Toast { text: text.into(), until, topic: ToastTopic::Other });
+        self.list.push(Toast { text: text.into(), until, topic: ToastTopic::Announcement });
     }
 
     /// Shows a message for a while, replacing the one about the same topic.
@@ -62,6 +64,11 @@ impl Toasts {
         self.list.push(Toast { text, until: self.now + TOAST_DURATION, topic: about });
         let excess = self.list.len().saturating_sub(3);
         self.list.drain(..excess);
+    }
+
+    /// Removes the answers to earlier keys.
+    pub(in crate::tui) fn dismiss_answers(&mut self) {
+        self.list.retain(|toast| !matches!(toast.topic, ToastTopic::Other | ToastTopic::Slots));
     }
 
     /// Removes the message about a topic.
@@ -79,7 +86,7 @@ impl ScreenModel {
             unit.is_some_and(|unit| !unit.status.is_finished() && unit.status != UnitStatus::Held)
         };
         self.toasts.list.retain(|toast| match &toast.topic {
-            ToastTopic::Other | ToastTopic::Slots => true,
+            ToastTopic::Other | ToastTopic::Announcement | ToastTopic::Slots => true,
             ToastTopic::Holding(unit) => waits(unit),
             ToastTopic::Ending => !ended,
         });

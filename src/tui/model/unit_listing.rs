@@ -177,14 +177,13 @@ impl UnitSort {
             Self::Plan | Self::Key => None,
             Self::Cost => attempt.and_then(|_| UnitSpending::new(unit, state.last_entry_at).cost),
             #[expect(clippy::cast_precision_loss, reason = "milliseconds of a run are far below 2^52")]
-            Self::Age => attempt.map(|_| UnitSpending::new(unit, state.last_entry_at).active_time.0 as f64),
-            Self::Failures => attempt.map(|_| failures(unit)),
+            Self::Age => attempt.map(|attempt| {
+                let end = attempt.ended_at.unwrap_or(state.last_entry_at);
+                end.since(attempt.started_at).0 as f64
+            }),
+            Self::Failures => attempt.map(|attempt| f64::from(attempt.counts.failures.max(attempt.counts.denials))),
         }
     }
-}
-
-fn failures(unit: &UnitState) -> f64 {
-    unit.attempts.iter().map(|attempt| f64::from(attempt.counts.failures.max(attempt.counts.denials))).sum()
 }
 
 /// What the units of a group have in common.
@@ -205,6 +204,13 @@ pub(crate) struct UnitGroup {
     /// Number of units that its fold hides.
     pub hidden: usize,
     pub counts: UnitCounts,
+}
+
+impl UnitGroup {
+    /// Rank of its first unit.
+    pub(crate) fn first_rank(&self) -> usize {
+        self.rank
+    }
 }
 
 /// The units of a connection, listed or not.
@@ -389,9 +395,9 @@ impl UnitListing {
         by_default != self.toggled.contains(key)
     }
 
-    /// Folds or unfolds a group; `None` changes it. Returns false if it is as wanted already.
+    /// Folds or unfolds a group; `None` changes it. Returns false if it is as wanted already, or if a filter unfolds all.
     pub(crate) fn set_folded(&mut self, key: &GroupKey, folded: Option<bool>) -> bool {
-        if folded == Some(self.is_folded(key)) {
+        if self.is_filtered() || folded == Some(self.is_folded(key)) {
             return false;
         }
         if !self.toggled.remove(key) {

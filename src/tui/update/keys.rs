@@ -14,8 +14,7 @@ use crate::{
 };
 
 pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) -> Vec<ScreenEffect> {
-    // A message belongs to the key before.
-    model.toasts.list.clear();
+    model.toasts.dismiss_answers();
     let scopes = scopes(model, run_view);
     model.pending.push(key);
     let found = match model.keymap.lookup_in(&scopes, &model.pending) {

@@ -33,14 +33,15 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
             let [.., rows] = layout::inspector_areas(plan.body);
-            if let Some(row) = clicked(rows) {
-                let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
-                view.list.select(view.list.offset + row, len);
+            let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
+            if let Some(row) = clicked(rows).map(|row| view.list.offset + row).filter(|row| *row < len) {
+                view.list.select(row, len);
             }
         }
         Some(OverlayView::Find(view)) => {
-            if let Some(row) = clicked(layout::inner(plan.body)) {
-                view.list.select(view.list.offset + row, view.hits.len());
+            let row = clicked(layout::inner(plan.body)).map(|row| view.list.offset + row);
+            if let Some(row) = row.filter(|row| *row < view.hits.len()) {
+                view.list.select(row, view.hits.len());
             }
         }
         Some(OverlayView::Log(list)) => {
@@ -106,7 +107,7 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
                     }
                     Some((_, TableLine::Connection(_))) | None => {}
                 }
-            } else if let Some(pane) = plan.stream.filter(|pane| pane.contains(at)) {
+            } else if let Some(pane) = plan.stream.filter(|pane| pane.contains(at) && model.heading().is_none()) {
                 model.units_view.focus = Pane::Stream;
                 let rows = layout::stream_areas(pane, model.attempt(run_view).map(|(_, attempt)| attempt)).rows;
                 let len = model.units_view.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len());

@@ -14,8 +14,14 @@ use crate::{
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &FindView, area: Rect, buf: &mut Buffer) {
     let rows: usize = view.hits.iter().map(|hits| hits.rows).sum();
     let found = format!(" {} in {}", pluralize(rows, "action"), pluralize(view.hits.len(), "attempt"));
-    let (searched, all) = view.searched;
-    let progress = if view.is_complete() { String::new() } else { format!(" · searched {searched}/{all} attempts") };
+    let model = scene.model;
+    let is_at_end = if model.connection.is_live { !model.is_in_past() } else { model.playhead.at_end };
+    let progress = match (&view.failure, view.searched) {
+        (Some(_), _) | (None, None) => String::new(),
+        (None, Some((searched, all))) if searched < all => format!(" · searched {searched}/{all} attempts"),
+        (None, Some(_)) if !is_at_end => " · up to this moment".to_owned(),
+        (None, Some(_)) => String::new(),
+    };
     let query = text::printable(&view.query, 60);
     let title = [
         (StyleRole::Strong, "find "),
@@ -27,8 +33,12 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &FindView, area: Rect, buf: &m
         if view.hits.is_empty() { String::new() } else { format!(" {}/{} ", view.list.selected + 1, view.hits.len()) };
     let inside = pane(scene, area, true, &title, &[(StyleRole::Dim, &place)], buf);
     if view.hits.is_empty() {
-        let text = if view.is_complete() { "no action of any unit contains it" } else { "searching" };
-        RowWriter::row(scene, buf, inside).put(StyleRole::Dim, text);
+        let text = match &view.failure {
+            Some(why) => text::one_row(why, 300),
+            None if view.is_complete() => "no action of any unit contains it".to_owned(),
+            None => "searching".to_owned(),
+        };
+        RowWriter::row(scene, buf, inside).put(StyleRole::Dim, &text);
     }
     for (y, (index, hits)) in (inside.y..inside.bottom()).zip(view.hits.iter().enumerate().skip(view.list.offset)) {
         let line = Rect { y, height: 1, ..inside };

@@ -81,6 +81,7 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
         Some(OverlayView::Compare(_)) => &[Back, Open, Left, NextPane, Copy],
         Some(OverlayView::Inspect(_)) => &[Back, NextPane, Retry, NextAttempt, Counterpart, Search, NextFailure, Copy],
         Some(OverlayView::Entry(_)) => &[Back, Right, Search, Copy, NextFailure],
+        None if model.heading().is_some() => &[Open, Retry, RetryFailed, Causes],
         None if !model.connection.is_live => &[Open, Play, StepForward, NextPane],
         None if model.is_in_past() => &[Play, StepForward, Open, NextPane],
         None if model.connection.is_watching => &[Open, NextPane, NextFailure],

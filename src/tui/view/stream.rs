@@ -13,7 +13,7 @@ use crate::{
         model::{GroupKey, ScrollList, UnitGroup},
         stream_frame::{held_call, live_lines, verdict_lines},
         theme::{StyleRole, row_role, status_role},
-        unit_row::{failed_and_refused_calls, state_text, turns, turns_role, why},
+        unit_row::{failed_and_refused_calls, last_action_label, state_text, turns, turns_role, why},
     },
 };
 
@@ -65,13 +65,19 @@ fn group(scene: &DrawContext<'_>, group: &UnitGroup, area: Rect, buf: &mut Buffe
     let focus = scene.model.units_view.focus == Pane::Stream;
     let inside = pane(scene, area, focus, &[(StyleRole::Strong, name), (StyleRole::Dim, &count)], &[], buf);
     let names = listing.longest().min(usize::from(inside.width) / 2);
-    let units = listing.units_of(group).iter().filter_map(|unit| state.units.get(*unit));
-    for (y, unit) in (inside.y..inside.bottom()).zip(units) {
+    let units = listing.units_of(group);
+    let hidden = units.len().saturating_sub(usize::from(inside.height));
+    for (y, unit) in (inside.y..inside.bottom()).zip(units.iter().filter_map(|unit| state.units.get(*unit))) {
         let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..inside });
+        if hidden > 0 && y + 1 == inside.bottom() {
+            pen.put(StyleRole::Dim, &format!("and {} more", hidden + 1));
+            break;
+        }
         pen.cell(status_role(unit.status), scene.theme.glyphs.unit(unit), 2);
         pen.cell(StyleRole::Text, &text::fit_middle(&unit.key, names, scene.theme.glyphs.cut), names);
         pen.skip(2);
-        let (role, text) = why(state, unit, "", scene.source.origin.has_times);
+        let label = last_action_label(scene.cache, scene.run_view, unit);
+        let (role, text) = why(state, unit, label, scene.source.origin.has_times);
         pen.put(role, &text);
     }
 }

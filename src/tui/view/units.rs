@@ -8,7 +8,6 @@ use crate::{
     text::{self, dollars},
     tui::{
         action::UserAction,
-        cache::RowId,
         layout::{self, Pane},
         model::{
             ConnectionProgress, GroupKey, Grouping, RunTotals, StatusFilter, TableLine, UnitCounts, UnitGroup,
@@ -16,8 +15,8 @@ use crate::{
         },
         theme::{StyleRole, status_role},
         unit_row::{
-            TableContent, UnitColumn, UnitColumns, age, columns, cost, failed_and_refused_calls, idle, last_action,
-            turns, turns_role, why,
+            TableContent, UnitColumn, UnitColumns, age, columns, cost, failed_and_refused_calls, idle,
+            last_action_label, turns, turns_role, why,
         },
     },
 };
@@ -84,9 +83,13 @@ fn place(scene: &DrawContext<'_>, width: u16) -> Vec<(StyleRole, String)> {
         pieces.push((StyleRole::Dim, format!(" {} ", scene.theme.glyphs.dot)));
     }
     let listed = listing.listed_count();
-    let rank = if listed > 0 { model.unit_rank() + 1 } else { 0 };
+    let rank = match model.heading() {
+        Some(_) => String::new(),
+        None if listed > 0 => format!("{}/", model.unit_rank() + 1),
+        None => "0/".to_owned(),
+    };
     let of = if listing.is_filtered() && width >= 60 { format!(" of {units}") } else { String::new() };
-    pieces.push((StyleRole::Dim, format!("{rank}/{listed}{of} ")));
+    pieces.push((StyleRole::Dim, format!("{rank}{listed}{of} ")));
     pieces
 }
 
@@ -167,15 +170,17 @@ fn group(scene: &DrawContext<'_>, group: &UnitGroup, area: Rect, buf: &mut Buffe
         GroupKey::Connection(name) if name.is_empty() => (StyleRole::Strong, "no connection"),
         GroupKey::Connection(name) => (StyleRole::Strong, name.as_str()),
     };
+    let is_shown = |action: UserAction| action.spec().is_available(scene.model, scene.run_view);
     let keys = if group.key == GroupKey::Need(UnitNeed::Person) && area.width >= 60 {
-        let retryable = statuses(&group.counts).filter(|(status, _)| status.is_retryable()).map(|(_, units)| units);
         let hint = |action: UserAction, word: String| {
             let key = scene.model.keymap.first(action).unwrap_or_default();
             [(StyleRole::Key, key), (StyleRole::Dim, format!(" {word}  "))]
         };
-        let retry = match retryable.sum::<usize>() {
-            0 => Vec::new(),
-            units => hint(UserAction::RetryFailed, format!("retry {units}")).to_vec(),
+        let retry = if is_shown(UserAction::RetryFailed) {
+            hint(UserAction::RetryFailed, UserAction::RetryFailed.spec().hint(scene.model, scene.run_view).to_owned())
+                .to_vec()
+        } else {
+            Vec::new()
         };
         hint(UserAction::Causes, "causes".to_owned()).into_iter().chain(retry).collect()
     } else {
@@ -264,10 +269,7 @@ fn row(scene: &DrawContext<'_>, unit: &UnitState, columns: &UnitColumns, area: R
         pen.cell_right(role, &text, width);
     }
     pen.skip(2);
-    let label = attempt
-        .and_then(|attempt| last_action(scene.run_view, attempt))
-        .and_then(|row| scene.cache.row(RowId::new(&row, scene.run_view)))
-        .map_or("", |line| line.label.as_str());
+    let label = last_action_label(scene.cache, scene.run_view, unit);
     let (role, text) = why(state, unit, label, scene.source.origin.has_times);
     pen.cell(role, &text, columns.why);
 }

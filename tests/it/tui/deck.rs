@@ -300,3 +300,26 @@ fn retry_on_a_heading_asks_for_its_units() {
     let (text, order) = retried("ggjjr");
     assert!(order.is_none() && text.contains("no unit of this group can be retried now"), "{text}");
 }
+
+#[test]
+fn heading_is_the_place_from_which_keys_continue() {
+    let tape = two_connections(12);
+    // Three units failed; `]` selects the first of them from the heading, then the next one.
+    let failed = ["warehouse-page-1", "warehouse-page-5", "warehouse-page-9"];
+    for (keys, unit) in [("gg]", failed[0]), ("gg]]", failed[1]), ("gg[", failed[2])] {
+        assert!(stream_title(&shown(&tape, keys)).contains(unit), "{keys}: {}", shown(&tape, keys));
+    }
+    // The pane of a group cannot have the focus.
+    assert!(stream_title(&shown(&tape, "gg<tab>j")).contains(failed[0]), "{}", shown(&tape, "gg<tab>j"));
+    // A filter unfolds all groups, and folds are as before afterwards.
+    assert_eq!(listed(&shown(&tape, "ggFpage<enter><enter><esc>")), listed(&shown(&tape, "gg")));
+}
+
+#[test]
+fn last_group_is_shown_with_its_progress_bars() {
+    let tape = two_connections(40);
+    for keys in ["G", "GkG"] {
+        let text = shown_at(&tape, keys, (80, 24));
+        assert!(text.contains("  40/40  ") && text.contains("done · 30"), "{text}");
+    }
+}

@@ -72,10 +72,7 @@ fn space_holds_and_releases_a_unit() {
     let unit = "dbt-all".into();
     assert_eq!(orders(&held(), "<space>y"), [RunCommand::Release { unit }]);
     let text = screen(&held(), "<space>", SIZE);
-    assert!(
-        text.contains("Release dbt-all?") && text.contains("wiki_write runs, and later calls do not wait"),
-        "{text}"
-    );
+    assert!(text.contains("Release dbt-all?") && text.contains("wiki_write {\"key\":\"revenue\""), "{text}");
 }
 
 #[test]
@@ -331,4 +328,17 @@ fn inspector_shows_the_arguments_that_ran_after_an_edit() {
 fn inspector_before_decision_shows_original_arguments() {
     let text = screen(&held(), "iG", (160, 60));
     assert!(text.contains("Per day.") && !text.contains("Per order."), "{text}");
+}
+
+#[test]
+fn question_about_a_release_ends_when_other_calls_wait() {
+    let (held, decided) = (held(), decided(CallDecision::Allowed, None, None));
+    let growing = held.growing();
+    let (commands, mut orders) = mpsc::channel(8);
+    let (grows, changed) = watch::channel(0);
+    let more = growing.more(&held, &decided);
+    let script = ScriptedHost::new("<space>", SIZE).after(Duration::from_secs(20)).grows(more, grows);
+    let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
+    assert!(!script.text().contains("Release dbt-all?"), "{}", script.text());
+    assert!(orders.try_recv().is_err());
 }

@@ -529,11 +529,13 @@ fn text_is_found_in_the_whole_run() {
     assert!(text.contains("dbt-all") && text.contains("1/1"), "{text}");
     let text = found(":find<space>front<space>matter<enter>");
     assert!(text.contains("find front matter 1 action in 1 attempt"), "{text}");
-    // Opens the first match, and `n` goes on in this attempt.
+    // Opens the first match, and `n` continues in this attempt.
     let opened = found(":find<space>arr<enter>j<enter>");
     assert!(opened.contains("dbt-all interrupted inspector") && opened.contains("/arr "), "{opened}");
     assert!(found(":find<space>arr<enter><enter><esc>").contains("find arr"));
     assert!(found(":find<space>nowhere<enter>").contains("no action of any unit contains it"));
+    let past = found("0:find<space>arr<enter>");
+    assert!(past.contains("no action of any unit contains it") && past.contains("up to this moment"), "{past}");
     assert!(found(":find<enter>").contains("`find` needs an argument: a text"));
     assert_eq!(record(":find<space>schema.yml<enter>Y").copied, ["dbt-all"]);
 }
