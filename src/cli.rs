@@ -33,6 +33,7 @@ pub(crate) mod settings;
 pub(crate) mod signals;
 pub(crate) mod step;
 pub(crate) mod summary;
+mod table_memory;
 pub(crate) mod watch;
 
 use std::process::ExitCode;

@@ -51,6 +51,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use key_table::{ChordList, KeyOverrides, KeymapError};
 pub(crate) use keymap::Keymap;
+pub(crate) use model::TableSettings;
 pub(crate) use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
 pub(crate) use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
 
@@ -115,6 +116,8 @@ pub(crate) struct Options {
     pub zone: TimeZone,
     /// Condition that closes the screen automatically.
     pub exit_when: Option<ExitCondition>,
+    /// Arrangement of the table of units.
+    pub table: TableSettings,
 }
 
 /// When the screen closes automatically; used for measurements.
@@ -135,6 +138,8 @@ pub(crate) struct TuiExit {
     pub timeline: Timeline,
     /// True if Ctrl-C or SIGINT arrived while units ran.
     pub interrupted: bool,
+    /// Arrangement of the table of units.
+    pub table: TableSettings,
 }
 
 /// Why the screen closed.

@@ -8,6 +8,7 @@ use super::{
     exit::{CliError, Exit, SIGHUP},
     output, settings,
     summary::RunSummary,
+    table_memory,
 };
 use crate::{
     control::CommandReply,
@@ -39,7 +40,7 @@ pub(crate) fn show_record(
         MeasuredStep::End => tui::ExitCondition::End,
     });
     let runtime = runtime(1)?;
-    let left = runtime.block_on(tui::run(timeline, None, options));
+    let left = runtime.block_on(table_memory::run(timeline, None, options));
     // The reader of a closed terminal may block forever.
     runtime.shutdown_background();
     let left = left.map_err(|error| terminal_error(&error))?;
@@ -72,7 +73,7 @@ pub(crate) async fn show_live(
         }
     });
     let engine = Some(EngineChannel { commands, refusals });
-    let left = tui::run(timeline, Some(LiveHandle { engine, changed, failed: Some(broken) }), options)
+    let left = table_memory::run(timeline, Some(LiveHandle { engine, changed, failed: Some(broken) }), options)
         .await
         .map_err(|error| terminal_error(&error));
     // The screen's sender is gone, so this carries out its last command before returning.

@@ -139,6 +139,7 @@ pub(crate) fn screen_options(global: &GlobalArgs, config: &Config) -> Result<tui
         paused: false,
         speed: None,
         exit_when: None,
+        table: tui::TableSettings::default(),
     })
 }
 

@@ -14,13 +14,14 @@ use super::{
     playback_output::EventSink,
     replay, runs, screen, settings,
     summary::{NextSteps, RunSummary},
+    table_memory,
 };
 use crate::{
     engine::{launch::runtime, recorded_tapes, resume},
     replay::file::FollowHandle,
     run::{PollStatus, RunState, Timeline},
     store::{RecordedRun, RunStatus, RunStore},
-    tui::{self, LiveHandle},
+    tui::LiveHandle,
 };
 
 /// Bytes that are folded before other tasks get a turn.
@@ -104,7 +105,7 @@ fn watch_on_screen(
     let left = runtime.block_on(async {
         let ((grown, changed), (gone, broken)) = (watch::channel(0), oneshot::channel());
         tokio::spawn(writer.clone().poll_tape(finish, grown, gone));
-        tui::run(timeline, Some(LiveHandle::watching(changed, broken)), options).await
+        table_memory::run(timeline, Some(LiveHandle::watching(changed, broken)), options).await
     });
     // The reader of a closed terminal may block forever.
     runtime.shutdown_background();

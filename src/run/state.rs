@@ -6,6 +6,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use serde::{Deserialize, Serialize};
+
 use super::activity_mark::{ActivityMark, ActivityMarks};
 use crate::{
     decode::Usage,
@@ -221,7 +223,8 @@ impl UnitState {
 }
 
 /// What a unit needs next, in the order in which a person should look at units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum UnitNeed {
     /// It waits for a decision, is silent, or ended without success: nothing happens without a person.
     Person,

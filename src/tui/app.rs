@@ -132,6 +132,7 @@ impl App {
         };
         let mut model = ScreenModel::new(options.keymap, live);
         model.connection.is_watching = watching;
+        model.units_view.listing.arrange(options.table);
         model.mouse.is_captured = options.terminal.mouse;
         model.connection.can_hold = live && !watching && options.can_hold;
         model.playhead.playback = match (options.paused, options.speed) {
@@ -198,7 +199,8 @@ impl App {
 
     /// Returns the result of the closed screen.
     pub(crate) fn leave(self, how: ExitReason) -> TuiExit {
-        TuiExit { reason: how, interrupted: self.model.connection.interrupts > 0, timeline: self.timeline }
+        let (interrupted, table) = (self.model.connection.interrupts > 0, self.model.units_view.listing.settings());
+        TuiExit { reason: how, interrupted, timeline: self.timeline, table }
     }
 
     pub(crate) fn tick(&mut self, moment: Now) {

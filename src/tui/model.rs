@@ -37,7 +37,8 @@ pub(crate) use timeline_bounds::{TimelineBounds, wall_clock};
 pub(super) use toast::ToastTopic;
 pub(crate) use toast::Toasts;
 pub(crate) use unit_listing::{
-    ConnectionProgress, GroupKey, Grouping, StatusFilter, TableLine, UnitCounts, UnitGroup, UnitListing, UnitSort,
+    ConnectionProgress, GroupKey, Grouping, StatusFilter, TableLine, TableSettings, UnitCounts, UnitGroup, UnitListing,
+    UnitSort,
 };
 
 use super::{

@@ -8,6 +8,8 @@ use std::{
     collections::{HashMap, HashSet},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::RunTotals;
 use crate::{
     run::{
@@ -53,8 +55,21 @@ pub(crate) struct UnitListing {
     measured: (usize, usize),
 }
 
+/// An arrangement of the table that can be kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct TableSettings {
+    filter: StatusFilter,
+    sort: UnitSort,
+    is_reversed: bool,
+    grouping: Grouping,
+    /// Groups that the user folded or unfolded, in no order.
+    toggled: HashSet<GroupKey>,
+}
+
 /// How the table is divided into groups.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Grouping {
     /// Units that need a person, running units, the next ones, and those that are done.
     #[default]
@@ -77,7 +92,8 @@ impl Grouping {
 }
 
 /// Filter of the table by the status of a unit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum StatusFilter {
     #[default]
     All,
@@ -133,7 +149,8 @@ impl StatusFilter {
 }
 
 /// Order of the listed units.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum UnitSort {
     /// By need, then in the order of the plan.
     #[default]
@@ -187,7 +204,8 @@ impl UnitSort {
 }
 
 /// What the units of a group have in common.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum GroupKey {
     Need(UnitNeed),
     /// Name of the connection; empty for units without one.
@@ -405,6 +423,24 @@ impl UnitListing {
         }
         self.lines_for = None;
         true
+    }
+
+    /// The arrangement of the table.
+    pub(crate) fn settings(&self) -> TableSettings {
+        TableSettings {
+            filter: self.filter,
+            sort: self.sort,
+            is_reversed: self.is_reversed,
+            grouping: self.grouping,
+            toggled: self.toggled.clone(),
+        }
+    }
+
+    /// Restores an arrangement of the table.
+    pub(crate) fn arrange(&mut self, settings: TableSettings) {
+        let TableSettings { filter, sort, is_reversed, grouping, toggled } = settings;
+        (self.filter, self.sort, self.is_reversed, self.grouping) = (filter, sort, is_reversed, grouping);
+        (self.toggled, self.lines_for) = (toggled, None);
     }
 
     /// The group of a unit, if it has a heading.

@@ -352,3 +352,21 @@ fn blocked_terminal_does_not_block_agents() {
     child.wait().unwrap();
     drop(pty.master);
 }
+
+#[test]
+fn arrangement_of_the_table_is_kept() {
+    let state = tempfile::tempdir().unwrap();
+    let tape = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes/harbor.jsonl");
+    let variables = [("XDG_STATE_HOME", state.path().to_str().unwrap())];
+    let open = || PtySession::with(&["replay", tape.to_str().unwrap()], &variables);
+    let mut session = open();
+    session.shows("needs you · ");
+    session.press("ot");
+    session.shows("by cost");
+    session.press("q");
+    session.end();
+    let mut session = open();
+    session.shows("units by cost by connection");
+    session.press("ooootttq");
+    session.end();
+}
