@@ -56,7 +56,7 @@ pub(crate) use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
 pub(crate) use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
 
 use app::{App, HostRequest, RunAccess};
-use host::{HostInput, ScreenHost};
+use host::{HostInput, ScreenHost, ToolExit};
 use key::KeyPress;
 use screen_message::ScreenMessage;
 
@@ -356,8 +356,10 @@ async fn handle_input<W: ScreenHost>(
                 app.tick(host.clock());
                 app.redraw();
                 match end {
-                    Ok(Some(HostInput::Signal(signal))) => return Ok(Some(ExitReason::Signal(signal))),
-                    Ok(_) => {}
+                    Ok(ToolExit { signal: Some(HostInput::Signal(signal)), .. }) => {
+                        return Ok(Some(ExitReason::Signal(signal)));
+                    }
+                    Ok(ToolExit { text, .. }) => app.edited(&export, text),
                     Err(why) => app.show_message(why.to_line()),
                 }
             }

@@ -22,7 +22,7 @@ use crate::{
     tui::{
         self, ColorLevel, ExitReason, Theme,
         export::Export,
-        host::{ClockReading, HostInput, ScreenHost},
+        host::{ClockReading, HostInput, ScreenHost, ToolExit},
         key::KeyPress,
         notification::{Notification, TerminalProgress},
     },
@@ -141,8 +141,8 @@ impl ScreenHost for OffscreenHost {
         Ok(())
     }
 
-    async fn open(&mut self, _: &Export) -> Result<Option<HostInput>, Problem> {
-        Ok(None)
+    async fn open(&mut self, _: &Export) -> Result<ToolExit, Problem> {
+        Ok(ToolExit::default())
     }
 
     async fn suspend(&mut self) -> io::Result<()> {

@@ -139,6 +139,7 @@ pub(crate) enum UserAction {
     NextField,
     PreviousField,
     Send,
+    EditText,
     Discard,
 }
 

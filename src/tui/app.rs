@@ -197,6 +197,18 @@ impl App {
         app
     }
 
+    /// Takes the text that an editor left for the open form.
+    pub(crate) fn edited(&mut self, export: &Export, text: Option<String>) {
+        match text {
+            // A form asks the host for nothing.
+            Some(text) => drop(self.input(ScreenMessage::Edited(text))),
+            None if export.is_edited => {
+                self.show_message("the edited text is not used: it is too long, or no text".to_owned())
+            }
+            None => {}
+        }
+    }
+
     /// Returns the result of the closed screen.
     pub(crate) fn leave(self, how: ExitReason) -> TuiExit {
         let (interrupted, table) = (self.model.connection.interrupts > 0, self.model.units_view.listing.settings());

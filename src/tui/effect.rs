@@ -51,6 +51,8 @@ pub(crate) enum ScreenEffect {
     Step(TimeStep),
     /// Open text in an editor or a pager.
     Export(ExportRequest),
+    /// Edit the text of the open form in another program.
+    EditText(String),
     /// Change how the timeline advances.
     SetPlayback(Playback),
     /// Search for text outside of the loaded rows.

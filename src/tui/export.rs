@@ -29,6 +29,8 @@ pub(crate) struct Export {
     pub line: Option<usize>,
     /// True if the content exceeded the size limit.
     pub is_truncated: bool,
+    /// True if the text that the editor leaves is wanted.
+    pub is_edited: bool,
 }
 
 /// Reads and renders the requested content.
@@ -50,7 +52,12 @@ pub(crate) fn build_export(
 }
 
 fn plain(tool: ExportTool, text: String, line: Option<usize>) -> Export {
-    Export { tool, bytes: text.into_bytes(), extension: ".txt", line, is_truncated: false }
+    Export { tool, bytes: text.into_bytes(), extension: ".txt", line, is_truncated: false, is_edited: false }
+}
+
+/// The text of a form, which an editor changes.
+pub(crate) fn form_text(text: String) -> Export {
+    Export { is_edited: true, ..plain(ExportTool::Editor, text, None) }
 }
 
 fn lines(timeline: &mut Timeline, request: &ExportRequest) -> Result<Export, String> {
@@ -69,7 +76,7 @@ fn lines(timeline: &mut Timeline, request: &ExportRequest) -> Result<Export, Str
         }
     }
     let line = request.selected.map(|at| at + 1);
-    Ok(Export { tool: ExportTool::Editor, bytes, extension: ".jsonl", line, is_truncated: cut })
+    Ok(Export { tool: ExportTool::Editor, bytes, extension: ".jsonl", line, is_truncated: cut, is_edited: false })
 }
 
 fn rendered(timeline: &mut Timeline, parts: &[EntryPart]) -> Result<Export, String> {
@@ -87,5 +94,12 @@ fn rendered(timeline: &mut Timeline, parts: &[EntryPart]) -> Result<Export, Stri
         }
         text.push('\n');
     }
-    Ok(Export { tool: ExportTool::Pager, bytes: text.into_bytes(), extension: ".txt", line: None, is_truncated: cut })
+    Ok(Export {
+        tool: ExportTool::Pager,
+        bytes: text.into_bytes(),
+        extension: ".txt",
+        line: None,
+        is_truncated: cut,
+        is_edited: false,
+    })
 }

@@ -43,6 +43,15 @@ pub(crate) enum HostInput {
     Ignored,
 }
 
+/// How an editor or a pager left its file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ToolExit {
+    /// The signal that interrupted it, if any.
+    pub signal: Option<HostInput>,
+    /// The text that an editor left, if it is text of a size that a form accepts.
+    pub text: Option<String>,
+}
+
 /// Draws frames and delivers input.
 pub(crate) trait ScreenHost {
     fn clock(&self) -> ClockReading;
@@ -71,8 +80,8 @@ pub(crate) trait ScreenHost {
     /// Discards the known screen content, so that the next frame is drawn completely.
     fn clear(&mut self) -> io::Result<()>;
 
-    /// Gives the terminal to an editor or a pager until that exits. Returns the signal that interrupted it, if any.
-    fn open(&mut self, export: &Export) -> impl Future<Output = Result<Option<HostInput>, Problem>>;
+    /// Gives the terminal to an editor or a pager until that exits.
+    fn open(&mut self, export: &Export) -> impl Future<Output = Result<ToolExit, Problem>>;
 
     /// Releases the terminal, stops the process, and reacquires the terminal when the process continues.
     fn suspend(&mut self) -> impl Future<Output = io::Result<()>>;

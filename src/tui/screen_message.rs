@@ -39,6 +39,8 @@ pub(crate) enum ScreenMessage {
         /// Run time of the present.
         present: Millis,
     },
+    /// Another program changed the text of the open form.
+    Edited(String),
     /// A search ended, with the matching position in the pane that started it.
     SearchFinished(Option<usize>),
     /// What a search of the whole run found since the last message, and the number of attempts that were searched, and

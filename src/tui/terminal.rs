@@ -46,7 +46,7 @@ use self::tty_writer::TtyWriter;
 use super::{
     effect::ExportTool,
     export::Export,
-    host::{ClockReading, HostInput, ScreenHost},
+    host::{ClockReading, HostInput, ScreenHost, ToolExit},
     key::KeyPress,
     notification::{Notification, TerminalProgress},
 };
@@ -327,7 +327,7 @@ impl Terminal {
         let _ = if self.options.tmux { self.send(&osc::through_tmux(sequence)) } else { self.send(sequence) };
     }
 
-    async fn run_export_tool(&mut self, export: &Export) -> Result<Option<HostInput>, Problem> {
+    async fn run_export_tool(&mut self, export: &Export) -> Result<ToolExit, Problem> {
         let file = foreground::write_private_copy(export)
             .map_err(|error| Problem::new(format!("cannot write a temporary file: {error}")))?;
         let command = foreground::command(&self.options.programs, export, &file)?;
@@ -337,8 +337,11 @@ impl Terminal {
             ExportTool::Pager => "PAGER",
         };
         match foreground::foreground(command, &mut self.signals).await {
-            Ok(foreground::ForegroundEnd::Interrupted(input)) => Ok(Some(input)),
-            Ok(foreground::ForegroundEnd::Exited(0)) => Ok(None),
+            Ok(foreground::ForegroundEnd::Interrupted(input)) => Ok(ToolExit { signal: Some(input), text: None }),
+            Ok(foreground::ForegroundEnd::Exited(0)) => {
+                let is_edited = export.tool == ExportTool::Editor && export.is_edited;
+                Ok(ToolExit { signal: None, text: is_edited.then(|| foreground::edited_text(&file)).flatten() })
+            }
             Ok(foreground::ForegroundEnd::Exited(code)) => {
                 Err(Problem::new(format!("`{program}` ended with code {code}")))
             }
@@ -515,7 +518,7 @@ impl ScreenHost for Terminal {
         self.clear_screen()
     }
 
-    async fn open(&mut self, export: &Export) -> Result<Option<HostInput>, Problem> {
+    async fn open(&mut self, export: &Export) -> Result<ToolExit, Problem> {
         if let Some(events) = self.events.take() {
             events.stop().await;
         }

@@ -44,6 +44,15 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
             model.toasts.list.retain(|toast| toast.until > now);
             Vec::new()
         }
+        ScreenMessage::Edited(text) => {
+            let text = text.trim_end_matches(['\r', '\n']);
+            if let Some(form) = &mut model.dialogs.amend_form {
+                form.replace_feedback(text);
+            } else if let Some(editor) = &mut model.dialogs.editor {
+                editor.replace(text);
+            }
+            Vec::new()
+        }
         ScreenMessage::SearchFinished(place) => {
             find::search_finished(model, run_view, place);
             Vec::new()

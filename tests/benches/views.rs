@@ -19,7 +19,7 @@ use crate::{
     tui::{
         self, ColorChoice, KeyOverrides, Keymap, NotifyMethod, Options, Theme, ToolPrograms, TtyOptions,
         export::Export,
-        host::{ClockReading, HostInput, ScreenHost},
+        host::{ClockReading, HostInput, ScreenHost, ToolExit},
         key::{self, KeyPress},
         notification::{Notification, TerminalProgress},
         terminal::EncodingBackend,
@@ -268,8 +268,8 @@ impl ScreenHost for MeasuredHost {
         Ok(())
     }
 
-    async fn open(&mut self, _handout: &Export) -> Result<Option<HostInput>, Problem> {
-        Ok(None)
+    async fn open(&mut self, _handout: &Export) -> Result<ToolExit, Problem> {
+        Ok(ToolExit::default())
     }
 
     async fn suspend(&mut self) -> io::Result<()> {

@@ -48,6 +48,12 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         if model.dialogs.amend_form.is_some() { amend::send(model, run_view) } else { hold::send(model, run_view) }
     })
     .scope(ActionScope::Editing),
+    effects(UserAction::EditText, "edit-text", "$EDITOR", "edit the text in $EDITOR", |model, _| {
+        let form = model.dialogs.amend_form.as_ref().map(|form| &form.feedback);
+        let area = form.or_else(|| model.dialogs.editor.as_ref().map(|editor| &editor.area));
+        area.map(|area| ScreenEffect::EditText(area.lines().join("\n"))).into_iter().collect()
+    })
+    .scope(ActionScope::Editing),
     change(UserAction::Discard, "discard", "cancel", "discard the edits", |model, _| {
         if model.dialogs.amend_form.take().is_none() {
             model.dialogs.editor = None;

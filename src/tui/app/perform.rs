@@ -49,6 +49,7 @@ impl App {
                     Err(error) => self.model.toasts.show(error),
                 }
             }
+            ScreenEffect::EditText(text) => return Some(HostRequest::OpenExport(export::form_text(text))),
             ScreenEffect::Command(command) => self.command(command),
             ScreenEffect::Seek(moment) => self.seek_when_read(moment),
             ScreenEffect::Scrub(moment) => self.playing.pending_scrub = Some(moment),

@@ -105,6 +105,14 @@ impl AmendForm {
         }
     }
 
+    /// Replaces the feedback, which then has the focus.
+    pub(crate) fn replace_feedback(&mut self, text: &str) {
+        self.focus(AmendField::Feedback);
+        self.feedback.select_all();
+        self.feedback.cut();
+        self.paste(text);
+    }
+
     /// Inserts text from the clipboard without invisible characters.
     pub(crate) fn paste(&mut self, pasted: &str) {
         self.problem = None;

@@ -114,6 +114,12 @@ impl ArgumentsEditor {
         self.area.insert_str(escaped(&pasted.replace("\r\n", "\n").replace('\r', "\n").replace('\t', "  ")));
     }
 
+    /// Replaces the whole text by what another program left.
+    pub(crate) fn replace(&mut self, text: &str) {
+        self.area.select_all();
+        self.paste(text);
+    }
+
     /// Parses the edited arguments.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _, Read as _, Write as _},
     os::unix::process::CommandExt as _,
     process::{Command, Stdio},
     time::Duration,
@@ -28,6 +28,8 @@ use crate::{
     tui::{effect::ExportTool, export::Export, host::HostInput},
 };
 
+/// Maximum size of an edited text, in bytes.
+const MAX_EDITED_BYTES: u64 = 256 * 1024;
 /// Time for the program to exit after a termination signal.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -84,6 +86,14 @@ pub(super) fn write_private_copy(export: &Export) -> io::Result<NamedTempFile> {
     file.write_all(&export.bytes)?;
     file.flush()?;
     Ok(file)
+}
+
+/// The text that an editor left in `file`, which it may have replaced. `None` if it is too long or no text.
+pub(super) fn edited_text(file: &NamedTempFile) -> Option<String> {
+    let mut text = String::new();
+    let opened = File::open(file.path()).ok()?;
+    opened.take(MAX_EDITED_BYTES + 1).read_to_string(&mut text).ok()?;
+    (text.len() as u64 <= MAX_EDITED_BYTES).then_some(text)
 }
 
 /// The command that opens `file`.
@@ -194,7 +204,14 @@ mod tests {
     use crate::diagnostic::Diagnostic as _;
 
     fn export(line: Option<usize>) -> Export {
-        Export { tool: ExportTool::Editor, bytes: b"{}\xff\n".to_vec(), extension: ".jsonl", line, is_truncated: false }
+        Export {
+            tool: ExportTool::Editor,
+            bytes: b"{}\xff\n".to_vec(),
+            extension: ".jsonl",
+            line,
+            is_truncated: false,
+            is_edited: false,
+        }
     }
 
     fn programs(editor: &str) -> ToolPrograms {
@@ -209,6 +226,21 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"{}\xff\n");
         drop(file);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn edited_text_is_read_unless_it_is_too_long_or_binary() {
+        let file = write_private_copy(&export(None)).unwrap();
+        assert_eq!(edited_text(&file), None, "not UTF-8");
+        // Some editors replace the file.
+        let other = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(other.path(), "shorter\n").unwrap();
+        std::fs::rename(other.path(), file.path()).unwrap();
+        assert_eq!(edited_text(&file).as_deref(), Some("shorter\n"));
+        std::fs::write(file.path(), "x".repeat(usize::try_from(MAX_EDITED_BYTES).unwrap() + 1)).unwrap();
+        assert_eq!(edited_text(&file), None);
+        std::fs::remove_file(file.path()).unwrap();
+        assert_eq!(edited_text(&file), None, "deleted");
     }
 
     #[test]

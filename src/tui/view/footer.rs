@@ -44,11 +44,15 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         return;
     }
     if model.dialogs.amend_form.is_some() {
-        self::hints(scene, &mut pen, &[UserAction::Send, UserAction::NextField, UserAction::Discard]);
+        self::hints(
+            scene,
+            &mut pen,
+            &[UserAction::Send, UserAction::NextField, UserAction::EditText, UserAction::Discard],
+        );
         return;
     }
     if model.dialogs.editor.is_some() {
-        self::hints(scene, &mut pen, &[UserAction::Send, UserAction::Discard]);
+        self::hints(scene, &mut pen, &[UserAction::Send, UserAction::EditText, UserAction::Discard]);
         return;
     }
     // A timeline bar of two lines already shows the position.

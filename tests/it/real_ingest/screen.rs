@@ -145,7 +145,7 @@ fn retry_key_retries_only_the_failed_unit() {
     terminal.sees_unit('✓', "docs-juice");
 
     // Moves to the failure and retries it.
-    terminal.press("]r");
+    terminal.press("]ry");
     terminal.sees_unit('✓', "docs-crates");
     terminal.sees_unit('✓', "docs-juice");
     terminal.press("q");
@@ -271,7 +271,7 @@ fn stepped_unit_replays_its_decisions() {
     terminal.press("dno drafts please\r");
     deck.wait_for("the denied call", |deck| decided(deck, CallDecision::Denied));
     terminal.sees(&["record_verification_ledger waits for you"]);
-    terminal.press(" ");
+    terminal.press(" y");
     terminal.sees_unit('✓', "docs-crates");
     terminal.press("q");
     assert_eq!(terminal.leaves().exit_code(), 0);
@@ -302,7 +302,7 @@ fn held_unit_runs_to_a_failure_and_to_a_tool() {
     terminal.sees(&["read_raw_file waits for you · failure"]);
     terminal.press(":until tool wiki_*\r");
     terminal.sees(&["wiki_write waits for you · tool wiki_*"]);
-    terminal.press(" ");
+    terminal.press(" y");
     terminal.sees_unit('✗', "docs-crates");
     terminal.press("q");
     assert_eq!(terminal.leaves().exit_code(), 100);

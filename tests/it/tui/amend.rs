@@ -9,7 +9,7 @@ use crate::{
         Note,
         note::{Amendment, AttemptStarted},
     },
-    tui::host::HostInput,
+    tui::host::{HostInput, ToolExit},
 };
 use tokio::sync::{mpsc, watch};
 
@@ -126,4 +126,26 @@ fn replay_shows_the_amendment() {
     let log = screen("L");
     assert!(log.contains("retry requested: attempt 2, same session, model opus, 60 turns, feedback: Use the"), "{log}");
     assert!(!(stream + &log).contains('\u{202e}'));
+}
+
+#[test]
+fn feedback_is_edited_in_another_program() {
+    let edited = |text: Option<&str>, keys: &str| {
+        let mut script = ScriptedHost::new(keys, SIZE);
+        script.opened = Ok(ToolExit { signal: None, text: text.map(str::to_owned) });
+        live(&tape::running(), script)
+    };
+    let (script, given) = edited(Some("Use the\nglossary.\u{202e}\n"), "ggeold<c-o><c-s>");
+    assert_eq!(script.handouts.len(), 1);
+    assert_eq!(script.handouts[0].bytes, b"old");
+    let feedback = Some("Use the\nglossary.".to_owned());
+    assert!(matches!(&given[..], [RunCommand::Retry { amendment: Some(given), .. }] if given.feedback == feedback));
+    // From another field, the feedback is edited as well.
+    let (_, given) = edited(Some("shorter"), "gge<tab><c-o><c-s>");
+    assert!(
+        matches!(&given[..], [RunCommand::Retry { amendment: Some(given), .. }] if given.feedback.as_deref() == Some("shorter"))
+    );
+    let (script, given) = edited(None, "ggeold<c-o>");
+    assert!(given.is_empty() && script.text().contains("the edited text is not used"), "{}", script.text());
+    assert!(script.text().contains("old"), "the typed text stays: {}", script.text());
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     control::{RunCommand, UserDecision},
     tape::{Note, note::CallDecision},
-    tui::Options,
+    tui::{Options, host::ToolExit},
 };
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -341,4 +341,21 @@ fn question_about_a_release_ends_when_other_calls_wait() {
     let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
     assert!(!script.text().contains("Release dbt-all?"), "{}", script.text());
     assert!(orders.try_recv().is_err());
+}
+
+#[test]
+fn arguments_are_edited_in_another_program() {
+    let edited = |text: &str, keys: &str| {
+        let mut script = ScriptedHost::new(keys, SIZE);
+        script.opened = Ok(ToolExit { signal: None, text: Some(text.to_owned()) });
+        live(&held(), options(), script)
+    };
+    let (_, given) = edited("{\"key\": \"churn\"}\n", "e<c-o><c-s>");
+    let input = json!({"key": "churn"}).as_object().cloned();
+    assert!(
+        matches!(&given[..], [RunCommand::Decide { decision: UserDecision::Edit(given), .. }] if Some(given) == input.as_ref()),
+        "{given:?}"
+    );
+    let (script, given) = edited("[1]", "e<c-o><c-s>");
+    assert!(given.is_empty() && script.text().contains("not a JSON object"), "{}", script.text());
 }

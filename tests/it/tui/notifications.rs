@@ -6,7 +6,7 @@ use crate::tui::{
     ExitReason,
     effect::ExportTool,
     export::Export,
-    host::HostInput,
+    host::{HostInput, ToolExit},
     notification::{Notification, TerminalProgress},
 };
 use tokio::sync::{mpsc, watch};
@@ -181,7 +181,7 @@ fn position_is_kept_and_missing_program_is_reported() {
 #[test]
 fn signal_during_an_external_program_is_handled() {
     let mut script = ScriptedHost::new("E", SIZE).keys("j");
-    script.opened = Ok(Some(HostInput::Signal(15)));
+    script.opened = Ok(ToolExit { signal: Some(HostInput::Signal(15)), text: None });
     let (_, exit) = play(tape::running().timeline(), None, options(), script);
     assert_eq!(exit.reason, ExitReason::Signal(15));
 }

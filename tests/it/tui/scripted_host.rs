@@ -14,7 +14,7 @@ use crate::{
         self, ColorLevel, EngineChannel, KeyOverrides, Keymap, LiveHandle, NotifyMethod, Options, Theme, ToolPrograms,
         TtyOptions,
         export::Export,
-        host::{ClockReading, HostInput, ScreenHost},
+        host::{ClockReading, HostInput, ScreenHost, ToolExit},
         key::{self},
         notification::{Notification, TerminalProgress},
     },
@@ -54,7 +54,7 @@ pub(crate) struct ScriptedHost {
     /// Files that were opened in an editor or a pager.
     pub(crate) handouts: Vec<Export>,
     /// The result of opening them.
-    pub(crate) opened: Result<Option<HostInput>, Problem>,
+    pub(crate) opened: Result<ToolExit, Problem>,
 }
 
 impl ScriptedHost {
@@ -74,7 +74,7 @@ impl ScriptedHost {
             gauges: Vec::new(),
             news: Vec::new(),
             handouts: Vec::new(),
-            opened: Ok(None),
+            opened: Ok(ToolExit::default()),
         }
     }
 
@@ -204,7 +204,7 @@ impl ScreenHost for ScriptedHost {
         self.terminal.clear().map_err(io::Error::other)
     }
 
-    async fn open(&mut self, handout: &Export) -> Result<Option<HostInput>, Problem> {
+    async fn open(&mut self, handout: &Export) -> Result<ToolExit, Problem> {
         self.handouts.push(handout.clone());
         self.opened.clone()
     }
