@@ -1,6 +1,6 @@
 //! Shows records and live runs on the screen.
 
-use nix::errno::Errno;
+use nix::{errno::Errno, sys::termios};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
@@ -91,10 +91,11 @@ pub(crate) fn exit_after(how: &ExitReason, run: Exit) -> Exit {
     }
 }
 
-/// A failed frame may report a hang-up before the signal arrives.
+/// A failed frame may report a hang-up before the signal arrives, also by another error than that of the terminal.
 pub(crate) fn terminal_error(error: &tui::TuiError) -> CliError {
     let tui::TuiError::Terminal(cause) = error;
-    let gone = cause.raw_os_error() == Some(Errno::EIO as i32);
+    let is_gone = || matches!(termios::tcgetattr(std::io::stdin()), Err(Errno::EIO));
+    let gone = cause.raw_os_error() == Some(Errno::EIO as i32) || is_gone();
     CliError::from_error(if gone { Exit::Signal(SIGHUP) } else { Exit::Internal }, error)
 }
 
