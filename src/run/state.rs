@@ -334,8 +334,7 @@ impl UnitStatus {
         }
     }
 
-    /// Position among the statuses of the same need, the most urgent first: a person who decides or stops a unit
-    /// frees its slot.
+    /// Position among the statuses of the same need. Units that occupy a slot until a person acts are first.
     pub(crate) fn urgency(self) -> u8 {
         match self {
             Self::Held | Self::Running | Self::Queued | Self::Succeeded | Self::Reused => 0,
@@ -369,8 +368,7 @@ pub(crate) struct AttemptState {
     pub ended_at: Option<Millis>,
     pub setup: AttemptSetup,
     pub counts: AttemptCounts,
-    /// The failed call that decides the verdict and its error, `tool: error`; before there is a verdict, the first
-    /// failed call.
+    /// `tool: error` of the failed call that decides the verdict, or of the first one while there is no verdict.
     pub deciding_failure: Option<Arc<str>>,
     /// Calls that wait for an approval, oldest first.
     pub held_calls: Vec<HeldCallState>,

@@ -43,8 +43,7 @@ pub(crate) enum ScreenMessage {
     Edited(String),
     /// A search ended, with the matching position in the pane that started it.
     SearchFinished(Option<usize>),
-    /// What a search of the whole run found since the last message, and the number of attempts that were searched, and
-    /// of all.
+    /// What a search of the whole run found since the last message, and how many attempts of how many it searched.
     FoundInRun {
         hits: Vec<crate::tui::model::AttemptHits>,
         searched: (usize, usize),

@@ -1,8 +1,7 @@
 //! What the stream of an attempt shows around its rows: the verdict above them, and a pending approval or the text that
 //! is being written below.
 //!
-//! Pure. It must not know how the lines are painted; [`super::view`] paints them, and [`super::layout`] needs their
-//! number.
+//! Pure. It must not know how lines are painted; [`super::view`] paints them, and [`super::layout`] counts them.
 
 use super::{
     document::{LaidOutDocument, LayoutWriter},

@@ -102,8 +102,7 @@ pub(crate) struct TableContent {
 
 /// Column widths for a pane whose inside has `width` columns. Names and reasons share the room; the other columns are
 /// added once both are readable. A wider pane never shows less: it has the same columns, and names and reasons of at
-/// least the same width, up to `ROOMY_WHY_COLUMNS`. Attempts are shown if a unit has several, and silence only if a
-/// unit runs.
+/// least the same width, up to `ROOMY_WHY_COLUMNS`. Attempts are shown if a unit has several, silence if one runs.
 pub(crate) fn columns(width: usize, seen: &TableContent) -> UnitColumns {
     let texts = width.saturating_sub(GLYPH_COLUMNS + GAP_COLUMNS);
     let longest = seen.key.clamp(MIN_NAME_COLUMNS, MAX_NAME_COLUMNS);
