@@ -176,7 +176,7 @@ fn time_of_day(model: &ScreenModel, hours: u8, minutes: u8, seconds: u8) -> Resu
 /// Completes the current word as far as it is unambiguous.
 pub(crate) fn complete(model: &mut ScreenModel, _: &RunView) {
     if let Some(LineInput { text, purpose: InputPurpose::Command }) = &mut model.dialogs.line_input {
-        *text = command_line::complete(text).text;
+        *text = command_line::complete(text);
     }
 }
 
