@@ -10,6 +10,7 @@ pub(crate) mod doctor;
 pub(crate) mod exit;
 pub(crate) mod export;
 mod help;
+mod home;
 pub(crate) mod init;
 pub(crate) mod json;
 pub(crate) mod launch;
@@ -67,7 +68,11 @@ pub fn main() -> ExitCode {
 fn parse_and_run() -> Exit {
     let parsed = output::parse_arguments().and_then(|matches| {
         let command = matches.subcommand_name().unwrap_or_default().to_owned();
-        Ok((command, Cli::from_arg_matches(&matches)?))
+        let cli = Cli::from_arg_matches(&matches)?;
+        if cli.command.is_none() && !home::is_available(&cli.global) {
+            return Err(output::missing_command());
+        }
+        Ok((command, cli))
     });
     let (command, cli) = match parsed {
         Ok(parsed) => parsed,
@@ -97,7 +102,8 @@ fn parse_and_run() -> Exit {
 
 fn run(cli: &Cli) -> Result<Exit, CliError> {
     let global = &cli.global;
-    match &cli.command {
+    let Some(command) = &cli.command else { return home::home(global, run) };
+    match command {
         CliCommand::Plan(select) => plan::plan(global, select),
         CliCommand::Init(args) => init::init(global, args),
         CliCommand::Demo(args) => demo::demo(global, args),

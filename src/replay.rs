@@ -5,6 +5,7 @@
 //! displayed or how tapes are written. Files are read in blocks (`pread`) and never mapped: a file that shrinks while
 //! it is open causes an error and not a crash.
 
+mod claude_sessions;
 pub(crate) mod detect;
 pub(crate) mod error;
 pub(crate) mod file;
@@ -19,5 +20,6 @@ mod prefetch;
 mod spool;
 mod zstd_reader;
 
+pub(crate) use claude_sessions::{SessionFile, recent_sessions};
 pub(crate) use error::OpenError;
 pub(crate) use file::FileSource;

@@ -22,6 +22,7 @@ mod entry_part;
 pub(crate) mod export;
 mod forecast_text;
 pub(crate) mod frame_limiter;
+mod home_choice;
 pub(crate) mod host;
 pub(crate) mod key;
 mod key_table;
@@ -49,9 +50,10 @@ use futures_util::FutureExt as _;
 use jiff::tz::TimeZone;
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub(crate) use home_choice::HomeChoice;
 pub(crate) use key_table::{ChordList, KeyOverrides, KeymapError};
 pub(crate) use keymap::Keymap;
-pub(crate) use model::TableSettings;
+pub(crate) use model::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, TableSettings};
 pub(crate) use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
 pub(crate) use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
 
@@ -118,6 +120,8 @@ pub(crate) struct Options {
     pub exit_when: Option<ExitCondition>,
     /// Arrangement of the table of units.
     pub table: TableSettings,
+    /// What the home screen lists; `None` shows a run.
+    pub home: Option<HomeContent>,
 }
 
 /// When the screen closes automatically; used for measurements.
@@ -143,9 +147,11 @@ pub(crate) struct TuiExit {
 }
 
 /// Why the screen closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ExitReason {
     Quit,
+    /// The user chose something on the home screen.
+    Chosen(HomeChoice),
     /// The condition [`Options::exit_when`] was met.
     ConditionMet,
     /// A signal requested termination.
@@ -345,7 +351,7 @@ async fn handle_input<W: ScreenHost>(
     };
     for act in app.input(msg) {
         match act {
-            HostRequest::Quit => return Ok(Some(ExitReason::Quit)),
+            HostRequest::Quit(reason) => return Ok(Some(reason)),
             HostRequest::Suspend => {
                 host.suspend().await?;
                 app.redraw();

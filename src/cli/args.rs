@@ -11,20 +11,14 @@ pub(crate) const CLAUDE_BIN: &str = "INGESTDECK_CLAUDE_BIN";
 
 /// Watch, replay and step through ingest work units that run in your own Claude Code session
 #[derive(Debug, Parser)]
-#[command(
-    name = "ingestdeck",
-    version,
-    max_term_width = 100,
-    arg_required_else_help = true,
-    disable_help_subcommand = true
-)]
+#[command(name = "ingestdeck", version, max_term_width = 100, disable_help_subcommand = true)]
 pub(crate) struct Cli {
     /// Settings of every command.
     #[command(flatten)]
     pub global: GlobalArgs,
-    /// The command.
+    /// The command; the home screen without one.
     #[command(subcommand)]
-    pub command: CliCommand,
+    pub command: Option<CliCommand>,
 }
 
 /// Settings of every command.
@@ -600,6 +594,6 @@ mod tests {
     #[test]
     fn a_prompt_may_look_like_flags() {
         let cli = Cli::try_parse_from(["ingestdeck", "session", "--", "--model", "opus"]).unwrap();
-        assert!(matches!(cli.command, CliCommand::Session(session) if session.prompt == ["--model", "opus"]));
+        assert!(matches!(cli.command, Some(CliCommand::Session(session)) if session.prompt == ["--model", "opus"]));
     }
 }

@@ -117,6 +117,13 @@ pub(crate) fn parse_arguments() -> Result<ArgMatches, clap::Error> {
     if has_hidden_arguments() { command.styles(Styles::plain()) } else { command }.try_get_matches()
 }
 
+/// The help, as an error, for a call without a command where no home screen can be shown.
+pub(crate) fn missing_command() -> clap::Error {
+    let mut command = Cli::command();
+    let help = command.render_help();
+    command.error(clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, help.ansi())
+}
+
 /// Prints the error of [`parse_arguments`]: usage errors to stderr, help and version to stdout.
 pub(crate) fn print_usage(error: &clap::Error) {
     // Without styles, every control sequence in the text comes from a quoted value.

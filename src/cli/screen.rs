@@ -84,7 +84,7 @@ pub(crate) async fn show_live(
 /// The exit code after the screen: a signal's, or that of the run.
 pub(crate) fn exit_after(how: &ExitReason, run: Exit) -> Exit {
     match how {
-        ExitReason::Quit | ExitReason::ConditionMet => run,
+        ExitReason::Quit | ExitReason::Chosen(_) | ExitReason::ConditionMet => run,
         ExitReason::Signal(number) => Exit::Signal(u8::try_from(*number).unwrap_or(0)),
         // A closed terminal counts as a hang-up.
         ExitReason::Closed => Exit::Signal(SIGHUP),

@@ -9,6 +9,8 @@ use super::legend;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ActionScope {
     View,
+    /// On the home screen.
+    Home,
     /// On a running unit that can be held.
     Live,
     /// On a unit that a person holds.
@@ -31,12 +33,13 @@ pub(crate) enum HelpGroup {
     Find,
     Time,
     Screen,
+    Home,
     /// Questions and text input.
     Dialogs,
 }
 
 impl HelpGroup {
-    pub(crate) const COUNT: usize = 6;
+    pub(crate) const COUNT: usize = 7;
 
     pub(crate) fn title(self) -> &'static str {
         match self {
@@ -45,6 +48,7 @@ impl HelpGroup {
             Self::Find => "Find",
             Self::Time => "Time",
             Self::Screen => "Screen",
+            Self::Home => "Home",
             Self::Dialogs => "Questions and text",
         }
     }
@@ -127,6 +131,9 @@ pub(crate) enum UserAction {
     Suspend,
     Quit,
     Interrupt,
+    StartRun,
+    ResumeRun,
+    DiffRuns,
     Confirm,
     Cancel,
     Accept,

@@ -21,6 +21,7 @@ mod failure_groups;
 pub(crate) mod find;
 pub(crate) mod grid;
 pub(crate) mod hold;
+mod home;
 pub(crate) mod inspect;
 pub(crate) mod listing;
 pub(crate) mod navigation;
@@ -82,6 +83,7 @@ pub(crate) const GROUPS: [(HelpGroup, &[ActionSpec]); HelpGroup::COUNT] = [
     (HelpGroup::Find, find::ACTIONS),
     (HelpGroup::Time, time::ACTIONS),
     (HelpGroup::Screen, screen::ACTIONS),
+    (HelpGroup::Home, home::ACTIONS),
     (HelpGroup::Dialogs, dialogs::ACTIONS),
 ];
 
@@ -146,7 +148,14 @@ impl ActionSpec {
     }
 
     pub(crate) fn is_available(&self, model: &ScreenModel, run_view: &RunView) -> bool {
-        (self.available)(model, run_view).is_ok()
+        self.availability(model, run_view).is_ok()
+    }
+
+    fn availability(&self, model: &ScreenModel, run_view: &RunView) -> Availability {
+        if model.is_home() && !home::has(self) {
+            return Err(Unavailable::NoEffect);
+        }
+        (self.available)(model, run_view)
     }
 
     /// Short label for the line of hints.
@@ -156,7 +165,7 @@ impl ActionSpec {
 
     /// Performs the action, or shows why it is not available.
     pub(crate) fn perform(&self, model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-        match (self.available)(model, run_view) {
+        match self.availability(model, run_view) {
             Ok(()) => match self.run {
                 ActionRun::Change(run) => run(model, run_view),
                 ActionRun::Effects(run) => return run(model, run_view),
@@ -203,6 +212,8 @@ pub(crate) fn scopes(model: &ScreenModel, run_view: &RunView) -> Vec<ActionScope
         vec![ActionScope::Editing]
     } else if model.dialogs.line_input.is_some() {
         vec![ActionScope::Typing]
+    } else if model.is_home() {
+        vec![ActionScope::Home, ActionScope::View]
     } else {
         let own = hold::subject(model, run_view)
             .map(|unit| if unit.is_held() { ActionScope::Held } else { ActionScope::Live });

@@ -20,7 +20,7 @@ use super::{
     export::Export,
     frame_limiter::{FrameLimiter, GrowthLimiter, RedrawPriority},
     host::ClockReading as Now,
-    model::ScreenModel,
+    model::{HomeView, OverlayView, ScreenModel},
     notification::{Notifier, TerminalStatus},
     playback::{Playback, Player},
     screen_message::ScreenMessage,
@@ -44,7 +44,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// A request that only the host can carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostRequest {
-    Quit,
+    Quit(ExitReason),
     /// Stop the process until it is continued.
     Suspend,
     Copy(String),
@@ -133,6 +133,7 @@ impl App {
         let mut model = ScreenModel::new(options.keymap, live);
         model.connection.is_watching = watching;
         model.units_view.listing.arrange(options.table);
+        model.views.extend(options.home.map(|content| OverlayView::Home(HomeView::new(content))));
         model.mouse.is_captured = options.terminal.mouse;
         model.connection.can_hold = live && !watching && options.can_hold;
         model.playhead.playback = match (options.paused, options.speed) {

@@ -1,6 +1,6 @@
 //! Effects that the screen model requests. Plain data; the shell performs them.
 
-use super::{entry_part::EntryPart, playback::Playback};
+use super::{entry_part::EntryPart, home_choice::HomeChoice, playback::Playback};
 use crate::{
     control::{BreakCondition, RunCommand},
     run::{SeekTarget, state::AttemptId},
@@ -13,6 +13,8 @@ pub(crate) enum ScreenEffect {
     /// Send a command to the run.
     Command(RunCommand),
     Quit,
+    /// Leave the home screen for what was chosen there.
+    Choose(HomeChoice),
     /// Restore the terminal and suspend the program.
     Suspend,
     /// Copy a text to the clipboard.

@@ -11,6 +11,7 @@ mod find_view;
 mod forecast_view;
 mod grid;
 mod hold;
+mod home_view;
 pub(crate) mod inspect;
 mod overlay_views;
 mod scroll_list;
@@ -29,6 +30,7 @@ pub(crate) use find_view::{AttemptHits, FindView};
 use forecast_view::ForecastView;
 pub(crate) use grid::{Grid, GridPane, PaneDirection};
 pub(crate) use hold::{ArgumentsEditor, CallId, InputPurpose, LineInput, release_consequences};
+pub(crate) use home_view::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, HomeView};
 pub(crate) use inspect::{InspectPanel, InspectSide, InspectView};
 pub(crate) use overlay_views::{EntryView, OverlayView, TranscriptView};
 pub(crate) use scroll_list::{ScrollList, scrolled};
@@ -360,7 +362,12 @@ impl ScreenModel {
 
     /// True when the user moves through time: in a recorded run, and while a live run is shown at an earlier moment.
     pub(crate) fn shows_timeline(&self) -> bool {
-        !self.connection.is_live || self.playhead.playback != Playback::Follow
+        !self.is_home() && (!self.connection.is_live || self.playhead.playback != Playback::Follow)
+    }
+
+    /// True on the home screen, where no run is shown.
+    pub(crate) fn is_home(&self) -> bool {
+        matches!(self.views.first(), Some(OverlayView::Home(_)))
     }
 
     /// True when a live run is shown at an earlier moment.
@@ -516,6 +523,7 @@ impl ScreenModel {
                 view.refresh(run_view, width, body.saturating_sub(usize::from(above)));
             }
             Some(OverlayView::Find(view)) => view.list.clamp(view.hits.len(), body),
+            Some(OverlayView::Home(view)) => view.clamp(body),
             Some(OverlayView::Help(list)) => {
                 let lines = help_size(plan.body.width).1;
                 list.offset = list.offset.min(lines.saturating_sub(body));

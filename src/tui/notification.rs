@@ -104,7 +104,7 @@ impl Notifier {
     ) -> TerminalStatus {
         // The screen may show an earlier moment; the status outside of it always shows the present.
         let totals = if model.connection.is_live { &model.playhead.bounds.present_totals } else { &model.totals };
-        let title = title(origin, state, totals);
+        let title = if model.is_home() { "ingestdeck".to_owned() } else { title(origin, state, totals) };
         let mut outside = TerminalStatus::default();
         if self.title.as_ref() != Some(&title) {
             outside.title = Some(title.clone());

@@ -16,6 +16,7 @@ pub(crate) mod footer;
 pub(crate) mod grid;
 pub(crate) mod header;
 pub(crate) mod help;
+pub(crate) mod home;
 pub(crate) mod inspect;
 pub(crate) mod log;
 pub(crate) mod row_writer;
@@ -94,7 +95,10 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
         }
         return;
     }
-    header::draw(scene, plan.header, buf);
+    match scene.model.views.first() {
+        Some(OverlayView::Home(view)) => home::draw_header(scene, view, plan.header, buf),
+        _ => header::draw(scene, plan.header, buf),
+    }
     match scene.model.views.last() {
         None => {
             if let Some(area) = plan.units {
@@ -114,6 +118,7 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
         Some(OverlayView::Breakpoints(list)) => breakpoints::draw(scene, list, plan.body, buf),
         Some(OverlayView::FailureGroups(view)) => failure_groups::draw(scene, view, plan.body, buf),
         Some(OverlayView::Find(view)) => find::draw(scene, view, plan.body, buf),
+        Some(OverlayView::Home(view)) => home::draw(scene, view, plan.body, buf),
     }
     timeline_bar::draw(scene, plan.bar, buf);
     footer::draw(scene, plan.footer, buf);

@@ -45,7 +45,11 @@ pub(crate) fn cache_request(model: &ScreenModel, run_view: &RunView, cache: &Scr
             wants.entries = first.map(|row| row.first()).collect();
         }
         Some(
-            OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::FailureGroups(_) | OverlayView::Breakpoints(_),
+            OverlayView::Help(_)
+            | OverlayView::Log(_)
+            | OverlayView::FailureGroups(_)
+            | OverlayView::Breakpoints(_)
+            | OverlayView::Home(_),
         ) => {}
         None => {
             if let (Some(_), Some((_, attempt))) = (plan.stream, model.attempt(run_view)) {

@@ -98,6 +98,7 @@ pub(crate) fn options() -> BenchResult<Options> {
         startup_messages: Vec::new(),
         zone: jiff::tz::TimeZone::UTC,
         exit_when: None,
+        home: None,
         table: Default::default(),
     })
 }

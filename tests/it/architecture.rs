@@ -515,6 +515,7 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/engine/descriptors.rs", "counts the process's own descriptors"),
     ("src/cli/export/out_file.rs", "the file that --out names, which is checked there"),
     ("src/report/redact/known_values.rs", "whether a value of the environment is a path"),
+    ("src/cli/home.rs", "whether a directory is a project"),
     ("src/cli/init.rs", "ktx.yaml in the named directory, created only if nothing is there"),
     ("src/cli/manual.rs", "the directory that --out names"),
     ("src/cli/replay.rs", "whether an argument is a path"),

@@ -10,6 +10,7 @@ mod failure_causes;
 mod feedback_messages;
 mod grid;
 mod hold;
+mod home;
 mod hostile;
 mod huge_lines;
 mod inspect;

@@ -77,7 +77,7 @@ fn can_repeat_search(model: &ScreenModel, _: &RunView) -> Availability {
 /// True if the view can have failures.
 pub(crate) fn has_failures(model: &ScreenModel, _: &RunView) -> Availability {
     require(match model.views.last() {
-        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Find(_)) => false,
+        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Find(_) | OverlayView::Home(_)) => false,
         Some(OverlayView::FailureGroups(view)) => !view.lines.is_empty(),
         _ => true,
     })
@@ -108,7 +108,9 @@ fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, here: bool
         None => len.saturating_sub(1),
     };
     let (over, from) = match model.views.last() {
-        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Grid) => return Vec::new(),
+        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Grid | OverlayView::Home(_)) => {
+            return Vec::new();
+        }
         Some(OverlayView::Find(view)) => {
             let units = &run_view.state.units;
             let from = before(view.list.selected, view.hits.len());
@@ -249,7 +251,7 @@ fn select_match(model: &mut ScreenModel, run_view: &RunView, place: usize) {
         Some(OverlayView::Log(list)) => list.select(place, run_view.messages().len()),
         Some(OverlayView::FailureGroups(view)) => view.list.select(place, view.lines.len()),
         Some(OverlayView::Find(view)) => view.list.select(place, view.hits.len()),
-        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Grid) => {}
+        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Grid | OverlayView::Home(_)) => {}
         None if model.units_view.focus == Pane::Units => select_rank(model, place),
         None => {
             let len = model.units_view.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len());
@@ -280,6 +282,7 @@ pub(crate) fn select_next_failure<const FORWARD: bool>(model: &mut ScreenModel, 
             | OverlayView::Compare(_)
             | OverlayView::Breakpoints(_)
             | OverlayView::Find(_)
+            | OverlayView::Home(_)
             | OverlayView::Grid,
         ) => return,
         Some(OverlayView::FailureGroups(_)) => return super::failure_groups::next(model, forward),

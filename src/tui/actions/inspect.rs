@@ -38,7 +38,7 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             super::compare::enter(model);
             return;
         }
-        Some(OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::Breakpoints(_)) => return,
+        Some(OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::Breakpoints(_) | OverlayView::Home(_)) => return,
         Some(OverlayView::Find(_)) => return super::find::open_hits(model, run_view),
         Some(OverlayView::FailureGroups(_)) => {
             let Some(unit) = super::units::target(model, run_view) else { return };
@@ -230,6 +230,7 @@ pub(crate) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
             | OverlayView::Log(_)
             | OverlayView::FailureGroups(_)
             | OverlayView::Find(_)
+            | OverlayView::Home(_)
             | OverlayView::Compare(_)
             | OverlayView::Breakpoints(_)
             | OverlayView::Grid,

@@ -1,12 +1,12 @@
 //! Navigation by rows, pages and ends, and sideways among attempts and neighbours.
 
-use super::{ActionSpec, Availability, change, compare, grid, inspect, is_grid, require, views};
+use super::{ActionSpec, Availability, change, compare, effects, grid, inspect, is_grid, require, views};
 use crate::{
     run::state::{RunView, UnitState},
     tui::{
         action::UserAction,
         layout::{self, Pane},
-        model::{OverlayView, PaneDirection, ScreenModel, ScrollList, TableLine},
+        model::{HomeRunState, OverlayView, PaneDirection, ScreenModel, ScrollList, TableLine},
     },
 };
 
@@ -38,15 +38,19 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         };
         *zoom = !*zoom;
     }),
-    change(UserAction::Open, "open", "inspect", "inspect, open or unfold the selection", views::open)
+    effects(UserAction::Open, "open", "inspect", "inspect, open or unfold the selection", views::open)
         .when(|model, _| match model.views.last() {
             Some(OverlayView::FailureGroups(view)) => require(!view.lines.is_empty()),
             Some(OverlayView::Find(view)) => require(!view.hits.is_empty()),
+            Some(OverlayView::Home(view)) => require(view.line().is_some()),
             _ => Ok(()),
         })
         .special_hint(|model, _| match model.views.last() {
             Some(OverlayView::Breakpoints(_)) => Some("on or off"),
             None if model.heading().is_some() => Some("fold or unfold"),
+            Some(OverlayView::Home(view)) if view.run().is_some_and(|run| run.state == HomeRunState::Active) => {
+                Some("watch")
+            }
             Some(OverlayView::Grid) | None => None,
             Some(_) => Some("open"),
         }),
@@ -184,6 +188,7 @@ pub(crate) fn step(model: &mut ScreenModel, run_view: &RunView, by: isize) {
         Some(OverlayView::Breakpoints(list)) => list.step(by, model.playhead.breakpoints.len()),
         Some(OverlayView::FailureGroups(view)) => view.list.step(by, view.lines.len()),
         Some(OverlayView::Find(view)) => view.list.step(by, view.hits.len()),
+        Some(OverlayView::Home(view)) => view.select(view.list.selected.saturating_add_signed(by), by > 0),
         Some(OverlayView::Grid) => {}
         Some(OverlayView::Help(list)) => list.offset = list.offset.saturating_add_signed(by),
         None if model.units_view.focus == Pane::Units => {
@@ -251,6 +256,7 @@ fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &Run
         Some(OverlayView::Breakpoints(list)) => go(list, model.playhead.breakpoints.len()),
         Some(OverlayView::FailureGroups(view)) => go(&mut view.list, view.lines.len()),
         Some(OverlayView::Find(view)) => go(&mut view.list, view.hits.len()),
+        Some(OverlayView::Home(view)) => view.select(if LAST { usize::MAX } else { 0 }, !LAST),
         Some(OverlayView::Grid) => {
             if let Some(pane) = model.grid.panes.get_mut(model.grid.focus) {
                 let len = pane.len(run_view);

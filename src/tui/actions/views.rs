@@ -3,19 +3,28 @@
 use std::mem::discriminant;
 
 use super::{
-    compare, failure_groups, find, inspect, is_grid, listing,
+    compare, failure_groups, find, home, inspect, is_grid, listing,
     navigation::{fold, select_unit},
     time,
 };
 use crate::{
     run::state::RunView,
     tui::{
+        effect::ScreenEffect,
         layout::Pane,
         model::{EntryView, OverlayView, ScreenModel},
     },
 };
 
-pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
+pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    if let Some(OverlayView::Home(_)) = model.views.last() {
+        return home::open(model);
+    }
+    open_view(model, run_view);
+    Vec::new()
+}
+
+fn open_view(model: &mut ScreenModel, run_view: &RunView) {
     if let Some(OverlayView::Inspect(view)) = model.views.last_mut() {
         inspect::enter(view);
         return;
@@ -33,7 +42,13 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             };
             OverlayView::Entry(EntryView::new(view.unit.clone(), attempt_id, view.list.selected))
         }
-        Some(OverlayView::Entry(_) | OverlayView::Help(_) | OverlayView::Inspect(_) | OverlayView::Compare(_)) => {
+        Some(
+            OverlayView::Entry(_)
+            | OverlayView::Help(_)
+            | OverlayView::Inspect(_)
+            | OverlayView::Compare(_)
+            | OverlayView::Home(_),
+        ) => {
             return;
         }
         Some(OverlayView::FailureGroups(_)) => return failure_groups::open(model, run_view),
@@ -68,6 +83,10 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
 
 pub(crate) fn back(model: &mut ScreenModel, run_view: &RunView) {
     model.pending.clear();
+    if let Some(OverlayView::Home(view)) = model.views.last_mut() {
+        view.compared = None;
+        return;
+    }
     if is_grid(model) && std::mem::take(&mut model.grid.zoom) {
         return;
     }

@@ -7,7 +7,7 @@ use crate::{
     control::{RefusalReason, RunCommand},
     tape::Seq,
     text,
-    tui::{actions::find, effect::ScreenEffect, export, load, text_search},
+    tui::{ExitReason, actions::find, effect::ScreenEffect, export, load, text_search},
 };
 
 /// Maximum bytes that terminals accept for the clipboard.
@@ -16,7 +16,8 @@ const MAX_CLIPBOARD_BYTES: usize = 74_000;
 impl App {
     pub(super) fn perform(&mut self, effect: ScreenEffect) -> Option<HostRequest> {
         match effect {
-            ScreenEffect::Quit => return Some(HostRequest::Quit),
+            ScreenEffect::Quit => return Some(HostRequest::Quit(ExitReason::Quit)),
+            ScreenEffect::Choose(choice) => return Some(HostRequest::Quit(ExitReason::Chosen(choice))),
             ScreenEffect::Suspend => return Some(HostRequest::Suspend),
             ScreenEffect::Mouse(ours) => return Some(HostRequest::Mouse(ours)),
             ScreenEffect::Redraw => return Some(HostRequest::Clear),

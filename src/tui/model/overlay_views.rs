@@ -1,8 +1,8 @@
 //! Views on top of the units view: their state, and how they are updated with the run view.
 
 use super::{
-    compare::CompareView, failure_groups::FailureGroupsView, find_view::FindView, inspect::InspectView,
-    scroll_list::ScrollList,
+    compare::CompareView, failure_groups::FailureGroupsView, find_view::FindView, home_view::HomeView,
+    inspect::InspectView, scroll_list::ScrollList,
 };
 use crate::{
     run::state::{AttemptId, AttemptState, RunView, UnitState},
@@ -33,6 +33,8 @@ pub(crate) enum OverlayView {
     FailureGroups(FailureGroupsView),
     /// Where a text occurs in the run.
     Find(FindView),
+    /// The runs of the project. It is below all other views, and is never closed.
+    Home(HomeView),
 }
 
 /// The last panel of the inspector: every line of an attempt, in both directions.

@@ -44,6 +44,12 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
                 view.list.select(row, view.hits.len());
             }
         }
+        Some(OverlayView::Home(view)) => {
+            let row = clicked(layout::inner(plan.body)).map(|row| view.list.offset + row);
+            if let Some(row) = row.filter(|row| *row < view.content.lines.len()) {
+                view.select(row, true);
+            }
+        }
         Some(OverlayView::Log(list)) => {
             let mut rows = layout::inner(plan.body);
             let above = recording_failure_lines(model.connection.recording_failure.as_deref(), rows).len();

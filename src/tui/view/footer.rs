@@ -56,7 +56,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         return;
     }
     // A timeline bar of two lines already shows the position.
-    let is_position_shown = model.layout().bar.height > 1;
+    let is_position_shown = model.layout().bar.height > 1 || model.is_home();
     let position = if is_position_shown { Vec::new() } else { position(scene) };
     let pieces: Vec<_> = position.iter().map(|(role, text)| (*role, text.as_str())).collect();
     pen.end_with(&pieces);
@@ -79,6 +79,7 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
         Some(OverlayView::Grid) => &[Back, Open, Stop, NextPane, Zoom, NextFailure],
         Some(OverlayView::Breakpoints(_)) => &[Back, Open, Stop, CommandLine],
         Some(OverlayView::Find(_)) => &[Back, Open, Search],
+        Some(OverlayView::Home(_)) => &[Open, ResumeRun, DiffRuns, StartRun],
         Some(OverlayView::FailureGroups(_)) => &[Back, Open, Retry, NextFailure, Search],
         Some(OverlayView::Log(_)) => &[Back, Open, Search, NextFailure],
         Some(OverlayView::Transcript(_)) => &[Back, Open, Retry, NextAttempt, Search, NextFailure, Copy],

@@ -233,6 +233,7 @@ pub(crate) fn options() -> Options {
         startup_messages: Vec::new(),
         zone: jiff::tz::TimeZone::UTC,
         exit_when: None,
+        home: None,
         table: Default::default(),
     }
 }

@@ -1,0 +1,280 @@
+//! The home screen: `ingestdeck` without a command on a terminal. It lists the runs of the project and recent Claude
+//! Code sessions, and does what the command of the same name would do with the chosen one.
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use clap::Parser as _;
+use jiff::Timestamp;
+
+use super::{
+    args::{Cli, GlobalArgs, Ui},
+    exit::{CliError, Exit},
+    playback_output, project, runs, screen, settings,
+};
+use crate::{
+    diagnostic::Diagnostic as _,
+    engine::{launch::runtime, recorded_tapes},
+    replay::{FileSource, recent_sessions},
+    run::Timeline,
+    store::{RunStatus, RunStore, db::IndexedRun},
+    text::{self, dollars},
+    tui::{self, ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession},
+};
+
+/// Maximum number of runs and sessions in the list.
+const MAX_RUNS: usize = 200;
+const MAX_SESSIONS: usize = 30;
+
+/// True if the home screen can be shown, so that a missing command means the home screen.
+pub(crate) fn is_available(global: &GlobalArgs) -> bool {
+    playback_output::resolve_ui(global.ui) == Ui::Tui
+}
+
+/// Shows the home screen, and what the user opens there, until the user quits or a command ends the program.
+///
+/// # Errors
+/// If the terminal cannot be used, or a chosen command fails.
+pub(crate) fn home(global: &GlobalArgs, run: fn(&Cli) -> Result<Exit, CliError>) -> Result<Exit, CliError> {
+    let (mut selected, mut messages) = (0, Vec::new());
+    loop {
+        let (content, problems) = collect(global)?;
+        messages.extend(problems);
+        let shown = HomeContent { selected, ..content };
+        let reason = show(global, shown.clone(), std::mem::take(&mut messages))?;
+        let ExitReason::Chosen(choice) = reason else { return Ok(screen::exit_after(&reason, Exit::Ok)) };
+        selected = shown.lines.iter().position(|line| is_chosen(line, &choice)).unwrap_or_default();
+        let command = parse(global, &choice)?;
+        match choice {
+            // A record that cannot be shown does not end the program.
+            HomeChoice::Replay(_) | HomeChoice::Watch(_) | HomeChoice::Session(_) => match run(&command) {
+                Ok(exit @ Exit::Signal(_)) => return Ok(exit),
+                Ok(_) => {}
+                Err(failure) if matches!(failure.exit, Exit::Signal(_)) => return Err(failure),
+                Err(failure) => messages.push(failure.to_line()),
+            },
+            HomeChoice::Diff(..) | HomeChoice::Resume(_) | HomeChoice::Start => return run(&command),
+        }
+    }
+}
+
+/// The arguments of the command that does what was chosen, with the options of this call.
+fn parse(global: &GlobalArgs, choice: &HomeChoice) -> Result<Cli, CliError> {
+    let path;
+    let words: Vec<&str> = match choice {
+        HomeChoice::Replay(run) => vec!["replay", run],
+        HomeChoice::Watch(run) => vec!["watch", run],
+        HomeChoice::Session(file) => {
+            path = file.to_string_lossy();
+            vec!["replay", "--", &path]
+        }
+        HomeChoice::Diff(earlier, later) => vec!["diff", earlier, later],
+        HomeChoice::Resume(run) => vec!["run", "--resume-run", run],
+        HomeChoice::Start => vec!["run"],
+    };
+    let parsed = Cli::try_parse_from(std::iter::once("ingestdeck").chain(words));
+    let parsed = parsed.map_err(|error| CliError::usage(error.to_string()))?;
+    // The text of a diff is the same with and without a screen.
+    let ui = if matches!(choice, HomeChoice::Diff(..)) { Ui::Auto } else { global.ui };
+    Ok(Cli { global: GlobalArgs { ui, ..global.clone() }, ..parsed })
+}
+
+fn is_chosen(line: &HomeLine, choice: &HomeChoice) -> bool {
+    match (line, choice) {
+        (HomeLine::Run(run), HomeChoice::Replay(id) | HomeChoice::Watch(id)) => run.id == *id,
+        (HomeLine::Session(session), HomeChoice::Session(path)) => session.path == *path,
+        _ => false,
+    }
+}
+
+fn show(global: &GlobalArgs, content: HomeContent, messages: Vec<String>) -> Result<ExitReason, CliError> {
+    let config = settings::load(global)?;
+    let mut options = settings::screen_options(global, &config)?;
+    options.startup_messages = messages;
+    options.home = Some(content);
+    // The screen always has a record; this one is empty.
+    let timeline = Timeline::new(Box::new(FileSource::open(Path::new("/dev/null"))?));
+    let runtime = runtime(1)?;
+    let left = runtime.block_on(tui::run(timeline, None, options));
+    // The reader of a closed terminal may block forever.
+    runtime.shutdown_background();
+    left.map(|left| left.reason).map_err(|error| screen::terminal_error(&error))
+}
+
+/// What the home screen lists, and what could not be read.
+fn collect(global: &GlobalArgs) -> Result<(HomeContent, Vec<String>), CliError> {
+    let directory = project::resolve_directory(global)?;
+    let directory = directory.canonicalize().unwrap_or(directory);
+    let store = runs::resolve_store(global)?;
+    let is_project = directory.join("ktx.yaml").is_file();
+    let name = directory.file_name().map_or_else(|| "/".into(), |name| name.to_string_lossy());
+    let mut content = HomeContent {
+        name: text::printable(&name, 60).into_owned(),
+        path: text::printable(&directory.to_string_lossy(), 300).into_owned(),
+        is_project,
+        ..HomeContent::default()
+    };
+    let now = Timestamp::now();
+    let mut problems = Vec::new();
+    let listed = list_runs(&store, now, &mut problems)?;
+    let (active, ended): (Vec<_>, Vec<_>) = listed.iter().partition(|run| run.state == HomeRunState::Active);
+    let mut add = |heading: &str, lines: Vec<HomeLine>| {
+        if !content.lines.is_empty() {
+            content.lines.push(HomeLine::Text(String::new()));
+        }
+        content.lines.push(HomeLine::Heading(heading.to_owned()));
+        content.lines.extend(lines);
+    };
+    let lines = |runs: &[&HomeRun]| runs.iter().map(|run| HomeLine::Run((*run).clone())).collect::<Vec<_>>();
+    if !active.is_empty() {
+        add("active", lines(&active));
+    }
+    let mut rest = lines(&ended[..ended.len().min(MAX_RUNS)]);
+    if ended.len() > MAX_RUNS {
+        rest.push(HomeLine::Text(format!("{} more: ingestdeck runs list", ended.len() - MAX_RUNS)));
+    }
+    if rest.is_empty() {
+        let help: &[&str] = match (is_project, active.is_empty()) {
+            (true, true) => &["no runs yet"],
+            (true, false) => &["no other runs"],
+            (false, _) => &[
+                "no ktx.yaml here, and no runs",
+                "ingestdeck demo    runs a bundled project with a scripted agent",
+                "ingestdeck init    writes a first ktx.yaml for the sources in this directory",
+            ],
+        };
+        rest.extend(help.iter().map(|line| HomeLine::Text((*line).to_owned())));
+    }
+    add("runs", rest);
+    let sessions = sessions(&directory, now);
+    if !sessions.is_empty() {
+        add("Claude Code sessions in this directory", sessions);
+    }
+    Ok((content, problems))
+}
+
+/// The runs of the store, newest first.
+fn list_runs(store: &RunStore, now: Timestamp, problems: &mut Vec<String>) -> Result<Vec<HomeRun>, CliError> {
+    let found = store.list()?;
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    recorded_tapes::try_update_index(store);
+    let indexed = store.open_database().and_then(|db| db.list()).unwrap_or_default();
+    let mut listed = Vec::new();
+    for run in &found {
+        match store.status(run) {
+            Ok(status) => {
+                let known = indexed.iter().find(|known| known.id == run.id);
+                let started = SystemTime::UNIX_EPOCH + Duration::from_millis(run.id.started_at_ms());
+                listed.push(HomeRun {
+                    id: run.id.to_string(),
+                    short: run.id.short(),
+                    age: age(now, started),
+                    ..home_run(status, known)
+                });
+            }
+            // One unreadable run must not hide the others.
+            Err(error) => problems.push(format!("run {}: {error}", run.id.short())),
+        }
+    }
+    Ok(listed)
+}
+
+/// The columns that depend on the index: a run that is not in it has no counts.
+fn home_run(status: RunStatus, known: Option<&IndexedRun>) -> HomeRun {
+    let outcome = known.and_then(|known| known.outcome.as_deref());
+    let succeeded = outcome == Some("done") && known.is_some_and(|known| known.budget + known.failed == 0);
+    let state = match status {
+        RunStatus::Running => HomeRunState::Active,
+        RunStatus::Interrupted => HomeRunState::Interrupted,
+        RunStatus::Finished if succeeded => HomeRunState::Succeeded,
+        RunStatus::Finished => HomeRunState::Incomplete,
+    };
+    let word = outcome.filter(|_| status == RunStatus::Finished).unwrap_or(status.as_str());
+    let units = known.map(|known| {
+        let parts = [(known.failed, "failed"), (known.budget, "out of budget"), (known.reused, "reused")];
+        let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!(", {count} {word}"));
+        format!("{}/{} done{}", known.succeeded, known.units, parts.collect::<String>())
+    });
+    HomeRun {
+        id: String::new(),
+        short: String::new(),
+        state,
+        outcome: text::printable(word, 11).into_owned(),
+        age: String::new(),
+        units: units.unwrap_or_default(),
+        cost: known.map(|known| dollars(known.cost_usd)).unwrap_or_default(),
+        is_scripted: known.is_some_and(|known| known.scripted),
+    }
+}
+
+/// The newest sessions of Claude Code in this directory.
+fn sessions(directory: &Path, now: Timestamp) -> Vec<HomeLine> {
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".claude"));
+    let Some(claude) = std::env::var_os("CLAUDE_CONFIG_DIR").map(PathBuf::from).or(home) else { return Vec::new() };
+    let session = |file: crate::replay::SessionFile| {
+        HomeLine::Session(HomeSession {
+            title: file.prompt.map_or_else(|| "no prompt found".to_owned(), |prompt| text::one_row(&prompt, 200)),
+            age: age(now, file.modified),
+            size: text::size(file.bytes),
+            path: file.path,
+        })
+    };
+    recent_sessions(&claude, directory, MAX_SESSIONS).into_iter().map(session).collect()
+}
+
+/// Time since `then` in its largest unit; a moment in the future counts as now.
+fn age(now: Timestamp, then: SystemTime) -> String {
+    let since = SystemTime::from(now).duration_since(then).unwrap_or_default().as_secs();
+    match since {
+        0..60 => "just now".to_owned(),
+        60..3600 => format!("{}m ago", since / 60),
+        3600..86_400 => format!("{}h ago", since / 3600),
+        _ => format!("{}d ago", since / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::args::CliCommand, *};
+
+    #[test]
+    fn choices_are_commands_with_the_given_options() {
+        let global = Cli::try_parse_from(["ingestdeck", "--ascii", "--ui", "tui", "demo"]).unwrap().global;
+        let choices = [
+            HomeChoice::Replay("0198".to_owned()),
+            HomeChoice::Watch("0198".to_owned()),
+            HomeChoice::Session(PathBuf::from("-odd name.jsonl")),
+            HomeChoice::Resume("0198".to_owned()),
+            HomeChoice::Start,
+        ];
+        for choice in &choices {
+            let cli = parse(&global, choice).unwrap();
+            assert!(cli.global.ascii && cli.global.ui == Ui::Tui, "{choice:?}");
+            let is_right = match (&cli.command, choice) {
+                (Some(CliCommand::Replay(args)), HomeChoice::Replay(run)) => args.what == *run,
+                (Some(CliCommand::Replay(args)), HomeChoice::Session(path)) => Path::new(&args.what) == path,
+                (Some(CliCommand::Watch(args)), HomeChoice::Watch(run)) => args.run == *run,
+                (Some(CliCommand::Run(args)), HomeChoice::Resume(run)) => {
+                    args.select.resume.resume_run.as_deref() == Some(run)
+                }
+                (Some(CliCommand::Run(args)), HomeChoice::Start) => args.select.resume.resume_run.is_none(),
+                _ => false,
+            };
+            assert!(is_right, "{choice:?}");
+        }
+        let diff = parse(&global, &HomeChoice::Diff("1".to_owned(), "2".to_owned())).unwrap();
+        assert!(diff.global.ui == Ui::Auto && matches!(diff.command, Some(CliCommand::Diff(_))));
+    }
+
+    #[test]
+    fn age_is_given_in_its_largest_unit() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let ages = [0, 59, 60, 3599, 3600, 90_000, -5]
+            .map(|ago: i64| age(now, SystemTime::UNIX_EPOCH + Duration::from_secs((1_000_000 - ago).unsigned_abs())));
+        assert_eq!(ages, ["just now", "just now", "1m ago", "59m ago", "1h ago", "1d ago", "just now"]);
+    }
+}

@@ -1,0 +1,133 @@
+//! The home screen: opening, comparing, resuming and starting runs.
+
+use super::{ActionSpec, Availability, Unavailable, effects, require};
+use crate::{
+    run::state::RunView,
+    tui::{
+        action::{ActionScope, UserAction},
+        effect::ScreenEffect,
+        home_choice::HomeChoice,
+        model::{ConfirmQuestion, HomeLine, HomeRun, HomeRunState, HomeView, OverlayView, ScreenModel},
+    },
+};
+
+pub(super) const ACTIONS: &[ActionSpec] = &[
+    effects(UserAction::StartRun, "start-run", "new run", "start a run of the project", start)
+        .scope(ActionScope::Home)
+        .when(can_start),
+    effects(UserAction::ResumeRun, "resume-run", "resume", "run the units of a run that did not succeed", resume)
+        .scope(ActionScope::Home)
+        .when(can_resume),
+    effects(
+        UserAction::DiffRuns,
+        "diff-runs",
+        "diff",
+        "compare with another run: select that one and press again",
+        diff,
+    )
+    .scope(ActionScope::Home)
+    .when(|model, _| require(selected_run(model).is_some()))
+    .special_hint(|model, _| view(model)?.compared.as_ref().map(|_| "diff with this")),
+];
+
+/// The actions of other groups that the home screen has.
+const SHARED: [UserAction; 16] = {
+    use UserAction::*;
+    [
+        Down, Up, Top, Bottom, HalfDown, HalfUp, PageDown, PageUp, Open, Back, Help, Mouse, Redraw, Suspend, Quit,
+        Interrupt,
+    ]
+};
+
+/// True if the action has a meaning while the home screen is open. Dialogs on top of it have their keys.
+pub(super) fn has(spec: &ActionSpec) -> bool {
+    spec.scope != ActionScope::View || SHARED.contains(&spec.action)
+}
+
+/// The home screen, if it is shown.
+fn view(model: &ScreenModel) -> Option<&HomeView> {
+    match model.views.last() {
+        Some(OverlayView::Home(view)) => Some(view),
+        _ => None,
+    }
+}
+
+fn selected_run(model: &ScreenModel) -> Option<&HomeRun> {
+    view(model)?.run()
+}
+
+/// Opens the selected run or session.
+pub(super) fn open(model: &ScreenModel) -> Vec<ScreenEffect> {
+    let choice = match view(model).and_then(HomeView::line) {
+        Some(HomeLine::Run(run)) if run.state == HomeRunState::Active => HomeChoice::Watch(run.id.clone()),
+        Some(HomeLine::Run(run)) => HomeChoice::Replay(run.id.clone()),
+        Some(HomeLine::Session(session)) => HomeChoice::Session(session.path.clone()),
+        Some(HomeLine::Heading(_) | HomeLine::Text(_)) | None => return Vec::new(),
+    };
+    vec![ScreenEffect::Choose(choice)]
+}
+
+fn can_start(model: &ScreenModel, _: &RunView) -> Availability {
+    let Some(view) = view(model) else { return Err(Unavailable::NoEffect) };
+    let has_active = view.count(|line| matches!(line, HomeLine::Run(run) if run.state == HomeRunState::Active)) > 0;
+    match (view.content.is_project, has_active) {
+        (false, _) => Err(Unavailable::because("there is no ktx.yaml here; `ingestdeck init` writes one")),
+        (true, true) => Err(Unavailable::because("a run of this project is active; watch it, or stop it first")),
+        (true, false) => Ok(()),
+    }
+}
+
+fn start(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
+    let Some(view) = view(model) else { return Vec::new() };
+    let text = format!("Start a run of {}?", view.content.name);
+    let details = vec![
+        "It runs the units that are new or changed, and spends money.".to_owned(),
+        "`ingestdeck plan` lists them with their expected cost.".to_owned(),
+    ];
+    ask(model, text, details, HomeChoice::Start)
+}
+
+fn can_resume(model: &ScreenModel, _: &RunView) -> Availability {
+    match selected_run(model) {
+        None => Err(Unavailable::NoEffect),
+        Some(run) if run.is_resumable() => Ok(()),
+        Some(run) if run.is_scripted => Err(Unavailable::because("a scripted run cannot be resumed")),
+        Some(run) if run.state == HomeRunState::Active => Err(Unavailable::because("this run is active; watch it")),
+        Some(_) => Err(Unavailable::because("every unit of this run succeeded")),
+    }
+}
+
+fn resume(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
+    let Some(run) = selected_run(model) else { return Vec::new() };
+    let text = format!("Resume run {}?", run.short);
+    let details = vec![
+        "Units that succeeded with the same content are reused.".to_owned(),
+        "The others run again, which spends money.".to_owned(),
+    ];
+    let choice = HomeChoice::Resume(run.id.clone());
+    ask(model, text, details, choice)
+}
+
+fn ask(model: &mut ScreenModel, text: String, mut details: Vec<String>, choice: HomeChoice) -> Vec<ScreenEffect> {
+    details.push(format!("Command: {}", choice.command()));
+    model.dialogs.question = Some(ConfirmQuestion { text, details, then: vec![ScreenEffect::Choose(choice)] });
+    Vec::new()
+}
+
+/// Marks the selected run, or compares it with the marked one.
+fn diff(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
+    let Some(OverlayView::Home(view)) = model.views.last_mut() else { return Vec::new() };
+    let Some(run) = view.run().map(|run| run.id.clone()) else { return Vec::new() };
+    match view.compared.take() {
+        Some(marked) if marked == run => Vec::new(),
+        Some(marked) => {
+            // Ids are ordered by time.
+            let (earlier, later) = if marked < run { (marked, run) } else { (run, marked) };
+            vec![ScreenEffect::Choose(HomeChoice::Diff(earlier, later))]
+        }
+        None => {
+            view.compared = Some(run);
+            Vec::new()
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The home screen: `ingestdeck` without a command.
+
+use std::{fs, path::Path, process::Stdio};
+
+use crate::{
+    replay::FileSource,
+    run::Timeline,
+    tui::{ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, TuiExit},
+};
+
+use super::{
+    pty_session::PtySession,
+    screens::SIZES,
+    scripted_host::{ScriptedHost, options, play},
+};
+
+fn run(short: &str, state: HomeRunState, outcome: &str, units: &str) -> HomeLine {
+    HomeLine::Run(HomeRun {
+        id: format!("0198-{short}"),
+        short: short.to_owned(),
+        state,
+        outcome: outcome.to_owned(),
+        age: "2h ago".to_owned(),
+        units: units.to_owned(),
+        cost: "$1.64".to_owned(),
+        is_scripted: false,
+    })
+}
+
+/// A project with an active run, three earlier ones and two sessions.
+fn content() -> HomeContent {
+    let heading = |text: &str| HomeLine::Heading(text.to_owned());
+    let session = |title: &str, size: &str| {
+        HomeLine::Session(HomeSession {
+            path: Path::new("/home/dev/.claude/projects/-home-dev-orbit").join(size),
+            title: title.to_owned(),
+            age: "3d ago".to_owned(),
+            size: size.to_owned(),
+        })
+    };
+    HomeContent {
+        name: "orbit".to_owned(),
+        path: "/home/dev/orbit".to_owned(),
+        is_project: true,
+        lines: vec![
+            heading("active"),
+            run("841906", HomeRunState::Active, "running", "3/24 done"),
+            heading("runs"),
+            run("556478", HomeRunState::Incomplete, "partial", "17/24 done, 7 failed"),
+            run("0a11ce", HomeRunState::Interrupted, "interrupted", "3/24 done"),
+            run("c0ffee", HomeRunState::Succeeded, "done", "24/24 done"),
+            heading("Claude Code sessions in this directory"),
+            session("Explain how refunds reach the \u{1b}[31mrevenue mart", "35.1 KB"),
+            session("再計算 the monthly cohorts", "2.4 MB"),
+        ],
+        selected: 0,
+    }
+}
+
+fn home(content: HomeContent, keys: &str, size: (u16, u16)) -> (ScriptedHost, TuiExit) {
+    let timeline = Timeline::new(Box::new(FileSource::open(Path::new("/dev/null")).unwrap()));
+    let mut options = options();
+    options.home = Some(content);
+    play(timeline, None, options, ScriptedHost::new(keys, size))
+}
+
+fn choice(keys: &str) -> Option<HomeChoice> {
+    match home(content(), keys, (120, 36)).1.reason {
+        ExitReason::Chosen(choice) => Some(choice),
+        _ => None,
+    }
+}
+
+#[test]
+fn home_is_rendered_at_every_size() {
+    for size in SIZES {
+        let name = format!("home_{}x{}", size.0, size.1);
+        insta::assert_snapshot!(name, home(content(), "", size).0.text());
+    }
+    insta::assert_snapshot!("home_resume", home(content(), "jr", (80, 24)).0.text());
+    insta::assert_snapshot!("home_compare", home(content(), "j=j", (80, 24)).0.text());
+}
+
+#[test]
+fn enter_opens_what_is_selected() {
+    assert_eq!(choice("<enter>"), Some(HomeChoice::Watch("0198-841906".to_owned())));
+    assert_eq!(choice("j<enter>"), Some(HomeChoice::Replay("0198-556478".to_owned())));
+    let path = Path::new("/home/dev/.claude/projects/-home-dev-orbit/2.4 MB");
+    assert_eq!(choice("G<enter>"), Some(HomeChoice::Session(path.to_owned())));
+}
+
+#[test]
+fn resume_and_start_need_a_yes() {
+    let resume = Some(HomeChoice::Resume("0198-556478".to_owned()));
+    assert_eq!((choice("jr"), choice("jrn"), choice("jry")), (None, None, resume));
+    // Neither an active nor a complete run can be resumed.
+    assert_eq!((choice("ry"), choice("jjjry")), (None, None));
+    // The project has an active run.
+    assert_eq!(choice("ny"), None);
+    let idle = HomeContent { lines: content().lines.split_off(2), ..content() };
+    let started = home(idle.clone(), "ny", (80, 24)).1.reason;
+    assert_eq!(started, ExitReason::Chosen(HomeChoice::Start));
+    let outside = HomeContent { is_project: false, ..idle };
+    assert_eq!(home(outside, "ny", (80, 24)).1.reason, ExitReason::Closed);
+}
+
+#[test]
+fn diff_compares_the_earlier_with_the_later_run() {
+    let diff = Some(HomeChoice::Diff("0198-0a11ce".to_owned(), "0198-c0ffee".to_owned()));
+    assert_eq!((choice("jj=j="), choice("jjj=k=")), (diff.clone(), diff));
+    // The same run again, or Esc, takes the mark away.
+    assert_eq!((choice("jj=="), choice("jj=<esc>j=")), (None, None));
+}
+
+#[test]
+fn keys_of_a_run_do_nothing_at_home() {
+    for keys in ["v", "C", "L", "R", "x", "t", "/", ":", "F", "i", "z", "B", "<space>", "w"] {
+        let (script, exit) = home(content(), keys, (120, 36));
+        assert_eq!(exit.reason, ExitReason::Closed, "{keys}");
+        assert_eq!(script.text(), home(content(), "", (120, 36)).0.text(), "{keys}");
+    }
+    let help = home(content(), "?", (120, 36)).0.text();
+    assert!(help.contains("start a run of the project") && help.starts_with(" ingestdeck"), "{help}");
+    assert_eq!(home(content(), "?<esc>", (120, 36)).0.text(), home(content(), "", (120, 36)).0.text());
+}
+
+#[test]
+fn home_without_anything_can_be_left() {
+    let (script, exit) = home(HomeContent::default(), "j<enter>rkGq", (40, 12));
+    assert_eq!(exit.reason, ExitReason::Quit);
+    assert!(script.text().contains("0 runs"), "{}", script.text());
+}
+
+/// A project with a recorded run and a session.
+fn project(dir: &Path) {
+    let tape = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tapes/harbor.jsonl")).unwrap();
+    let header: serde_json::Value = serde_json::from_slice(tape.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
+    let run = dir.join(".ktx/ingestdeck/runs").join(header["run"].as_str().unwrap());
+    fs::create_dir_all(&run).unwrap();
+    fs::write(run.join("tape.jsonl"), tape).unwrap();
+    fs::write(dir.join("ktx.yaml"), "connections: {}\n").unwrap();
+}
+
+#[test]
+fn viewers_return_home() {
+    let dir = tempfile::tempdir().unwrap();
+    let (orbit, claude) = (dir.path().join("orbit"), dir.path().join("claude"));
+    fs::create_dir(&orbit).unwrap();
+    let orbit = orbit.canonicalize().unwrap();
+    project(&orbit);
+    let name: String = orbit.to_str().unwrap().replace(|char: char| !char.is_ascii_alphanumeric(), "-");
+    let sessions = claude.join("projects").join(name);
+    fs::create_dir_all(&sessions).unwrap();
+    let capture =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/captures/success_tools.jsonl"))
+            .unwrap();
+    let prompt = r#"{"type":"user","message":{"role":"user","content":"Explain refunds"}}"#;
+    fs::write(sessions.join("s.jsonl"), format!("{prompt}\n{capture}")).unwrap();
+    let variables = [("CLAUDE_CONFIG_DIR", claude.to_str().unwrap())];
+    let mut session = PtySession::with(&["--project-dir", orbit.to_str().unwrap()], &variables);
+    session.shows("1 Claude Code session");
+    session.shows("Explain refunds");
+    session.press("\r");
+    session.shows("harbor  run");
+    session.press("q");
+    session.shows("1 Claude Code session");
+    session.press("j\r");
+    session.shows("s.jsonl");
+    session.press("q");
+    session.shows("1 Claude Code session");
+    session.press("q");
+    assert_eq!(session.end(), 0);
+}
+
+#[test]
+fn missing_command_without_a_terminal_prints_help() {
+    let output = std::process::Command::new(crate::it::support::program()).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(printed.contains("Usage: ingestdeck") && printed.contains("replay"), "{printed}");
+    assert!(output.stdout.is_empty());
+}
