@@ -28,8 +28,13 @@ pub(crate) enum RunCommand {
     /// Start new attempts at all failed units; if there are none, at the units that have not run; if there are none
     /// either, save again.
     RetryUnsuccessful,
-    /// Start new attempts at these units, which failed for the same cause.
-    RetryUnits { units: Vec<UnitKey> },
+    /// Start new attempts at these units.
+    RetryUnits {
+        units: Vec<UnitKey>,
+        /// Changes to the plan, the same for each unit; `None` repeats the inputs of their last attempts.
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict_amendment")]
+        amendment: Option<Amendment>,
+    },
     /// Stop the attempt at a unit. A second request while it still runs kills it.
     Stop { unit: UnitKey },
     /// Start no new attempts and let running ones finish.
@@ -129,7 +134,7 @@ impl RunCommand {
             | Self::Release { unit }
             | Self::RunUntil { unit, .. }
             | Self::Decide { unit, .. } => std::slice::from_ref(unit),
-            Self::RetryUnits { units } => units,
+            Self::RetryUnits { units, .. } => units,
             Self::RetryUnsuccessful
             | Self::Drain
             | Self::LiftLimit
@@ -261,7 +266,10 @@ mod tests {
                 json!({"command": "retry", "unit": "dbt-all", "amendment": {"feedback": "shorter"}}),
             ),
             (RunCommand::RetryUnsuccessful, json!({"command": "retry_unsuccessful"})),
-            (RunCommand::RetryUnits { units: vec![unit()] }, json!({"command": "retry_units", "units": ["dbt-all"]})),
+            (
+                RunCommand::RetryUnits { units: vec![unit()], amendment: None },
+                json!({"command": "retry_units", "units": ["dbt-all"]}),
+            ),
             (RunCommand::Stop { unit: unit() }, json!({"command": "stop", "unit": "dbt-all"})),
             (RunCommand::Drain, json!({"command": "drain"})),
             (RunCommand::LiftLimit, json!({"command": "lift_limit"})),

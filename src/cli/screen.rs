@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Capacity of the queue of commands from the user.
-const COMMAND_QUEUE_CAPACITY: usize = 64;
+const COMMAND_QUEUE_CAPACITY: usize = 4096;
 
 /// Shows a record.
 ///

@@ -99,9 +99,10 @@ impl RunController {
                     return Err(RefusalReason::CallNotWaiting { unit });
                 }
             }
-            RunCommand::RetryUnits { units } => {
+            RunCommand::RetryUnits { units, amendment } => {
                 for unit in units {
-                    self.send(ScheduleEvent::RetryRequested { unit, amendment: None }).await?;
+                    let amendment = amendment.clone();
+                    self.send(ScheduleEvent::RetryRequested { unit, amendment }).await?;
                 }
             }
             RunCommand::Retry { unit, amendment } => {
@@ -176,7 +177,7 @@ mod tests {
     async fn unknown_units_are_refused() {
         let (controller, _, mut events) = controller();
         let unknown = || UnitKey::from("other");
-        let several = RunCommand::RetryUnits { units: vec![unit(), unknown()] };
+        let several = RunCommand::RetryUnits { units: vec![unit(), unknown()], amendment: None };
         for command in [RunCommand::Stop { unit: unknown() }, RunCommand::Hold { unit: unknown() }, several] {
             let reason = RefusalReason::UnknownUnit { unit: unknown() };
             assert_eq!(controller.execute(command).await, refused(reason));

@@ -85,6 +85,7 @@ pub(crate) enum UserAction {
     RetryFailed,
     Causes,
     Stop,
+    Mark,
     More,
     Fewer,
     LiftLimit,

@@ -20,6 +20,8 @@ mod timeline_bounds;
 mod toast;
 mod unit_listing;
 
+use std::collections::BTreeSet;
+
 use ratatui::layout::Rect;
 
 pub(crate) use amend::{AmendField, AmendForm};
@@ -203,6 +205,8 @@ pub(crate) struct UnitsView {
     pub stream: ScrollList,
     /// The attempt that `stream` refers to.
     pub attempt_id: Option<AttemptId>,
+    /// Indexes of the units that the user marked, for commands that apply to several.
+    pub marked: BTreeSet<usize>,
 }
 
 /// True for row ends that need the user's attention.
@@ -384,7 +388,11 @@ impl ScreenModel {
         let starts = |unit: &UnitState| unit.status.is_in_flight() || unit.status == UnitStatus::Queued;
         // In the past, questions about the present are not asked.
         let is_stale = |question: &ConfirmQuestion, effect: &ScreenEffect| match effect {
-            ScreenEffect::Command(RunCommand::Stop { unit }) => is_over(unit),
+            // A question about several units remains while one of them runs.
+            ScreenEffect::Command(RunCommand::Stop { .. }) => question
+                .then
+                .iter()
+                .all(|effect| matches!(effect, ScreenEffect::Command(RunCommand::Stop { unit }) if is_over(unit))),
             ScreenEffect::Command(RunCommand::StopAll) => active == 0,
             ScreenEffect::Command(RunCommand::Retry { unit, .. }) => find(unit).is_some_and(starts),
             ScreenEffect::Command(RunCommand::Release { unit }) => {

@@ -1,20 +1,27 @@
 //! The form for a retry with changed parameters, and its submission.
 
-use super::units;
+use super::{failure_groups, units};
 use crate::{
     control::RunCommand,
-    run::state::RunView,
+    run::state::{RunView, UnitState},
+    tape::UnitKey,
+    text::pluralize,
     tui::{
         effect::ScreenEffect,
         model::{AmendForm, ScreenModel},
     },
 };
 
-/// Opens the form for the unit in view.
+/// Opens the form for the marked units, the group or the unit in view.
 pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
     model.units_view.follows_work = false;
-    if let Some(unit) = units::target(model, run_view) {
-        model.dialogs.amend_form = Some(AmendForm::new(unit, &run_view.state));
+    let state = &run_view.state;
+    let selected: Vec<&UnitState> = match failure_groups::retryable(model, run_view) {
+        Some(places) => places.iter().filter_map(|unit| state.units.get(*unit)).collect(),
+        None => units::target(model, run_view).into_iter().collect(),
+    };
+    if let Some((unit, others)) = selected.split_first() {
+        model.dialogs.amend_form = Some(AmendForm::new(unit, others, state));
     }
 }
 
@@ -28,16 +35,30 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
             return Vec::new();
         }
     };
-    // The unit may have started while the user edited the form. Keep the form, so that the edits are not lost.
-    let unit = run_view.state.units.iter().find(|unit| unit.key == form.unit);
-    if let Some(refusal) = unit.and_then(|unit| units::retry_refusal(model, run_view, unit)) {
+    // A unit may have started while the user edited the form. Keep the form, so that the edits are not lost.
+    let find = |key: &UnitKey| run_view.state.units.iter().find(|unit| unit.key == *key);
+    let refusal = form.units.iter().filter_map(find).find_map(|unit| units::retry_refusal(model, run_view, unit));
+    if let Some(refusal) = refusal {
         form.problem = Some(refusal);
         model.dialogs.amend_form = Some(form);
         return Vec::new();
     }
-    let unit = form.unit;
-    model.await_attempt(run_view, &unit);
     let how = if amendment.is_empty() { "as planned".to_owned() } else { amendment.to_string() };
-    model.toasts.show(format!("new attempt at {unit}: {how}"));
-    vec![ScreenEffect::Command(RunCommand::Retry { unit, amendment: Some(amendment) })]
+    for unit in &form.units {
+        model.await_attempt(run_view, unit);
+    }
+    let mut units = form.units;
+    let command = match units.pop() {
+        Some(unit) if units.is_empty() => {
+            model.toasts.show(format!("new attempt at {unit}: {how}"));
+            RunCommand::Retry { unit, amendment: Some(amendment) }
+        }
+        last => {
+            units.extend(last);
+            model.toasts.show(format!("new attempts at {}: {how}", pluralize(units.len(), "unit")));
+            model.units_view.marked.clear();
+            RunCommand::RetryUnits { units, amendment: Some(amendment) }
+        }
+    };
+    vec![ScreenEffect::Command(command)]
 }

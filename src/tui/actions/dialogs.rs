@@ -19,6 +19,9 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
                 model.await_attempt(run_view, unit);
             }
         }
+        if model.views.is_empty() {
+            model.units_view.marked.clear();
+        }
         then
     })
     .scope(ActionScope::Question),

@@ -1,6 +1,6 @@
 //! Navigation in the failure groups: from a line to its unit, and retrying a whole group.
 
-use super::{navigation::select_unit, units};
+use super::{marks, navigation::select_unit, units};
 use crate::{
     control::RunCommand,
     run::{run_forecast::RunForecast, state::RunView},
@@ -43,15 +43,17 @@ pub(crate) fn next(model: &mut ScreenModel, forward: bool) {
     }
 }
 
-/// The units of a selected group, on this view or in the table, that can be retried; `None` if no group is selected.
+/// The marked units, or those of a selected group, on this view or in the table, that can be retried; `None` if no unit
+/// is marked and no group is selected.
 pub(crate) fn retryable(model: &ScreenModel, run_view: &RunView) -> Option<Vec<usize>> {
     let units = match model.views.last() {
-        Some(OverlayView::FailureGroups(view)) => &view.group()?.units,
-        None => model.units_view.listing.units_of(model.heading()?),
+        Some(OverlayView::FailureGroups(view)) => view.group()?.units.clone(),
+        None if marks::has_marks(model) => model.units_view.marked.iter().copied().collect(),
+        None => model.units_view.listing.units_of(model.heading()?).to_vec(),
         Some(_) => return None,
     };
     let is_retryable = |unit: &usize| run_view.state.units.get(*unit).is_some_and(|unit| unit.status.is_retryable());
-    Some(units.iter().copied().filter(is_retryable).collect())
+    Some(units.into_iter().filter(is_retryable).collect())
 }
 
 /// Asks for retrying the units of the selected group.
@@ -65,10 +67,14 @@ pub(crate) fn retry(model: &mut ScreenModel, run_view: &RunView, places: &[usize
             let text = format!("Retry {count} that failed for the same reason ({})?", failures.cause);
             (text, Some(one_row(&failures.example, 200)))
         }
+        _ if marks::has_marks(model) => (format!("Retry {count} of {} marked?", model.units_view.marked.len()), None),
         _ => (format!("Retry {count} of this group?"), None),
     };
     let forecast = forecast_words(&RunForecast::for_retry(&run_view.state, places));
     let details = example.into_iter().chain([forecast]).chain(units::listed(&units)).collect();
-    model.dialogs.question =
-        Some(ConfirmQuestion { text, details, then: vec![ScreenEffect::Command(RunCommand::RetryUnits { units })] });
+    model.dialogs.question = Some(ConfirmQuestion {
+        text,
+        details,
+        then: vec![ScreenEffect::Command(RunCommand::RetryUnits { units, amendment: None })],
+    });
 }

@@ -1,7 +1,7 @@
 //! Actions on units: retrying, stopping, holding, the concurrency, and their confirmations.
 
 use super::{
-    ActionSpec, Availability, Unavailable, amend, change, effects, failure_groups, find, hold, require,
+    ActionSpec, Availability, Unavailable, amend, change, effects, failure_groups, find, hold, marks, require,
     views::{is_breakpoints, toggle},
 };
 use crate::{
@@ -29,12 +29,12 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         UserAction::RetryWith,
         "retry-with",
         "retry with",
-        "retry with feedback, another model or budget",
+        "retry the unit or the group with feedback, another model or budget",
         amend::open,
     )
     .when(|model, run_view| {
         require_present(model, UserAction::RetryWith)?;
-        can_retry_unit(model, run_view)
+        can_retry_selection(model, run_view)
     })
     .selects_unit(),
     change(
@@ -53,6 +53,14 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         .when(can_stop)
         .special_hint(|model, _| is_breakpoints(model).then_some("delete"))
         .selects_unit(),
+    change(
+        UserAction::Mark,
+        "mark",
+        "mark",
+        "mark the unit or the group: r, e and x apply to all marked",
+        marks::toggle,
+    )
+    .when(marks::can_mark),
     effects(UserAction::More, "more-at-once", "more", "raise the concurrency by one", |_, _| {
         vec![ScreenEffect::Command(RunCommand::AdjustConcurrency { by: 1 })]
     })
@@ -164,8 +172,16 @@ fn require_commands(model: &ScreenModel) -> Availability {
 
 fn can_retry(model: &ScreenModel, run_view: &RunView) -> Availability {
     require_present(model, UserAction::Retry)?;
+    can_retry_selection(model, run_view)
+}
+
+/// Marked units come before a group, and a group before a unit.
+fn can_retry_selection(model: &ScreenModel, run_view: &RunView) -> Availability {
     match failure_groups::retryable(model, run_view) {
         Some(_) if !model.connection.accepts_commands() => require_commands(model),
+        Some(units) if units.is_empty() && marks::has_marks(model) => {
+            Err(Unavailable::because("no marked unit can be retried now"))
+        }
         Some(units) if units.is_empty() => Err(Unavailable::because("no unit of this group can be retried now")),
         Some(_) => Ok(()),
         None => can_retry_unit(model, run_view),
@@ -321,6 +337,12 @@ fn can_stop(model: &ScreenModel, run_view: &RunView) -> Availability {
         return Ok(());
     }
     require_present(model, UserAction::Stop)?;
+    if marks::has_marks(model) && model.connection.accepts_commands() {
+        return match marks::stoppable(model, run_view).is_empty() {
+            true => Err(Unavailable::because("every marked unit has ended")),
+            false => Ok(()),
+        };
+    }
     let unit = target(model, run_view).ok_or_else(Unavailable::no_unit_selected)?;
     let reason = if model.connection.is_watching {
         WATCHING_MESSAGE.to_owned()
@@ -342,10 +364,19 @@ fn stop(model: &mut ScreenModel, run_view: &RunView) {
         return super::time::delete(model);
     }
     model.units_view.follows_work = false;
+    let details = vec![if model.connection.is_session() { STOPS_SESSION } else { STOPS_ATTEMPT }.to_owned()];
+    if marks::has_marks(model) {
+        let units = marks::stoppable(model, run_view);
+        let text = format!("Stop {} of {} marked?", pluralize(units.len(), "unit"), model.units_view.marked.len());
+        let details = details.into_iter().chain(listed(&units)).collect();
+        let then = units.into_iter().map(|unit| ScreenEffect::Command(RunCommand::Stop { unit })).collect();
+        model.dialogs.question = Some(ConfirmQuestion { text, details, then });
+        return;
+    }
     let Some(key) = target(model, run_view).map(|unit| unit.key.clone()) else { return };
     model.dialogs.question = Some(ConfirmQuestion {
         text: format!("Stop {key}?"),
-        details: vec![if model.connection.is_session() { STOPS_SESSION } else { STOPS_ATTEMPT }.to_owned()],
+        details,
         then: vec![ScreenEffect::Command(RunCommand::Stop { unit: key })],
     });
 }

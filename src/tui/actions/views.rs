@@ -3,7 +3,7 @@
 use std::mem::discriminant;
 
 use super::{
-    compare, failure_groups, find, home, inspect, is_grid, listing,
+    compare, failure_groups, find, home, inspect, is_grid, listing, marks,
     navigation::{fold, select_unit},
     time,
 };
@@ -102,6 +102,8 @@ pub(crate) fn back(model: &mut ScreenModel, run_view: &RunView) {
     }
     if model.search.query.take().is_some() {
         model.search.is_running = false;
+    } else if marks::clear(model) {
+        // One key press only removes the marks.
     } else if listing::clear(model, run_view) {
         // One key press only clears the filter.
     } else if model.units_view.zoom {

@@ -31,8 +31,8 @@ pub(crate) enum AmendField {
 
 #[derive(Clone, Debug)]
 pub(crate) struct AmendForm {
-    /// The unit of the next attempt.
-    pub unit: UnitKey,
+    /// The units of the next attempts; at least one.
+    pub units: Vec<UnitKey>,
     /// Feedback for the model.
     pub feedback: TextArea<'static>,
     /// Name of the model; empty for the planned one.
@@ -51,8 +51,9 @@ pub(crate) struct AmendForm {
 }
 
 impl AmendForm {
-    /// A form with the amendment of the last attempt at `unit`.
-    pub(crate) fn new(unit: &UnitState, state: &RunState) -> Self {
+    /// A form with the amendment of the last attempt at `unit`. The `others` get the same amendment, each in a new
+    /// session.
+    pub(crate) fn new(unit: &UnitState, others: &[&UnitState], state: &RunState) -> Self {
         let last = unit.latest();
         let plan = state.planned.as_deref();
         let planned =
@@ -63,11 +64,11 @@ impl AmendForm {
             .or_else(|| planned.0.clone());
         let budget = last.and_then(|last| last.setup.step_budget).or(planned.1);
         let mut form = Self {
-            unit: unit.key.clone(),
+            units: [unit].into_iter().chain(others.iter().copied()).map(|unit| unit.key.clone()).collect(),
             feedback: area(&feedback),
             model: area(&model.unwrap_or_default()),
             budget: area(&budget.map(|budget| budget.to_string()).unwrap_or_default()),
-            session: last.and_then(|last| last.setup.session.clone()),
+            session: last.filter(|_| others.is_empty()).and_then(|last| last.setup.session.clone()),
             resume: false,
             field: AmendField::Feedback,
             problem: None,
@@ -229,7 +230,7 @@ mod tests {
             retry_at: None,
             hold_mode: HoldMode::Off,
         };
-        AmendForm::new(&unit, &state)
+        AmendForm::new(&unit, &[], &state)
     }
 
     fn typed(mut form: AmendForm, keys: &str) -> AmendForm {

@@ -34,8 +34,9 @@ pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) 
         }
         ChordLookup::Action(action) => {
             let chord = std::mem::take(&mut model.pending);
-            // If no unit is listed, a key for units must not fall through to another meaning.
-            if hold::has_no_listed_unit(model, run_view)
+            // If no unit is listed, a key for units must not fall through to another meaning. A group can be retried.
+            if action != UserAction::RetryWith
+                && hold::has_no_listed_unit(model, run_view)
                 && let ChordLookup::Action(_) = model.keymap.lookup_in(&[ActionScope::Held, ActionScope::Live], &chord)
             {
                 units::no_unit_selected(model);

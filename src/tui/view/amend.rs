@@ -24,7 +24,10 @@ pub(crate) fn draw(scene: &DrawContext<'_>, form: &AmendForm, body: Rect, buf: &
     let height = body.height.saturating_sub(2).min(18).max(body.height.min(9));
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
     Clear.render(area, buf);
-    let title = format!("new attempt at {}", text::printable(&form.unit, 40));
+    let title = match form.units.as_slice() {
+        [unit] => format!("new attempt at {}", text::printable(unit, 40)),
+        units => format!("new attempts at {}", text::pluralize(units.len(), "unit")),
+    };
     let inside = pane(scene, area, true, &[(StyleRole::Strong, &title)], &[], buf);
     let problem = form.problem.as_deref().map(|problem| text::wrap(problem, usize::from(inside.width)));
     let problem: Vec<_> = problem.into_iter().flatten().take(2).collect();
@@ -75,7 +78,13 @@ fn session(scene: &DrawContext<'_>, form: &AmendForm, line: Rect, buf: &mut Buff
     let mut pen = RowWriter::row(scene, buf, line);
     pen.skip(usize::from(NAMES));
     let Some(session) = &form.session else {
-        pen.put(StyleRole::Dim, "a new one; the last attempt's session is unknown");
+        pen.put(
+            StyleRole::Dim,
+            match form.units.len() {
+                1 => "a new one; the last attempt's session is unknown",
+                _ => "a new one for each",
+            },
+        );
         return;
     };
     let short: String = session.chars().take(8).collect();

@@ -80,13 +80,16 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
         Some(OverlayView::Breakpoints(_)) => &[Back, Open, Stop, CommandLine],
         Some(OverlayView::Find(_)) => &[Back, Open, Search],
         Some(OverlayView::Home(_)) => &[Open, ResumeRun, DiffRuns, StartRun],
-        Some(OverlayView::FailureGroups(_)) => &[Back, Open, Retry, NextFailure, Search],
+        Some(OverlayView::FailureGroups(_)) => &[Back, Open, Retry, RetryWith, NextFailure, Search],
         Some(OverlayView::Log(_)) => &[Back, Open, Search, NextFailure],
         Some(OverlayView::Transcript(_)) => &[Back, Open, Retry, NextAttempt, Search, NextFailure, Copy],
         Some(OverlayView::Compare(_)) => &[Back, Open, Left, NextPane, Copy],
         Some(OverlayView::Inspect(_)) => &[Back, NextPane, Retry, NextAttempt, Counterpart, Search, NextFailure, Copy],
         Some(OverlayView::Entry(_)) => &[Back, Right, Search, Copy, NextFailure],
-        None if model.heading().is_some() => &[Open, Retry, RetryFailed, Causes],
+        None if !model.units_view.marked.is_empty() && model.connection.accepts_commands() => {
+            &[Retry, RetryWith, Stop, Mark, Back]
+        }
+        None if model.heading().is_some() => &[Open, Retry, RetryWith, RetryFailed, Causes],
         None if !model.connection.is_live => &[Open, Play, StepForward, NextPane],
         None if model.is_in_past() => &[Play, StepForward, Open, NextPane],
         None if model.connection.is_watching => &[Open, NextPane, NextFailure],

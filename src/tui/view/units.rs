@@ -25,7 +25,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let (model, run_view) = (scene.model, scene.run_view);
     let view = &model.units_view;
     let focus = view.focus == Pane::Units;
-    let title = title(&view.listing);
+    let title = title(&view.listing, view.marked.len());
     let name = if focus { StyleRole::Strong } else { StyleRole::Dim };
     let title: Vec<_> =
         [(name, "units")].into_iter().chain(title.iter().map(|(role, text)| (*role, text.as_str()))).collect();
@@ -57,8 +57,9 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
             TableLine::Group(group) => self::group(scene, group, area, buf),
             TableLine::Connection(connection) => self::connection(scene, connection, area, buf),
             TableLine::Unit(unit) => {
+                let is_marked = view.marked.contains(&unit);
                 let Some(unit) = run_view.state.units.get(unit) else { continue };
-                self::row(scene, unit, &columns, area, buf);
+                self::row(scene, unit, is_marked, &columns, area, buf);
             }
         }
         if line == selected {
@@ -94,8 +95,11 @@ fn place(scene: &DrawContext<'_>, width: u16) -> Vec<(StyleRole, String)> {
 }
 
 /// Filters, order and groups of the listing. Always shown, since a filtered list could be mistaken for a complete one.
-fn title(listing: &UnitListing) -> Vec<(StyleRole, String)> {
+fn title(listing: &UnitListing, marked: usize) -> Vec<(StyleRole, String)> {
     let mut title = Vec::new();
+    if marked > 0 {
+        title.push((StyleRole::Match, format!(" {marked} marked")));
+    }
     if listing.is_filtered() {
         let state =
             if listing.filter == StatusFilter::All { String::new() } else { format!(" {}", listing.filter.label()) };
@@ -237,12 +241,20 @@ fn statuses(counts: &UnitCounts) -> impl Iterator<Item = (UnitStatus, usize)> {
     RunTotals::ORDER.into_iter().zip(counts.statuses)
 }
 
-fn row(scene: &DrawContext<'_>, unit: &UnitState, columns: &UnitColumns, area: Rect, buf: &mut Buffer) {
+fn row(
+    scene: &DrawContext<'_>,
+    unit: &UnitState,
+    is_marked: bool,
+    columns: &UnitColumns,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let (role, state) = (status_role(unit.status), &scene.run_view.state);
     let now = scene.model.playhead.time;
     let attempt = unit.latest();
     let mut pen = RowWriter::row(scene, buf, area);
-    pen.cell(role, scene.theme.glyphs.unit(unit), 2);
+    pen.cell(role, scene.theme.glyphs.unit(unit), 1);
+    pen.cell(StyleRole::Match, if is_marked { "*" } else { "" }, 1);
     let key = if unit.status.need() == UnitNeed::Next { StyleRole::Queued } else { StyleRole::Text };
     // Keys share their beginning; their end identifies the unit.
     pen.cell(key, &text::fit_middle(&unit.key, columns.key, scene.theme.glyphs.cut), columns.key);

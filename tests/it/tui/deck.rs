@@ -294,11 +294,73 @@ fn retry_on_a_heading_asks_for_its_units() {
         (script.text(), orders.try_recv().ok())
     };
     let units = vec!["warehouse-page-1".into()];
-    assert_eq!(retried("ggry").1, Some(RunCommand::RetryUnits { units }));
+    assert_eq!(retried("ggry").1, Some(RunCommand::RetryUnits { units, amendment: None }));
     assert!(retried("ggr").0.contains("Retry 1 unit of this group?"), "{}", retried("ggr").0);
     // No unit of this group has failed.
     let (text, order) = retried("ggjjr");
     assert!(order.is_none() && text.contains("no unit of this group can be retried now"), "{text}");
+}
+
+/// The screen after some keys in a live run, and the commands that they sent.
+fn commanded(tape: &TapeFixture, keys: &str) -> (String, Vec<RunCommand>) {
+    let growing = tape.growing();
+    let (commands, mut orders) = tokio::sync::mpsc::channel(32);
+    let (_grows, changed) = tokio::sync::watch::channel(0);
+    let script =
+        play(growing.timeline, Some(live_handle(commands, changed)), options(), ScriptedHost::new(keys, SIZE)).0;
+    (script.text(), std::iter::from_fn(|| orders.try_recv().ok()).collect())
+}
+
+#[test]
+fn commands_apply_to_marked_units() {
+    let tape = two_connections(12);
+    let failed = ["warehouse-page-1", "warehouse-page-5", "warehouse-page-9"];
+    let (text, orders) = commanded(&tape, "ggj**");
+    assert!(text.contains("units 2 marked") && text.contains("✗*") && orders.is_empty(), "{text}");
+    let retry = |units: &[&str]| {
+        let units = units.iter().map(|unit| (*unit).into()).collect();
+        vec![RunCommand::RetryUnits { units, amendment: None }]
+    };
+    assert!(commanded(&tape, "ggj**r").0.contains("Retry 2 units of 2 marked?"));
+    assert_eq!(commanded(&tape, "ggj**ry").1, retry(&failed[..2]));
+    // The second press takes a mark away; a mark on a heading covers its units; Esc removes all.
+    assert_eq!(commanded(&tape, "ggj**gg*ry").1, retry(&failed));
+    assert!(!commanded(&tape, "ggj*k*").0.contains("marked"));
+    assert!(!commanded(&tape, "ggj**<esc>").0.contains("marked"));
+    // An answer other than yes keeps the marks.
+    assert!(commanded(&tape, "ggj**rn").0.contains("units 2 marked"));
+    assert!(!commanded(&tape, "ggj**ry").0.contains("marked"));
+    // Ended units cannot be stopped.
+    let (text, orders) = commanded(&tape, "ggj**x");
+    assert!(orders.is_empty() && text.contains("every marked unit has ended"), "{text}");
+}
+
+#[test]
+fn feedback_can_go_to_several_units() {
+    let tape = two_connections(12);
+    let (text, _) = commanded(&tape, "ggj**e");
+    assert!(text.contains("new attempts at 2 units") && text.contains("a new one for each"), "{text}");
+    let amendment = |orders: Vec<RunCommand>| match orders.as_slice() {
+        [RunCommand::RetryUnits { units, amendment: Some(amendment) }] => {
+            Some((units.len(), amendment.feedback.clone(), amendment.resume.clone()))
+        }
+        _ => None,
+    };
+    let sent = amendment(commanded(&tape, "ggj**eUse `content`<c-s>").1);
+    assert_eq!(sent, Some((2, Some("Use `content`".to_owned()), None)));
+    // A heading, and a group of failures.
+    assert_eq!(amendment(commanded(&tape, "ggex<c-s>").1).map(|sent| sent.0), Some(3));
+    assert_eq!(amendment(commanded(&tape, "Cex<c-s>").1).map(|sent| sent.0), Some(3));
+}
+
+#[test]
+fn marked_units_that_run_are_stopped_together() {
+    let mut tape = TapeFixture::new("orbit", false);
+    tape.plan(&["a", "b", "c"]).start("a", 1).start("b", 1).wait(10);
+    let stop = |unit: &str| RunCommand::Stop { unit: unit.into() };
+    assert_eq!(commanded(&tape, "gg**xy").1, [stop("a"), stop("b")]);
+    let (text, orders) = commanded(&tape, "gg***x");
+    assert!(text.contains("Stop 3 units of 3 marked?") && orders.is_empty(), "{text}");
 }
 
 #[test]

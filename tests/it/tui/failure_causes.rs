@@ -108,7 +108,10 @@ fn failure_group_is_retried_as_one() {
     let (script, orders) = live(&failures(), ScriptedHost::new("Cr", SIZE));
     assert!(orders.is_empty() && script.text().contains("Retry 3 units that failed for the same reason"));
     let units = |keys: &str| live(&failures(), ScriptedHost::new(keys, SIZE)).1;
-    let retry = |units: &[&str]| [RunCommand::RetryUnits { units: units.iter().map(|unit| (*unit).into()).collect() }];
+    let retry = |units: &[&str]| {
+        let units = units.iter().map(|unit| (*unit).into()).collect();
+        [RunCommand::RetryUnits { units, amendment: None }]
+    };
     assert_eq!(units("Cry"), retry(&["page-0", "page-2", "page-3"]));
     assert_eq!(units("C]ry"), retry(&["page-1"]));
     assert_eq!(units("CGry"), retry(&["page-4"]));

@@ -1,0 +1,61 @@
+//! Marked units of the table: commands that apply to several units take them instead of the selected one.
+
+use super::{Availability, Unavailable, navigation::select_line, require};
+use crate::{
+    run::state::RunView,
+    tape::UnitKey,
+    tui::{layout::Pane, model::ScreenModel},
+};
+
+/// True if commands apply to the marked units.
+pub(super) fn has_marks(model: &ScreenModel) -> bool {
+    model.views.is_empty() && !model.units_view.marked.is_empty()
+}
+
+pub(super) fn can_mark(model: &ScreenModel, run_view: &RunView) -> Availability {
+    require(model.views.is_empty())?;
+    match model.heading().is_some() || model.unit(run_view).is_some() {
+        true => Ok(()),
+        false => Err(Unavailable::no_unit_selected()),
+    }
+}
+
+/// Marks the selected unit and selects the next line, or marks all units of the selected group. What is marked already
+/// is unmarked.
+pub(super) fn toggle(model: &mut ScreenModel, _: &RunView) {
+    model.units_view.focus = Pane::Units;
+    let view = &model.units_view;
+    let units = match model.heading() {
+        Some(group) => view.listing.units_of(group).to_vec(),
+        None => vec![view.unit],
+    };
+    let is_marked = units.iter().all(|unit| view.marked.contains(unit));
+    let (is_unit, line) = (model.heading().is_none(), model.selected_line());
+    let view = &mut model.units_view;
+    view.follows_work = false;
+    for unit in units {
+        if is_marked {
+            view.marked.remove(&unit)
+        } else {
+            view.marked.insert(unit)
+        };
+    }
+    if is_unit {
+        select_line(model, line + 1, true);
+    }
+}
+
+/// Removes all marks. Returns false if there are none.
+pub(super) fn clear(model: &mut ScreenModel) -> bool {
+    let had_marks = has_marks(model);
+    if had_marks {
+        model.units_view.marked.clear();
+    }
+    had_marks
+}
+
+/// The marked units that have not ended.
+pub(super) fn stoppable(model: &ScreenModel, run_view: &RunView) -> Vec<UnitKey> {
+    let units = model.units_view.marked.iter().filter_map(|unit| run_view.state.units.get(*unit));
+    units.filter(|unit| !unit.status.is_finished()).map(|unit| unit.key.clone()).collect()
+}
