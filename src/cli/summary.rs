@@ -221,7 +221,7 @@ impl RunSummary {
         let units = pluralize(state.units.len(), "unit");
         let colon = if counts.is_empty() { "" } else { ": " };
         let _ =
-            writeln!(text, "{name} · {outcome} after {} · {units}{colon}{}", state.last_entry_at, counts.join(", "));
+            writeln!(text, "{name} · {outcome} after {} · {units}{colon}{}", state.duration_text(), counts.join(", "));
         let cost = dollars(self.cost_usd);
         let scripted = if state.units.iter().any(|unit| unit.attempts.iter().any(|attempt| attempt.setup.is_scripted)) {
             " (scripted agent: invented numbers)"

@@ -39,7 +39,7 @@ pub(crate) struct ActivityIndex {
     bucket_ms: u64,
     entries: u64,
     last: Millis,
-    counts: [u64; 4],
+    counts: [u64; ActivityMark::ALL.len()],
     /// Failures and denials with their entry numbers and attempts.
     problems: Vec<(u32, AttemptId, ActivityMark)>,
 }
@@ -51,7 +51,7 @@ impl Default for ActivityIndex {
             bucket_ms: MIN_BUCKET_MS,
             entries: 0,
             last: Millis(0),
-            counts: [0; 4],
+            counts: [0; ActivityMark::ALL.len()],
             problems: Vec::new(),
         }
     }
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(found(activity.last_problem_before(Seq(7))), Some(2));
         assert_eq!(found(activity.last_problem_before(Seq(2))), None);
         assert_eq!(activity.first_problem_from(Seq(0)), Some((Seq(2), AttemptId(3), ActivityMark::Failure)));
-        assert_eq!(ActivityMark::ALL.map(|mark| activity.count(mark)), [1, 1, 0, 1]);
+        assert_eq!(ActivityMark::ALL.map(|mark| activity.count(mark)), [1, 1, 0, 1, 0]);
     }
 
     #[test]

@@ -9,11 +9,13 @@ pub(crate) enum ActivityMark {
     Limit,
     /// An attempt or an API request was retried.
     Retry,
+    /// A call began to wait for an approval.
+    Hold,
 }
 
 impl ActivityMark {
     /// All marks, the most important one first.
-    pub(crate) const ALL: [Self; 4] = [Self::Failure, Self::Denial, Self::Limit, Self::Retry];
+    pub(crate) const ALL: [Self; 5] = [Self::Failure, Self::Denial, Self::Limit, Self::Retry, Self::Hold];
 
     /// Its text in the singular and in the plural.
     pub(crate) fn labels(self) -> (&'static str, &'static str) {
@@ -22,6 +24,7 @@ impl ActivityMark {
             Self::Denial => ("denial", "denials"),
             Self::Limit => ("limit", "limits"),
             Self::Retry => ("retry", "retries"),
+            Self::Hold => ("hold", "holds"),
         }
     }
 }

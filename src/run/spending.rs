@@ -1,6 +1,6 @@
-//! The cost of an attempt, and the cost and time of a unit over all its attempts. Pure.
+//! The cost and time of an attempt, of a unit over all its attempts, and of a run. Pure.
 
-use super::state::{AttemptState, UnitState};
+use super::state::{AttemptState, RunState, UnitState};
 use crate::{decode::ResultLine, tape::Millis};
 
 /// Cost and active time of a unit.
@@ -34,11 +34,26 @@ impl UnitSpending {
     }
 }
 
-/// Duration of an attempt of `unit` until `now`. An interrupted attempt ran until its last entry.
+impl RunState {
+    /// Duration of the run as text. Time in which it had ended until a retry reopened it is not a part of it.
+    pub(crate) fn duration_text(&self) -> String {
+        let duration = self.last_entry_at.since(self.time_ended);
+        match self.time_ended {
+            Millis(0..1000) => duration.to_string(),
+            ended => format!("{duration}, not counting {ended} before a retry"),
+        }
+    }
+}
+
+/// Duration of an attempt of `unit` until `now`.
 pub(crate) fn attempt_duration(unit: &UnitState, attempt: &AttemptState, now: Millis) -> Millis {
+    attempt_end(unit, attempt, now).since(attempt.started_at)
+}
+
+/// End of an attempt of `unit`; `now` while it runs. An interrupted attempt ran until its last entry.
+pub(crate) fn attempt_end(unit: &UnitState, attempt: &AttemptState, now: Millis) -> Millis {
     let broke_off = unit.status.is_finished() || unit.latest().is_some_and(|latest| latest.id != attempt.id);
-    let end = attempt.ended_at.unwrap_or(if broke_off { attempt.last_at } else { now });
-    end.since(attempt.started_at)
+    attempt.ended_at.unwrap_or(if broke_off { attempt.last_at } else { now })
 }
 
 /// The cost of one attempt, computed from its results.

@@ -4,11 +4,14 @@
 //! attempt, which only grow; an earlier moment shows the same rows up to a cutoff. Bodies are not copied: a row
 //! contains positions, and the caller reads the entry again to display it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::activity_mark::{ActivityMark, ActivityMarks};
+use super::{
+    activity_mark::{ActivityMark, ActivityMarks},
+    schedule_change::RecordedChange,
+};
 use crate::{
     decode::Usage,
     tape::{
@@ -53,6 +56,8 @@ pub(crate) struct RunState {
     pub publication: Publication,
     /// The end of the run, if the tape contains it.
     pub ended: Option<RunEnded>,
+    /// Time between ends of the run and the requests that reopened it.
+    pub time_ended: Millis,
 }
 
 /// What a run read, and what it did before any unit ran.
@@ -401,6 +406,8 @@ pub(crate) struct AttemptSetup {
     pub start_note: Option<Seq>,
     /// True if a script plays the model.
     pub is_scripted: bool,
+    /// Milliseconds from the start to the first text, thinking or call of the model; at least 1.
+    pub first_output_ms: Option<NonZeroU32>,
 }
 
 impl AttemptSetup {
@@ -701,6 +708,8 @@ pub(crate) struct RunView {
     /// Calls that ran with arguments edited by a person: entry and block of the call, mapped to the entry with the
     /// arguments. It only grows.
     pub(crate) argument_edits: BTreeMap<(u32, u8), u32>,
+    /// Changes that decide when attempts start. It only grows.
+    pub(crate) schedule_changes: Vec<RecordedChange>,
 }
 
 impl RunView {
@@ -729,6 +738,12 @@ impl RunView {
     /// The entries of an attempt at the moment of `state`.
     pub(crate) fn entries(&self, id: AttemptId) -> &[u32] {
         self.attempt_rows(id).entries_at(self.state.entries)
+    }
+
+    /// The changes of the schedule up to the moment of `state`.
+    pub(crate) fn schedule_changes(&self) -> &[RecordedChange] {
+        let end = self.schedule_changes.partition_point(|change| u64::from(change.seq) < self.state.entries);
+        &self.schedule_changes[..end]
     }
 
     /// The log at the moment of `state`.

@@ -12,8 +12,9 @@ pub(crate) const MIN_WIDE_COLUMNS: u16 = 100;
 /// Minimum width for table and stream side by side, and of the table next to a stream: both show what they show at 90 columns.
 const MIN_WIDE_TABLE_COLUMNS: u16 = 190;
 const WIDE_TABLE_COLUMNS: u16 = 100;
-/// Minimum height for a timeline bar of two lines.
+/// Minimum height for a timeline bar with its labels, and for one with its marks on a separate line.
 const MIN_TALL_ROWS: u16 = 20;
+const MIN_MARK_ROWS: u16 = 30;
 
 /// A pane of the units view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,7 +64,8 @@ pub(crate) fn screen_layout((width, height): (u16, u16), panes: UnitsPanes, walk
     let bar_rows = match height {
         _ if !walked => 0,
         0..MIN_TALL_ROWS => 1,
-        MIN_TALL_ROWS.. => 2,
+        MIN_TALL_ROWS..MIN_MARK_ROWS => 2,
+        MIN_MARK_ROWS.. => 3,
     };
     let bar_rows = bar_rows.min(height - header_rows - footer_rows);
     let bar = Rect { y: footer.y - bar_rows, height: bar_rows, ..area };

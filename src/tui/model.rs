@@ -13,6 +13,7 @@ mod grid;
 mod hold;
 mod home_view;
 pub(crate) mod inspect;
+mod lanes_view;
 mod overlay_views;
 mod scroll_list;
 mod side_pane;
@@ -34,6 +35,7 @@ pub(crate) use grid::{Grid, GridPane, PaneDirection};
 pub(crate) use hold::{ArgumentsEditor, CallId, InputPurpose, LineInput, release_consequences};
 pub(crate) use home_view::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, HomeView};
 pub(crate) use inspect::{InspectPanel, InspectSide, InspectView};
+pub(crate) use lanes_view::LanesView;
 pub(crate) use overlay_views::{EntryView, OverlayView, TranscriptView};
 pub(crate) use scroll_list::{ScrollList, scrolled};
 pub(crate) use side_pane::SidePane;
@@ -171,6 +173,10 @@ pub(crate) struct Playhead {
     pub bounds: TimelineBounds,
     /// Conditions at which playback stops.
     pub breakpoints: Vec<Breakpoint>,
+    /// True if playback shortens times without entries.
+    pub skips_idle: bool,
+    /// Time that the current playback has skipped.
+    pub skipped: Millis,
 }
 
 /// The table of units and the action stream of the selected one.
@@ -317,6 +323,12 @@ impl RunTotals {
         active.into_iter().map(|status| self.count(status)).sum()
     }
 
+    /// True while an attempt runs.
+    pub(crate) fn has_units_in_flight(&self) -> bool {
+        let in_flight = |(status, units): (&UnitStatus, usize)| status.is_in_flight() && units > 0;
+        Self::ORDER.iter().zip(self.statuses).any(in_flight)
+    }
+
     /// Units with a need.
     pub(crate) fn with_need(&self, need: UnitNeed) -> usize {
         Self::ORDER.iter().zip(self.statuses).filter(|(status, _)| status.need() == need).map(|(_, units)| units).sum()
@@ -350,6 +362,8 @@ impl ScreenModel {
                 time: Millis(0),
                 bounds: TimelineBounds::default(),
                 breakpoints: Vec::new(),
+                skips_idle: true,
+                skipped: Millis(0),
             },
             totals: RunTotals::default(),
             grid: Grid::default(),
@@ -532,6 +546,7 @@ impl ScreenModel {
             }
             Some(OverlayView::Find(view)) => view.list.clamp(view.hits.len(), body),
             Some(OverlayView::Home(view)) => view.clamp(body),
+            Some(OverlayView::Lanes(view)) => view.refresh(run_view, plan.body),
             Some(OverlayView::Help(list)) => {
                 let lines = help_size(plan.body.width).1;
                 list.offset = list.offset.min(lines.saturating_sub(body));

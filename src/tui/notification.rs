@@ -170,7 +170,13 @@ fn pending_notifications(state: &RunState, totals: &RunTotals, now: Millis) -> V
         }
     }
     if let Some(ended) = &state.ended {
-        let text = format!("{} after {now}: {} of {} units failed", ended.outcome, failures(totals), state.units.len());
+        let text = format!(
+            "{} after {}: {} of {} units failed",
+            ended.outcome,
+            state.duration_text(),
+            failures(totals),
+            state.units.len()
+        );
         facts.push((NotificationKey::Ended(totals.attempts), text));
     }
     facts

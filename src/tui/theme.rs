@@ -269,12 +269,13 @@ pub(crate) struct GlyphSet {
     /// Marks the moment that is shown.
     pub here: &'static str,
     pub breakpoint: &'static str,
-    marks: [&'static str; 4],
+    marks: [&'static str; ActivityMark::ALL.len()],
     /// Corners and sides: top left, top right, bottom left, bottom right, vertical, horizontal.
     pub frame: [&'static str; 6],
     pub arrow: &'static str,
-    /// Done and remaining parts of a progress bar.
-    pub progress: [&'static str; 2],
+    /// Done and remaining parts of a progress bar, which are the critical path and the start-up in a lane; and the other
+    /// parts of a lane: work, hold, and no slot in use during a limit.
+    pub progress: [&'static str; 5],
 }
 
 impl GlyphSet {
@@ -345,10 +346,10 @@ static UNICODE: GlyphSet = GlyphSet {
     levels: ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
     here: "┃",
     breakpoint: "◉",
-    marks: ["✗", "▲", "◆", "↻"],
+    marks: ["✗", "▲", "◆", "↻", "‖"],
     frame: ["┌", "┐", "└", "┘", "│", "─"],
     arrow: "→",
-    progress: ["━", "╌"],
+    progress: ["━", "╌", "─", "‖", "░"],
 };
 
 static ASCII: GlyphSet = GlyphSet {
@@ -363,10 +364,10 @@ static ASCII: GlyphSet = GlyphSet {
     levels: [".", ".", ":", ":", "-", "=", "*", "#"],
     here: "|",
     breakpoint: "@",
-    marks: ["x", "!", "$", "~"],
+    marks: ["x", "!", "$", "~", "="],
     frame: ["+", "+", "+", "+", "|", "-"],
     arrow: ">",
-    progress: ["=", "."],
+    progress: ["=", ".", "-", "|", "%"],
 };
 
 pub(crate) fn status_role(status: UnitStatus) -> StyleRole {
@@ -391,6 +392,7 @@ pub(crate) fn mark_role(mark: ActivityMark) -> StyleRole {
         ActivityMark::Denial => StyleRole::Denied,
         ActivityMark::Limit => StyleRole::Budget,
         ActivityMark::Retry => StyleRole::Waiting,
+        ActivityMark::Hold => StyleRole::Paused,
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod header;
 pub(crate) mod help;
 pub(crate) mod home;
 pub(crate) mod inspect;
+pub(crate) mod lanes;
 pub(crate) mod log;
 pub(crate) mod row_writer;
 pub(crate) mod stream;
@@ -119,6 +120,7 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
         Some(OverlayView::FailureGroups(view)) => failure_groups::draw(scene, view, plan.body, buf),
         Some(OverlayView::Find(view)) => find::draw(scene, view, plan.body, buf),
         Some(OverlayView::Home(view)) => home::draw(scene, view, plan.body, buf),
+        Some(OverlayView::Lanes(view)) => lanes::draw(scene, view, plan.body, buf),
     }
     timeline_bar::draw(scene, plan.bar, buf);
     footer::draw(scene, plan.footer, buf);
@@ -140,7 +142,7 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
 
 /// Paints a progress bar of `width` columns. A part that is not empty is visible.
 fn progress(scene: &DrawContext<'_>, done: usize, total: usize, width: usize, pen: &mut RowWriter<'_>) {
-    let [full, rest] = scene.theme.glyphs.progress;
+    let [full, rest, ..] = scene.theme.glyphs.progress;
     let filled = (width * done).checked_div(total).unwrap_or_default();
     let filled = filled.max(usize::from(done > 0)).min(width - usize::from(done < total).min(width));
     pen.put(StyleRole::Succeeded, &full.repeat(filled));

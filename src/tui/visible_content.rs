@@ -49,7 +49,8 @@ pub(crate) fn cache_request(model: &ScreenModel, run_view: &RunView, cache: &Scr
             | OverlayView::Log(_)
             | OverlayView::FailureGroups(_)
             | OverlayView::Breakpoints(_)
-            | OverlayView::Home(_),
+            | OverlayView::Home(_)
+            | OverlayView::Lanes(_),
         ) => {}
         None => {
             if let (Some(_), Some((_, attempt))) = (plan.stream, model.attempt(run_view)) {

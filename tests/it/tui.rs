@@ -15,6 +15,7 @@ mod hostile;
 mod huge_lines;
 mod inspect;
 mod keys;
+mod lanes;
 mod notifications;
 mod patches;
 mod pty;

@@ -3,7 +3,7 @@
 mod accounting;
 mod rows;
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, num::NonZeroU32, sync::Arc};
 
 use super::silence::OpenControlRequests;
 use crate::{
@@ -180,14 +180,19 @@ impl AttemptFold {
                     self.push_row(view, StreamRow::new(seq, 0, RowKind::Started, RowOutcome::Ok, 0));
                 }
             }
-            LineBody::Assistant(chat) => self.assistant(view, seq, chat, depth),
+            LineBody::Assistant(chat) => {
+                self.model_wrote(view, entry.at);
+                self.assistant(view, seq, chat, depth);
+            }
             LineBody::User(_) => self.apply_calls(view, seq, &calls, depth),
             LineBody::StreamEvent(StreamDelta::Text(text)) if depth == 0 => {
+                self.model_wrote(view, entry.at);
                 let live = &mut self.attempt(view).live.text;
                 live.push_str(text);
                 truncate_to_tail(live);
             }
             LineBody::StreamEvent(StreamDelta::Thinking(text)) if depth == 0 => {
+                self.model_wrote(view, entry.at);
                 let live = &mut self.attempt(view).live.thinking;
                 live.push_str(text);
                 truncate_to_tail(live);
@@ -298,6 +303,12 @@ impl AttemptFold {
         };
         unit.status = status;
         self.emit_status(at, status, reason, emit);
+    }
+
+    fn model_wrote(&self, view: &mut RunView, at: Millis) {
+        let attempt = self.attempt(view);
+        let passed = u32::try_from(at.since(attempt.started_at).0).unwrap_or(u32::MAX);
+        attempt.setup.first_output_ms.get_or_insert(NonZeroU32::MIN.saturating_add(passed.saturating_sub(1)));
     }
 
     fn assistant(&mut self, view: &mut RunView, seq: Seq, chat: &ChatLine<'_>, depth: u8) {

@@ -10,6 +10,7 @@ use crate::{
     run::{
         EntryRef, EntryScope as Address,
         activity_mark::ActivityMark,
+        schedule_change::{RecordedChange, ScheduleChange},
         state::{HeldCallState, HoldMode, RowOutcome, RunPause, RunView, Throttling, UnitStatus},
     },
     tape::{
@@ -60,20 +61,24 @@ impl Fold {
             Note::AttemptEnded(ended) => self.attempt_ended(view, entry, ended, emit),
             Note::RetryScheduled { delay_ms, .. } => {
                 view.last_change.marks.add(ActivityMark::Retry);
-                self.attempt_waiting(
-                    view,
-                    entry,
-                    Some(Millis(at.0.saturating_add(*delay_ms))),
-                    UnitStatus::Waiting,
-                    emit,
-                );
+                let due = Millis(at.0.saturating_add(*delay_ms));
+                if let Some(unit) = self.attempt_waiting(view, entry, Some(due), UnitStatus::Waiting, emit) {
+                    record_change(view, entry, ScheduleChange::RetryScheduled { unit, due });
+                }
                 self.report_message(view, entry, Severity::Info, note.to_string());
             }
             Note::RetryRequested { .. } => {
                 view.last_change.marks.add(ActivityMark::Retry);
-                view.state.ended = None;
+                if view.state.ended.take().is_some()
+                    && let Some(ended) =
+                        view.schedule_changes().iter().rfind(|it| it.change == ScheduleChange::RunEnded)
+                {
+                    view.state.time_ended.0 += at.since(ended.at).0;
+                }
                 view.state.is_stopping = false;
-                self.attempt_waiting(view, entry, None, UnitStatus::Queued, emit);
+                if let Some(unit) = self.attempt_waiting(view, entry, None, UnitStatus::Queued, emit) {
+                    record_change(view, entry, ScheduleChange::RetryRequested { unit });
+                }
                 self.report_message(view, entry, Severity::Info, note.to_string());
             }
             Note::StopRequested { how } => self.stop_requested(view, entry, *how, emit),
@@ -103,6 +108,8 @@ impl Fold {
                 }
                 fold.attempt(view).held_calls.push(call);
                 fold.sync_hold_status(view, at, Some(tool), emit);
+                view.last_change.marks.add(ActivityMark::Hold);
+                record_change(view, entry, ScheduleChange::CallHeld { attempt: attempt_id.0 });
             }
             Note::CallDecided { tool_use_id, decision, .. } => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
@@ -112,6 +119,7 @@ impl Fold {
                 if let Some(place) = held.iter().position(|call| call.tool_use_id.as_deref() == tool_use_id.as_deref())
                 {
                     held.remove(place);
+                    record_change(view, entry, ScheduleChange::CallDecided { attempt: attempt_id.0 });
                 }
                 if let (CallDecision::Edited, Some(id)) = (decision, tool_use_id) {
                     fold.edited(view, id, entry.seq);
@@ -131,6 +139,7 @@ impl Fold {
                 view.last_change.marks.add(ActivityMark::Limit);
                 let until = until.or_else(|| wait_ms.map(|wait| Millis(at.0.saturating_add(wait))));
                 view.state.limits.pause = Some(RunPause { until, reason: limit.clone() });
+                record_change(view, entry, ScheduleChange::LimitPaused);
                 self.report_message(view, entry, Severity::Warning, note.to_string());
                 emit(SinkEvent::Run { at, change: RunEvent::Paused { until, limit } });
             }
@@ -138,11 +147,13 @@ impl Fold {
                 view.state.limits.pause = None;
                 // The usage windows start again with the process.
                 view.state.limits.throttling = None;
+                record_change(view, entry, ScheduleChange::LimitLifted);
                 emit(SinkEvent::Run { at, change: RunEvent::Resumed });
             }
             Note::Throttled { slots, limit } => {
                 view.state.limits.throttling =
                     slots.map(|slots| Throttling { concurrency: slots, reason: limit.clone() });
+                record_change(view, entry, ScheduleChange::Throttled(*slots));
                 let level = if slots.is_some() { Severity::Warning } else { Severity::Info };
                 let text = note.to_string();
                 self.report_message(view, entry, level, text.clone());
@@ -152,6 +163,7 @@ impl Fold {
                 if let Some(planned) = &mut view.state.planned {
                     Arc::make_mut(planned).concurrency = *slots;
                 }
+                record_change(view, entry, ScheduleChange::Concurrency(*slots));
                 self.report_message(view, entry, Severity::Info, note.to_string());
             }
             Note::Published { paths } => {
@@ -200,7 +212,10 @@ impl Fold {
                     Address::Attempt(..) | Address::BySession => {}
                 }
             }
-            Note::RunEnded(ended) => self.run_ended(view, entry, ended, emit),
+            Note::RunEnded(ended) => {
+                record_change(view, entry, ScheduleChange::RunEnded);
+                self.run_ended(view, entry, ended, emit);
+            }
             Note::Unknown { .. } => view.state.loss_counts.unknown_notes += 1,
         }
     }
@@ -239,6 +254,7 @@ impl Fold {
         self.silence_tracker.after =
             planned.silence_after_ms.map_or(DEFAULT_SILENCE_AFTER, |after| Millis(after).max(MIN_SILENCE_AFTER));
         view.state.planned = Some(Arc::new(planned.clone()));
+        record_change(view, entry, ScheduleChange::Concurrency(planned.concurrency));
     }
 
     fn attempt_started(
@@ -349,7 +365,8 @@ impl Fold {
         self.report_message(view, entry, Severity::Info, text.to_owned());
     }
 
-    /// A unit waits for its next attempt, which does not exist yet and therefore gets no entry.
+    /// A unit waits for its next attempt, which does not exist yet and therefore gets no entry. Returns the index of the
+    /// unit.
     fn attempt_waiting(
         &mut self,
         view: &mut RunView,
@@ -357,13 +374,22 @@ impl Fold {
         until: Option<Millis>,
         status: UnitStatus,
         emit: &mut dyn FnMut(SinkEvent<'_>),
-    ) {
-        let Address::Attempt(key, attempt) = entry.scope else { return };
+    ) -> Option<u32> {
+        let Address::Attempt(key, attempt) = entry.scope else { return None };
         let index = self.unit_index(view, &key.into());
         let unit = &mut view.state.units[index];
         unit.retry_at = until;
         unit.status = status;
         emit(SinkEvent::Unit { at: entry.at, unit: key, attempt, status, reason: None, cause: None });
+        u32::try_from(index).ok()
+    }
+}
+
+/// Records a change of the schedule, unless it was recorded when the entry was folded before.
+fn record_change(view: &mut RunView, entry: &EntryRef<'_>, change: ScheduleChange) {
+    let seq = u32::try_from(entry.seq.0).unwrap_or(u32::MAX);
+    if view.schedule_changes.last().is_none_or(|last| last.seq < seq) {
+        view.schedule_changes.push(RecordedChange { seq, at: entry.at, change });
     }
 }
 

@@ -406,7 +406,7 @@ proptest! {
         let activity = timeline.activity();
         let straight = played(super::tests::timeline(a_run(), 1, false));
         prop_assert_eq!(activity.resample(7), straight.activity().resample(7));
-        prop_assert_eq!(ActivityMark::ALL.map(|mark| activity.count(mark)), [3, 0, 0, 1]);
+        prop_assert_eq!(ActivityMark::ALL.map(|mark| activity.count(mark)), [3, 0, 0, 1, 0]);
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(crate) fn export(model: &mut ScreenModel, run_view: &RunView, tool: ExportTo
         }
         Some(OverlayView::Entry(view)) => Some(entry(view, tool)),
         Some(OverlayView::Home(_)) => None,
-        Some(OverlayView::FailureGroups(_) | OverlayView::Find(_) | OverlayView::Grid) => {
+        Some(OverlayView::FailureGroups(_) | OverlayView::Find(_) | OverlayView::Lanes(_) | OverlayView::Grid) => {
             let latest = units::target(model, run_view).and_then(UnitState::latest);
             latest.map(|shown| attempt(run_view, shown.id, None, tool))
         }

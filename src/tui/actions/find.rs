@@ -111,6 +111,15 @@ fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, here: bool
         Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Grid | OverlayView::Home(_)) => {
             return Vec::new();
         }
+        Some(OverlayView::Lanes(view)) => {
+            let (attempts, units) = (&view.lanes.attempts, &run_view.state.units);
+            let from = before(view.selected_index(), attempts.len());
+            let hit = nearest(attempts.len(), from, forward, |index| {
+                units.get(attempts[index].unit).is_some_and(|unit| matches(&unit.key, &query))
+            });
+            search_finished(model, run_view, hit);
+            return Vec::new();
+        }
         Some(OverlayView::Find(view)) => {
             let units = &run_view.state.units;
             let from = before(view.list.selected, view.hits.len());
@@ -251,6 +260,7 @@ fn select_match(model: &mut ScreenModel, run_view: &RunView, place: usize) {
         Some(OverlayView::Log(list)) => list.select(place, run_view.messages().len()),
         Some(OverlayView::FailureGroups(view)) => view.list.select(place, view.lines.len()),
         Some(OverlayView::Find(view)) => view.list.select(place, view.hits.len()),
+        Some(OverlayView::Lanes(view)) => view.select(place),
         Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Grid | OverlayView::Home(_)) => {}
         None if model.units_view.focus == Pane::Units => select_rank(model, place),
         None => {
@@ -286,6 +296,12 @@ pub(crate) fn select_next_failure<const FORWARD: bool>(model: &mut ScreenModel, 
             | OverlayView::Grid,
         ) => return,
         Some(OverlayView::FailureGroups(_)) => return super::failure_groups::next(model, forward),
+        Some(OverlayView::Lanes(view)) => {
+            let attempts = &view.lanes.attempts;
+            nearest(attempts.len(), view.selected_index(), forward, |index| {
+                attempts[index].status.need() == UnitNeed::Person
+            })
+        }
         Some(OverlayView::Log(list)) => {
             let messages = run_view.messages();
             nearest(messages.len(), list.selected, forward, |row| {

@@ -40,6 +40,12 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
         }
         Some(OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::Breakpoints(_) | OverlayView::Home(_)) => return,
         Some(OverlayView::Find(_)) => return super::find::open_hits(model, run_view),
+        Some(OverlayView::Lanes(view)) => {
+            let Some(shown) = view.selected() else { return };
+            let Some(unit) = run_view.state.units.get(shown.unit) else { return };
+            let Some(attempt) = unit.attempts.get(shown.attempt) else { return };
+            InspectView::new(unit.key.clone(), shown.attempt, initial_action(run_view, attempt))
+        }
         Some(OverlayView::FailureGroups(_)) => {
             let Some(unit) = super::units::target(model, run_view) else { return };
             let Some((index, attempt)) = unit.attempts.iter().enumerate().next_back() else { return };
@@ -231,6 +237,7 @@ pub(crate) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
             | OverlayView::FailureGroups(_)
             | OverlayView::Find(_)
             | OverlayView::Home(_)
+            | OverlayView::Lanes(_)
             | OverlayView::Compare(_)
             | OverlayView::Breakpoints(_)
             | OverlayView::Grid,

@@ -43,6 +43,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
             Some(OverlayView::FailureGroups(view)) => require(!view.lines.is_empty()),
             Some(OverlayView::Find(view)) => require(!view.hits.is_empty()),
             Some(OverlayView::Home(view)) => require(view.line().is_some()),
+            Some(OverlayView::Lanes(view)) => require(view.selected().is_some()),
             _ => Ok(()),
         })
         .special_hint(|model, _| match model.views.last() {
@@ -189,6 +190,7 @@ pub(crate) fn step(model: &mut ScreenModel, run_view: &RunView, by: isize) {
         Some(OverlayView::FailureGroups(view)) => view.list.step(by, view.lines.len()),
         Some(OverlayView::Find(view)) => view.list.step(by, view.hits.len()),
         Some(OverlayView::Home(view)) => view.select(view.list.selected.saturating_add_signed(by), by > 0),
+        Some(OverlayView::Lanes(view)) => view.step(by),
         Some(OverlayView::Grid) => {}
         Some(OverlayView::Help(list)) => list.offset = list.offset.saturating_add_signed(by),
         None if model.units_view.focus == Pane::Units => {
@@ -257,6 +259,7 @@ fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &Run
         Some(OverlayView::FailureGroups(view)) => go(&mut view.list, view.lines.len()),
         Some(OverlayView::Find(view)) => go(&mut view.list, view.hits.len()),
         Some(OverlayView::Home(view)) => view.select(if LAST { usize::MAX } else { 0 }, !LAST),
+        Some(OverlayView::Lanes(view)) => view.select(if LAST { usize::MAX } else { 0 }),
         Some(OverlayView::Grid) => {
             if let Some(pane) = model.grid.panes.get_mut(model.grid.focus) {
                 let len = pane.len(run_view);
@@ -279,6 +282,7 @@ fn sideways<const BY: isize>(model: &mut ScreenModel, run_view: &RunView) {
         Some(OverlayView::Inspect(view)) => inspect::go_to_side(view, right),
         Some(OverlayView::Compare(_)) => compare::show_adjacent(model, run_view, right),
         Some(OverlayView::Entry(view)) => view.show_neighbour(run_view, BY),
+        Some(OverlayView::Lanes(view)) => view.step_in_lane(right),
         Some(OverlayView::Grid) => {
             let body = model.layout().body;
             model.grid.go(if right { PaneDirection::Right } else { PaneDirection::Left }, body);

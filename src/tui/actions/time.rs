@@ -48,6 +48,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     ),
     effects(UserAction::Faster, "faster", "faster", "double the speed; past 64, unlimited", faster),
     effects(UserAction::Slower, "slower", "slower", "half the speed", slower),
+    change(UserAction::SkipIdle, "skip-idle", "skip idle", "playback skips times without entries, or not", skip_idle),
     effects(UserAction::ToStart, "to-start", "start", "to the first entry", |model, _| {
         pause_and_seek(model, ScreenEffect::Seek(SeekTarget::Entries(0)))
     }),
@@ -59,6 +60,9 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "breakpoints; Enter toggles, x deletes",
         |model, _| toggle_view(model, OverlayView::Breakpoints(ScrollList::default())),
     ),
+    change(UserAction::Lanes, "lanes", "lanes", "slots over time: waits, critical path", |model, _| {
+        toggle_view(model, OverlayView::Lanes(Box::default()));
+    }),
 ];
 
 /// Slowest and fastest numeric speed.
@@ -114,6 +118,15 @@ fn turn<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) -> Vec<Screen
 fn action<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     let unit = model.units_view.unit;
     pause_and_seek(model, ScreenEffect::Step(TimeStep::Action { unit, forward: FORWARD }))
+}
+
+fn skip_idle(model: &mut ScreenModel, _: &RunView) {
+    model.playhead.skips_idle = !model.playhead.skips_idle;
+    model.toasts.show(if model.playhead.skips_idle {
+        "playback skips times without entries"
+    } else {
+        "playback keeps times without entries"
+    });
 }
 
 fn faster(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {

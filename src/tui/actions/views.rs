@@ -53,6 +53,7 @@ fn open_view(model: &mut ScreenModel, run_view: &RunView) {
         }
         Some(OverlayView::FailureGroups(_)) => return failure_groups::open(model, run_view),
         Some(OverlayView::Find(_)) => return find::open_hits(model, run_view),
+        Some(OverlayView::Lanes(_)) => return inspect::open(model, run_view),
         Some(OverlayView::Breakpoints(_)) => {
             time::toggle(model);
             return;

@@ -12,6 +12,8 @@ use crate::{
 
 /// Maximum bytes folded per slice near a goal, since bytes beyond the goal are read in vain.
 const FINE_SLICE_BYTES: usize = 64 * 1024;
+/// Longest time without entries that playback keeps, in milliseconds of the run.
+const MAX_IDLE_MS: u64 = 2000;
 /// Maximum bytes prefetched between two played entries.
 const BETWEEN: usize = 256 * 1024;
 
@@ -21,6 +23,9 @@ impl App {
         let begins = plays(playback) && !plays(self.playing.playback);
         (self.playing.playback, self.model.playhead.playback) = (playback, playback);
         self.end_goal_seek();
+        if begins {
+            self.model.playhead.skipped = Millis(0);
+        }
         if begins && self.model.playhead.at_end {
             self.seek(SeekTarget::Entries(0));
         }
@@ -283,7 +288,10 @@ impl App {
             return;
         }
         match advance {
-            Ok(AdvanceStatus::Stopped(next)) => self.playing.next = next,
+            Ok(AdvanceStatus::Stopped(next)) => {
+                self.playing.next = next;
+                self.skip_idle();
+            }
             Ok(AdvanceStatus::More) => self.playing.next = Some(self.timeline.view().state.last_entry_at),
             Ok(advance @ (AdvanceStatus::Waiting | AdvanceStatus::End)) => {
                 let ended = advance == AdvanceStatus::End;
@@ -302,6 +310,21 @@ impl App {
         }
         self.refresh_facts();
         self.frames.limiter.mark(RedrawPriority::Soon);
+    }
+
+    /// Shortens the time until the next entry, unless the user wants it in full.
+    fn skip_idle(&mut self) {
+        let (Playback::Speed(speed), Some(player), Some(next)) =
+            (self.playing.playback, self.playing.player, self.playing.next)
+        else {
+            return;
+        };
+        let now = player.time(self.clock.now).max(self.timeline.view().state.last_entry_at);
+        let skipped = next.since(now).0.saturating_sub(MAX_IDLE_MS);
+        if self.model.playhead.skips_idle && skipped > 0 {
+            self.model.playhead.skipped.0 += skipped;
+            self.playing.player = Some(Player::new(self.clock.now, Millis(now.0 + skipped), speed));
+        }
     }
 
     /// Prefetches one slice after the moment that is shown.

@@ -2,7 +2,7 @@
 
 use super::{
     compare::CompareView, failure_groups::FailureGroupsView, find_view::FindView, home_view::HomeView,
-    inspect::InspectView, scroll_list::ScrollList,
+    inspect::InspectView, lanes_view::LanesView, scroll_list::ScrollList,
 };
 use crate::{
     run::state::{AttemptId, AttemptState, RunView, UnitState},
@@ -35,6 +35,8 @@ pub(crate) enum OverlayView {
     Find(FindView),
     /// The runs of the project. It is below all other views, and is never closed.
     Home(HomeView),
+    /// Attempts over time, one lane for each slot.
+    Lanes(Box<LanesView>),
 }
 
 /// The last panel of the inspector: every line of an attempt, in both directions.

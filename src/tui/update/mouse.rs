@@ -50,6 +50,12 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
                 view.select(row, true);
             }
         }
+        Some(OverlayView::Lanes(view)) => {
+            let [_, rows, _] = view.areas(layout::inner(plan.body));
+            if let (Some(row), Some(selected)) = (clicked(rows), view.selected()) {
+                view.step((view.offset + row).cast_signed() - selected.lane.cast_signed());
+            }
+        }
         Some(OverlayView::Log(list)) => {
             let mut rows = layout::inner(plan.body);
             let above = recording_failure_lines(model.connection.recording_failure.as_deref(), rows).len();

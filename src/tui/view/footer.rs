@@ -13,6 +13,7 @@ use crate::tui::{
 };
 use crate::{
     run::state::{RunView, UnitStatus},
+    tape::Millis,
     text::{self, clock},
 };
 
@@ -79,6 +80,7 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
         Some(OverlayView::Grid) => &[Back, Open, Stop, NextPane, Zoom, NextFailure],
         Some(OverlayView::Breakpoints(_)) => &[Back, Open, Stop, CommandLine],
         Some(OverlayView::Find(_)) => &[Back, Open, Search],
+        Some(OverlayView::Lanes(_)) => &[Back, Open, Down, Right],
         Some(OverlayView::Home(_)) => &[Open, ResumeRun, DiffRuns, StartRun],
         Some(OverlayView::FailureGroups(_)) => &[Back, Open, Retry, RetryWith, NextFailure, Search],
         Some(OverlayView::Log(_)) => &[Back, Open, Search, NextFailure],
@@ -174,7 +176,13 @@ fn position(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
         }
         Playback::Follow if model.connection.is_live => vec![(StyleRole::Live, format!("{} LIVE ", glyphs.live))],
         Playback::Follow => vec![(StyleRole::Live, "REPLAY ".to_owned())],
-        Playback::Speed(speed) => vec![(StyleRole::Live, format!("{} ×{speed} ", glyphs.playing))],
+        Playback::Speed(speed) => {
+            let skipped = match model.playhead.skipped {
+                Millis(0) => String::new(),
+                skipped => format!("skipped {skipped} "),
+            };
+            vec![(StyleRole::Live, format!("{} ×{speed} {skipped}", glyphs.playing))]
+        }
         Playback::Paused => vec![(StyleRole::Paused, format!("{} PAUSED ", glyphs.paused))],
     };
     if model.connection.is_live && model.playhead.playback == Playback::Follow {

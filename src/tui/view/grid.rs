@@ -81,7 +81,7 @@ fn right(
     }
     if !slot.list.follow {
         let new_rows = slot.list.new_rows(slot.len(scene.run_view));
-        let text = if new_rows > 0 { format!(" PAUSED, {new_rows} new ") } else { " PAUSED ".to_owned() };
+        let text = if new_rows > 0 { format!(" SCROLLED, {new_rows} new ") } else { " SCROLLED ".to_owned() };
         right.push((StyleRole::Paused, text));
     }
     if let Some((place, of)) = alone {

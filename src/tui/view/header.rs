@@ -182,6 +182,9 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
         None if totals.active_units() > 0 && state.is_stopping => {
             (StyleRole::Waiting, glyphs.status(UnitStatus::Waiting), "stopping")
         }
+        None if state.limits.pause.is_some() && !totals.has_units_in_flight() => {
+            (StyleRole::Paused, glyphs.status(UnitStatus::Waiting), "limited")
+        }
         None if totals.active_units() > 0 && totals.active_units() == totals.count(UnitStatus::Held) => {
             (StyleRole::Paused, glyphs.status(UnitStatus::Held), "held")
         }
@@ -231,7 +234,17 @@ fn limit_pause(state: &RunState, now: Millis) -> Option<HeaderItem> {
         Some(until) => format!(", {} left", until.since(now)),
         None => String::new(),
     };
-    Some(HeaderItem::new(0, StyleRole::Paused, format!("PAUSED for {}{until}", cut(&paused.reason, 40))))
+    let limit = limit_name(&paused.reason);
+    Some(HeaderItem::new(0, StyleRole::Paused, format!("WAITING for the {} limit{until}", cut(&limit, 40))))
+}
+
+/// Short name of a limit that the service reports by an identifier.
+fn limit_name(id: &str) -> String {
+    match id {
+        "five_hour" => "5h".to_owned(),
+        "seven_day" => "7d".to_owned(),
+        id => id.replace('_', " "),
+    }
 }
 
 /// The units that are done, as a bar and as a count.
@@ -241,7 +254,7 @@ fn progress(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         return Vec::new();
     }
     let done = totals.finished_units();
-    let [full, rest] = scene.theme.glyphs.progress;
+    let [full, rest, ..] = scene.theme.glyphs.progress;
     let width = (usize::from(scene.model.size.0) / 5).clamp(8, 40);
     let filled = (width * done / units).max(usize::from(done > 0));
     let filled = if done < units { filled.min(width - 1) } else { width };
@@ -375,7 +388,11 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
                 Some(throttled) => HeaderItem::new(
                     1,
                     StyleRole::Warning,
-                    format!("concurrency {} of {all}: {}", throttled.concurrency, cut(&throttled.reason, 20)),
+                    format!(
+                        "concurrency {} of {all}: {}",
+                        throttled.concurrency,
+                        cut(&limit_name(&throttled.reason), 20)
+                    ),
                 ),
                 None => HeaderItem::new(5, StyleRole::Dim, format!("concurrency {all}")),
             },
@@ -385,13 +402,14 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         let used = limit.utilization.map(|used| format!(" {:.0} %", used * 100.0)).unwrap_or_default();
         let bad = limit.status != "allowed";
         let status = if bad { format!(" {}", limit.status.replace('_', " ")) } else { String::new() };
-        let name = match limit.name.as_str() {
-            "five_hour" => "5h".to_owned(),
-            "seven_day" => "7d".to_owned(),
-            name => name.replace('_', " "),
-        };
+        let name = limit_name(&limit.name);
         let role = if bad { StyleRole::Warning } else { StyleRole::Text };
-        let left = resets_in(scene, limit).filter(|_| bad).map(|left| format!(", {left} left")).unwrap_or_default();
+        // The wait of the run already shows the time until the reset.
+        let is_shown = state.limits.pause.as_ref().is_some_and(|pause| pause.until.is_some());
+        let left = resets_in(scene, limit)
+            .filter(|_| bad && !is_shown)
+            .map(|left| format!(", {left} left"))
+            .unwrap_or_default();
         facts.push(HeaderItem::new(
             if bad { 1 } else { 5 },
             role,

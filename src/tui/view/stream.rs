@@ -40,9 +40,9 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let right = if model.units_view.stream.follow {
         String::new()
     } else if new_rows > 0 {
-        format!(" PAUSED, {new_rows} new ")
+        format!(" SCROLLED, {new_rows} new ")
     } else {
-        " PAUSED ".to_owned()
+        " SCROLLED ".to_owned()
     };
     let title = title(scene, unit, attempt, usize::from(area.width).saturating_sub(text::width(&right)));
     let pieces: Vec<_> = title.iter().map(|(role, text)| (*role, text.as_str())).collect();

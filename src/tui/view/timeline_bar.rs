@@ -1,4 +1,4 @@
-//! The timeline bar: activity over time, marks and the current moment in one line.
+//! The timeline bar: activity over time, marks and the current moment.
 //!
 //! Its cost depends on the number of columns, not on the length of the run.
 
@@ -16,33 +16,47 @@ use crate::{
     },
 };
 
-/// Paints the bar: the strip, and a line with its labels if there is room.
+/// Paints the bar: the strip; if there is room, a line with its labels, and a line with the marks above it.
 pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
-    if area.height == 0 {
-        return;
-    }
-    strip(scene, Rect { height: 1, ..area }, buf);
+    let has_mark_row = area.height > 2;
+    let line = |row: u16| Rect { y: area.y + row, height: area.height.saturating_sub(row).min(1), ..area };
+    let strip_row = u16::from(has_mark_row);
+    strip(scene, has_mark_row.then(|| line(0)), line(strip_row), buf);
     if area.height > 1 {
-        legend(scene, Rect { y: area.y + 1, height: 1, ..area }, buf);
+        legend(scene, line(strip_row + 1), buf);
     }
 }
 
-/// Paints one cell for each bucket.
-fn strip(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
+/// Paints one cell for each bucket. Without a row for them, marks are in the strip: adjacent cells with the same mark
+/// show it once, so that many marks do not hide the activity.
+fn strip(scene: &DrawContext<'_>, marks: Option<Rect>, area: Rect, buf: &mut Buffer) {
     let (glyphs, activity) = (scene.theme.glyphs, scene.activity);
     let width = usize::from(area.width);
     let cells = activity.resample(width);
     let most = cells.iter().map(|cell| cell.entries).max().unwrap_or_default();
     let here = activity.cell_at(scene.model.playhead.time, width);
+    if let Some(row) = marks {
+        let mut pen = RowWriter::row(scene, buf, row);
+        for cell in &cells {
+            match cell.marks.most_important() {
+                Some(mark) => pen.put(mark_role(mark), glyphs.mark(mark)),
+                None => pen.skip(1),
+            }
+        }
+    }
     let mut pen = RowWriter::row(scene, buf, area);
+    let mut before = None;
     for (place, cell) in cells.iter().enumerate() {
-        let (role, glyph) = match cell.marks.most_important() {
+        let mark = cell.marks.most_important().filter(|_| marks.is_none());
+        let (role, glyph) = match mark {
             _ if place == here => (StyleRole::Key, glyphs.here),
-            Some(mark) => (mark_role(mark), glyphs.mark(mark)),
+            Some(mark) if before != Some(mark) => (mark_role(mark), glyphs.mark(mark)),
+            Some(mark) => (mark_role(mark), level(glyphs.levels, *cell, most)),
             None if cell.entries == 0 => (StyleRole::Dim, " "),
             None => (if place < here { StyleRole::Focus } else { StyleRole::Dim }, level(glyphs.levels, *cell, most)),
         };
         pen.put(role, glyph);
+        before = mark;
     }
 }
 
@@ -89,6 +103,9 @@ fn position(scene: &DrawContext<'_>) -> Vec<BarSegment> {
     let (model, state) = (scene.model, &scene.run_view.state);
     let extent = &model.playhead.bounds;
     let mut pieces = vec![playback_label(scene)];
+    if let (Playback::Speed(_), Millis(1..)) = (model.playhead.playback, model.playhead.skipped) {
+        pieces.push((1, StyleRole::Dim, format!("skipped {} without entries", model.playhead.skipped)));
+    }
     if model.is_in_past() {
         let behind = clock(extent.now.since(model.playhead.time));
         pieces.push((0, StyleRole::Paused, format!("-{behind} behind live")));

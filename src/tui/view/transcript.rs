@@ -16,7 +16,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &TranscriptView, area: Rect, b
     let right = match (view.list.follow, new_rows) {
         (true, _) => format!(" {} lines ", entries.len()),
         (false, 0) => format!(" {}/{} ", view.list.selected + 1, entries.len()),
-        (false, new_rows) => format!(" {}/{} · PAUSED, {new_rows} new ", view.list.selected + 1, entries.len()),
+        (false, new_rows) => format!(" {}/{} · SCROLLED, {new_rows} new ", view.list.selected + 1, entries.len()),
     };
     let shown = view.attempt(scene.run_view).map(|(index, _)| index);
     inspect::frame(scene, &view.unit, shown, None, &right, area, buf);

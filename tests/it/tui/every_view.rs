@@ -16,8 +16,8 @@ use super::{
 const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
 
 /// Keys that open each view from the table of units.
-const VIEWS: [&str; 12] =
-    ["", "<tab>z", "<enter>", "<tab>gg<enter>", "i", "i3", "=", "v", "vz", "C", "L", ":break failure<enter>B"];
+const VIEWS: [&str; 13] =
+    ["", "<tab>z", "<enter>", "<tab>gg<enter>", "i", "i3", "=", "v", "vz", "C", "L", "S", ":break failure<enter>B"];
 
 /// The states, by name.
 fn states() -> Vec<(&'static str, TapeFixture)> {
@@ -96,7 +96,7 @@ fn live_run_renders_in_every_view_at_every_size() {
 }
 
 /// Keys that open every view of a record.
-const TOUR: &str = "<tab>gg<enter>llG<esc><esc>i2G3G4G5G1G<esc>=<esc>vz<esc><esc>C<esc>L<esc>0w)}{$";
+const TOUR: &str = "<tab>gg<enter>llG<esc><esc>i2G3G4G5G1G<esc>=<esc>vz<esc><esc>C<esc>L<esc>Sjlhk<esc>0w)}{$";
 
 #[test]
 fn every_capture_is_shown_in_every_view_at_every_size() {

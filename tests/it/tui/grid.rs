@@ -116,11 +116,11 @@ fn panes_scroll_and_follow_again() {
     let talker = order.iter().position(|unit| unit == "page-2").unwrap() + 1;
     assert!(shown(&format!("v{talker}")).contains("sentence 39"));
     let up = shown(&format!("v{talker}<pageup><pageup>"));
-    assert!(up.contains(" PAUSED ") && !up.contains("sentence 39"), "{up}");
+    assert!(up.contains(" SCROLLED ") && !up.contains("sentence 39"), "{up}");
     let top = shown(&format!("v{talker}gg"));
-    assert!(top.contains("sentence 0") && top.contains(" PAUSED "), "{top}");
+    assert!(top.contains("sentence 0") && top.contains(" SCROLLED "), "{top}");
     let end = shown(&format!("v{talker}ggG"));
-    assert!(end.contains("sentence 39") && !end.contains(" PAUSED "), "{end}");
+    assert!(end.contains("sentence 39") && !end.contains(" SCROLLED "), "{end}");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn mouse_focuses_and_scrolls_the_pane_under_it() {
         tape.say("a", 1, &format!("sentence {number}"));
     }
     let text = live(&tape, alone).0.text();
-    assert!(text.contains("PAUSED") && !text.contains("sentence 79"), "{text}");
+    assert!(text.contains("SCROLLED") && !text.contains("sentence 79"), "{text}");
 }
 
 #[test]

@@ -255,7 +255,7 @@ fn moving_off_the_end_pauses_and_g_follows_again() {
         tape.say("dbt-all", 1, &format!("sentence {text}"));
     }
     let (script, ..) = orders(&tape, "<tab><c-u>");
-    assert!(script.text().contains(" PAUSED "), "{}", script.text());
+    assert!(script.text().contains(" SCROLLED "), "{}", script.text());
     assert!(!script.text().contains("sentence 79") || script.text().contains("sentence 60"));
     // The row of the unit shows the last text, wherever its stream is.
     let stream = |keys: &str| {
@@ -265,7 +265,7 @@ fn moving_off_the_end_pauses_and_g_follows_again() {
     };
     assert!(stream("<tab>gg").contains("attempt started") && !stream("<tab>gg").contains("sentence 79"));
     let (script, ..) = orders(&tape, "<tab>ggG");
-    assert!(script.text().contains("sentence 79") && !script.text().contains(" PAUSED "));
+    assert!(script.text().contains("sentence 79") && !script.text().contains(" SCROLLED "));
 }
 
 #[test]

@@ -170,6 +170,23 @@ fn bar_clicks_and_drags_seek() {
 }
 
 #[test]
+fn playback_skips_time_without_entries() {
+    let mut tape = tape::TapeFixture::new("orbit", false);
+    tape.plan(&["dbt-all"]).start("dbt-all", 1).wait(80_000).say("dbt-all", 1, "Reading.").end("dbt-all", 1, 0);
+    let played = |keys: &str, seconds| {
+        let mut paused = options();
+        paused.paused = true;
+        let script = ScriptedHost::new(keys, SIZE).keep_open_for(Duration::from_secs(seconds));
+        play(tape.timeline(), None, paused, script).0
+    };
+    let early = played("<space>", 1);
+    assert!(bar(&early).contains("▶ ×1  skipped 1m 18s without entries  01:18 of 01:20"), "{}", bar(&early));
+    assert!(played("<space>", 3).text().contains("✓ 1 succeeded"), "the end is reached after two seconds");
+    let complete = played("I<space>", 3);
+    assert!(bar(&complete).contains("▶ ×1  00:02 of 01:20"), "{}", bar(&complete));
+}
+
+#[test]
 fn speed_doubles_up_to_the_maximum() {
     assert!(bar(&record("0>")).contains("▶ ×1"));
     assert!(bar(&record("0:speed 0.5<enter><lt>")).contains("▶ ×0.25"));

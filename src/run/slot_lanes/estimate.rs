@@ -1,0 +1,116 @@
+//! Estimates the duration of the run with other concurrencies: simulates its schedule with the recorded durations.
+//!
+//! Units start in plan order, as in the scheduler. Delays of retries are kept; waits for limits and for people are not.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap},
+};
+
+use super::{ScheduleLog, SlotLanes};
+use crate::{
+    run::{
+        run_forecast::expected_active_times,
+        state::{RECONCILE_KEY, RunState, UnitStatus},
+    },
+    tape::Millis,
+};
+
+/// Highest concurrency that is estimated, which is also the highest that a person can set.
+const MAX_SLOTS: u32 = 64;
+
+/// Estimated duration of the whole run with a concurrency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotEstimate {
+    pub slots: u32,
+    /// `None` if the duration of a unit cannot be forecast.
+    pub total: Option<Millis>,
+    /// True for the concurrency at the moment of the view.
+    pub is_current: bool,
+}
+
+/// Attempts at a unit: the delay before each, and its duration.
+type Job = Vec<(Millis, Millis)>;
+
+pub(super) fn estimate(state: &RunState, lanes: &SlotLanes, log: &ScheduleLog, now: Millis) -> Vec<SlotEstimate> {
+    let current = state.planned.as_ref().map_or(1, |plan| plan.concurrency).max(1);
+    let jobs = jobs(state, lanes, now);
+    let is_step = |index: &usize| state.units[*index].key.as_str() == RECONCILE_KEY;
+    let last = lanes.attempts.iter().map(|attempt| attempt.to).max().unwrap_or_default();
+    // Before the plan and after the last attempt, the concurrency changes nothing.
+    let around = log.planned_at.unwrap_or_default().0 + lanes.end.since(last).0 * u64::from(state.ended.is_some());
+    let mut slots: Vec<u32> = [current / 2, current, current.saturating_mul(2), current.saturating_mul(4)].into();
+    slots.retain(|slots| *slots > 0 && (*slots <= MAX_SLOTS || *slots == current));
+    slots
+        .into_iter()
+        .map(|slots| {
+            let total = jobs.as_ref().map(|jobs| {
+                let (steps, units): (Vec<usize>, Vec<usize>) = (0..jobs.len()).partition(is_step);
+                let of_step = |index: &usize| jobs[*index].iter().map(|(delay, took)| delay.0 + took.0).sum::<u64>();
+                let units: Vec<&Job> = units.iter().map(|index| &jobs[*index]).collect();
+                Millis(around + makespan(&units, slots).0 + steps.iter().map(of_step).sum::<u64>())
+            });
+            SlotEstimate { slots, total, is_current: slots == current }
+        })
+        .collect()
+}
+
+/// The attempts at every unit, with the expected ones of units that are not finished. `None` if one is unknown.
+fn jobs(state: &RunState, lanes: &SlotLanes, now: Millis) -> Option<Vec<Job>> {
+    let mut jobs: Vec<Job> = vec![Vec::new(); state.units.len()];
+    let mut ends: Vec<Option<Millis>> = vec![None; state.units.len()];
+    for attempt in &lanes.attempts {
+        let backoff =
+            if attempt.gate.is_requested { Millis(0) } else { attempt.gate.due.since(attempt.gate.pending_since) };
+        let delay = ends[attempt.unit].map_or(Millis(0), |_| backoff);
+        jobs[attempt.unit].push((delay, attempt.to.since(attempt.from)));
+        ends[attempt.unit] = Some(attempt.to);
+    }
+    let expected = expected_active_times(state, now);
+    for (index, unit) in state.units.iter().enumerate().filter(|(_, unit)| !unit.status.is_finished()) {
+        let used: u64 = jobs[index].iter().map(|(_, took)| took.0).sum();
+        let rest = Millis(expected.get(index).copied().flatten()?.0.saturating_sub(used));
+        match jobs[index].last_mut().filter(|_| unit.status.is_in_flight()) {
+            Some((_, took)) => took.0 += rest.0,
+            None => {
+                let is_waiting = unit.status == UnitStatus::Waiting;
+                let delay = unit.retry_at.zip(ends[index]).filter(|_| is_waiting).map(|(due, end)| due.since(end));
+                jobs[index].push((delay.unwrap_or_default(), rest));
+            }
+        }
+    }
+    Some(jobs)
+}
+
+/// Time until the last job ends if at most `slots` attempts run at the same time.
+fn makespan(jobs: &[&Job], slots: u32) -> Millis {
+    let mut ready: BTreeSet<usize> = (0..jobs.len()).filter(|job| !jobs[*job].is_empty()).collect();
+    let mut next = vec![0_usize; jobs.len()];
+    // Ends of attempts and of delays; only the former occupy a slot.
+    let mut events: BinaryHeap<Reverse<(Millis, usize, bool)>> = BinaryHeap::new();
+    let (mut now, mut running, mut last) = (Millis(0), 0, Millis(0));
+    loop {
+        while running < slots
+            && let Some(job) = ready.pop_first()
+        {
+            let (_, took) = jobs[job][next[job]];
+            events.push(Reverse((Millis(now.0.saturating_add(took.0)), job, true)));
+            running += 1;
+        }
+        let Some(Reverse((at, job, is_attempt))) = events.pop() else { return last };
+        now = at;
+        if !is_attempt {
+            ready.insert(job);
+            continue;
+        }
+        (running, last) = (running - 1, at);
+        next[job] += 1;
+        if let Some((delay, _)) = jobs[job].get(next[job]) {
+            if *delay > Millis(0) {
+                events.push(Reverse((Millis(at.0.saturating_add(delay.0)), job, false)));
+            } else {
+                ready.insert(job);
+            }
+        }
+    }
+}
