@@ -6,7 +6,7 @@ mod figures;
 mod untrusted;
 
 pub(crate) use self::{
-    figures::{clock, count, dollars, latency, pluralize, size},
+    figures::{clock, count, dollars, latency, pluralize, seconds, size},
     untrusted::{
         classified_chars, column_count, fit, fit_middle, graphemes, is_hidden, one_row, printable, printable_pieces,
         width, wrap,

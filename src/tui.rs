@@ -44,7 +44,7 @@ pub(crate) mod update;
 pub(crate) mod view;
 mod visible_content;
 
-use std::{io, time::Duration};
+use std::{io, path::PathBuf, time::Duration};
 
 use futures_util::FutureExt as _;
 use jiff::tz::TimeZone;
@@ -53,7 +53,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub(crate) use home_choice::HomeChoice;
 pub(crate) use key_table::{ChordList, KeyOverrides, KeymapError};
 pub(crate) use keymap::Keymap;
-pub(crate) use model::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, TableSettings};
+pub(crate) use model::{ArgumentsCheck, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, TableSettings};
 pub(crate) use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
 pub(crate) use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
 
@@ -112,6 +112,8 @@ pub(crate) struct Options {
     pub speed: Option<f64>,
     /// True if tool calls of the run can be held.
     pub can_hold: bool,
+    /// Checks edited arguments of held calls, if the tools of the run are known.
+    pub check_arguments: Option<ArgumentsCheck>,
     /// Messages shown when the screen opens.
     pub startup_messages: Vec<String>,
     /// Time zone of wall clock times.
@@ -122,6 +124,8 @@ pub(crate) struct Options {
     pub table: TableSettings,
     /// What the home screen lists; `None` shows a run.
     pub home: Option<HomeContent>,
+    /// The directory of the project, in which files that the run wrote can be opened.
+    pub project: Option<PathBuf>,
 }
 
 /// When the screen closes automatically; used for measurements.

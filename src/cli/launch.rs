@@ -9,7 +9,7 @@ use super::{
     exit::{CliError, Exit},
     output, playback_output,
     playback_output::EventSink,
-    replay, screen, settings,
+    project, replay, screen, settings,
     signals::{self, ShutdownState, SignalListener},
     summary::{NextSteps, RunSummary},
 };
@@ -87,7 +87,9 @@ impl<'a> LiveClient<'a> {
     ) -> Result<Self, CliError> {
         let ui = playback_output::resolve_ui(global.ui);
         let screen = (ui == Ui::Tui).then(|| settings::screen_options(global, config)).transpose()?;
-        let screen = screen.map(|options| tui::Options { can_hold, ..options });
+        let is_in_project = matches!(record_location, TapeLocation::InProject { .. });
+        let project = project::resolve_directory(global).ok().filter(|_| is_in_project);
+        let screen = screen.map(|options| tui::Options { can_hold, project, ..options });
         Ok(Self { global, ui, screen, record_location, scripted: false, can_hold })
     }
 

@@ -6,10 +6,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{
     args::{GlobalArgs, MeasuredStep, ReplayArgs},
     exit::{CliError, Exit, SIGHUP},
-    output, settings,
+    output, project, runs, settings,
     summary::RunSummary,
     table_memory,
 };
+use std::path::PathBuf;
+
 use crate::{
     control::CommandReply,
     engine::{controller::RunController, launch::runtime},
@@ -32,6 +34,7 @@ pub(crate) fn show_record(
 ) -> Result<Exit, CliError> {
     let config = settings::load(global)?;
     let mut options = settings::screen_options(global, &config)?;
+    options.project = project_of(global, &timeline);
     options.paused = args.paused;
     options.speed = speed;
     options.exit_when = args.until.map(|until| match until {
@@ -49,6 +52,14 @@ pub(crate) fn show_record(
         print_partial_summary(left.timeline)?;
     }
     Ok(exit)
+}
+
+/// The directory of the project, if the record is one of its runs. Files of another project must not be taken for its
+/// files.
+fn project_of(global: &GlobalArgs, timeline: &Timeline) -> Option<PathBuf> {
+    let run = timeline.source().info().header.as_ref()?.run.to_string();
+    runs::resolve_store(global).ok()?.resolve(&run).ok()?;
+    project::resolve_directory(global).ok()
 }
 
 /// Shows a live run. Returns how the user left the screen, and the timeline for a summary.

@@ -10,7 +10,7 @@ use crate::{
         Config, ConfigLayers, EnvVars, NotifyMode, ProgressMode, Setting, SettingOrigin, SettingValue, paths::UserDirs,
     },
     diagnostic::{Diagnostic, Problem},
-    tui,
+    ingest, tui,
 };
 
 use super::{
@@ -130,6 +130,8 @@ pub(crate) fn screen_options(global: &GlobalArgs, config: &Config) -> Result<tui
     })?;
     Ok(tui::Options {
         can_hold: false,
+        check_arguments: Some(ingest::tool::argument_problems),
+        project: None,
         startup_messages: Vec::new(),
         zone: jiff::tz::TimeZone::system(),
         theme,

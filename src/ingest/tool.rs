@@ -174,6 +174,13 @@ static TOOLS: [ToolEntry; 25] = [
     entry::<reconcile_decisions::EmitArtifactResolution>(),
 ];
 
+/// Reports what is wrong with the arguments of a call; empty for an unknown tool.
+pub(crate) fn argument_problems(name: &str, arguments: &Value) -> Vec<String> {
+    let short = name.rsplit("__").next().unwrap_or(name);
+    let tool = TOOLS.iter().find(|tool| tool.name == short);
+    tool.and_then(|tool| schema::validate(&(tool.schema)(), arguments).err()).unwrap_or_default()
+}
+
 /// The tools of one attempt.
 #[derive(Debug)]
 pub(crate) struct AttemptTools {

@@ -21,7 +21,7 @@ pub(super) fn dollars(cost: Option<f64>, is_partial: bool) -> String {
 
 /// For example `12.3s` or `1m 01s`.
 pub(super) fn time(span: Millis) -> String {
-    text::latency(span)
+    text::seconds(span)
 }
 
 /// Input, output and both directions of the cache.

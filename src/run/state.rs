@@ -438,13 +438,15 @@ pub(crate) struct AttemptCounts {
     pub tokens: TokenCounts,
 }
 
-/// What the model is writing (partial messages).
+/// What the model is writing (partial messages), or that nothing is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LiveText {
     /// The end of its text, at most 2 KiB.
     pub text: String,
     /// The end of its thinking, at most 2 KiB.
     pub thinking: String,
+    /// True while the attempt is silent.
+    pub is_silent: bool,
 }
 
 /// What an attempt produced, and whether it reached the project.

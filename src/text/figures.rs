@@ -28,9 +28,14 @@ pub(crate) fn clock(at: Millis) -> String {
     if hours > 0 { format!("{hours}:{minutes:02}:{rest:02}") } else { format!("{minutes:02}:{rest:02}") }
 }
 
-/// Formats the duration of a call: `0.1s`, `12.0s`, `1m 01s`.
+/// Formats the duration of a call: `4ms`, `0.1s`, `12.0s`, `1m 01s`.
 pub(crate) fn latency(took: Millis) -> String {
-    if took.0 < 60_000 { format!("{}.{}s", took.0 / 1000, took.0 % 1000 / 100) } else { took.to_string() }
+    if took.0 < 100 { format!("{}ms", took.0) } else { seconds(took) }
+}
+
+/// Formats a moment or a duration of a report: `0.0s`, `12.0s`, `1m 01s`.
+pub(crate) fn seconds(span: Millis) -> String {
+    if span.0 < 60_000 { format!("{}.{}s", span.0 / 1000, span.0 % 1000 / 100) } else { span.to_string() }
 }
 
 /// Formats a cost in US dollars: `$0.42`, `$0.0015`, or `$?` if unknown.

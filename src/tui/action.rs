@@ -21,7 +21,7 @@ pub(crate) enum ActionScope {
     Typing,
     /// While the arguments of a call or the retry form are edited.
     Editing,
-    /// While the retry form is edited.
+    /// While the fields of either are edited.
     Form,
 }
 
@@ -127,6 +127,7 @@ pub(crate) enum UserAction {
     Log,
     Copy,
     CopyName,
+    OpenFile,
     Editor,
     Pager,
     Mouse,
@@ -160,9 +161,10 @@ impl UserAction {
 /// Preferred columns of a line of the help.
 const HELP_COLUMNS: u16 = 58;
 
-/// Number of columns of the help at this width, and the rows of each: the actions, a heading and an empty row for each
-/// group, and the legend.
-pub(crate) fn help_size(width: u16) -> (u16, usize) {
+/// Number of columns of the help at this width, and the rows of each: `above`, the actions, a heading and an empty row for
+/// each group, and the legend.
+pub(crate) fn help_size(width: u16, above: usize) -> (u16, usize) {
     let columns = (width / HELP_COLUMNS).clamp(1, 3);
-    (columns, (UserAction::COUNT + 2 * HelpGroup::COUNT - 1 + legend::LINES).div_ceil(usize::from(columns)))
+    let lines = above + UserAction::COUNT + 2 * HelpGroup::COUNT - 1 + legend::LINES;
+    (columns, lines.div_ceil(usize::from(columns)))
 }

@@ -20,6 +20,7 @@ mod export;
 mod failure_groups;
 pub(crate) mod find;
 pub(crate) mod grid;
+pub(crate) mod hints;
 pub(crate) mod hold;
 mod home;
 pub(crate) mod inspect;
@@ -207,10 +208,8 @@ const fn effects(
 pub(crate) fn scopes(model: &ScreenModel, run_view: &RunView) -> Vec<ActionScope> {
     if model.dialogs.question.is_some() {
         vec![ActionScope::Question]
-    } else if model.dialogs.amend_form.is_some() {
+    } else if model.dialogs.amend_form.is_some() || model.dialogs.editor.is_some() {
         vec![ActionScope::Form, ActionScope::Editing]
-    } else if model.dialogs.editor.is_some() {
-        vec![ActionScope::Editing]
     } else if model.dialogs.line_input.is_some() {
         vec![ActionScope::Typing]
     } else if model.is_home() {

@@ -8,7 +8,7 @@ mod side_pane;
 mod time;
 mod work;
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use tokio::sync::mpsc;
 
@@ -76,6 +76,8 @@ pub(crate) struct App {
     theme: Theme,
     shown: SourceStatus,
     commands: Option<mpsc::Sender<RunCommand>>,
+    /// The directory of the project, if the run is in it.
+    project: Option<PathBuf>,
     notifier: Notifier,
     playing: PlaybackProgress,
     reading: ReadProgress,
@@ -135,6 +137,7 @@ impl App {
         model.units_view.listing.arrange(options.table);
         model.views.extend(options.home.map(|content| OverlayView::Home(HomeView::new(content))));
         model.mouse.is_captured = options.terminal.mouse;
+        model.connection.check_arguments = options.check_arguments;
         model.connection.can_hold = live && !watching && options.can_hold;
         model.playhead.playback = match (options.paused, options.speed) {
             (true, _) => Playback::Paused,
@@ -162,6 +165,7 @@ impl App {
             theme: options.theme,
             shown,
             commands,
+            project: options.project,
             notifier: Notifier::default(),
             playing: PlaybackProgress {
                 player: None,

@@ -53,6 +53,14 @@ pub(crate) enum ScreenEffect {
     Step(TimeStep),
     /// Open text in an editor or a pager.
     Export(ExportRequest),
+    /// Open the file that a call wrote in an editor.
+    OpenFile {
+        attempt_id: AttemptId,
+        /// Index of the row of the call.
+        row: usize,
+        /// Paths below the project that have the versions of the attempt now.
+        paths: Vec<String>,
+    },
     /// Edit the text of the open form in another program.
     EditText(String),
     /// Change how the timeline advances.
@@ -101,9 +109,19 @@ pub(crate) struct SearchRequest {
     pub forward: bool,
 }
 
-/// Range of a search.
+/// Range of a search. Only the last three have to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SearchScope {
+    /// Names of the listed units.
+    Units,
+    /// Messages of the run.
+    Messages,
+    /// Lines of the failure groups.
+    FailureGroups,
+    /// Attempts that contain a text.
+    Hits,
+    /// Names of the units of the attempts in the lanes.
+    Lanes,
     /// Rows of an attempt; the bytes of their entries are searched.
     Rows(AttemptId),
     /// Entries of an attempt.

@@ -2,13 +2,18 @@
 //!
 //! Collects and renders. It must not know which program receives the export, or how.
 
+use std::{
+    ffi::OsStr,
+    path::{Component, Path, PathBuf},
+};
+
 use super::{
     document::LaidOutDocument,
     effect::{ExportRequest, ExportTool, PagerContent},
     entry_part::{EntryPart, PartContent},
     load,
 };
-use crate::run::Timeline;
+use crate::run::{Timeline, state::AttemptId};
 
 /// Maximum size of an export in bytes. Editors are slow with larger files, and reading must not block the screen.
 const MAX_BYTES: usize = 64 << 20;
@@ -31,6 +36,17 @@ pub(crate) struct Export {
     pub is_truncated: bool,
     /// True if the text that the editor leaves is wanted.
     pub is_edited: bool,
+    /// The file that was written: it is opened instead of a copy if it is still there. The copy is read-only.
+    pub written: Option<WrittenFile>,
+}
+
+/// A file that an attempt wrote.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WrittenFile {
+    /// The directory of the project; `None` if the file is not known to be in it.
+    pub project: Option<PathBuf>,
+    /// Path below the project.
+    pub path: PathBuf,
 }
 
 /// Reads and renders the requested content.
@@ -52,12 +68,49 @@ pub(crate) fn build_export(
 }
 
 fn plain(tool: ExportTool, text: String, line: Option<usize>) -> Export {
-    Export { tool, bytes: text.into_bytes(), extension: ".txt", line, is_truncated: false, is_edited: false }
+    Export {
+        tool,
+        bytes: text.into_bytes(),
+        extension: ".txt",
+        line,
+        is_truncated: false,
+        is_edited: false,
+        written: None,
+    }
 }
 
 /// The text of a form, which an editor changes.
 pub(crate) fn form_text(text: String) -> Export {
     Export { is_edited: true, ..plain(ExportTool::Editor, text, None) }
+}
+
+/// The file that the call of a row wrote: the one of `paths` below `project` if it is there, otherwise its text as a copy.
+pub(crate) fn written_file(
+    timeline: &mut Timeline,
+    attempt_id: AttemptId,
+    row: usize,
+    paths: &[String],
+    project: Option<&Path>,
+) -> Result<Export, String> {
+    let written = load::written_text(timeline, attempt_id, row);
+    let (target, text) = written.ok_or_else(|| "the selected action wrote no file".to_owned())?;
+    let is_below = |path: &&Path| path.components().all(|part| matches!(part, Component::Normal(_)));
+    let path = paths.iter().map(Path::new).filter(is_below).find(|path| path.with_extension("").ends_with(&target));
+    let path = path.map(Path::to_owned);
+    let project = project.filter(|_| path.is_some()).map(Path::to_owned);
+    let path = path.unwrap_or_else(|| PathBuf::from(&target));
+    let text = match (text, &project) {
+        (Some(text), _) => text,
+        (None, Some(_)) => format!("{target} no longer exists, and its text after this call is not on this record\n"),
+        (None, None) => return Err(format!("the text of {target} after this call is not on this record")),
+    };
+    let extension = match path.extension().and_then(OsStr::to_str) {
+        Some("yaml" | "yml") => ".yaml",
+        Some("sql") => ".sql",
+        _ => ".md",
+    };
+    let written = Some(WrittenFile { project, path });
+    Ok(Export { extension, written, ..plain(ExportTool::Editor, text, None) })
 }
 
 fn lines(timeline: &mut Timeline, request: &ExportRequest) -> Result<Export, String> {
@@ -76,7 +129,15 @@ fn lines(timeline: &mut Timeline, request: &ExportRequest) -> Result<Export, Str
         }
     }
     let line = request.selected.map(|at| at + 1);
-    Ok(Export { tool: ExportTool::Editor, bytes, extension: ".jsonl", line, is_truncated: cut, is_edited: false })
+    Ok(Export {
+        tool: ExportTool::Editor,
+        bytes,
+        extension: ".jsonl",
+        line,
+        is_truncated: cut,
+        is_edited: false,
+        written: None,
+    })
 }
 
 fn rendered(timeline: &mut Timeline, parts: &[EntryPart]) -> Result<Export, String> {
@@ -101,5 +162,6 @@ fn rendered(timeline: &mut Timeline, parts: &[EntryPart]) -> Result<Export, Stri
         line: None,
         is_truncated: cut,
         is_edited: false,
+        written: None,
     })
 }

@@ -135,7 +135,8 @@ impl Keymap {
         })
     }
 
-    fn all(&self, action: UserAction) -> String {
+    /// All keys of an action.
+    pub(crate) fn all(&self, action: UserAction) -> String {
         let chords: Vec<_> = self.chords(action).map(key::display_chord).collect();
         if chords.is_empty() { "unbound".to_owned() } else { chords.join("  ") }
     }

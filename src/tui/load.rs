@@ -16,7 +16,7 @@ use crate::{
     decode::{self, LineKind, MessageBlock, RawJson, ToolUse},
     run::{
         EntryRef, EntrySourceError, Timeline,
-        state::{RowKind, RowOutcome, StreamRow},
+        state::{AttemptId, RowKind, RowOutcome, StreamRow},
     },
     tape::{EntryBody, Note, Seq},
     text,
@@ -113,6 +113,30 @@ pub(crate) fn call_target(timeline: &mut Timeline, seq: Seq, block: u8) -> Optio
         NAMES.into_iter().find_map(|(key, what)| Some((what, input.get(key)?.as_str()?.into_owned())))
     });
     found.ok().flatten()
+}
+
+/// The target of a writing call, and its text after the call as far as it is on the tape. `None` for other actions and
+/// for calls that did not go through.
+pub(crate) fn written_text(
+    timeline: &mut Timeline,
+    attempt_id: AttemptId,
+    row: usize,
+) -> Option<(String, Option<String>)> {
+    let entries = timeline.view().state.entries;
+    let shown = *timeline.view().rows(attempt_id).get(row)?;
+    if shown.kind != RowKind::Tool || shown.end(entries) != RowOutcome::Ok {
+        return None;
+    }
+    let edited = edited(timeline, shown.first(), shown.block);
+    let write = read(timeline, shown.first(), |arrived| {
+        let line = decode::decode_line(bytes(&arrived.body));
+        let Some(MessageBlock::ToolUse(call)) = blocks(&line).get(usize::from(shown.block)) else { return None };
+        file_change::write_of(&call_as_run(call, edited.as_deref()))
+    });
+    let target = write.ok().flatten()?.target;
+    // The text before the next row is the one after this row.
+    let text = file_change::text_before(timeline, attempt_id, row + 1, &target);
+    Some((target, text))
 }
 
 fn start_layout(timeline: &mut Timeline, cache: &ScreenCache, wanted: &DocumentRequest) -> DocumentLayout {

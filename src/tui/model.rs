@@ -4,6 +4,7 @@
 //! [`ScreenModel::refresh`] change it.
 
 mod amend;
+mod arguments_editor;
 mod command_history;
 pub(crate) mod compare;
 mod failure_groups;
@@ -16,9 +17,11 @@ pub(crate) mod inspect;
 mod lanes_view;
 mod overlay_views;
 mod scroll_list;
+mod search;
 mod side_pane;
 mod timeline_bounds;
 mod toast;
+mod unit_filter;
 mod unit_listing;
 
 use std::collections::BTreeSet;
@@ -26,29 +29,31 @@ use std::collections::BTreeSet;
 use ratatui::layout::Rect;
 
 pub(crate) use amend::{AmendField, AmendForm};
+pub(crate) use arguments_editor::{ArgumentsCheck, ArgumentsEditor};
 pub(crate) use command_history::CommandHistory;
 pub(crate) use compare::CompareView;
 pub(crate) use failure_groups::{FailureGroupLine, FailureGroupsView, group_heading};
 pub(crate) use find_view::{AttemptHits, FindView};
 use forecast_view::ForecastView;
 pub(crate) use grid::{Grid, GridPane, PaneDirection};
-pub(crate) use hold::{ArgumentsEditor, CallId, InputPurpose, LineInput, release_consequences};
+pub(crate) use hold::{CallId, InputPurpose, LineInput, release_consequences};
 pub(crate) use home_view::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, HomeView};
 pub(crate) use inspect::{InspectPanel, InspectSide, InspectView};
 pub(crate) use lanes_view::LanesView;
-pub(crate) use overlay_views::{EntryView, OverlayView, TranscriptView};
+pub(crate) use overlay_views::{EntryView, HelpView, OverlayView, TranscriptView};
 pub(crate) use scroll_list::{ScrollList, scrolled};
+pub(crate) use search::{MAX_MATCHES, PaneMatches, SearchState, matching_cells};
 pub(crate) use side_pane::SidePane;
 pub(crate) use timeline_bounds::{TimelineBounds, wall_clock};
 pub(super) use toast::ToastTopic;
 pub(crate) use toast::Toasts;
+pub(crate) use unit_filter::FILTER_SYNTAX;
 pub(crate) use unit_listing::{
     ConnectionProgress, GroupKey, Grouping, StatusFilter, TableLine, TableSettings, UnitCounts, UnitGroup, UnitListing,
     UnitSort,
 };
 
 use super::{
-    action::help_size,
     effect::ScreenEffect,
     key::KeyPress,
     keymap::Keymap,
@@ -112,6 +117,8 @@ pub(crate) struct RunConnection {
     pub recording_failure: Option<String>,
     /// True when tool calls of the run can be held.
     pub can_hold: bool,
+    /// Checks edited arguments, if the tools of the run are known.
+    pub check_arguments: Option<ArgumentsCheck>,
     /// Number of times that Ctrl-C was pressed.
     pub interrupts: u8,
     /// Concurrency when the present was last shown.
@@ -150,14 +157,6 @@ impl Dialogs {
     pub(crate) fn covers_view(&self) -> bool {
         self.question.is_some() || self.editor.is_some() || self.amend_form.is_some()
     }
-}
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SearchState {
-    /// The text that `n` searches again.
-    pub query: Option<String>,
-    /// True while a search runs outside of the loaded rows.
-    pub is_running: bool,
 }
 
 /// The moment that is shown, and how it moves.
@@ -547,9 +546,9 @@ impl ScreenModel {
             Some(OverlayView::Find(view)) => view.list.clamp(view.hits.len(), body),
             Some(OverlayView::Home(view)) => view.clamp(body),
             Some(OverlayView::Lanes(view)) => view.refresh(run_view, plan.body),
-            Some(OverlayView::Help(list)) => {
-                let lines = help_size(plan.body.width).1;
-                list.offset = list.offset.min(lines.saturating_sub(body));
+            Some(OverlayView::Help(view)) => {
+                let lines = view.size(plan.body.width).1;
+                view.offset = view.offset.min(lines.saturating_sub(body));
             }
             None => {}
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::key::KeyPress;
+use super::{key::KeyPress, model::PaneMatches};
 use crate::{run::breakpoint::TimeStop, tape::Millis};
 
 /// A message to [`super::update::update`].
@@ -43,6 +43,8 @@ pub(crate) enum ScreenMessage {
     Edited(String),
     /// A search ended, with the matching position in the pane that started it.
     SearchFinished(Option<usize>),
+    /// The matches in the pane that started the last search are counted.
+    MatchesCounted(PaneMatches),
     /// What a search of the whole run found since the last message, and how many attempts of how many it searched.
     FoundInRun {
         hits: Vec<crate::tui::model::AttemptHits>,

@@ -5,21 +5,20 @@
 
 use super::{
     document::{LaidOutDocument, LayoutWriter},
-    theme::StyleRole,
+    theme::{StyleRole, status_role},
 };
 use crate::{
-    run::state::{AttemptState, HeldCallState},
+    run::state::{AttemptState, HeldCallState, UnitStatus},
     tape::note::{AttemptOutcome, VerdictCause},
     text,
 };
 
-/// Columns that the keys take at the end of the first line of a verdict.
-const KEYS_COLUMNS: usize = 30;
-/// Minimum columns of a stream that shows keys next to the verdict.
-const MIN_KEYS_COLUMNS: u16 = 80;
-
-/// Lines above the rows: why the attempt ended without success, and what a person can do. At most `most` lines.
+/// Lines above the rows: why the attempt ended without success or seems to hang, and what a person can do. At most `most`
+/// lines. The view completes the line of a silent attempt, which depends on the time.
 pub(crate) fn verdict_lines(attempt: &AttemptState, width: u16, most: u16) -> Vec<(StyleRole, String)> {
+    if attempt.live.is_silent && most > 0 {
+        return vec![(status_role(UnitStatus::Silent), "silent".to_owned())];
+    }
     let (Some(reason), Some(verdict)) = (attempt.failure_reason(), &attempt.verdict) else { return Vec::new() };
     let columns = usize::from(width).saturating_sub(2);
     if columns == 0 || most == 0 {
@@ -37,8 +36,7 @@ pub(crate) fn verdict_lines(attempt: &AttemptState, width: u16, most: u16) -> Ve
         _ => String::new(),
     };
     let reason = format!("{word}: {}{calls}", text::one_row(&reason, 600));
-    let keys = if width >= MIN_KEYS_COLUMNS { KEYS_COLUMNS } else { 0 };
-    let mut lines: Vec<_> = text::wrap(&reason, columns - keys).into_iter().take(4).map(|row| (role, row)).collect();
+    let mut lines: Vec<_> = text::wrap(&reason, columns).into_iter().take(4).map(|row| (role, row)).collect();
     if let Some(remedy) = &verdict.remedy {
         let remedy = text::one_row(remedy, 300);
         lines.extend(text::wrap(&remedy, columns).into_iter().take(2).map(|row| (StyleRole::Text, row)));

@@ -3,7 +3,7 @@
 use super::{
     cache::ScreenCache,
     effect::{SearchRequest, SearchScope},
-    model::AttemptHits,
+    model::{AttemptHits, MAX_MATCHES, PaneMatches},
     search_match::{matches, nearest},
 };
 use crate::{
@@ -21,16 +21,18 @@ const SLICE: (usize, usize) = (4 << 20, 16 << 10);
 /// small batches find frequent texts sooner, and large ones find rare texts sooner.
 const PLACES: (usize, usize) = (16, 1024);
 
-/// A search in progress.
+/// A search in progress. After the first match it continues, to count the matches.
 #[derive(Debug)]
 pub(crate) struct TextSearch {
     request: SearchRequest,
     matcher: TextMatcher,
-    /// Number of places that were searched.
-    done: usize,
+    /// Number of places that were searched, and of all.
+    done: (usize, usize),
     batch: PlaceBatch,
     /// Number of places in the next batch.
     next_places: usize,
+    /// The matching places, in the order in which they were found.
+    found: Vec<usize>,
 }
 
 /// Places that are searched in one go, in the direction of the search, with their entries.
@@ -46,11 +48,6 @@ impl PlaceBatch {
         let is_match = |entries: &PlaceEntries| entries.iter().flatten().any(|seq| self.entries.is_match(*seq));
         self.places.iter().filter(move |(_, entries)| is_match(entries)).map(|(place, _)| *place)
     }
-
-    /// The first place in the direction of the search with an entry that matches.
-    fn first_match(&self) -> Option<usize> {
-        self.matches().next()
-    }
 }
 
 /// The entries of a row, or a single entry.
@@ -60,8 +57,10 @@ type PlaceEntries = [Option<Seq>; 2];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SearchProgress {
     Searching,
+    /// The first match; the search continues.
     Found(usize),
-    NotFound,
+    /// All matches are known, or so many that counting ended.
+    Complete,
 }
 
 impl TextSearch {
@@ -71,7 +70,38 @@ impl TextSearch {
     /// If the query is too long.
     pub(crate) fn new(request: SearchRequest) -> Result<Self, regex::Error> {
         let matcher = TextMatcher::new(&request.query)?;
-        Ok(Self { request, matcher, done: 0, batch: PlaceBatch::default(), next_places: PLACES.0 })
+        Ok(Self {
+            request,
+            matcher,
+            done: (0, 0),
+            batch: PlaceBatch::default(),
+            next_places: PLACES.0,
+            found: Vec::new(),
+        })
+    }
+
+    pub(crate) fn request(&self) -> &SearchRequest {
+        &self.request
+    }
+
+    /// True once the first match is found.
+    pub(crate) fn has_found(&self) -> bool {
+        !self.found.is_empty()
+    }
+
+    /// The matches that are known.
+    pub(crate) fn into_matches(self) -> PaneMatches {
+        let SearchRequest { from, forward, .. } = self.request;
+        let (done, len) = self.done;
+        let is_complete = done >= len;
+        // The places were searched from the one after `from` to the end, and then from the start.
+        let after = len - from.min(len.saturating_sub(1)) - usize::from(len > 0);
+        let searched =
+            if is_complete || !forward { len * usize::from(is_complete) } else { done.saturating_sub(after) };
+        let mut places = self.found;
+        places.sort_unstable();
+        places.truncate(MAX_MATCHES);
+        PaneMatches { places, searched, is_complete }
     }
 
     /// Searches the next slice, of a few megabytes at most, so that keys are not delayed.
@@ -83,26 +113,37 @@ impl TextSearch {
         timeline: &mut Timeline,
         cache: &ScreenCache,
     ) -> Result<SearchProgress, EntrySourceError> {
+        let is_first = self.found.is_empty();
         let SearchRequest { query, scope, from, forward } = &self.request;
         if *scope == SearchScope::Document {
-            let place = cache.document().and_then(|document| {
-                nearest(document.lines.len(), *from, *forward, |line| matches(&document.text(line), query))
+            let document = cache.document().filter(|_| is_first);
+            let Some(document) = document else { return Ok(SearchProgress::Complete) };
+            let all = PaneMatches::collect(document.lines.len(), |line| matches(&document.text(line), query));
+            let first = nearest(document.lines.len(), *from, *forward, |line| match all.is_complete {
+                true => all.contains(line),
+                false => matches(&document.text(line), query),
             });
-            return Ok(place.map_or(SearchProgress::NotFound, SearchProgress::Found));
+            // A document that is not laid out completely may contain more.
+            let is_complete = all.is_complete && cache.is_complete();
+            self.done = (all.searched, all.searched + usize::from(!is_complete));
+            (self.request.from, self.request.forward) = (usize::MAX, true);
+            self.found = all.places;
+            return Ok(first.map_or(SearchProgress::Complete, SearchProgress::Found));
         }
         let (mut bytes, mut places) = (0, 0);
         while bytes < SLICE.0 && places < SLICE.1 {
-            if self.batch.places.is_empty() && !self.start_batch(timeline) {
-                return Ok(SearchProgress::NotFound);
+            if self.batch.places.is_empty() && (self.found.len() > MAX_MATCHES || !self.start_batch(timeline)) {
+                return Ok(SearchProgress::Complete);
             }
             bytes += timeline.search(&self.matcher, &mut self.batch.entries, SLICE.0 - bytes)?;
             if self.batch.entries.is_complete() {
-                if let Some(place) = self.batch.first_match() {
-                    return Ok(SearchProgress::Found(place));
+                let batch = std::mem::take(&mut self.batch);
+                places += batch.places.len();
+                self.done.0 += batch.places.len();
+                self.found.extend(batch.matches());
+                if let Some(first) = self.found.first().filter(|_| is_first) {
+                    return Ok(SearchProgress::Found(*first));
                 }
-                places += self.batch.places.len();
-                self.done += self.batch.places.len();
-                self.batch = PlaceBatch::default();
             }
         }
         Ok(SearchProgress::Searching)
@@ -114,12 +155,15 @@ impl TextSearch {
         let (rows, entries) = match self.request.scope {
             SearchScope::Rows(attempt_id) => (view.rows(attempt_id), &[][..]),
             SearchScope::Entries(attempt_id) => (&[][..], view.entries(attempt_id)),
-            SearchScope::Document => (&[][..], &[][..]),
+            _ => (&[][..], &[][..]),
         };
         let len = rows.len().max(entries.len());
+        // Rows that are added meanwhile are not searched: the order of the others would change.
+        let len = if self.done.1 == 0 { len } else { len.min(self.done.1) };
+        self.done.1 = len;
         let from = self.request.from.min(len.saturating_sub(1));
-        let end = len.min(self.done + self.next_places);
-        let places = (self.done..end).map(|done| {
+        let end = len.min(self.done.0 + self.next_places);
+        let places = (self.done.0..end).map(|done| {
             let place = if self.request.forward { (from + done + 1) % len } else { (from + len - done - 1) % len };
             let seqs = match rows.get(place) {
                 Some(row) => [Some(row.first()), row.last(view.state.entries)],

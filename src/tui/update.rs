@@ -18,7 +18,7 @@ mod mouse;
 const MAX_TYPED_CHARS: usize = 200;
 
 pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMessage) -> Vec<ScreenEffect> {
-    let effects = match msg {
+    let mut effects = match msg {
         ScreenMessage::Key(key) => keys::press(model, run_view, key),
         ScreenMessage::Paste(text) => {
             if let Some(form) = &mut model.dialogs.amend_form {
@@ -45,16 +45,19 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
             Vec::new()
         }
         ScreenMessage::Edited(text) => {
-            let text = text.trim_end_matches(['\r', '\n']);
             if let Some(form) = &mut model.dialogs.amend_form {
-                form.replace_feedback(text);
+                form.replace_feedback(text.trim_end_matches(['\r', '\n']));
             } else if let Some(editor) = &mut model.dialogs.editor {
-                editor.replace(text);
+                editor.replace(&text);
             }
             Vec::new()
         }
         ScreenMessage::SearchFinished(place) => {
             find::search_finished(model, run_view, place);
+            Vec::new()
+        }
+        ScreenMessage::MatchesCounted(matches) => {
+            model.search.matches = Some(matches);
             Vec::new()
         }
         ScreenMessage::FoundInRun { hits, searched } => {
@@ -67,6 +70,7 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
         }
     };
     listing::filter_while_typing(model, run_view);
+    effects.extend(find::search_pane(model, run_view));
     model.refresh(run_view);
     effects
 }

@@ -21,6 +21,7 @@ pub(crate) mod inspect;
 pub(crate) mod lanes;
 pub(crate) mod log;
 pub(crate) mod row_writer;
+mod search_marks;
 pub(crate) mod stream;
 pub(crate) mod timeline_bar;
 pub(crate) mod transcript;
@@ -113,7 +114,7 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
         Some(OverlayView::Entry(view)) => entry::draw(scene, view, plan.body, buf),
         Some(OverlayView::Compare(view)) => compare::draw(scene, view, plan.body, buf),
         Some(OverlayView::Inspect(view)) => inspect::draw(scene, view, plan.body, buf),
-        Some(OverlayView::Help(list)) => help::draw(scene, list, plan.body, buf),
+        Some(OverlayView::Help(view)) => help::draw(scene, view, plan.body, buf),
         Some(OverlayView::Log(list)) => log::draw(scene, list, plan.body, buf),
         Some(OverlayView::Grid) => grid::draw(scene, plan.body, buf),
         Some(OverlayView::Breakpoints(list)) => breakpoints::draw(scene, list, plan.body, buf),
@@ -122,6 +123,7 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
         Some(OverlayView::Home(view)) => home::draw(scene, view, plan.body, buf),
         Some(OverlayView::Lanes(view)) => lanes::draw(scene, view, plan.body, buf),
     }
+    search_marks::draw(scene, plan, buf);
     timeline_bar::draw(scene, plan.bar, buf);
     footer::draw(scene, plan.footer, buf);
     if let Some(typed) = scene.model.dialogs.line_input.as_ref().filter(|typed| typed.purpose == InputPurpose::Command)

@@ -95,6 +95,8 @@ pub(crate) fn options() -> BenchResult<Options> {
         paused: false,
         speed: None,
         can_hold: false,
+        check_arguments: None,
+        project: None,
         startup_messages: Vec::new(),
         zone: jiff::tz::TimeZone::UTC,
         exit_when: None,

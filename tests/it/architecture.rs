@@ -538,7 +538,10 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/program_path.rs", "programs in the PATH"),
     ("src/replay/file.rs", "the record that was named or resolved"),
     ("src/store/runs.rs", "the directory of the project itself"),
-    ("src/tui/terminal/foreground.rs", "the terminal, and private copies for the editor"),
+    (
+        "src/tui/terminal/foreground.rs",
+        "the terminal, private copies for the editor, and files of the project that it opens",
+    ),
     ("src/tui/terminal/tty_writer.rs", "the terminal"),
 ];
 

@@ -168,7 +168,7 @@ fn place_by_reading(timeline: &mut Timeline, request: &SearchRequest) -> Option<
         SearchScope::Entries(attempt) => {
             timeline.view().entries(attempt).iter().map(|seq| vec![Seq(u64::from(*seq))]).collect()
         }
-        SearchScope::Document => unreachable!("documents are not read"),
+        _ => unreachable!("other content is not read"),
     };
     let mut is_match = |seq: &Seq| {
         let mut found = false;
@@ -192,7 +192,7 @@ fn place_by_search(timeline: &mut Timeline, request: &SearchRequest) -> Option<u
         match search.slice(timeline, &ScreenCache::default()).unwrap() {
             SearchProgress::Searching => {}
             SearchProgress::Found(place) => return Some(place),
-            SearchProgress::NotFound => return None,
+            SearchProgress::Complete => return None,
         }
     }
 }

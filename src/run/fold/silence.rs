@@ -145,6 +145,7 @@ impl Fold {
             return;
         }
         unit.status = UnitStatus::Silent;
+        fold.attempt(view).live.is_silent = true;
         let text = format!("no output for {after}");
         fold.emit_status(due, UnitStatus::Silent, Some(&text), emit);
         let unit = Some(fold.key.clone());
@@ -167,6 +168,7 @@ impl Fold {
             let since = fold.attempt(view).silent_since.unwrap_or_default();
             let stays = later(since, after) <= now;
             if !stays {
+                fold.attempt(view).live.is_silent = false;
                 let status = &mut fold.unit(view).status;
                 if *status == UnitStatus::Silent {
                     *status = UnitStatus::Running;
@@ -242,6 +244,7 @@ impl Fold {
         self.silence_tracker.silent_attempts.swap_remove(place);
         count(&mut view.state, self.silence_tracker.silent_attempts.len());
         let attempt = self.attempts[attempt_id.0 as usize].attempt(view);
+        attempt.live.is_silent = false;
         Some(at.since(attempt.silent_since.unwrap_or(at)))
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     tui::{
         action::{ActionScope, UserAction},
         effect::ScreenEffect,
-        model::{InputPurpose, LineInput, ScreenModel},
+        model::{ArgumentsEditor, InputPurpose, LineInput, ScreenModel},
     },
 };
 
@@ -43,18 +43,18 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         model.dialogs.line_input.iter_mut().for_each(|typed| typed.text.clear());
     })
     .scope(ActionScope::Typing),
-    change(UserAction::NextField, "next-field", "field", "next field of the form", next_field::<true>)
+    change(UserAction::NextField, "next-field", "field", "next field; a long text as plain text", next_field::<true>)
         .scope(ActionScope::Form),
-    change(UserAction::PreviousField, "previous-field", "field", "previous field of the form", next_field::<false>)
+    change(UserAction::PreviousField, "previous-field", "field", "previous field", next_field::<false>)
         .scope(ActionScope::Form),
     effects(UserAction::Send, "send", "send", "send the arguments or the form", |model, run_view| {
         if model.dialogs.amend_form.is_some() { amend::send(model, run_view) } else { hold::send(model, run_view) }
     })
     .scope(ActionScope::Editing),
     effects(UserAction::EditText, "edit-text", "$EDITOR", "edit the text in $EDITOR", |model, _| {
-        let form = model.dialogs.amend_form.as_ref().map(|form| &form.feedback);
-        let area = form.or_else(|| model.dialogs.editor.as_ref().map(|editor| &editor.area));
-        area.map(|area| ScreenEffect::EditText(area.lines().join("\n"))).into_iter().collect()
+        let form = model.dialogs.amend_form.as_ref().map(|form| form.feedback.lines().join("\n"));
+        let text = form.or_else(|| model.dialogs.editor.as_ref().map(ArgumentsEditor::exported));
+        text.map(ScreenEffect::EditText).into_iter().collect()
     })
     .scope(ActionScope::Editing),
     change(UserAction::Discard, "discard", "cancel", "discard the edits", |model, _| {
@@ -66,7 +66,11 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
 ];
 
 fn next_field<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) {
-    model.dialogs.amend_form.iter_mut().for_each(|form| form.next_field(FORWARD));
+    match (&mut model.dialogs.amend_form, &mut model.dialogs.editor) {
+        (Some(form), _) => form.next_field(FORWARD),
+        (None, Some(editor)) => editor.next_field(FORWARD),
+        (None, None) => {}
+    }
 }
 
 /// Submits the typed text.

@@ -1,8 +1,8 @@
 //! Chooses the part of the tape that is exported to an editor or a pager: the selected or opened content.
 
-use super::units;
+use super::{Availability, require, units};
 use crate::{
-    run::state::{AttemptId, RunView, UnitState},
+    run::state::{AttemptId, AttemptState, RowKind, RunView, UnitState},
     tape::Seq,
     tui::{
         effect::{ExportRequest, ExportTool, PagerContent, ScreenEffect},
@@ -79,6 +79,34 @@ pub(crate) fn export(model: &mut ScreenModel, run_view: &RunView, tool: ExportTo
             Vec::new()
         }
     }
+}
+
+/// The selected call, if it may have written a file: its attempt and its row.
+fn selected_call<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<(&'a AttemptState, usize)> {
+    let (attempt, row) = match model.views.last() {
+        Some(OverlayView::Inspect(view)) if view.panel == InspectPanel::Actions => {
+            (view.attempt(run_view)?.1, view.actions.selected)
+        }
+        None if model.units_view.focus == Pane::Stream => {
+            (model.attempt(run_view)?.1, model.units_view.stream.selected)
+        }
+        _ => return None,
+    };
+    run_view.rows(attempt.id).get(row).filter(|row| row.kind == RowKind::Tool).map(|_| (attempt, row))
+}
+
+pub(crate) fn has_written_file(model: &ScreenModel, run_view: &RunView) -> Availability {
+    require(selected_call(model, run_view).is_some())
+}
+
+/// Opens the file that the selected call wrote: in the project if its version is there, otherwise a copy.
+pub(crate) fn open_file(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    let Some((attempt, row)) = selected_call(model, run_view) else { return Vec::new() };
+    let is_present = !model.is_in_past() && (model.connection.is_live || model.playhead.at_end);
+    let delivery = &attempt.delivery;
+    let saved = if delivery.is_saved { delivery.patch.as_ref().map_or(&[][..], |patch| &patch.paths) } else { &[] };
+    let paths = delivery.published.iter().chain(saved).filter(|_| is_present).cloned().collect();
+    vec![ScreenEffect::OpenFile { attempt_id: attempt.id, row, paths }]
 }
 
 /// Exports a whole attempt: all lines for an editor, messages and calls for a pager.

@@ -2,9 +2,7 @@
 //!
 //! Content in memory is searched immediately; a search that has to read is left to the shell.
 
-use super::{
-    ActionSpec, Availability, Unavailable, change, effects, grid, is_grid, listing, navigation::select_rank, require,
-};
+use super::{ActionSpec, Availability, Unavailable, change, effects, grid, listing, navigation::select_rank, require};
 use crate::{
     run::state::{AttemptId, RunView, UnitNeed},
     tui::{
@@ -12,17 +10,19 @@ use crate::{
         effect::{ScreenEffect, SearchRequest, SearchScope},
         layout::Pane,
         model::{
-            AttemptHits, FindView, InputPurpose, InspectView, LineInput, OverlayView, ScreenModel, is_problem_end,
+            AttemptHits, FindView, InputPurpose, InspectView, LineInput, OverlayView, PaneMatches, ScreenModel,
+            SearchState, is_problem_end,
         },
         search_match::{matches, nearest},
     },
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    change(UserAction::Search, "search", "search", "search in the pane", |model, _| {
+    change(UserAction::Search, "search", "search", "search in the pane", |model, run_view| {
+        model.begin_search(run_view);
         model.dialogs.line_input = Some(LineInput::new(InputPurpose::Search));
     })
-    .when(|model, _| can_search(model)),
+    .when(can_search),
     effects(UserAction::NextMatch, "next-match", "next match", "next match", repeat_search::<true>)
         .when(can_repeat_search),
     effects(UserAction::PreviousMatch, "previous-match", "previous match", "previous match", repeat_search::<false>)
@@ -39,7 +39,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         UserAction::FilterText,
         "filter-text",
         "filter text",
-        "only units that contain a text",
+        "only units with a name, file:… or cause:…",
         listing::type_filter,
     )
     .when(listing::is_shown),
@@ -57,16 +57,21 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     .when(listing::is_shown),
 ];
 
-fn can_search(model: &ScreenModel) -> Availability {
-    if is_grid(model) {
-        let key = model.keymap.first(UserAction::Open).unwrap_or_default();
-        return Err(Unavailable::because(format!("{key} opens the pane; its content can be searched there")));
+fn can_search(model: &ScreenModel, run_view: &RunView) -> Availability {
+    let key = || model.keymap.first(UserAction::Open).unwrap_or_default();
+    match model.views.last() {
+        Some(OverlayView::Grid) => {
+            Err(Unavailable::because(format!("{} opens the pane; its content can be searched there", key())))
+        }
+        Some(OverlayView::Compare(_)) => {
+            Err(Unavailable::because(format!("{} opens a call; its content can be searched there", key())))
+        }
+        _ => require(model.search_pane(run_view).is_some()),
     }
-    Ok(())
 }
 
-fn can_repeat_search(model: &ScreenModel, _: &RunView) -> Availability {
-    can_search(model)?;
+fn can_repeat_search(model: &ScreenModel, run_view: &RunView) -> Availability {
+    can_search(model, run_view)?;
     if model.search.query.is_none() {
         let key = model.keymap.first(UserAction::Search).unwrap_or_default();
         return Err(Unavailable::because(format!("no search yet; {key} searches")));
@@ -83,106 +88,115 @@ pub(crate) fn has_failures(model: &ScreenModel, _: &RunView) -> Availability {
     })
 }
 
-/// Submits the search text.
+/// Submits the search text. The pane is already searched.
 pub(crate) fn accept(model: &mut ScreenModel, run_view: &RunView, typed: String) -> Vec<ScreenEffect> {
-    if typed.is_empty() {
-        model.search.query = None;
-        return Vec::new();
+    let effects = search_typed(model, run_view, &typed);
+    model.search.origin = None;
+    if model.search.query.is_some() && model.search.matches.as_ref().is_some_and(|matches| matches.places.is_empty()) {
+        show_not_found(model);
     }
-    model.search.query = Some(typed);
-    search(model, run_view, true, true)
+    effects
+}
+
+/// Searches the pane while the user types, or when it was opened with a text. If the typed text was discarded, returns to
+/// the former position.
+pub(crate) fn search_pane(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    match &model.dialogs.line_input {
+        Some(LineInput { text, purpose: InputPurpose::Search }) => {
+            let text = text.clone();
+            search_typed(model, run_view, &text)
+        }
+        _ => {
+            model.discard_search();
+            let is_new = model.search.query.is_some() && model.search.pane.is_none();
+            let opened = if is_new { model.search_pane(run_view) } else { None };
+            opened.map_or_else(Vec::new, |(_, selected, _)| search(model, run_view, true, Some(selected)))
+        }
+    }
+}
+
+/// Searches for a text that changed, from the position before it was typed.
+fn search_typed(model: &mut ScreenModel, run_view: &RunView, typed: &str) -> Vec<ScreenEffect> {
+    let Some(mut origin) = model.search.origin.take_if(|origin| origin.typed != typed) else { return Vec::new() };
+    typed.clone_into(&mut origin.typed);
+    model.search = SearchState { query: (!typed.is_empty()).then(|| typed.to_owned()), ..SearchState::default() };
+    if typed.is_empty() {
+        model.restore_positions(&origin);
+    }
+    let selected = origin.selected;
+    model.search.origin = Some(origin);
+    search(model, run_view, true, Some(selected))
 }
 
 /// Moves to the next or previous match.
 fn repeat_search<const FORWARD: bool>(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    search(model, run_view, FORWARD, false)
+    search(model, run_view, FORWARD, None)
 }
 
-/// If `here` is true, the selected row itself may match.
-fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, here: bool) -> Vec<ScreenEffect> {
+/// Searches from the selected place, which is tried last, or from `first`, which is tried first.
+fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, first: Option<usize>) -> Vec<ScreenEffect> {
     let Some(query) = model.search.query.clone() else { return Vec::new() };
-    // To include the selection, the search begins one row before it.
-    let before = |row: usize, len: usize| match row.checked_sub(1) {
-        _ if !here => row,
-        Some(before) => before,
-        None => len.saturating_sub(1),
+    let Some((pane, selected, len)) = model.search_pane(run_view) else { return Vec::new() };
+    let from = match first {
+        Some(first) => first.checked_sub(1).unwrap_or(len.saturating_sub(1)),
+        None => selected,
     };
-    let (over, from) = match model.views.last() {
-        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Grid | OverlayView::Home(_)) => {
-            return Vec::new();
-        }
-        Some(OverlayView::Lanes(view)) => {
-            let (attempts, units) = (&view.lanes.attempts, &run_view.state.units);
-            let from = before(view.selected_index(), attempts.len());
-            let hit = nearest(attempts.len(), from, forward, |index| {
-                units.get(attempts[index].unit).is_some_and(|unit| matches(&unit.key, &query))
-            });
-            search_finished(model, run_view, hit);
-            return Vec::new();
-        }
-        Some(OverlayView::Find(view)) => {
-            let units = &run_view.state.units;
-            let from = before(view.list.selected, view.hits.len());
-            let hit = nearest(view.hits.len(), from, forward, |place| {
-                units.get(view.hits[place].unit).is_some_and(|unit| matches(&unit.key, &query))
-            });
-            search_finished(model, run_view, hit);
-            return Vec::new();
-        }
-        Some(OverlayView::Log(list)) => {
-            let messages = run_view.messages();
-            let from = before(list.selected, messages.len());
-            let hit = nearest(messages.len(), from, forward, |row| {
-                matches(&messages[row].text, &query)
-                    || messages[row].unit.as_deref().is_some_and(|unit| matches(unit, &query))
-            });
-            search_finished(model, run_view, hit);
-            return Vec::new();
-        }
-        Some(OverlayView::FailureGroups(view)) => {
-            let len = view.lines.len();
-            let hit = nearest(len, before(view.list.selected, len), forward, |line| {
-                view.line_has(line, &run_view.state.units, |text| matches(text, &query))
-            });
-            search_finished(model, run_view, hit);
-            return Vec::new();
-        }
-        Some(OverlayView::Transcript(view)) => {
-            let Some(attempt_id) = view.attempt_id(run_view) else { return Vec::new() };
-            (SearchScope::Entries(attempt_id), before(view.list.selected, run_view.entries(attempt_id).len()))
-        }
-        Some(OverlayView::Compare(_)) => {
-            let key = model.keymap.first(UserAction::Open).unwrap_or_default();
-            model.toasts.show(format!("{key} opens a call; its content can be searched there"));
-            return Vec::new();
-        }
-        Some(OverlayView::Inspect(view)) if view.is_list() => {
-            let Some(attempt_id) = view.attempt_id(run_view) else { return Vec::new() };
-            (SearchScope::Rows(attempt_id), before(view.actions.selected, run_view.rows(attempt_id).len()))
-        }
-        Some(OverlayView::Inspect(view)) => (SearchScope::Document, before(view.lines.selected, view.document.lines)),
-        Some(OverlayView::Entry(view)) => {
-            (SearchScope::Document, view.match_line.unwrap_or_else(|| before(view.scroll, view.lines)))
-        }
-        None if model.units_view.focus == Pane::Units => {
-            let (listing, units) = (&model.units_view.listing, &run_view.state.units);
-            let len = listing.listed_count();
-            let hit = nearest(len, before(model.unit_rank(), len), forward, |rank| {
-                listing.unit(rank).and_then(|unit| units.get(unit)).is_some_and(|unit| {
-                    let label = unit.planned.as_ref().and_then(|planned| planned.label.as_deref());
-                    matches(&unit.key, &query) || label.is_some_and(|label| matches(label, &query))
-                })
-            });
-            search_finished(model, run_view, hit);
-            return Vec::new();
-        }
-        None => {
-            let Some(attempt_id) = model.units_view.attempt_id else { return Vec::new() };
-            (SearchScope::Rows(attempt_id), before(model.units_view.stream.selected, run_view.rows(attempt_id).len()))
-        }
+    let known = model.search.matches.take().filter(|matches| {
+        let is_current = model.search.pane == Some(pane) && model.search.entries == run_view.state.entries;
+        is_current && matches.is_complete && pane.scope != SearchScope::Document
+    });
+    (model.search.pane, model.search.entries) = (Some(pane), run_view.state.entries);
+    let Some(matches) = known.or_else(|| matches_in_memory(model, run_view, pane.scope, len, &query)) else {
+        model.search.is_running = true;
+        return vec![ScreenEffect::Find(SearchRequest { query, scope: pane.scope, from, forward })];
     };
-    model.search.is_running = true;
-    vec![ScreenEffect::Find(SearchRequest { query, scope: over, from, forward })]
+    let place = match matches.is_complete {
+        true => nearest(len, from, forward, |place| matches.contains(place)),
+        false => nearest(len, from, forward, |place| is_match_in_memory(model, run_view, pane.scope, place, &query)),
+    };
+    model.search.matches = Some(matches);
+    search_finished(model, run_view, place);
+    Vec::new()
+}
+
+/// The matches in a pane whose content is in memory.
+fn matches_in_memory(
+    model: &ScreenModel,
+    run_view: &RunView,
+    scope: SearchScope,
+    len: usize,
+    query: &str,
+) -> Option<PaneMatches> {
+    let is_read = matches!(scope, SearchScope::Rows(_) | SearchScope::Entries(_) | SearchScope::Document);
+    (!is_read).then(|| PaneMatches::collect(len, |place| is_match_in_memory(model, run_view, scope, place, query)))
+}
+
+fn is_match_in_memory(model: &ScreenModel, run_view: &RunView, scope: SearchScope, place: usize, query: &str) -> bool {
+    let units = &run_view.state.units;
+    match (scope, model.views.last()) {
+        (SearchScope::Units, _) => {
+            let unit = model.units_view.listing.unit(place).and_then(|unit| units.get(unit));
+            unit.is_some_and(|unit| {
+                let label = unit.planned.as_ref().and_then(|planned| planned.label.as_deref());
+                matches(&unit.key, query) || label.is_some_and(|label| matches(label, query))
+            })
+        }
+        (SearchScope::Messages, _) => run_view.messages().get(place).is_some_and(|message| {
+            matches(&message.text, query) || message.unit.as_deref().is_some_and(|unit| matches(unit, query))
+        }),
+        (SearchScope::FailureGroups, Some(OverlayView::FailureGroups(view))) => {
+            view.line_has(place, units, |text| matches(text, query))
+        }
+        (SearchScope::Lanes, Some(OverlayView::Lanes(view))) => {
+            let unit = view.lanes.attempts.get(place).and_then(|attempt| units.get(attempt.unit));
+            unit.is_some_and(|unit| matches(&unit.key, query))
+        }
+        (SearchScope::Hits, Some(OverlayView::Find(view))) => {
+            let unit = view.hits.get(place).and_then(|hits| units.get(hits.unit));
+            unit.is_some_and(|unit| matches(&unit.key, query))
+        }
+        _ => false,
+    }
 }
 
 /// Lists where a text occurs in the whole run.
@@ -218,7 +232,7 @@ pub(crate) fn open_hits(model: &mut ScreenModel, run_view: &RunView) {
     let Some(OverlayView::Find(view)) = model.views.last() else { return };
     let Some(hits) = view.selected().copied() else { return };
     let Some(unit) = run_view.state.units.get(hits.unit) else { return };
-    model.search.query = Some(view.query.clone());
+    model.search = SearchState { query: Some(view.query.clone()), ..SearchState::default() };
     let view = InspectView::new(unit.key.clone(), hits.attempt, Some(hits.first));
     model.views.push(OverlayView::Inspect(Box::new(view)));
 }
@@ -226,16 +240,30 @@ pub(crate) fn open_hits(model: &mut ScreenModel, run_view: &RunView) {
 /// Handles the result of a search.
 pub(crate) fn search_finished(model: &mut ScreenModel, run_view: &RunView, place: Option<usize>) {
     model.search.is_running = false;
-    let Some(place) = place else {
-        let query = model.search.query.clone().unwrap_or_default();
-        let elsewhere = match (model.views.is_empty(), model.units_view.focus) {
-            (true, Pane::Units) => " in unit names; Tab moves to the actions",
-            _ => "",
-        };
-        model.toasts.show(format!("not found: {query}{elsewhere}"));
+    if model.shown_query(run_view).is_none() {
         return;
+    }
+    match (place, model.search.origin.take()) {
+        (Some(place), origin) => {
+            model.search.origin = origin;
+            select_match(model, run_view, place);
+        }
+        (None, None) => show_not_found(model),
+        (None, Some(origin)) => {
+            model.restore_positions(&origin);
+            model.search.origin = Some(origin);
+        }
+    }
+}
+
+fn show_not_found(model: &mut ScreenModel) {
+    let query = model.search.query.as_deref().unwrap_or_default();
+    let elsewhere = match (model.views.is_empty(), model.units_view.focus) {
+        (true, Pane::Units) => " in unit names; Tab moves to the actions",
+        _ => "",
     };
-    select_match(model, run_view, place);
+    let text = format!("not found: {query}{elsewhere}");
+    model.toasts.show(text);
 }
 
 fn select_match(model: &mut ScreenModel, run_view: &RunView, place: usize) {

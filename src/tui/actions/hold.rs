@@ -152,13 +152,12 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
     if !is_still_pending(model, run_view, &editor.call) {
         return Vec::new();
     }
-    match editor.input() {
-        Ok(input) => {
+    match editor.input(model.connection.check_arguments.unwrap_or(|_, _| Vec::new())) {
+        Some(input) => {
             let CallId { unit, call } = editor.call;
             vec![ScreenEffect::Command(RunCommand::Decide { unit, call, decision: UserDecision::Edit(input) })]
         }
-        Err(problem) => {
-            editor.problem = Some(problem);
+        None => {
             model.dialogs.editor = Some(editor);
             Vec::new()
         }

@@ -192,7 +192,7 @@ pub(crate) fn step(model: &mut ScreenModel, run_view: &RunView, by: isize) {
         Some(OverlayView::Home(view)) => view.select(view.list.selected.saturating_add_signed(by), by > 0),
         Some(OverlayView::Lanes(view)) => view.step(by),
         Some(OverlayView::Grid) => {}
-        Some(OverlayView::Help(list)) => list.offset = list.offset.saturating_add_signed(by),
+        Some(OverlayView::Help(view)) => view.offset = view.offset.saturating_add_signed(by),
         None if model.units_view.focus == Pane::Units => {
             let line = model.selected_line().saturating_add_signed(by);
             select_line(model, line, by > 0);
@@ -266,7 +266,7 @@ fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &Run
                 go(&mut pane.list, len);
             }
         }
-        Some(OverlayView::Help(list)) => list.offset = if LAST { usize::MAX } else { 0 },
+        Some(OverlayView::Help(view)) => view.offset = if LAST { usize::MAX } else { 0 },
         None if model.units_view.focus == Pane::Units => select_line(model, if LAST { usize::MAX } else { 0 }, !LAST),
         None => {
             let len = model.units_view.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len());

@@ -1,7 +1,7 @@
 //! Actions of the whole screen: views, copying and exporting, the mouse, and quitting with its confirmation.
 
 use super::{
-    ActionSpec, Availability, Unavailable, change, command, compare, effects, export, grid, inspect, units,
+    ActionSpec, Availability, Unavailable, change, command, compare, effects, export, grid, hints, inspect, units,
     views::toggle,
 };
 use crate::{
@@ -14,14 +14,15 @@ use crate::{
         effect::{ExportTool, ScreenEffect},
         entry_part::PartContent,
         layout::Pane,
-        model::{ConfirmQuestion, OverlayView, ScreenModel, ScrollList, ToastTopic},
+        model::{ConfirmQuestion, HelpView, OverlayView, ScreenModel, ScrollList, ToastTopic},
     },
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
     change(UserAction::CommandLine, "command", "command", "type a time, a condition or any action", command::open),
-    change(UserAction::Help, "help", "help", "this page", |model, _| {
-        toggle(model, OverlayView::Help(ScrollList::default()));
+    change(UserAction::Help, "help", "help", "this page", |model, run_view| {
+        let (about, actions) = hints::view_actions(model, run_view);
+        toggle(model, OverlayView::Help(HelpView { offset: 0, about, actions }));
     }),
     change(UserAction::Grid, "grid", "grid", "live panes of units; and back", grid::toggle),
     change(UserAction::Log, "log", "log", "messages of the run", |model, _| {
@@ -30,6 +31,8 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     effects(UserAction::Copy, "copy", "copy", "copy the selection", copy).when(has_subject),
     effects(UserAction::CopyName, "copy-name", "copy name", "copy the unit's key or resume line", copy_name)
         .when(has_subject),
+    effects(UserAction::OpenFile, "open-file", "open file", "open the file that a call wrote", export::open_file)
+        .when(export::has_written_file),
     effects(UserAction::Editor, "editor", "editor", "open a copy of the selection in $EDITOR", |model, run_view| {
         export::export(model, run_view, ExportTool::Editor)
     }),

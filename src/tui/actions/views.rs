@@ -12,7 +12,7 @@ use crate::{
     tui::{
         effect::ScreenEffect,
         layout::Pane,
-        model::{EntryView, OverlayView, ScreenModel},
+        model::{EntryView, OverlayView, ScreenModel, SearchState},
     },
 };
 
@@ -101,8 +101,8 @@ pub(crate) fn back(model: &mut ScreenModel, run_view: &RunView) {
     if model.views.pop().is_some() {
         return;
     }
-    if model.search.query.take().is_some() {
-        model.search.is_running = false;
+    if model.shown_query(run_view).is_some() {
+        model.search = SearchState::default();
     } else if marks::clear(model) {
         // One key press only removes the marks.
     } else if listing::clear(model, run_view) {

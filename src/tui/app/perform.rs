@@ -50,6 +50,13 @@ impl App {
                     Err(error) => self.model.toasts.show(error),
                 }
             }
+            ScreenEffect::OpenFile { attempt_id, row, paths } => {
+                let project = self.project.as_deref();
+                match export::written_file(&mut self.timeline, attempt_id, row, &paths, project) {
+                    Ok(export) => return Some(HostRequest::OpenExport(export)),
+                    Err(error) => self.model.toasts.show(error),
+                }
+            }
             ScreenEffect::EditText(text) => return Some(HostRequest::OpenExport(export::form_text(text))),
             ScreenEffect::Command(command) => self.command(command),
             ScreenEffect::Seek(moment) => self.seek_when_read(moment),

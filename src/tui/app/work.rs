@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::{App, Playback, PollStatus, RedrawPriority, ScreenMessage, text_search::SearchProgress};
-use crate::tui::{actions::find, model::OverlayView};
+use crate::tui::{
+    actions::find,
+    model::{OverlayView, SearchState},
+};
 
 /// Range of bytes folded per slice: small enough that a key is never delayed noticeably.
 const FOLD_SLICE_BYTES: (usize, usize) = (64 * 1024, 4 * 1024 * 1024);
@@ -13,8 +16,12 @@ const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 impl App {
     /// True while there is work that needs no event.
     pub(crate) fn is_busy(&self) -> bool {
+        self.reading.search.is_some() || self.has_other_work()
+    }
+
+    /// True while there is work apart from the search in a pane.
+    fn has_other_work(&self) -> bool {
         if self.playing.pending_scrub.is_some()
-            || self.reading.search.is_some()
             || self.reading.run_search.is_some()
             || self.playing.goal_watch.is_some()
             || !self.reading.indexed
@@ -35,14 +42,9 @@ impl App {
             self.apply_scrub();
             return;
         }
-        self.reading.search.take_if(|_| !self.model.search.is_running);
-        if let Some(search) = &mut self.reading.search {
-            match search.slice(&mut self.timeline, &self.cache) {
-                Ok(SearchProgress::Searching) => {}
-                Ok(SearchProgress::Found(place)) => self.search_finished(Some(place)),
-                Ok(SearchProgress::NotFound) => self.search_finished(None),
-                Err(error) => self.search_failed(&error.to_string()),
-            }
+        self.reading.search.take_if(|search| !self.model.search.awaits(search.request()));
+        if self.is_search_slice() {
+            self.search_pane();
             return;
         }
         // A search of the whole run takes every second slice, so that the screen still follows the run.
@@ -74,6 +76,35 @@ impl App {
         }
     }
 
+    /// True if the next slice is one of the search in a pane. Counting matches takes only every second slice.
+    fn is_search_slice(&mut self) -> bool {
+        let Some(search) = &self.reading.search else { return false };
+        if !search.has_found() || !self.has_other_work() {
+            return true;
+        }
+        if self.reading.run_search.is_some() {
+            return false;
+        }
+        self.reading.is_search_due ^= true;
+        self.reading.is_search_due
+    }
+
+    fn search_pane(&mut self) {
+        let Some(search) = &mut self.reading.search else { return };
+        match search.slice(&mut self.timeline, &self.cache) {
+            Ok(SearchProgress::Searching) => {}
+            Ok(SearchProgress::Found(place)) => drop(self.input(ScreenMessage::SearchFinished(Some(place)))),
+            Ok(SearchProgress::Complete) => {
+                let Some(search) = self.reading.search.take() else { return };
+                if !search.has_found() {
+                    self.input(ScreenMessage::SearchFinished(None));
+                }
+                self.input(ScreenMessage::MatchesCounted(search.into_matches()));
+            }
+            Err(error) => self.search_failed(&error.to_string()),
+        }
+    }
+
     /// Continues the search of the whole run, while its page is open.
     fn search_run(&mut self) {
         let is_open = self.model.views.iter().any(|view| matches!(view, OverlayView::Find(_)));
@@ -96,14 +127,9 @@ impl App {
         }
     }
 
-    fn search_finished(&mut self, place: Option<usize>) {
-        self.reading.search = None;
-        self.input(ScreenMessage::SearchFinished(place));
-    }
-
     pub(super) fn search_failed(&mut self, error: &str) {
         self.reading.search = None;
-        self.model.search.is_running = false;
+        self.model.search = SearchState { origin: self.model.search.origin.take(), ..SearchState::default() };
         self.show_message(error.to_owned());
     }
 

@@ -171,7 +171,7 @@ pub(super) fn write_blocks(
 }
 
 /// The text of `to` before a row: the one that the attempt last read or wrote.
-fn text_before(timeline: &mut Timeline, attempt_id: AttemptId, row: usize, to: &str) -> Option<String> {
+pub(super) fn text_before(timeline: &mut Timeline, attempt_id: AttemptId, row: usize, to: &str) -> Option<String> {
     let entries = timeline.view().state.entries;
     let rows = timeline.view().rows(attempt_id);
     let earlier: Vec<_> = rows[row.saturating_sub(MAX_ROWS_BACK)..row.min(rows.len())]

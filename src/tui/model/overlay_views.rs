@@ -7,7 +7,10 @@ use super::{
 use crate::{
     run::state::{AttemptId, AttemptState, RunView, UnitState},
     tape::{Seq, UnitKey},
-    tui::entry_part::{EntryPart, PartContent},
+    tui::{
+        action::{UserAction, help_size},
+        entry_part::{EntryPart, PartContent},
+    },
 };
 
 /// A view on top of the units view.
@@ -22,7 +25,7 @@ pub(crate) enum OverlayView {
     /// Two attempts at a unit.
     Compare(Box<CompareView>),
     /// The list of keys.
-    Help(ScrollList),
+    Help(HelpView),
     /// The messages of the run.
     Log(ScrollList),
     /// Panes for several units.
@@ -37,6 +40,25 @@ pub(crate) enum OverlayView {
     Home(HomeView),
     /// Attempts over time, one lane for each slot.
     Lanes(Box<LanesView>),
+}
+
+/// The help, which begins with the keys of the view from which it was opened.
+#[derive(Clone, Debug)]
+pub(crate) struct HelpView {
+    /// First line on screen.
+    pub offset: usize,
+    /// Name of that view.
+    pub about: &'static str,
+    /// The actions of that view.
+    pub actions: Vec<UserAction>,
+}
+
+impl HelpView {
+    /// Number of columns of the help at this width, and their rows: the section of the view after its heading, with an
+    /// empty row below, and the sections of all actions and signs.
+    pub(crate) fn size(&self, width: u16) -> (u16, usize) {
+        help_size(width, self.actions.len() + 2)
+    }
 }
 
 /// The last panel of the inspector: every line of an attempt, in both directions.

@@ -10,14 +10,13 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::RunTotals;
+use super::{RunTotals, unit_filter};
 use crate::{
     run::{
         spending::UnitSpending,
         state::{RECONCILE_KEY, RunState, UnitNeed, UnitState, UnitStatus},
     },
     text,
-    tui::search_match::matches,
 };
 
 /// Number of units up to which the table has no headings: all of them fit on a screen.
@@ -29,7 +28,7 @@ const FOLDED_NEXT_UNITS: usize = 3;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnitListing {
     pub filter: StatusFilter,
-    /// Text that a listed unit contains.
+    /// Text that a listed unit contains, or a prefix and a pattern.
     pub text: String,
     pub sort: UnitSort,
     /// True for the reverse order.
@@ -312,7 +311,7 @@ impl UnitListing {
     /// The listed units in their order.
     fn sorted(&self, state: &RunState, names: &[(usize, &str)]) -> Vec<SortEntry> {
         let by_need = self.is_by_need();
-        let passing = state.units.iter().enumerate().filter(|(_, unit)| self.passes(unit));
+        let passing = state.units.iter().enumerate().filter(|(_, unit)| self.passes(state, unit));
         let mut entries: Vec<SortEntry> = passing
             .map(|(index, unit)| SortEntry {
                 group: match self.grouping {
@@ -473,16 +472,8 @@ impl UnitListing {
         self.measured.1
     }
 
-    fn passes(&self, unit: &UnitState) -> bool {
-        let planned = unit.planned.as_deref();
-        let texts = [
-            Some(unit.key.as_str()),
-            planned.and_then(|planned| planned.label.as_deref()),
-            planned.map(|planned| planned.connection.as_str()),
-            planned.map(|planned| planned.adapter.as_str()),
-        ];
-        self.filter.passes(unit.status)
-            && (self.text.is_empty() || texts.into_iter().flatten().any(|text| matches(text, &self.text)))
+    fn passes(&self, state: &RunState, unit: &UnitState) -> bool {
+        self.filter.passes(unit.status) && (self.text.is_empty() || unit_filter::passes(state, unit, &self.text))
     }
 
     fn order(&self, state: &RunState, a: &SortEntry, b: &SortEntry) -> Ordering {

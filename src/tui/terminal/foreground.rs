@@ -4,9 +4,10 @@
 //! signals.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, Permissions},
     io::{self, IsTerminal as _, Read as _, Write as _},
-    os::unix::process::CommandExt as _,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    path::PathBuf,
     process::{Command, Stdio},
     time::Duration,
 };
@@ -85,6 +86,10 @@ pub(super) fn write_private_copy(export: &Export) -> io::Result<NamedTempFile> {
     let mut file = tempfile::Builder::new().prefix("ingestdeck-").suffix(export.extension).tempfile()?;
     file.write_all(&export.bytes)?;
     file.flush()?;
+    if export.written.is_some() {
+        // Changes to the copy would be lost.
+        file.as_file().set_permissions(Permissions::from_mode(0o400))?;
+    }
     Ok(file)
 }
 
@@ -105,9 +110,17 @@ pub(super) fn command(programs: &ToolPrograms, export: &Export, file: &NamedTemp
     if let Some(line) = export.line.filter(|line| *line > 1 && supports_start_line(program)) {
         command.arg(format!("+{line}"));
     }
-    command.arg(file.path());
+    command.arg(written_path(export).unwrap_or_else(|| file.path().to_owned()));
     open_file_limit::restore_limit_in(&mut command);
     Ok(command)
+}
+
+/// The written file, if it is still in the project. Links that lead out of the project are not followed.
+fn written_path(export: &Export) -> Option<PathBuf> {
+    let written = export.written.as_ref()?;
+    let project = written.project.as_ref()?.canonicalize().ok()?;
+    let path = project.join(&written.path).canonicalize().ok()?;
+    (path.starts_with(&project) && path.is_file()).then_some(path)
 }
 
 /// True for programs that accept a start line as `+N`.
@@ -198,10 +211,8 @@ fn set_foreground_group(terminal: &File, group: Pid) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
-    use crate::diagnostic::Diagnostic as _;
+    use crate::{diagnostic::Diagnostic as _, tui::export::WrittenFile};
 
     fn export(line: Option<usize>) -> Export {
         Export {
@@ -211,11 +222,36 @@ mod tests {
             line,
             is_truncated: false,
             is_edited: false,
+            written: None,
         }
     }
 
     fn programs(editor: &str) -> ToolPrograms {
         ToolPrograms::from_env(|name| (name == "EDITOR").then(|| editor.to_owned()))
+    }
+
+    #[test]
+    fn written_file_is_opened_in_the_project_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let project = dir.path().join("project");
+        std::fs::create_dir_all(project.join("wiki")).unwrap();
+        std::fs::write(project.join("wiki/a.md"), "a").unwrap();
+        std::fs::write(dir.path().join("secret"), "s").unwrap();
+        std::os::unix::fs::symlink(dir.path().join("secret"), project.join("wiki/link.md")).unwrap();
+        let opened = |path: &str| {
+            let written = WrittenFile { project: Some(project.clone()), path: path.into() };
+            let export = Export { written: Some(written), ..export(None) };
+            let file = write_private_copy(&export).unwrap();
+            assert_eq!(file.as_file().metadata().unwrap().permissions().mode() & 0o777, 0o400);
+            let command = command(&programs("vim"), &export, &file).unwrap();
+            let opened = command.get_args().last().unwrap().to_owned();
+            (opened != file.path()).then_some(opened)
+        };
+        let page = project.join("wiki/a.md").canonicalize().unwrap();
+        assert_eq!(opened("wiki/a.md"), Some(page.into_os_string()));
+        for elsewhere in ["wiki/link.md", "wiki/gone.md", "wiki", "../secret"] {
+            assert_eq!(opened(elsewhere), None, "{elsewhere}");
+        }
     }
 
     #[test]

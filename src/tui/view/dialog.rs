@@ -6,7 +6,7 @@ use ratatui::{
     widgets::{Clear, Widget as _},
 };
 
-use super::{DrawContext, RowWriter, pane};
+use super::{DrawContext, RowWriter, header, pane};
 use crate::{
     text,
     tui::{
@@ -61,8 +61,17 @@ pub(crate) fn editor(scene: &DrawContext<'_>, editor: &ArgumentsEditor, body: Re
     let height = body.height.saturating_sub(2).max(body.height.min(5));
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
     Clear.render(area, buf);
-    let title = format!("arguments of {}", text::printable(&editor.tool, 40));
-    let inside = pane(scene, area, true, &[(StyleRole::Strong, &title)], &[], buf);
+    let tool = text::printable(&editor.tool, 40);
+    let (title, other) = match editor.field_name() {
+        Some(name) => (format!("{} of {tool}", text::printable(&name, 30)), " as plain text".to_owned()),
+        None => {
+            let fields = editor.text_fields().join(", ");
+            let key = scene.model.keymap.first(UserAction::NextField).unwrap_or_default();
+            let other = if fields.is_empty() { String::new() } else { format!(" {key} edits {fields} as plain text") };
+            (format!("arguments of {tool}"), text::printable(&other, 60).into_owned())
+        }
+    };
+    let inside = pane(scene, area, true, &[(StyleRole::Strong, &title), (StyleRole::Dim, &other)], &[], buf);
     let problem = editor.problem.as_deref().map(|problem| text::wrap(problem, usize::from(inside.width)));
     let problem: Vec<_> = problem.into_iter().flatten().take(3).collect();
     let taken = u16::try_from(problem.len()).unwrap_or(u16::MAX);
@@ -122,7 +131,8 @@ fn multiline_message(scene: &DrawContext<'_>, message: &str, body: Rect, buf: &m
 pub(crate) fn message_place(scene: &DrawContext<'_>, header: Rect) -> Option<(Rect, String)> {
     let text = text::one_row(&scene.model.toasts.list.last()?.text, 400);
     let width = u16::try_from(text::width(&text) + 2).unwrap_or(u16::MAX);
-    let fits = header.height > 1 && width < header.width;
+    let room = usize::from(header.width).saturating_sub(header::count_columns(scene));
+    let fits = header.height > 1 && usize::from(width) < room;
     fits.then(|| (Rect { x: header.right() - width, y: header.y + 1, width, height: 1 }, text))
 }
 

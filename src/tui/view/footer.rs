@@ -5,14 +5,13 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use super::{DrawContext, RowWriter, key_names};
 use crate::tui::{
     action::UserAction,
-    actions::units::is_only_unsaved,
-    layout::Pane,
-    model::{InputPurpose, OverlayView, ScreenModel},
+    actions::hints,
+    model::{FILTER_SYNTAX, InputPurpose},
     playback::Playback,
     theme::StyleRole,
 };
 use crate::{
-    run::state::{RunView, UnitStatus},
+    run::state::UnitStatus,
     tape::Millis,
     text::{self, clock},
 };
@@ -35,6 +34,14 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         pen.put(StyleRole::Strong, &shown);
         pen.put(StyleRole::Key, "▏");
         pen.skip(1);
+        match typed.purpose {
+            InputPurpose::Search => put_match_summary(scene, &mut pen),
+            InputPurpose::FilterUnits if typed.text.is_empty() => {
+                pen.put(StyleRole::Dim, FILTER_SYNTAX);
+                pen.skip(2);
+            }
+            _ => {}
+        }
         let complete = (typed.purpose == InputPurpose::Command).then_some(UserAction::Complete);
         let hints: Vec<_> = [UserAction::Accept, UserAction::Dismiss].into_iter().chain(complete).collect();
         self::hints(scene, &mut pen, &hints);
@@ -44,7 +51,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         self::hints(scene, &mut pen, &[UserAction::Confirm, UserAction::Cancel]);
         return;
     }
-    if model.dialogs.amend_form.is_some() {
+    if model.dialogs.amend_form.is_some() || model.dialogs.editor.is_some() {
         self::hints(
             scene,
             &mut pen,
@@ -52,83 +59,28 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         );
         return;
     }
-    if model.dialogs.editor.is_some() {
-        self::hints(scene, &mut pen, &[UserAction::Send, UserAction::EditText, UserAction::Discard]);
-        return;
-    }
     // A timeline bar of two lines already shows the position.
     let is_position_shown = model.layout().bar.height > 1 || model.is_home();
     let position = if is_position_shown { Vec::new() } else { position(scene) };
     let pieces: Vec<_> = position.iter().map(|(role, text)| (*role, text.as_str())).collect();
     pen.end_with(&pieces);
-    if let Some(query) = &model.search.query {
-        let state = if model.search.is_running { "searching " } else { "/" };
-        pen.put(StyleRole::Match, &format!("{state}{}", text::printable(query, 24)));
-        pen.skip(2);
+    if let Some(query) = model.shown_query(scene.run_view) {
+        pen.put(StyleRole::Match, &format!("/{}", text::printable(query, 24)));
+        pen.skip(1);
+        put_match_summary(scene, &mut pen);
     }
-    hints(scene, &mut pen, &actions(model, scene.run_view));
+    hints(scene, &mut pen, &hints::hints(model, scene.run_view));
 }
 
-/// The actions that can be shown as hints in this situation, most useful first.
-fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] {
-    use UserAction::*;
-    let status = model.unit(run_view).map(|unit| unit.status);
-    let failed = status.is_some_and(UnitStatus::is_retryable);
-    match model.views.last() {
-        Some(OverlayView::Help(_)) => &[Back],
-        Some(OverlayView::Grid) if failed => &[Back, Open, Retry, NextPane, Zoom, NextFailure],
-        Some(OverlayView::Grid) => &[Back, Open, Stop, NextPane, Zoom, NextFailure],
-        Some(OverlayView::Breakpoints(_)) => &[Back, Open, Stop, CommandLine],
-        Some(OverlayView::Find(_)) => &[Back, Open, Search],
-        Some(OverlayView::Lanes(_)) => &[Back, Open, Down, Right],
-        Some(OverlayView::Home(_)) => &[Open, ResumeRun, DiffRuns, StartRun],
-        Some(OverlayView::FailureGroups(_)) => &[Back, Open, Retry, RetryWith, NextFailure, Search],
-        Some(OverlayView::Log(_)) => &[Back, Open, Search, NextFailure],
-        Some(OverlayView::Transcript(_)) => &[Back, Open, Retry, NextAttempt, Search, NextFailure, Copy],
-        Some(OverlayView::Compare(_)) => &[Back, Open, Left, NextPane, Copy],
-        Some(OverlayView::Inspect(_)) => &[Back, NextPane, Retry, NextAttempt, Counterpart, Search, NextFailure, Copy],
-        Some(OverlayView::Entry(_)) => &[Back, Right, Search, Copy, NextFailure],
-        None if !model.units_view.marked.is_empty() && model.connection.accepts_commands() => {
-            &[Retry, RetryWith, Stop, Mark, Back]
-        }
-        None if model.heading().is_some() => &[Open, Retry, RetryWith, RetryFailed, Causes],
-        None if !model.connection.is_live => &[Open, Play, StepForward, NextPane],
-        None if model.is_in_past() => &[Play, StepForward, Open, NextPane],
-        None if model.connection.is_watching => &[Open, NextPane, NextFailure],
-        None if failed => &[Retry, RetryWith, Open, RetryFailed, NextPane, NextFailure],
-        None if status.is_some_and(UnitStatus::is_finished) => &[Open, Retry, RetryWith, NextPane],
-        None if status.is_none() => &[],
-        // A silent unit can only be stopped and then retried.
-        None if status == Some(UnitStatus::Silent) => &[Stop, Open, NextPane],
-        None => &[Open, Stop, NextPane],
-    }
-}
-
-/// The actions to show as hints, most useful first.
-fn actions(model: &ScreenModel, run_view: &RunView) -> Vec<UserAction> {
-    let available = |action: &UserAction| action.spec().is_available(model, run_view);
-    let mut actions = candidates(model, run_view).to_vec();
-    if model.views.is_empty() {
-        let view = &model.units_view;
-        let urgent = [
-            (UserAction::Bottom, view.focus == Pane::Stream && !view.stream.follow),
-            (UserAction::ToEnd, model.is_in_past()),
-            (UserAction::RetryFailed, is_only_unsaved(&run_view.state)),
-            (UserAction::LiftLimit, true),
-            (UserAction::Back, view.listing.is_filtered() || model.search.query.is_some()),
-        ];
-        actions.splice(0..0, urgent.into_iter().filter(|(_, is_urgent)| *is_urgent).map(|(action, _)| action));
-        actions.extend([UserAction::Search, UserAction::Filter, UserAction::Log]);
-    }
-    actions.retain(available);
-    // A pending approval comes first.
-    let decisions = [UserAction::AllowOnce, UserAction::EditCall, UserAction::DenyCall, UserAction::RunOn];
-    let decisions = if available(&UserAction::AllowOnce) { &decisions[..] } else { &[] };
-    let at = if available(&UserAction::LetGo) { 0 } else { 1.min(actions.len()) };
-    let hold = [UserAction::LetGo, UserAction::Hold].into_iter();
-    actions.splice(at..at, decisions.iter().copied().chain(hold).filter(available));
-    actions.extend([UserAction::Help, UserAction::Quit]);
-    actions
+/// Writes which match is selected, and how many there are.
+fn put_match_summary(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>) {
+    let summary = match scene.model.match_summary(scene.run_view) {
+        Some(_) if scene.model.search.is_running => "searching".to_owned(),
+        Some(summary) => summary,
+        None => return,
+    };
+    pen.put(StyleRole::Strong, &summary);
+    pen.skip(2);
 }
 
 fn hints(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, actions: &[UserAction]) {

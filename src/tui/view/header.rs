@@ -14,6 +14,8 @@ use crate::{
     },
 };
 
+/// Columns between two items.
+const GAP: usize = 2;
 /// Minimum columns for showing unit names in addition to the state of the run.
 const MIN_NAME_COLUMNS: u16 = 60;
 
@@ -64,8 +66,12 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
+/// Columns of the counts of units, which a message must not hide.
+pub(super) fn count_columns(scene: &DrawContext<'_>) -> usize {
+    numbers(scene).iter().filter(|item| item.rank <= 1).map(|item| item.width() + GAP).sum()
+}
+
 fn line(scene: &DrawContext<'_>, area: Rect, mut facts: Vec<HeaderItem>, buf: &mut Buffer) {
-    const GAP: usize = 2;
     let room = usize::from(area.width).saturating_sub(1);
     let total = |facts: &[HeaderItem]| facts.iter().map(|fact| fact.width() + GAP).sum::<usize>().saturating_sub(GAP);
     while total(&facts) > room

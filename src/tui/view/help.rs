@@ -1,26 +1,27 @@
-//! The help: the keys, derived from their table, and the legend.
+//! The help: the keys of a view and of all views, derived from their table, and the legend.
+
+use std::borrow::Cow;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, key_names, pane};
 use crate::tui::{
-    action::help_size,
     keymap::Keymap,
     legend,
-    model::ScrollList,
+    model::HelpView,
     theme::{GlyphSet, StyleRole, row_role, status_role},
 };
 
 enum HelpLine {
     Empty,
-    Heading(&'static str),
+    Heading(Cow<'static, str>),
     Sign(StyleRole, &'static str, &'static str),
     Key(String, &'static str),
 }
 
 /// What the signs and columns mean.
 fn legend(glyphs: &GlyphSet) -> impl Iterator<Item = HelpLine> {
-    let section = |title| [HelpLine::Empty, HelpLine::Heading(title)].into_iter();
+    let section = |title| [HelpLine::Empty, HelpLine::Heading(Cow::Borrowed(title))].into_iter();
     let units =
         legend::UNITS.iter().map(|(status, about)| HelpLine::Sign(status_role(*status), glyphs.status(*status), about));
     let actions = legend::ACTIONS
@@ -30,24 +31,29 @@ fn legend(glyphs: &GlyphSet) -> impl Iterator<Item = HelpLine> {
     section("Units").chain(units).chain(section("Actions")).chain(actions).chain(section("Columns")).chain(columns)
 }
 
-fn all(keymap: &Keymap, glyphs: &GlyphSet) -> Vec<HelpLine> {
+/// The keys of the view from which the help was opened, then all keys and signs.
+fn all(view: &HelpView, keymap: &Keymap, glyphs: &GlyphSet) -> Vec<HelpLine> {
+    let heading = HelpLine::Heading(Cow::Owned(format!("Keys of {}", view.about)));
+    let here = view.actions.iter().map(|action| HelpLine::Key(keymap.all(*action), action.spec().description));
+    let here = [heading].into_iter().chain(here).chain([HelpLine::Empty]);
     let groups = keymap.help().enumerate().flat_map(|(index, (group, rows))| {
-        let heading = (index > 0).then_some(HelpLine::Empty).into_iter().chain([HelpLine::Heading(group.title())]);
+        let heading =
+            (index > 0).then_some(HelpLine::Empty).into_iter().chain([HelpLine::Heading(Cow::Borrowed(group.title()))]);
         heading.chain(rows.into_iter().map(|(keys, about)| HelpLine::Key(keys, about)))
     });
-    groups.chain(legend(glyphs)).collect()
+    here.chain(groups).chain(legend(glyphs)).collect()
 }
 
-pub(crate) fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
-    let lines = all(&scene.model.keymap, scene.theme.glyphs);
-    let (columns, rows) = help_size(area.width);
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &HelpView, area: Rect, buf: &mut Buffer) {
+    let lines = all(view, &scene.model.keymap, scene.theme.glyphs);
+    let (columns, rows) = view.size(area.width);
     let height = usize::from(area.height.saturating_sub(2));
-    let place = if rows > height { format!(" {}/{rows} ", (list.offset + height).min(rows)) } else { String::new() };
+    let place = if rows > height { format!(" {}/{rows} ", (view.offset + height).min(rows)) } else { String::new() };
     let inside = pane(scene, area, true, &[(StyleRole::Strong, "keys and signs")], &[(StyleRole::Dim, &place)], buf);
     for (column, lines) in (0..columns).zip(lines.chunks(rows.max(1))) {
         let width = inside.width / columns;
         let part = Rect { x: inside.x + column * width, width, ..inside };
-        for (y, line) in (part.y..part.bottom()).zip(lines.iter().skip(list.offset)) {
+        for (y, line) in (part.y..part.bottom()).zip(lines.iter().skip(view.offset)) {
             let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..part });
             match line {
                 HelpLine::Empty => {}

@@ -122,26 +122,34 @@ pub(crate) fn rows(
     }
 }
 
-/// Paints why an attempt ended without success, with the keys that act on it.
+/// Paints why an attempt ended without success or seems to hang, with the keys that act on it.
 fn verdict(scene: &DrawContext<'_>, attempt: &AttemptState, area: Rect, buf: &mut Buffer) {
-    let lines = verdict_lines(attempt, area.width, area.height);
+    let mut lines = verdict_lines(attempt, area.width, area.height);
+    if attempt.live.is_silent {
+        let mut units = scene.run_view.state.units.iter();
+        let unit = units.find(|unit| unit.latest().is_some_and(|latest| latest.id == attempt.id));
+        lines = unit.map_or(lines, |unit| {
+            let label = last_action_label(scene.cache, scene.run_view, unit);
+            vec![why(&scene.run_view.state, unit, label, scene.source.origin.has_times)]
+        });
+    }
+    let keys = verdict_keys(scene, attempt);
+    let mut keys: Vec<_> = keys.iter().map(|(role, text)| (*role, text.as_str())).collect();
+    let taken: usize = keys.iter().map(|(_, text)| text::width(text)).sum();
     let mut previous = None;
     for (y, (role, text)) in (area.y..area.bottom()).zip(&lines) {
         let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..area });
         let sign = match role {
             _ if previous == Some(*role) => "",
+            _ if attempt.live.is_silent => scene.theme.glyphs.status(UnitStatus::Silent),
             StyleRole::Text => scene.theme.glyphs.arrow,
             StyleRole::Stopped => scene.theme.glyphs.status(UnitStatus::Stopped),
             StyleRole::Budget => scene.theme.glyphs.status(UnitStatus::BudgetExhausted),
             _ => scene.theme.glyphs.status(UnitStatus::Failed),
         };
-        if previous.is_none() {
-            let keys = retry_keys(scene, attempt);
-            let keys: Vec<_> = keys.iter().map(|(role, text)| (*role, text.as_str())).collect();
-            let taken: usize = keys.iter().map(|(_, text)| text::width(text)).sum();
-            if taken + text::width(text) + 4 <= usize::from(area.width) {
-                pen.end_with(&keys);
-            }
+        // The first line with room has the keys; the reason of a silence may be cut.
+        if attempt.live.is_silent || taken + text::width(text) + 4 <= usize::from(area.width) {
+            pen.end_with(&std::mem::take(&mut keys));
         }
         previous = Some(*role);
         pen.cell(*role, sign, 2);
@@ -149,14 +157,17 @@ fn verdict(scene: &DrawContext<'_>, attempt: &AttemptState, area: Rect, buf: &mu
     }
 }
 
-/// The keys that repair an attempt, if it is the newest one of a unit that can be retried now.
-fn retry_keys(scene: &DrawContext<'_>, attempt: &AttemptState) -> Vec<(StyleRole, String)> {
+/// The keys that repair an attempt or end its silence, if it is the newest one of the selected unit.
+fn verdict_keys(scene: &DrawContext<'_>, attempt: &AttemptState) -> Vec<(StyleRole, String)> {
     let (model, run_view) = (scene.model, scene.run_view);
     let is_newest = model.unit(run_view).and_then(UnitState::latest).is_some_and(|latest| latest.id == attempt.id);
-    let actions = [UserAction::RetryWith, UserAction::Retry].into_iter();
-    let available = actions.filter(|action| is_newest && action.spec().is_available(model, run_view));
+    let actions: &[UserAction] = match attempt.live.is_silent {
+        true => &[UserAction::Stop],
+        false => &[UserAction::RetryWith, UserAction::Retry],
+    };
+    let available = actions.iter().filter(|action| is_newest && action.spec().is_available(model, run_view));
     available
-        .filter_map(|action| Some((model.keymap.first(action)?, action.spec().hint(model, run_view))))
+        .filter_map(|action| Some((model.keymap.first(*action)?, action.spec().hint(model, run_view))))
         .flat_map(|(key, word)| [(StyleRole::Key, format!("  {key}")), (StyleRole::Dim, format!(" {word}"))])
         .collect()
 }

@@ -108,7 +108,7 @@ fn concurrency_change_is_shown_on_a_narrow_screen() {
 #[test]
 fn arrows_have_names_on_ascii_screens() {
     let ascii = Options { theme: Theme::new("dark", ColorLevel::Attributes, true).unwrap(), ..options() };
-    let (script, _) = play(tape::running().timeline(), None, ascii, ScriptedHost::new("?", SIZE));
+    let (script, _) = play(tape::running().timeline(), None, ascii, ScriptedHost::new("?<c-d>", SIZE));
     for keys in ["j  Down", "k  Up", "l  Right", "h  Left"] {
         assert!(script.text().contains(keys), "{keys}: {}", script.text());
     }

@@ -359,3 +359,32 @@ fn arguments_are_edited_in_another_program() {
     let (script, given) = edited("[1]", "e<c-o><c-s>");
     assert!(given.is_empty() && script.text().contains("not a JSON object"), "{}", script.text());
 }
+
+#[test]
+fn long_argument_is_edited_as_plain_text() {
+    let input = json!({"key": "revenue", "summary": "s", "content": "# Revenue\n\nPer day.", "tags": ["dbt"]});
+    let mut tape = running();
+    tape.note(Some(("dbt-all", 1)), &Note::HoldRequested).wait(800);
+    tape.call("dbt-all", 1, "t2", "wiki_write", &input);
+    let held = Note::CallHeld { tool: "wiki_write".into(), tool_use_id: Some("t2".into()), input, reached: None };
+    tape.note(Some(("dbt-all", 1)), &held);
+    let play = |keys: &str| {
+        let mut script = ScriptedHost::new(keys, SIZE);
+        script.opened = Ok(ToolExit { signal: None, text: Some("# Revenue\n\nPer \"order\".\n".to_owned()) });
+        live(&tape, Options { check_arguments: Some(crate::ingest::tool::argument_problems), ..options() }, script)
+    };
+    let (script, _) = play("e");
+    assert!(script.text().contains("arguments of wiki_write Tab edits content as plain text"), "{}", script.text());
+    let (script, _) = play("e<tab>");
+    insta::assert_snapshot!("plain_text_120x36", script.text());
+    let (script, given) = play("e<tab><c-o><c-s>");
+    assert_eq!(script.handouts[0].bytes, b"# Revenue\n\nPer day.\n");
+    let content = match &given[..] {
+        [RunCommand::Decide { decision: UserDecision::Edit(input), .. }] => input["content"].clone(),
+        _ => panic!("{given:?}\n{}", script.text()),
+    };
+    assert_eq!(content, "# Revenue\n\nPer \"order\".");
+    // An argument that the tool does not have is reported before the call.
+    let (script, given) = play("e<down><right><right><right>x<c-s>");
+    assert!(given.is_empty() && script.text().contains("is not a field"), "{}", script.text());
+}

@@ -198,6 +198,17 @@ fn json_folds_and_unfolds() {
 }
 
 #[test]
+fn written_file_is_opened_as_a_copy_of_its_text() {
+    let script = shown(twice().timeline(), "i/wiki_write<enter>gf", (120, 36));
+    let export = script.handouts.first().unwrap_or_else(|| panic!("{}", script.text()));
+    assert_eq!(export.extension, ".md");
+    assert!(String::from_utf8_lossy(&export.bytes).starts_with("# Revenue"), "{export:?}");
+    assert!(export.written.as_ref().is_some_and(|written| written.project.is_none()), "{export:?}");
+    let script = shown(twice().timeline(), "i/wiki_read<enter>gf", (120, 36));
+    assert!(script.handouts.is_empty() && script.text().contains("wrote no file"), "{}", script.text());
+}
+
+#[test]
 fn search_in_the_detail_scrolls_to_the_match() {
     let script = shown(twice().timeline(), "i3/inherited<enter>", (120, 24));
     assert!(script.text().contains("inherited        HOME, PATH"), "{}", script.text());

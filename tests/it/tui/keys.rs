@@ -15,6 +15,7 @@ use crate::{
         actions::ALL,
         host::HostInput,
         key::{self, KeyPress},
+        theme::StyleRole,
     },
 };
 use crossterm::event::KeyCode;
@@ -285,6 +286,77 @@ fn search_finds_units_rows_lines_and_text() {
     assert!(document.text().contains("tool_failures = \"recoverable\""), "{}", document.text());
     assert!(record("/lookml<enter><esc>").text().contains("Enter inspect"));
     assert!(record("n").text().contains("no search yet; / searches"));
+}
+
+#[test]
+fn typing_a_search_moves_to_the_first_match() {
+    let typing = record("gg/lookml");
+    assert!(typing.text().contains("/lookml▏ 1/2  Enter accept"), "{}", typing.text());
+    assert!(typing.text().contains("┌ ○ lookml-dashboard-exec untried"), "{}", typing.text());
+    let shown = |keys: &str| record(keys).text();
+    assert!(shown("gg/lookmx").contains("/lookmx▏ no match"));
+    for discarded in ["gg/lookml<esc>", "gg/lookml<c-u><backspace>", "gg/lookmx<esc>"] {
+        let text = shown(discarded);
+        assert!(text.contains("1/4") && text.contains("┌ ✗ notion-revenue-policy"), "{discarded}: {text}");
+        assert!(!text.contains("lookmx") && !text.contains("/lookml"), "{discarded}: {text}");
+    }
+    // The former search remains when another one is discarded.
+    let text = shown("gg/lookml<enter>n/dbt<esc>");
+    assert!(text.contains("/lookml 2/2"), "{text}");
+    let text = shown("j<tab>gg/wiki<enter>j/policy<esc>");
+    assert!(text.contains("/wiki 2/2"), "{text}");
+}
+
+#[test]
+fn search_counts_matches_of_the_pane() {
+    let text = record("gg/lookml<enter>nN").text();
+    assert!(text.contains("/lookml 1/2"), "{text}");
+    // The pattern is shown only in the pane that was searched, but can be repeated elsewhere.
+    let text = record("gg/lookml<enter><tab>").text();
+    assert!(!text.contains("/lookml"), "{text}");
+    assert!(
+        record("gg/lookml<enter>L").text().contains("log") && !record("gg/lookml<enter>L").text().contains("/look")
+    );
+    let text = record("gg/lookml<enter><tab><s-tab>").text();
+    assert!(text.contains("/lookml 1/2"), "{text}");
+    let document = record("<enter>6<enter>/verdict<enter>").text();
+    assert!(document.contains("/verdict 1/1"), "{document}");
+    let rows = record("j<tab>gg/wiki<enter>").text();
+    assert!(rows.contains("/wiki 1/"), "{rows}");
+}
+
+#[test]
+fn matches_are_highlighted_in_visible_rows() {
+    let script = record("gg<tab>gg/policy<enter>");
+    let style = options().theme.style(StyleRole::Match);
+    assert_eq!(script.style_of("policy.md").fg, style.fg, "{}", script.text());
+    // The match is in the part of the entry that the row does not show.
+    let script = record("gg<tab>gg/session_id<enter>");
+    assert!(
+        script.text().lines().any(|line| line.starts_with('/') && line.contains("session with")),
+        "{}",
+        script.text()
+    );
+}
+
+#[test]
+fn units_are_filtered_while_a_pattern_is_typed() {
+    assert!(record("F").text().contains("only units with: ▏ a name, file:PATTERN or cause:PATTERN"));
+    let text = record("Fcause:").text();
+    assert!(text.contains("lookml-orphans"), "{text}");
+    let text = record("Ffile:nowhere").text();
+    assert!(text.contains("no unit contains \"file:nowhere\"; Esc shows all"), "{text}");
+    assert!(record("Ffile:nowhere<esc>").text().contains("lookml-orphans"));
+}
+
+#[test]
+fn help_begins_with_the_keys_of_the_view() {
+    let help = |keys: &str| record(keys).text();
+    assert!(help("?").contains("Keys of the units"), "{}", help("?"));
+    assert!(help("<tab>?").contains("Keys of the actions"));
+    let text = help("i?");
+    assert!(text.contains("Keys of the inspector") && text.contains("from a call to its result and back"), "{text}");
+    assert!(help("L?").contains("Keys of the log") && help("v?").contains("Keys of the live panes"));
 }
 
 #[test]

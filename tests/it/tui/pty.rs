@@ -24,7 +24,7 @@ fn tui_starts_draws_and_restores_the_terminal() {
     session.shows("read_raw_span orders.yml");
     session.until("alternate screen", |screen| screen.alternate_screen() && screen.bracketed_paste());
     session.press("?");
-    session.shows("half a page down");
+    session.shows("Keys of the units");
     session.press("q");
     // The output remains in the scrollback.
     session.until("summary", |screen| !screen.alternate_screen() && screen.contents().contains("1 unit: 1 succeeded"));
@@ -65,7 +65,7 @@ fn suspend_without_a_job_control_shell_continues() {
     });
     session.shows("read_raw_span orders.yml");
     session.press("?");
-    session.shows("half a page down");
+    session.shows("Keys of the units");
     session.press("q");
     assert_eq!(session.end(), 0);
 }
@@ -113,7 +113,7 @@ fn demo_unit_can_be_stepped() {
     session.press(&"\u{b}".repeat(8));
     session.press("[]\u{13}");
     session.shows("not a JSON object");
-    session.press("\u{8}\u{8}{\"path\": \"dbt_project.yml\", \"startLine\": 1, \"endLine\": 1}\u{13}");
+    session.press("\u{8}\u{8}{\"path\": \"edited.yml\"}\u{13}");
     session.until("edited call", |_| decisions(&project).ends_with(&["edited".into()]));
     session.shows("models/marts/schema.yml\"");
     session.press("dmarts are taboo\r");
@@ -123,7 +123,7 @@ fn demo_unit_can_be_stepped() {
     session.until("released unit", |_| decisions(&project).ends_with(&["released".into()]));
     session.shows("▶ dbt-all");
     assert_eq!(decisions(&project), ["hold", "allowed", "edited", "denied", "let go", "released"]);
-    session.until("edited call at the tool", |_| transcript(&project).contains("\"endLine\":1"));
+    session.until("edited call at the tool", |_| transcript(&project).contains("edited.yml"));
     session.press("q");
     session.shows("Stop all and quit?");
     session.press("y");

@@ -1,4 +1,4 @@
-//! Snapshots of every view at three sizes, in common states.
+//! Snapshots of every view at five sizes, in common states.
 
 use std::{path::Path, time::Duration};
 
@@ -16,7 +16,7 @@ use super::{
     tape::{self, TapeFixture},
 };
 
-pub(super) const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
+pub(super) const SIZES: [(u16, u16); 5] = [(40, 12), (60, 20), (80, 24), (120, 36), (200, 60)];
 
 /// The screen of a record after some keys.
 pub(super) fn shown(timeline: Timeline, keys: &str, size: (u16, u16)) -> String {

@@ -230,6 +230,8 @@ pub(crate) fn options() -> Options {
         paused: false,
         speed: None,
         can_hold: true,
+        check_arguments: None,
+        project: None,
         startup_messages: Vec::new(),
         zone: jiff::tz::TimeZone::UTC,
         exit_when: None,

@@ -51,7 +51,7 @@ fn shell_has_the_terminal_while_the_program_is_suspended() {
     shell.press(&format!("{} replay {}\r", program(), capture().display()));
     shell.shows(SHOWN);
     shell.press("?");
-    shell.shows("half a page down");
+    shell.shows("Keys of the units");
     shell.press("\u{1a}");
     shell.shows("Stopped");
     assert!(!shell.screen.lock().unwrap().screen().alternate_screen());
@@ -59,7 +59,7 @@ fn shell_has_the_terminal_while_the_program_is_suspended() {
     shell.has_prompt();
     shell.press("fg\r");
     // The view is the same as before, and the first key is processed.
-    shell.shows("half a page down");
+    shell.shows("Keys of the units");
     shell.press("?");
     shell.shows(SHOWN);
     shell.press("q");
@@ -81,7 +81,7 @@ fn live_run_handles_keys_after_every_suspend() {
         shell.shows("┌ units");
         // A terminal in canonical mode would keep the key until the end of the line.
         shell.press("?");
-        shell.shows("half a page down");
+        shell.shows("Keys of the units");
         shell.press("?");
         shell.shows("┌ units");
     }
@@ -93,7 +93,7 @@ fn live_run_handles_keys_after_every_suspend() {
         shell.press("fg\r");
         shell.until("program in the foreground", |_| shell.foreground() == program);
         shell.press("?");
-        shell.shows("half a page down");
+        shell.shows("Keys of the units");
         shell.press("?");
         shell.shows("┌ units");
     }
@@ -197,7 +197,7 @@ fn editor_gets_the_terminal_and_returns_it() {
     // is processed.
     session.shows(SHOWN);
     session.press("?");
-    session.shows("half a page down");
+    session.shows("Keys of the actions");
     let seen = fs::read_to_string(seen).unwrap();
     let (mode, text) = seen.split_once('\n').unwrap();
     assert_eq!(mode, "600");
@@ -250,7 +250,7 @@ fn key_typed_while_a_pager_ends_is_processed() {
         session.press("P");
         session.shows(&format!("pager {round}"));
         session.press("\r?");
-        session.shows("half a page down");
+        session.shows("Keys of the units");
         session.press("\u{1b}");
         session.shows(SHOWN);
     }
@@ -361,7 +361,7 @@ fn keys_are_read_from_the_terminal_when_stdin_is_a_pipe() {
     shell.press(&format!("cat {} | {} replay -\r", capture().display(), program()));
     shell.shows(SHOWN);
     shell.press("?");
-    shell.shows("half a page down");
+    shell.shows("Keys of the units");
     shell.press("q");
     shell.until("shell", |screen| !screen.alternate_screen());
 }

@@ -1,0 +1,101 @@
+//! The text filter of the table: names by default, or the files or failures of units.
+
+use crate::{
+    run::state::{AttemptState, RunState, UnitNeed, UnitState},
+    tui::search_match::matches,
+};
+
+/// What can be typed, for the prompt.
+pub(crate) const FILTER_SYNTAX: &str = "a name, file:PATTERN or cause:PATTERN";
+
+/// True if the unit passes the typed text. `file:` compares the files that the unit reads or wrote, `cause:` why it failed.
+pub(super) fn passes(state: &RunState, unit: &UnitState, text: &str) -> bool {
+    let (kind, pattern) = text.split_once(':').unwrap_or_default();
+    match (kind, pattern.trim_start()) {
+        ("file" | "cause", "") => true,
+        ("file", pattern) => files(unit).any(|file| matches(file, pattern)),
+        ("cause", pattern) => has_cause(state, unit, pattern),
+        _ => names(unit).any(|name| matches(name, text)),
+    }
+}
+
+fn names(unit: &UnitState) -> impl Iterator<Item = &str> {
+    let planned = unit.planned.as_deref();
+    let texts = [
+        Some(unit.key.as_str()),
+        planned.and_then(|planned| planned.label.as_deref()),
+        planned.map(|planned| planned.connection.as_str()),
+        planned.map(|planned| planned.adapter.as_str()),
+    ];
+    texts.into_iter().flatten()
+}
+
+fn files(unit: &UnitState) -> impl Iterator<Item = &str> {
+    let planned = unit.planned.iter().flat_map(|planned| planned.raw_files.iter().chain(&planned.dependency_paths));
+    let written = unit.attempts.iter().map(|attempt| &attempt.delivery);
+    let written = written
+        .flat_map(|delivery| delivery.published.iter().chain(delivery.patch.iter().flat_map(|patch| &patch.paths)));
+    planned.chain(written).map(String::as_str)
+}
+
+fn has_cause(state: &RunState, unit: &UnitState, pattern: &str) -> bool {
+    let calls = unit.attempts.iter().filter_map(|attempt: &AttemptState| attempt.deciding_failure.as_deref());
+    let label = state.verdict(unit).map(|verdict| verdict.cause.label());
+    let needs_person = unit.status.need() == UnitNeed::Person;
+    calls.into_iter().any(|call| matches(call, pattern))
+        || needs_person
+            && (matches(&state.failure_reason(unit), pattern) || label.is_some_and(|label| matches(label, pattern)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        run::state::UnitStatus,
+        tape::note::{AttemptOutcome, PatchWritten, PlannedUnit, StopReason, Verdict, VerdictCause},
+    };
+
+    fn unit(key: &str, status: UnitStatus) -> UnitState {
+        let planned = PlannedUnit {
+            raw_files: vec![format!("docs/{key}.md")],
+            connection: "docs".into(),
+            ..PlannedUnit::default()
+        };
+        UnitState {
+            key: key.into(),
+            planned: Some(Arc::new(planned)),
+            status,
+            attempts: vec![AttemptState::default()],
+            retry_at: None,
+            hold_mode: Default::default(),
+        }
+    }
+
+    #[test]
+    fn units_are_filtered_by_name_file_and_cause() {
+        let mut failed = unit("refunds", UnitStatus::Failed);
+        failed.attempts[0].deciding_failure = Some("wiki_write: `text` is not a field".into());
+        failed.attempts[0].verdict = Some(Verdict {
+            outcome: AttemptOutcome::Failed,
+            stop: StopReason::Natural,
+            cause: VerdictCause::ToolFailures,
+            reason: String::new(),
+            remedy: None,
+        });
+        let mut good = unit("orders", UnitStatus::Succeeded);
+        let patch = PatchWritten { paths: vec!["wiki/global/orders.md".into()], ..PatchWritten::default() };
+        good.attempts[0].delivery.patch = Some(Arc::new(patch));
+        let state = RunState { units: vec![failed, good], ..RunState::default() };
+        let passing = |text: &str| {
+            let units = state.units.iter().filter(|unit| passes(&state, unit, text));
+            units.map(|unit| unit.key.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(passing("REFUNDS"), [""; 0]);
+        assert_eq!((passing("refunds"), passing("docs")), (vec!["refunds"], vec!["refunds", "orders"]));
+        assert_eq!((passing("file:docs/ref"), passing("file: wiki/")), (vec!["refunds"], vec!["orders"]));
+        assert_eq!((passing("cause:not a field"), passing("cause:tool fail")), (vec!["refunds"], vec!["refunds"]));
+        assert_eq!((passing("cause:"), passing("cause:nothing")), (vec!["refunds", "orders"], vec![]));
+    }
+}
