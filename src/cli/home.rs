@@ -55,9 +55,18 @@ pub(crate) fn home(global: &GlobalArgs, run: fn(&Cli) -> Result<Exit, CliError>)
                 Err(failure) if matches!(failure.exit, Exit::Signal(_)) => return Err(failure),
                 Err(failure) => messages.push(failure.to_line()),
             },
+            // Another process may have started a run since the list was read.
+            HomeChoice::Resume(_) | HomeChoice::Start if has_active_run(global)? => {
+                messages.push("a run of this project is active now; watch it, or stop it first".to_owned());
+            }
             HomeChoice::Diff(..) | HomeChoice::Resume(_) | HomeChoice::Start => return run(&command),
         }
     }
+}
+
+fn has_active_run(global: &GlobalArgs) -> Result<bool, CliError> {
+    let store = runs::resolve_store(global)?;
+    Ok(store.list()?.iter().any(|run| store.is_alive(run.id).unwrap_or(false)))
 }
 
 /// The arguments of the command that does what was chosen, with the options of this call.
@@ -161,8 +170,16 @@ fn list_runs(store: &RunStore, now: Timestamp, problems: &mut Vec<String>) -> Re
     if found.is_empty() {
         return Ok(Vec::new());
     }
-    recorded_tapes::try_update_index(store);
-    let indexed = store.open_database().and_then(|db| db.list()).unwrap_or_default();
+    let indexed = match recorded_tapes::open_updated_index(store) {
+        Ok((db, unreadable)) => {
+            problems.extend(unreadable);
+            db.list().unwrap_or_default()
+        }
+        Err(error) => {
+            problems.push(error.to_string());
+            Vec::new()
+        }
+    };
     let mut listed = Vec::new();
     for run in &found {
         match store.status(run) {
@@ -190,6 +207,7 @@ fn home_run(status: RunStatus, known: Option<&IndexedRun>) -> HomeRun {
     let state = match status {
         RunStatus::Running => HomeRunState::Active,
         RunStatus::Interrupted => HomeRunState::Interrupted,
+        RunStatus::Finished if known.is_none() => HomeRunState::Unknown,
         RunStatus::Finished if succeeded => HomeRunState::Succeeded,
         RunStatus::Finished => HomeRunState::Incomplete,
     };
@@ -205,8 +223,8 @@ fn home_run(status: RunStatus, known: Option<&IndexedRun>) -> HomeRun {
         state,
         outcome: text::printable(word, 11).into_owned(),
         age: String::new(),
-        units: units.unwrap_or_default(),
-        cost: known.map(|known| dollars(known.cost_usd)).unwrap_or_default(),
+        units: units.unwrap_or_else(|| "?".to_owned()),
+        cost: dollars(known.and_then(|known| known.cost_usd)),
         is_scripted: known.is_some_and(|known| known.scripted),
     }
 }

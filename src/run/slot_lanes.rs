@@ -385,10 +385,10 @@ impl ScheduleLog {
         uses.add(TimeUse::Backoff, due.since(pending_since));
         self.add_wait(due, from, &mut uses);
         lane_attempt.holds = self.holds(lane_attempt);
-        let held = lane_attempt.holds.iter().fold(0, |sum, (from, to)| sum + to.since(*from).0);
+        let held = lane_attempt.holds.iter().fold(0, |sum: u64, (from, to)| sum.saturating_add(to.since(*from).0));
         uses.add(TimeUse::StartUp, lane_attempt.ready_at.since(from));
         uses.add(TimeUse::Hold, Millis(held));
-        uses.add(TimeUse::Work, Millis(to.since(lane_attempt.ready_at).0 - held));
+        uses.add(TimeUse::Work, Millis(to.since(lane_attempt.ready_at).0.saturating_sub(held)));
         lane_attempt.uses = uses;
     }
 
@@ -397,7 +397,7 @@ impl ScheduleLog {
         let (limit, slot) = (self.paused.within(from, to), self.full.within(from, to));
         uses.add(TimeUse::Limit, limit);
         uses.add(TimeUse::Slot, slot);
-        uses.add(TimeUse::Other, Millis(to.since(from).0.saturating_sub(limit.0 + slot.0)));
+        uses.add(TimeUse::Other, Millis(to.since(from).0.saturating_sub(limit.0.saturating_add(slot.0))));
     }
 
     fn gate(&self, state: &RunState, lane_attempt: &LaneAttempt, now: Millis) -> StartGate {

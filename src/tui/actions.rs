@@ -25,7 +25,7 @@ pub(crate) mod hold;
 mod home;
 pub(crate) mod inspect;
 pub(crate) mod listing;
-mod marks;
+pub(crate) mod marks;
 pub(crate) mod navigation;
 mod screen;
 pub(crate) mod time;

@@ -93,6 +93,8 @@ struct PlaybackProgress {
     player: Option<Player>,
     /// Run time at which the player shows the next entry.
     next: Option<Millis>,
+    /// The value of `next` for which the skipped time is counted.
+    skipped_to: Option<Millis>,
     /// The speed that is in effect; the model may request another one.
     playback: Playback,
     /// Active while time moves to a goal.
@@ -170,6 +172,7 @@ impl App {
             playing: PlaybackProgress {
                 player: None,
                 next: None,
+                skipped_to: None,
                 playback: Playback::Follow,
                 goal_watch: None,
                 pending_scrub: None,
@@ -231,6 +234,7 @@ impl App {
         };
         let before = shown(&self.model);
         self.clock = moment;
+        self.skip_idle();
         if self.advance_clock() {
             self.refresh_facts();
         }

@@ -58,7 +58,7 @@ pub(crate) enum ScreenEffect {
         attempt_id: AttemptId,
         /// Index of the row of the call.
         row: usize,
-        /// Paths below the project that have the versions of the attempt now.
+        /// Paths below the project that the attempt wrote, if the present is shown.
         paths: Vec<String>,
     },
     /// Edit the text of the open form in another program.

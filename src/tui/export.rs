@@ -36,7 +36,7 @@ pub(crate) struct Export {
     pub is_truncated: bool,
     /// True if the text that the editor leaves is wanted.
     pub is_edited: bool,
-    /// The file that was written: it is opened instead of a copy if it is still there. The copy is read-only.
+    /// The file that was written: it is opened instead of a copy if it still has this text. The copy is read-only.
     pub written: Option<WrittenFile>,
 }
 
@@ -45,8 +45,8 @@ pub(crate) struct Export {
 pub(crate) struct WrittenFile {
     /// The directory of the project; `None` if the file is not known to be in it.
     pub project: Option<PathBuf>,
-    /// Path below the project.
-    pub path: PathBuf,
+    /// Paths below the project, of which one may be the file.
+    pub paths: Vec<PathBuf>,
 }
 
 /// Reads and renders the requested content.
@@ -84,7 +84,8 @@ pub(crate) fn form_text(text: String) -> Export {
     Export { is_edited: true, ..plain(ExportTool::Editor, text, None) }
 }
 
-/// The file that the call of a row wrote: the one of `paths` below `project` if it is there, otherwise its text as a copy.
+/// The file that the call of a row wrote: one of `paths` below `project` if it has the text after the call, otherwise a
+/// copy of that text.
 pub(crate) fn written_file(
     timeline: &mut Timeline,
     attempt_id: AttemptId,
@@ -95,21 +96,18 @@ pub(crate) fn written_file(
     let written = load::written_text(timeline, attempt_id, row);
     let (target, text) = written.ok_or_else(|| "the selected action wrote no file".to_owned())?;
     let is_below = |path: &&Path| path.components().all(|part| matches!(part, Component::Normal(_)));
-    let path = paths.iter().map(Path::new).filter(is_below).find(|path| path.with_extension("").ends_with(&target));
-    let path = path.map(Path::to_owned);
-    let project = project.filter(|_| path.is_some()).map(Path::to_owned);
-    let path = path.unwrap_or_else(|| PathBuf::from(&target));
-    let text = match (text, &project) {
-        (Some(text), _) => text,
-        (None, Some(_)) => format!("{target} no longer exists, and its text after this call is not on this record\n"),
-        (None, None) => return Err(format!("the text of {target} after this call is not on this record")),
-    };
+    let text = text.ok_or_else(|| format!("the text of {target} after this call is not on this record"))?;
+    let is_target = |path: &&Path| path.ends_with(&target) || path.with_extension("").ends_with(&target);
+    let paths: Vec<PathBuf> =
+        paths.iter().map(Path::new).filter(is_below).filter(is_target).map(Path::to_owned).collect();
+    let project = project.filter(|_| !paths.is_empty()).map(Path::to_owned);
+    let path = paths.first().cloned().unwrap_or_else(|| PathBuf::from(&target));
     let extension = match path.extension().and_then(OsStr::to_str) {
         Some("yaml" | "yml") => ".yaml",
         Some("sql") => ".sql",
         _ => ".md",
     };
-    let written = Some(WrittenFile { project, path });
+    let written = Some(WrittenFile { project, paths });
     Ok(Export { extension, written, ..plain(ExportTool::Editor, text, None) })
 }
 

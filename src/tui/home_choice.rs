@@ -1,8 +1,6 @@
-//! What the user can choose on the home screen, and the command that does the same.
+//! What the user can choose on the home screen.
 
 use std::path::PathBuf;
-
-use crate::text::commands;
 
 /// What the user chose on the home screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,18 +17,4 @@ pub(crate) enum HomeChoice {
     Resume(String),
     /// Start a run of the project.
     Start,
-}
-
-impl HomeChoice {
-    /// The command that does the same.
-    pub(crate) fn command(&self) -> String {
-        match self {
-            Self::Replay(run) => format!("ingestdeck replay {run}"),
-            Self::Watch(run) => format!("ingestdeck watch {run}"),
-            Self::Session(path) => format!("ingestdeck replay {}", commands::shell_quote(&path.to_string_lossy())),
-            Self::Diff(earlier, later) => format!("ingestdeck diff {earlier} {later}"),
-            Self::Resume(run) => format!("ingestdeck run --resume-run {run}"),
-            Self::Start => "ingestdeck run".to_owned(),
-        }
-    }
 }

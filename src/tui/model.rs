@@ -408,6 +408,10 @@ impl ScreenModel {
                 .all(|effect| matches!(effect, ScreenEffect::Command(RunCommand::Stop { unit }) if is_over(unit))),
             ScreenEffect::Command(RunCommand::StopAll) => active == 0,
             ScreenEffect::Command(RunCommand::Retry { unit, .. }) => find(unit).is_some_and(starts),
+            // A unit that was retried elsewhere must not run again.
+            ScreenEffect::Command(RunCommand::RetryUnits { units, .. }) => {
+                units.iter().any(|unit| find(unit).is_some_and(|unit| !unit.status.is_retryable()))
+            }
             ScreenEffect::Command(RunCommand::Release { unit }) => {
                 find(unit).is_some_and(|unit| release_consequences(unit) != question.details)
             }

@@ -56,6 +56,8 @@ pub(crate) struct DrawContext<'a> {
     pub cache: &'a ScreenCache,
     pub theme: &'a Theme,
     pub source: &'a SourceStatus,
+    /// True while the pane of the selected unit keeps its previous content, so that it need not be painted.
+    pub is_side_pane_kept: bool,
 }
 
 /// Facts about the source of the entries.
@@ -106,7 +108,7 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
             if let Some(area) = plan.units {
                 units::draw(scene, area, buf);
             }
-            if let Some(area) = plan.stream {
+            if let Some(area) = plan.stream.filter(|_| !scene.is_side_pane_kept) {
                 stream::draw(scene, area, buf);
             }
         }

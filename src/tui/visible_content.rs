@@ -4,15 +4,19 @@ use ratatui::layout::Rect;
 
 use super::{
     cache::{CacheRequest, DocumentContent, DocumentRequest, MAX_PROLOGUE_ENTRIES, PanelPage, RowId, ScreenCache},
-    layout::{inner, stream_areas, unit_list},
+    layout::{ScreenLayout, inner, stream_areas, unit_list},
     model::{CompareView, InspectPanel, InspectView, OverlayView, ScreenModel, TableLine},
     unit_row::last_action,
 };
 use crate::{run::state::RunView, tape::Seq};
 
 /// Content that the next frame shows.
-pub(crate) fn cache_request(model: &ScreenModel, run_view: &RunView, cache: &ScreenCache) -> CacheRequest {
-    let plan = model.layout();
+pub(crate) fn cache_request(
+    model: &ScreenModel,
+    plan: &ScreenLayout,
+    run_view: &RunView,
+    cache: &ScreenCache,
+) -> CacheRequest {
     let mut wants = CacheRequest::default();
     if plan.is_too_small() {
         return wants;
@@ -160,7 +164,7 @@ mod tests {
         let mut model = ScreenModel::new(Keymap::new(&KeyOverrides::new()).unwrap(), false);
         model.size = (200, 60);
         model.refresh(&run_view);
-        let requested = cache_request(&model, &run_view, &ScreenCache::default()).rows.len();
+        let requested = cache_request(&model, &model.layout(), &run_view, &ScreenCache::default()).rows.len();
         assert!((40..120).contains(&requested), "{requested} rows");
     }
 }

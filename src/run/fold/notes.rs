@@ -389,7 +389,9 @@ impl Fold {
 fn record_change(view: &mut RunView, entry: &EntryRef<'_>, change: ScheduleChange) {
     let seq = u32::try_from(entry.seq.0).unwrap_or(u32::MAX);
     if view.schedule_changes.last().is_none_or(|last| last.seq < seq) {
-        view.schedule_changes.push(RecordedChange { seq, at: entry.at, change });
+        // Times of a damaged tape may go back.
+        let at = entry.at.max(view.state.last_entry_at);
+        view.schedule_changes.push(RecordedChange { seq, at, change });
     }
 }
 

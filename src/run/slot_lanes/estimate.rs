@@ -38,7 +38,8 @@ pub(super) fn estimate(state: &RunState, lanes: &SlotLanes, log: &ScheduleLog, n
     let is_step = |index: &usize| state.units[*index].key.as_str() == RECONCILE_KEY;
     let last = lanes.attempts.iter().map(|attempt| attempt.to).max().unwrap_or_default();
     // Before the plan and after the last attempt, the concurrency changes nothing.
-    let around = log.planned_at.unwrap_or_default().0 + lanes.end.since(last).0 * u64::from(state.ended.is_some());
+    let after = lanes.end.since(last).0 * u64::from(state.ended.is_some());
+    let around = log.planned_at.unwrap_or_default().0.saturating_add(after);
     let mut slots: Vec<u32> = [current / 2, current, current.saturating_mul(2), current.saturating_mul(4)].into();
     slots.retain(|slots| *slots > 0 && (*slots <= MAX_SLOTS || *slots == current));
     slots
@@ -46,9 +47,11 @@ pub(super) fn estimate(state: &RunState, lanes: &SlotLanes, log: &ScheduleLog, n
         .map(|slots| {
             let total = jobs.as_ref().map(|jobs| {
                 let (steps, units): (Vec<usize>, Vec<usize>) = (0..jobs.len()).partition(is_step);
-                let of_step = |index: &usize| jobs[*index].iter().map(|(delay, took)| delay.0 + took.0).sum::<u64>();
+                let of_step =
+                    |sum: u64, (delay, took): &(Millis, Millis)| sum.saturating_add(delay.0).saturating_add(took.0);
+                let steps = steps.iter().flat_map(|index| &jobs[*index]).fold(0, of_step);
                 let units: Vec<&Job> = units.iter().map(|index| &jobs[*index]).collect();
-                Millis(around + makespan(&units, slots).0 + steps.iter().map(of_step).sum::<u64>())
+                Millis(around.saturating_add(makespan(&units, slots).0).saturating_add(steps))
             });
             SlotEstimate { slots, total, is_current: slots == current }
         })

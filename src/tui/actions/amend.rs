@@ -35,6 +35,15 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
             return Vec::new();
         }
     };
+    // Units of several may have been retried meanwhile; the others get the amendment.
+    if form.units.len() > 1 {
+        form.units
+            .retain(|key| !run_view.state.units.iter().any(|unit| unit.key == *key && !unit.status.is_retryable()));
+        if form.units.is_empty() {
+            model.toasts.show("every unit of this form was retried meanwhile");
+            return Vec::new();
+        }
+    }
     // A unit may have started while the user edited the form. Keep the form, so that the edits are not lost.
     let find = |key: &UnitKey| run_view.state.units.iter().find(|unit| unit.key == *key);
     let refusal = form.units.iter().filter_map(find).find_map(|unit| units::retry_refusal(model, run_view, unit));

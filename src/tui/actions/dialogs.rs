@@ -19,7 +19,10 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
                 model.await_attempt(run_view, unit);
             }
         }
-        if model.views.is_empty() {
+        let is_of_marks = |effect: &ScreenEffect| {
+            matches!(effect, ScreenEffect::Command(RunCommand::RetryUnits { .. } | RunCommand::Stop { .. }))
+        };
+        if model.views.is_empty() && then.iter().any(is_of_marks) {
             model.units_view.marked.clear();
         }
         then

@@ -143,7 +143,9 @@ fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, first: Opt
     };
     let known = model.search.matches.take().filter(|matches| {
         let is_current = model.search.pane == Some(pane) && model.search.entries == run_view.state.entries;
-        is_current && matches.is_complete && pane.scope != SearchScope::Document
+        // What is in memory may have another order now.
+        let is_read = matches!(pane.scope, SearchScope::Rows(_) | SearchScope::Entries(_));
+        is_current && matches.is_complete && is_read
     });
     (model.search.pane, model.search.entries) = (Some(pane), run_view.state.entries);
     let Some(matches) = known.or_else(|| matches_in_memory(model, run_view, pane.scope, len, &query)) else {

@@ -1,6 +1,6 @@
 //! Which actions are worth a hint in a situation, and which ones the help of a view lists first.
 
-use super::units;
+use super::{marks, units};
 use crate::{
     run::state::{RunView, UnitStatus},
     tui::{
@@ -132,7 +132,7 @@ pub(crate) fn hints(model: &ScreenModel, run_view: &RunView) -> Vec<UserAction> 
     actions.retain(available);
     // A pending approval comes first.
     let decisions = [UserAction::AllowOnce, UserAction::EditCall, UserAction::DenyCall, UserAction::RunOn];
-    let decisions = if available(&UserAction::AllowOnce) { &decisions[..] } else { &[] };
+    let decisions = if available(&UserAction::AllowOnce) && !marks::has_marks(model) { &decisions[..] } else { &[] };
     let at = if available(&UserAction::LetGo) { 0 } else { 1.min(actions.len()) };
     let hold = [UserAction::LetGo, UserAction::Hold].into_iter();
     actions.splice(at..at, decisions.iter().copied().chain(hold).filter(available));

@@ -69,11 +69,17 @@ pub(super) fn open(model: &ScreenModel) -> Vec<ScreenEffect> {
 
 fn can_start(model: &ScreenModel, _: &RunView) -> Availability {
     let Some(view) = view(model) else { return Err(Unavailable::NoEffect) };
-    let has_active = view.count(|line| matches!(line, HomeLine::Run(run) if run.state == HomeRunState::Active)) > 0;
-    match (view.content.is_project, has_active) {
-        (false, _) => Err(Unavailable::because("there is no ktx.yaml here; `ingestdeck init` writes one")),
-        (true, true) => Err(Unavailable::because("a run of this project is active; watch it, or stop it first")),
-        (true, false) => Ok(()),
+    if !view.content.is_project {
+        return Err(Unavailable::because("there is no ktx.yaml here; `ingestdeck init` writes one"));
+    }
+    require_no_active_run(view)
+}
+
+fn require_no_active_run(view: &HomeView) -> Availability {
+    let active = view.count(|line| matches!(line, HomeLine::Run(run) if run.state == HomeRunState::Active));
+    match active {
+        0 => Ok(()),
+        _ => Err(Unavailable::because("a run of this project is active; watch it, or stop it first")),
     }
 }
 
@@ -84,15 +90,18 @@ fn start(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
         "It runs the units that are new or changed, and spends money.".to_owned(),
         "`ingestdeck plan` lists them with their expected cost.".to_owned(),
     ];
-    ask(model, text, details, HomeChoice::Start)
+    ask(model, text, details, "ingestdeck run".to_owned(), HomeChoice::Start)
 }
 
 fn can_resume(model: &ScreenModel, _: &RunView) -> Availability {
     match selected_run(model) {
         None => Err(Unavailable::NoEffect),
-        Some(run) if run.is_resumable() => Ok(()),
+        Some(run) if run.is_resumable() => view(model).map_or(Ok(()), require_no_active_run),
         Some(run) if run.is_scripted => Err(Unavailable::because("a scripted run cannot be resumed")),
         Some(run) if run.state == HomeRunState::Active => Err(Unavailable::because("this run is active; watch it")),
+        Some(run) if run.state == HomeRunState::Unknown => {
+            Err(Unavailable::because("the outcome of this run is unknown; open it to see its units"))
+        }
         Some(_) => Err(Unavailable::because("every unit of this run succeeded")),
     }
 }
@@ -104,12 +113,18 @@ fn resume(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
         "Units that succeeded with the same content are reused.".to_owned(),
         "The others run again, which spends money.".to_owned(),
     ];
-    let choice = HomeChoice::Resume(run.id.clone());
-    ask(model, text, details, choice)
+    let (command, choice) = (format!("ingestdeck run --resume-run {}", run.short), HomeChoice::Resume(run.id.clone()));
+    ask(model, text, details, command, choice)
 }
 
-fn ask(model: &mut ScreenModel, text: String, mut details: Vec<String>, choice: HomeChoice) -> Vec<ScreenEffect> {
-    details.push(format!("Command: {}", choice.command()));
+fn ask(
+    model: &mut ScreenModel,
+    text: String,
+    mut details: Vec<String>,
+    command: String,
+    choice: HomeChoice,
+) -> Vec<ScreenEffect> {
+    details.push(format!("Command: {command}"));
     model.dialogs.question = Some(ConfirmQuestion { text, details, then: vec![ScreenEffect::Choose(choice)] });
     Vec::new()
 }

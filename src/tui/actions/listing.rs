@@ -17,6 +17,7 @@ pub(crate) fn is_shown(model: &ScreenModel, _: &RunView) -> Availability {
 pub(crate) fn change(model: &mut ScreenModel, run_view: &RunView, change: impl FnOnce(&mut UnitListing)) {
     change(&mut model.units_view.listing);
     model.units_view.focus = Pane::Units;
+    model.search.matches = None;
     model.units_view.listing.refresh(&run_view.state);
 }
 
@@ -31,6 +32,7 @@ pub(crate) fn type_filter(model: &mut ScreenModel, _: &RunView) {
 pub(crate) fn filter_by_text(model: &mut ScreenModel, run_view: &RunView, text: String) {
     if model.units_view.listing.text != text {
         model.units_view.listing.text = text;
+        model.search.matches = None;
         model.units_view.listing.refresh(&run_view.state);
     }
 }

@@ -4,7 +4,13 @@ use super::{Availability, Unavailable, navigation::select_line, require};
 use crate::{
     run::state::RunView,
     tape::UnitKey,
-    tui::{layout::Pane, model::ScreenModel},
+    tui::{
+        action::{ActionScope, UserAction},
+        key::KeyPress,
+        keymap::ChordLookup,
+        layout::Pane,
+        model::ScreenModel,
+    },
 };
 
 /// True if commands apply to the marked units.
@@ -43,6 +49,14 @@ pub(super) fn toggle(model: &mut ScreenModel, _: &RunView) {
     if is_unit {
         select_line(model, line + 1, true);
     }
+}
+
+/// The action of a key. While units are marked, a key for the held call of the selected unit that also retries means the
+/// marked units.
+pub(crate) fn action_of_marks(model: &ScreenModel, action: UserAction, chord: &[KeyPress]) -> UserAction {
+    let retries = ChordLookup::Action(UserAction::RetryWith);
+    let is_shared = || model.keymap.lookup(ActionScope::View, chord) == retries;
+    if action == UserAction::EditCall && has_marks(model) && is_shared() { UserAction::RetryWith } else { action }
 }
 
 /// Removes all marks. Returns false if there are none.

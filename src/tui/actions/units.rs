@@ -263,7 +263,10 @@ pub(crate) fn is_only_unsaved(state: &RunState) -> bool {
 fn can_retry_failed(model: &ScreenModel, run_view: &RunView) -> Availability {
     require_present(model, UserAction::RetryFailed)?;
     require_commands(model)?;
-    if retry_candidates(&run_view.state).0.is_empty() && unsaved_units(&run_view.state).is_empty() {
+    let state = &run_view.state;
+    let is_unsaved = |unit: &UnitState| state.ended.is_some() && state.is_unsaved(unit);
+    let is_candidate = |unit: &UnitState| unit.status.is_retryable() || is_unsaved(unit);
+    if !state.units.iter().any(is_candidate) && retry_candidates(state).0.is_empty() {
         return Err(Unavailable::because("no unit has failed"));
     }
     Ok(())

@@ -15,13 +15,15 @@ impl App {
     pub(crate) fn paint(&mut self, buf: &mut Buffer) {
         self.model.size = (buf.area.width, buf.area.height);
         self.model.refresh(self.timeline.view());
-        let wants = cache_request(&self.model, self.timeline.view(), &self.cache);
+        let side_pane = self.model.side_pane(self.timeline.view());
+        let is_kept = self.frames.side_pane.is_kept(self.clock.now, side_pane);
+        let wants = self.wanted_content(is_kept);
         load::load(&mut self.timeline, &mut self.cache, &wants);
         self.reading.has_unread = load::has_more(&self.timeline, &self.cache, &wants);
         self.update_layout_facts(&wants);
         if let Some(OverlayView::Compare(_)) = self.model.views.last() {
             // The visible range is known only after the layout.
-            let wants = cache_request(&self.model, self.timeline.view(), &self.cache);
+            let wants = self.wanted_content(false);
             load::load(&mut self.timeline, &mut self.cache, &wants);
         }
         let scene = DrawContext {
@@ -31,9 +33,20 @@ impl App {
             cache: &self.cache,
             theme: &self.theme,
             source: &self.shown,
+            is_side_pane_kept: is_kept,
         };
         view::draw(&scene, buf);
-        self.frames.side_pane.keep_until_settled(self.clock.now, self.model.side_pane(self.timeline.view()), buf);
+        let side_pane = self.model.side_pane(self.timeline.view());
+        self.frames.side_pane.finish(is_kept, side_pane, buf);
+    }
+
+    /// The content of the next frame; of a kept pane, nothing is read.
+    fn wanted_content(&self, is_kept: bool) -> cache::CacheRequest {
+        let mut layout = self.model.layout();
+        if is_kept && self.model.views.is_empty() {
+            layout.stream = None;
+        }
+        cache_request(&self.model, &layout, self.timeline.view(), &self.cache)
     }
 
     /// Updates the views with the size of their documents.
@@ -53,7 +66,7 @@ impl App {
 
     /// Reads more of the requested content that the first frame did not wait for.
     pub(super) fn read_more(&mut self) {
-        let wants = cache_request(&self.model, self.timeline.view(), &self.cache);
+        let wants = self.wanted_content(false);
         self.reading.has_unread = load::load_more(&mut self.timeline, &mut self.cache, &wants);
         // Once everything is read, show it immediately.
         self.frames.limiter.mark(if self.reading.has_unread { RedrawPriority::Soon } else { RedrawPriority::Now });

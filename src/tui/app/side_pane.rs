@@ -26,34 +26,42 @@ impl SidePaneFollower {
         self.pending_move.map(|(_, until)| until)
     }
 
-    /// While the selection moves, restores the previous content of the pane in the frame.
-    pub(super) fn keep_until_settled(&mut self, now: Duration, beside: Option<SidePane>, buf: &mut Buffer) {
-        let Some(beside) = beside else {
-            *self = Self::default();
-            return;
-        };
-        if let Some((before, cells)) = &self.shown
+    /// True while the selection moves, so that the previous content of the pane stays.
+    pub(super) fn is_kept(&mut self, now: Duration, beside: Option<SidePane>) -> bool {
+        if let (Some(beside), Some((before, _))) = (beside, &self.shown)
             && beside.is_selection_move_from(before)
         {
             let known = self.pending_move.filter(|(selected, _)| *selected == beside.selected);
             let (_, until) = *self.pending_move.insert(known.unwrap_or((beside.selected, now + SETTLE_DELAY)));
-            if now < until {
-                copy(cells, buf, beside.area);
-                return;
-            }
+            return now < until;
+        }
+        false
+    }
+
+    /// Restores the previous content of a kept pane in the frame; otherwise remembers the content of the pane.
+    pub(super) fn finish(&mut self, is_kept: bool, beside: Option<SidePane>, buf: &mut Buffer) {
+        let Some(beside) = beside else {
+            *self = Self::default();
+            return;
+        };
+        if is_kept && let Some((_, cells)) = &self.shown {
+            copy(cells, buf, beside.area);
+            return;
         }
         self.pending_move = None;
-        let mut cells = Buffer::empty(beside.area);
+        let reusable = self.shown.take().map(|(_, cells)| cells).filter(|cells| cells.area == beside.area);
+        let mut cells = reusable.unwrap_or_else(|| Buffer::empty(beside.area));
         copy(buf, &mut cells, beside.area);
         self.shown = Some((beside, cells));
     }
 }
 
 fn copy(from: &Buffer, to: &mut Buffer, area: Rect) {
-    for position in area.positions() {
-        if let (Some(from), Some(to)) = (from.cell(position), to.cell_mut(position)) {
-            to.clone_from(from);
-        }
+    let area = area.intersection(from.area).intersection(to.area);
+    let width = usize::from(area.width);
+    for y in area.y..area.bottom() {
+        let (source, target) = (from.index_of(area.x, y), to.index_of(area.x, y));
+        to.content[target..target + width].clone_from_slice(&from.content[source..source + width]);
     }
 }
 
@@ -71,7 +79,8 @@ mod tests {
     /// Paints `text` next to the list and returns the screen content.
     fn painted(follower: &mut SidePaneFollower, ms: u64, beside: Option<SidePane>, text: &str) -> String {
         let mut buf = Buffer::with_lines([text]);
-        follower.keep_until_settled(Duration::from_millis(ms), beside, &mut buf);
+        let is_kept = follower.is_kept(Duration::from_millis(ms), beside);
+        follower.finish(is_kept, beside, &mut buf);
         buf.content().iter().map(ratatui::buffer::Cell::symbol).collect()
     }
 

@@ -313,7 +313,7 @@ impl App {
     }
 
     /// Shortens the time until the next entry, unless the user wants it in full.
-    fn skip_idle(&mut self) {
+    pub(super) fn skip_idle(&mut self) {
         let (Playback::Speed(speed), Some(player), Some(next)) =
             (self.playing.playback, self.playing.player, self.playing.next)
         else {
@@ -322,7 +322,10 @@ impl App {
         let now = player.time(self.clock.now).max(self.timeline.view().state.last_entry_at);
         let skipped = next.since(now).0.saturating_sub(MAX_IDLE_MS);
         if self.model.playhead.skips_idle && skipped > 0 {
-            self.model.playhead.skipped.0 += skipped;
+            // Another speed plays the same stretch again.
+            if self.playing.skipped_to.replace(next) != Some(next) {
+                self.model.playhead.skipped.0 += skipped;
+            }
             self.playing.player = Some(Player::new(self.clock.now, Millis(now.0 + skipped), speed));
         }
     }

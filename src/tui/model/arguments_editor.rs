@@ -117,7 +117,7 @@ impl ArgumentsEditor {
                 self.problem = Some("no argument is a long text".to_owned());
                 return;
             }
-            (None, _) if forward => Some(self.field_of_line(&fields).unwrap_or(0)),
+            (None, _) if forward => Some(self.field_of_line(&object, &fields).unwrap_or(0)),
             (None, _) => Some(fields.len() - 1),
             (Some(_), Some(here)) if forward => Some(here + 1).filter(|next| *next < fields.len()),
             (Some(_), Some(here)) => here.checked_sub(1),
@@ -149,7 +149,7 @@ impl ArgumentsEditor {
             if self.field.is_some() {
                 self.show_json(&value);
             }
-            let place = self.line_of_problem(first);
+            let place = self.line_of_problem(&value, first);
             self.reject(problems.join("; "), place);
             return None;
         }
@@ -193,32 +193,65 @@ impl ArgumentsEditor {
     fn show_json(&mut self, object: &Value) {
         self.area = area(&escaped(&pretty(object)));
         if let Some((pointer, _)) = self.field.take()
-            && let Some(row) = self.line_of_field(&pointer)
+            && let Some(row) = self.line_of_field(object, &pointer)
         {
             self.area.move_cursor(CursorMove::Jump(u16::try_from(row).unwrap_or(u16::MAX), 0));
         }
     }
 
     /// The first of `fields` that begins in the line of the cursor.
-    fn field_of_line(&self, fields: &[String]) -> Option<usize> {
+    fn field_of_line(&self, value: &Value, fields: &[String]) -> Option<usize> {
         let row = self.area.cursor().0;
-        fields.iter().position(|field| self.line_of_field(field) == Some(row))
+        fields.iter().position(|field| self.line_of_field(value, field) == Some(row))
     }
 
-    /// The first line of the JSON text with the name of a field.
-    fn line_of_field(&self, pointer: &str) -> Option<usize> {
-        let name = pointer.rsplit('/').find(|part| part.parse::<usize>().is_err())?;
-        let key = format!("{}:", Value::from(unescape(name)));
-        self.area.lines().iter().position(|line| line.trim_start().starts_with(&key))
+    /// The line of the JSON text with a member, or with the list that contains an element. Several members may have the
+    /// same name; their order in the text is that in `value`.
+    fn line_of_field(&self, value: &Value, pointer: &str) -> Option<usize> {
+        let mut member = pointer;
+        while let Some((list, index)) = member.rsplit_once('/')
+            && !list.is_empty()
+            && index.parse::<usize>().is_ok()
+        {
+            member = list;
+        }
+        let name = unescape(member.rsplit('/').next()?);
+        let mut members = Vec::new();
+        collect_members(value, &mut String::new(), &name, &mut members);
+        let place = members.iter().position(|known| known == member).unwrap_or_default();
+        let key = format!("{}:", Value::from(name));
+        let mut lines = self.area.lines().iter().enumerate().filter(|(_, line)| line.trim_start().starts_with(&key));
+        lines.nth(place).map(|(row, _)| row)
     }
 
-    /// Where the field is that the description of a problem names first.
-    fn line_of_problem(&self, problem: &str) -> Option<(usize, usize)> {
+    /// Where the field is that the description of a problem names first, such as `edits[1].newText`.
+    fn line_of_problem(&self, value: &Value, problem: &str) -> Option<(usize, usize)> {
         let named = problem.split('`').nth(1)?;
-        let name = named.rsplit('.').next()?.split('[').next()?;
-        let row = self.line_of_field(&format!("/{name}"))?;
+        let pointer = format!("/{}", named.replace(['.', '['], "/").replace(']', ""));
+        let row = self.line_of_field(value, &pointer)?;
         let indent = self.area.lines()[row].chars().take_while(|char| char.is_whitespace()).count();
         Some((row, indent))
+    }
+}
+
+/// Collects the JSON pointers of all members with a name, in their order.
+fn collect_members(value: &Value, pointer: &mut String, name: &str, members: &mut Vec<String>) {
+    let len = pointer.len();
+    let mut visit = |part: &str, value: &Value, is_named: bool| {
+        pointer.push('/');
+        pointer.push_str(&escape(part));
+        if is_named {
+            members.push(pointer.clone());
+        }
+        collect_members(value, pointer, name, members);
+        pointer.truncate(len);
+    };
+    match value {
+        Value::Object(object) => object.iter().for_each(|(key, value)| visit(key, value, key == name)),
+        Value::Array(list) => {
+            list.iter().enumerate().for_each(|(index, value)| visit(&index.to_string(), value, false));
+        }
+        _ => {}
     }
 }
 
@@ -258,13 +291,17 @@ fn collect_text_fields(value: &Value, pointer: &mut String, fields: &mut Vec<Str
             }
         }
         Value::Object(members) => {
-            members.iter().for_each(|(name, value)| visit(&name.replace('~', "~0").replace('/', "~1"), value, fields));
+            members.iter().for_each(|(name, value)| visit(&escape(name), value, fields));
         }
         Value::Array(items) => {
             items.iter().enumerate().for_each(|(index, value)| visit(&index.to_string(), value, fields));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+fn escape(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
 }
 
 fn unescape(name: &str) -> String {
@@ -354,6 +391,20 @@ mod tests {
         assert_eq!(editor.input(check), None);
         assert_eq!(editor.problem.as_deref(), Some("`text` is not a field; `key` is missing"));
         assert_eq!((editor.field_name(), cursor(&editor)), (None, (2, 2)));
+    }
+
+    #[test]
+    fn members_with_the_same_name_are_told_apart() {
+        let long = |text: &str| text.repeat(MIN_LONG_TEXT_CHARS);
+        let edits = json!({"edits": [{"new": long("a"), "n1": 1}, {"new": long("b"), "n1": 2}], "new": long("c")});
+        let mut editor = editor(&edits).unwrap();
+        let line = editor.area.lines().iter().position(|line| line.contains("bbb")).unwrap();
+        editor.area.move_cursor(CursorMove::Jump(u16::try_from(line).unwrap(), 0));
+        editor.next_field(true);
+        assert_eq!(editor.field_name().as_deref(), Some("edits/1/new"));
+        let check = |_: &str, _: &Value| vec!["`edits[1].n1` must be text".to_owned()];
+        assert_eq!(editor.input(check), None);
+        assert!(editor.area.lines()[cursor(&editor).0].contains("\"n1\": 2"), "{:?}", cursor(&editor));
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub(crate) enum HomeRunState {
     Incomplete,
     /// Its process ended before the run did.
     Interrupted,
+    /// It ended, and is not in the index.
+    Unknown,
 }
 
 /// A session file of Claude Code.
@@ -137,6 +139,7 @@ impl HomeRunState {
             Self::Succeeded => UnitStatus::Succeeded,
             Self::Incomplete => UnitStatus::Failed,
             Self::Interrupted => UnitStatus::Interrupted,
+            Self::Unknown => UnitStatus::NotStarted,
         }
     }
 }
@@ -181,6 +184,7 @@ mod tests {
             let HomeLine::Run(run) = run("a", state) else { unreachable!() };
             HomeRun { is_scripted, ..run }.is_resumable()
         };
+        assert!(!resumable(HomeRunState::Unknown, false));
         assert!(resumable(HomeRunState::Incomplete, false) && resumable(HomeRunState::Interrupted, false));
         assert!(!resumable(HomeRunState::Active, false) && !resumable(HomeRunState::Succeeded, false));
         assert!(!resumable(HomeRunState::Interrupted, true));

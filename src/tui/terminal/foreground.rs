@@ -115,12 +115,21 @@ pub(super) fn command(programs: &ToolPrograms, export: &Export, file: &NamedTemp
     Ok(command)
 }
 
-/// The written file, if it is still in the project. Links that lead out of the project are not followed.
+/// The written file, if it is still in the project with the text of the export, which may follow front matter. Links
+/// that lead out of the project are not followed.
 fn written_path(export: &Export) -> Option<PathBuf> {
     let written = export.written.as_ref()?;
     let project = written.project.as_ref()?.canonicalize().ok()?;
-    let path = project.join(&written.path).canonicalize().ok()?;
-    (path.starts_with(&project) && path.is_file()).then_some(path)
+    let has_text = |path: &PathBuf| {
+        let mut bytes = Vec::new();
+        // Opening a named pipe would wait.
+        let is_file = path.starts_with(&project) && path.is_file();
+        let opened = is_file.then(|| File::open(path).ok()).flatten();
+        let read = opened.and_then(|file| file.take(MAX_EDITED_BYTES).read_to_end(&mut bytes).ok());
+        let text = export.bytes.trim_ascii_end();
+        read.is_some() && bytes.trim_ascii_end().ends_with(text) && (!text.is_empty() || bytes.is_empty())
+    };
+    written.paths.iter().filter_map(|path| project.join(path).canonicalize().ok()).find(has_text)
 }
 
 /// True for programs that accept a start line as `+N`.
@@ -235,12 +244,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let project = dir.path().join("project");
         std::fs::create_dir_all(project.join("wiki")).unwrap();
-        std::fs::write(project.join("wiki/a.md"), "a").unwrap();
+        std::fs::write(project.join("wiki/a.md"), "---\nsummary: a\n---\ntext").unwrap();
+        std::fs::write(project.join("wiki/other.md"), "newer text of someone").unwrap();
+        nix::unistd::mkfifo(&project.join("wiki/pipe.md"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         std::fs::write(dir.path().join("secret"), "s").unwrap();
         std::os::unix::fs::symlink(dir.path().join("secret"), project.join("wiki/link.md")).unwrap();
         let opened = |path: &str| {
-            let written = WrittenFile { project: Some(project.clone()), path: path.into() };
-            let export = Export { written: Some(written), ..export(None) };
+            let written = WrittenFile { project: Some(project.clone()), paths: vec![path.into()] };
+            let export = Export { written: Some(written), bytes: b"text\n".to_vec(), ..export(None) };
             let file = write_private_copy(&export).unwrap();
             assert_eq!(file.as_file().metadata().unwrap().permissions().mode() & 0o777, 0o400);
             let command = command(&programs("vim"), &export, &file).unwrap();
@@ -249,7 +260,7 @@ mod tests {
         };
         let page = project.join("wiki/a.md").canonicalize().unwrap();
         assert_eq!(opened("wiki/a.md"), Some(page.into_os_string()));
-        for elsewhere in ["wiki/link.md", "wiki/gone.md", "wiki", "../secret"] {
+        for elsewhere in ["wiki/other.md", "wiki/pipe.md", "wiki/link.md", "wiki/gone.md", "wiki", "../secret"] {
             assert_eq!(opened(elsewhere), None, "{elsewhere}");
         }
     }

@@ -5,7 +5,7 @@ use crate::{
     run::state::RunView,
     tui::{
         action::{ActionScope, UserAction},
-        actions::{hold, navigation, scopes, units},
+        actions::{hold, marks, navigation, scopes, units},
         effect::ScreenEffect,
         key::KeyPress,
         keymap::ChordLookup,
@@ -34,6 +34,7 @@ pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) 
         }
         ChordLookup::Action(action) => {
             let chord = std::mem::take(&mut model.pending);
+            let action = marks::action_of_marks(model, action, &chord);
             // If no unit is listed, a key for units must not fall through to another meaning. A group can be retried.
             if action != UserAction::RetryWith
                 && hold::has_no_listed_unit(model, run_view)

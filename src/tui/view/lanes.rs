@@ -1,5 +1,7 @@
 //! The page of lanes: attempts as bars over time, what they waited for, the critical path, and other concurrencies.
 
+use std::collections::HashSet;
+
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane};
@@ -67,9 +69,16 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &LanesView, area: Rect, buf: &
     let (problems, others): (Vec<_>, Vec<_>) = visible.partition(|(_, attempt)| is_problem(attempt));
     let (selected, rest): (Vec<_>, Vec<_>) =
         others.into_iter().chain(problems).partition(|(index, _)| *index == view.selected_index());
+    // Of several attempts that begin in the same cell, only the first is painted, so that the cost of a frame does not
+    // depend on their number.
+    let mut painted = HashSet::new();
     for (index, attempt) in rest.into_iter().chain(selected) {
         let y = rows.y + u16::try_from(attempt.lane - view.offset).unwrap_or_default();
         let cells = cells(attempt, lanes.end, bars(Rect { y, height: 1, ..rows }));
+        let is_first = painted.insert((cells.x, y, is_problem(attempt)));
+        if !is_first && cells.width == 1 && index != view.selected_index() {
+            continue;
+        }
         bar(scene, attempt, lanes.end, bars(rows), cells, buf);
         if index == view.selected_index() {
             buf.set_style(cells, scene.theme.style(StyleRole::Selected));
@@ -125,7 +134,8 @@ fn bar(scene: &DrawContext<'_>, attempt: &LaneAttempt, end: Millis, area: Rect, 
     let mut pen = RowWriter::row(scene, buf, cells);
     pen.put(role, glyphs.status(attempt.status));
     let use_at = |x: u16| {
-        let at = Millis(u64::from(x - area.x) * end.0 / u64::from(area.width.max(1)));
+        let at = u128::from(x - area.x) * u128::from(end.0) / u128::from(area.width.max(1));
+        let at = Millis(u64::try_from(at).unwrap_or(u64::MAX));
         let held = attempt.holds.partition_point(|(from, _)| *from <= at);
         match held.checked_sub(1).and_then(|place| attempt.holds.get(place)) {
             _ if at < attempt.ready_at => TimeUse::StartUp,

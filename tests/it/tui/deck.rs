@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use crate::{
     control::RunCommand,
-    tape::note::{PlannedUnit, RunPlanned},
+    tape::{
+        Note,
+        note::{PlannedUnit, RunPlanned},
+    },
     tui::host::HostInput,
 };
 
@@ -333,6 +336,48 @@ fn commands_apply_to_marked_units() {
     // Ended units cannot be stopped.
     let (text, orders) = commanded(&tape, "ggj**x");
     assert!(orders.is_empty() && text.contains("every marked unit has ended"), "{text}");
+}
+
+#[test]
+fn marks_come_before_the_held_call_of_the_selected_unit() {
+    let mut tape = TapeFixture::new("orbit", false);
+    tape.plan(&["a", "b"]).start("a", 1).wait(10).end("a", 1, 1).start("b", 1);
+    tape.note(Some(("b", 1)), &Note::HoldRequested);
+    let input = serde_json::json!({});
+    let held = Note::CallHeld { tool: "wiki_write".into(), tool_use_id: Some("t".into()), input, reached: None };
+    tape.note(Some(("b", 1)), &held);
+    assert!(commanded(&tape, "gge").0.contains("arguments of wiki_write"), "{}", commanded(&tape, "gge").0);
+    // Only `a` can be retried.
+    for keys in ["G*gge", "gg*G*gge"] {
+        assert!(commanded(&tape, keys).0.contains("new attempt at a"), "{keys}: {}", commanded(&tape, keys).0);
+    }
+    let text = commanded(&tape, "gg*gge").0;
+    assert!(text.contains("no marked unit can be retried now") && !text.contains("arguments of"), "{text}");
+}
+
+#[test]
+fn question_about_several_units_ends_with_a_retry() {
+    let before = two_connections(12);
+    let mut after = two_connections(12);
+    after.note(Some(("warehouse-page-5", 1)), &Note::RetryRequested { next: 2, amendment: None });
+    let asked = |after: &TapeFixture| {
+        let growing = before.growing();
+        let (commands, _orders) = tokio::sync::mpsc::channel(8);
+        let (grows, changed) = tokio::sync::watch::channel(0);
+        let script = ScriptedHost::new("ggj**r", SIZE).grows(growing.more(&before, after), grows);
+        play(growing.timeline, Some(live_handle(commands, changed)), options(), script).0.text()
+    };
+    assert!(asked(&before).contains("Retry 2 units of 2 marked?"));
+    assert!(!asked(&after).contains("marked?"), "{}", asked(&after));
+}
+
+#[test]
+fn repeated_search_follows_the_order_of_the_table() {
+    let tape = two_connections(12);
+    for keys in ["/page-9<enter>", "/page-9<enter>on", "/page-9<enter>tn", "/page-9<enter>oOn"] {
+        let text = shown(&tape, keys);
+        assert!(stream_title(&text).contains("page-9"), "{keys}: {text}");
+    }
 }
 
 #[test]

@@ -57,6 +57,11 @@ fn content() -> HomeContent {
     }
 }
 
+/// The same project without an active run.
+fn idle() -> HomeContent {
+    HomeContent { lines: content().lines.split_off(2), ..content() }
+}
+
 fn home(content: HomeContent, keys: &str, size: (u16, u16)) -> (ScriptedHost, TuiExit) {
     let timeline = Timeline::new(Box::new(FileSource::open(Path::new("/dev/null")).unwrap()));
     let mut options = options();
@@ -65,7 +70,11 @@ fn home(content: HomeContent, keys: &str, size: (u16, u16)) -> (ScriptedHost, Tu
 }
 
 fn choice(keys: &str) -> Option<HomeChoice> {
-    match home(content(), keys, (120, 36)).1.reason {
+    choice_of(content(), keys)
+}
+
+fn choice_of(content: HomeContent, keys: &str) -> Option<HomeChoice> {
+    match home(content, keys, (120, 36)).1.reason {
         ExitReason::Chosen(choice) => Some(choice),
         _ => None,
     }
@@ -77,7 +86,7 @@ fn home_is_rendered_at_every_size() {
         let name = format!("home_{}x{}", size.0, size.1);
         insta::assert_snapshot!(name, home(content(), "", size).0.text());
     }
-    insta::assert_snapshot!("home_resume", home(content(), "jr", (80, 24)).0.text());
+    insta::assert_snapshot!("home_resume", home(idle(), "r", (80, 24)).0.text());
     insta::assert_snapshot!("home_compare", home(content(), "j=j", (80, 24)).0.text());
 }
 
@@ -92,16 +101,16 @@ fn enter_opens_what_is_selected() {
 #[test]
 fn resume_and_start_need_a_yes() {
     let resume = Some(HomeChoice::Resume("0198-556478".to_owned()));
-    assert_eq!((choice("jr"), choice("jrn"), choice("jry")), (None, None, resume));
-    // Neither an active nor a complete run can be resumed.
-    assert_eq!((choice("ry"), choice("jjjry")), (None, None));
-    // The project has an active run.
-    assert_eq!(choice("ny"), None);
-    let idle = HomeContent { lines: content().lines.split_off(2), ..content() };
-    let started = home(idle.clone(), "ny", (80, 24)).1.reason;
-    assert_eq!(started, ExitReason::Chosen(HomeChoice::Start));
-    let outside = HomeContent { is_project: false, ..idle };
-    assert_eq!(home(outside, "ny", (80, 24)).1.reason, ExitReason::Closed);
+    let chosen = ["r", "rn", "ry"].map(|keys| choice_of(idle(), keys));
+    assert_eq!(chosen, [None, None, resume]);
+    // A complete run, and one whose outcome is unknown.
+    assert_eq!(choice_of(idle(), "jjry"), None);
+    let unknown = vec![run("facade", HomeRunState::Unknown, "finished", "?")];
+    assert_eq!(choice_of(HomeContent { lines: unknown, ..content() }, "ry"), None);
+    assert_eq!(choice_of(idle(), "ny"), Some(HomeChoice::Start));
+    assert_eq!(choice_of(HomeContent { is_project: false, ..idle() }, "ny"), None);
+    // While a run is active, the units of another one could run twice.
+    assert_eq!((choice("ry"), choice("jry"), choice("ny")), (None, None, None));
 }
 
 #[test]
