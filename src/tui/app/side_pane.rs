@@ -58,6 +58,9 @@ impl SidePaneFollower {
 
 fn copy(from: &Buffer, to: &mut Buffer, area: Rect) {
     let area = area.intersection(from.area).intersection(to.area);
+    if area.is_empty() {
+        return;
+    }
     let width = usize::from(area.width);
     for y in area.y..area.bottom() {
         let (source, target) = (from.index_of(area.x, y), to.index_of(area.x, y));
@@ -95,6 +98,18 @@ mod tests {
         assert_eq!(painted(&mut follower, 110, beside(1, 2), "3 thr"), "3 thr");
         assert_eq!(follower.due(), None);
         assert_eq!(painted(&mut follower, 111, beside(1, 2), "3 new"), "3 new", "what is selected grows");
+    }
+
+    #[test]
+    fn pane_without_columns_is_accepted() {
+        let mut follower = SidePaneFollower::default();
+        let empty = |selected| Some(SidePane { list: None, selected, area: Rect { x: 0, y: 6, width: 0, height: 2 } });
+        let mut buf = Buffer::empty(Rect { x: 0, y: 0, width: 0, height: 9 });
+        for selected in [0, 1] {
+            let is_kept = follower.is_kept(Duration::from_millis(1), empty(selected));
+            follower.finish(is_kept, empty(selected), &mut buf);
+        }
+        assert!(follower.due().is_some());
     }
 
     #[test]
