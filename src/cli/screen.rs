@@ -54,8 +54,7 @@ pub(crate) fn show_record(
     Ok(exit)
 }
 
-/// The directory of the project, if the record is one of its runs. Files of another project must not be taken for its
-/// files.
+/// The directory of the project, if the record is one of its runs; other records belong to other directories.
 fn project_of(global: &GlobalArgs, timeline: &Timeline) -> Option<PathBuf> {
     let run = timeline.source().info().header.as_ref()?.run.to_string();
     runs::resolve_store(global).ok()?.resolve(&run).ok()?;

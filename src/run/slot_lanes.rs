@@ -1,8 +1,8 @@
 //! The attempts of a run as bars in lanes, one lane for each slot of its concurrency, and what they waited for.
 //!
 //! Pure, and derived from the run view at one moment. A wait is attributed to a cause only if the tape records it; the
-//! rest is [`TimeUse::Other`]. The chain that decided the end of the run is in `critical_path`, the simulation of other
-//! concurrencies in `estimate`.
+//! rest is [`TimeUse::Other`]. `critical_path` finds the chain that decided the end of the run, and `estimate` simulates
+//! the run with other concurrencies.
 
 mod critical_path;
 mod estimate;

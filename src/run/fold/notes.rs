@@ -365,8 +365,7 @@ impl Fold {
         self.report_message(view, entry, Severity::Info, text.to_owned());
     }
 
-    /// A unit waits for its next attempt, which does not exist yet and therefore gets no entry. Returns the index of the
-    /// unit.
+    /// A unit waits for its next attempt, which does not exist yet and gets no entry. Returns the unit's index.
     fn attempt_waiting(
         &mut self,
         view: &mut RunView,

@@ -98,8 +98,7 @@ pub(crate) fn accept(model: &mut ScreenModel, run_view: &RunView, typed: String)
     effects
 }
 
-/// Searches the pane while the user types, or when it was opened with a text. If the typed text was discarded, returns to
-/// the former position.
+/// Searches the pane while the user types, or when it was opened with a text. A discarded text restores the position.
 pub(crate) fn search_pane(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     match &model.dialogs.line_input {
         Some(LineInput { text, purpose: InputPurpose::Search }) => {

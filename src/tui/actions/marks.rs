@@ -26,8 +26,7 @@ pub(super) fn can_mark(model: &ScreenModel, run_view: &RunView) -> Availability 
     }
 }
 
-/// Marks the selected unit and selects the next line, or marks all units of the selected group. What is marked already
-/// is unmarked.
+/// Toggles the mark of the selected unit and selects the next line, or toggles the marks of the selected group.
 pub(super) fn toggle(model: &mut ScreenModel, _: &RunView) {
     model.units_view.focus = Pane::Units;
     let view = &model.units_view;
@@ -51,8 +50,7 @@ pub(super) fn toggle(model: &mut ScreenModel, _: &RunView) {
     }
 }
 
-/// The action of a key. While units are marked, a key for the held call of the selected unit that also retries means the
-/// marked units.
+/// Resolves a key that both edits a held call and retries: while units are marked, it retries those.
 pub(crate) fn action_of_marks(model: &ScreenModel, action: UserAction, chord: &[KeyPress]) -> UserAction {
     let retries = ChordLookup::Action(UserAction::RetryWith);
     let is_shared = || model.keymap.lookup(ActionScope::View, chord) == retries;

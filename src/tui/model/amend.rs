@@ -51,8 +51,7 @@ pub(crate) struct AmendForm {
 }
 
 impl AmendForm {
-    /// A form with the amendment of the last attempt at `unit`. The `others` get the same amendment, each in a new
-    /// session.
+    /// A form with the amendment of the last attempt at `unit`. It also applies to `others`, each in a new session.
     pub(crate) fn new(unit: &UnitState, others: &[&UnitState], state: &RunState) -> Self {
         let last = unit.latest();
         let plan = state.planned.as_deref();

@@ -1,5 +1,4 @@
-//! The home screen: the runs of the project and recent Claude Code sessions. It lists what the caller found, and reads no
-//! files.
+//! The home screen: the runs of the project and recent Claude Code sessions. The caller finds them; this reads no file.
 
 use std::path::PathBuf;
 

@@ -104,8 +104,7 @@ pub(crate) struct SearchOrigin {
 }
 
 impl ScreenModel {
-    /// The content that a search would cover now, its selected place and its number of places. `None` if the view
-    /// cannot be searched.
+    /// The content that a search covers, its selected place and number of places; `None` if nothing can be searched.
     pub(crate) fn search_pane(&self, run_view: &RunView) -> Option<(SearchPane, usize, usize)> {
         let deck = &self.units_view;
         let mut document = (0, 0, 0);
