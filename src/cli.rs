@@ -70,7 +70,7 @@ fn parse_and_run() -> Exit {
         let command = matches.subcommand_name().unwrap_or_default().to_owned();
         let cli = Cli::from_arg_matches(&matches)?;
         if cli.command.is_none() && !home::is_available(&cli.global) {
-            return Err(output::missing_command());
+            output::refuse_missing_command()?;
         }
         Ok((command, cli))
     });

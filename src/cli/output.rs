@@ -117,11 +117,14 @@ pub(crate) fn parse_arguments() -> Result<ArgMatches, clap::Error> {
     if has_hidden_arguments() { command.styles(Styles::plain()) } else { command }.try_get_matches()
 }
 
-/// The help, as an error, for a call without a command where no home screen can be shown.
-pub(crate) fn missing_command() -> clap::Error {
-    let mut command = Cli::command();
-    let help = command.render_help();
-    command.error(clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, help.ansi())
+/// Refuses a call without a command where no home screen can be shown.
+///
+/// # Errors
+/// Always: the error is the help.
+pub(crate) fn refuse_missing_command() -> Result<(), clap::Error> {
+    let command = Cli::command().arg_required_else_help(true);
+    let name = command.get_name().to_owned();
+    command.try_get_matches_from([name]).map(drop)
 }
 
 /// Prints the error of [`parse_arguments`]: usage errors to stderr, help and version to stdout.

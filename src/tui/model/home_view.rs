@@ -85,8 +85,9 @@ impl HomeView {
         view
     }
 
+    /// The selected line; `None` if no line can be opened.
     pub(crate) fn line(&self) -> Option<&HomeLine> {
-        self.content.lines.get(self.list.selected)
+        self.content.lines.get(self.list.selected).filter(|line| line.can_open())
     }
 
     pub(crate) fn run(&self) -> Option<&HomeRun> {
@@ -100,7 +101,7 @@ impl HomeView {
     pub(crate) fn select(&mut self, line: usize, forward: bool) {
         let lines = &self.content.lines;
         let line = line.min(lines.len().saturating_sub(1));
-        let can_open = |line: &usize| matches!(lines.get(*line), Some(HomeLine::Run(_) | HomeLine::Session(_)));
+        let can_open = |line: &usize| lines.get(*line).is_some_and(HomeLine::can_open);
         let after = || (line..lines.len()).find(can_open);
         let before = || (0..=line).rev().find(can_open);
         let found = if forward { after().or_else(before) } else { before().or_else(after) };
@@ -120,6 +121,12 @@ impl HomeView {
         if self.list.offset == 1 {
             self.list.offset = if self.list.selected < height { 0 } else { 1 };
         }
+    }
+}
+
+impl HomeLine {
+    fn can_open(&self) -> bool {
+        matches!(self, Self::Run(_) | Self::Session(_))
     }
 }
 
@@ -175,6 +182,7 @@ mod tests {
         view.select(usize::MAX, true);
         assert_eq!(view.list.selected, 3);
         assert!(HomeView::new(HomeContent::default()).line().is_none());
+        assert!(HomeView::new(HomeContent { lines: vec![heading()], ..HomeContent::default() }).line().is_none());
     }
 
     #[test]

@@ -132,7 +132,8 @@ pub(crate) fn message_place(scene: &DrawContext<'_>, header: Rect) -> Option<(Re
     let text = text::one_row(&scene.model.toasts.list.last()?.text, 400);
     let width = u16::try_from(text::width(&text) + 2).unwrap_or(u16::MAX);
     let room = usize::from(header.width).saturating_sub(header::count_columns(scene));
-    let fits = header.height > 1 && usize::from(width) < room;
+    // The header of the home screen has counts of another kind.
+    let fits = header.height > 1 && usize::from(width) < room && !scene.model.is_home();
     fits.then(|| (Rect { x: header.right() - width, y: header.y + 1, width, height: 1 }, text))
 }
 

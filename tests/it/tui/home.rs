@@ -138,6 +138,11 @@ fn home_without_anything_can_be_left() {
     let (script, exit) = home(HomeContent::default(), "j<enter>rkGq", (40, 12));
     assert_eq!(exit.reason, ExitReason::Quit);
     assert!(script.text().contains("0 runs"), "{}", script.text());
+    // A message does not cover the counts.
+    let lines = vec![HomeLine::Heading("runs".to_owned()), HomeLine::Text("no runs yet".to_owned())];
+    let text = home(HomeContent { lines, ..HomeContent::default() }, "n", (80, 24)).0.text();
+    assert!(text.contains("0 Claude Code sessions") && text.contains("there is no ktx.yaml here"), "{text}");
+    assert!(!text.contains("Enter open"), "{text}");
 }
 
 /// A project with a recorded run and a session.
@@ -186,6 +191,11 @@ fn missing_command_without_a_terminal_prints_help() {
     let output = std::process::Command::new(crate::it::support::program()).stdin(Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let printed = String::from_utf8(output.stderr).unwrap();
-    assert!(printed.contains("Usage: ingestdeck") && printed.contains("replay"), "{printed}");
+    assert!(
+        printed.starts_with("Watch, replay and step through") && printed.contains("Usage: ingestdeck"),
+        "{printed}"
+    );
     assert!(output.stdout.is_empty());
+    let lines = std::process::Command::new(crate::it::support::program()).args(["--ui", "lines"]).output().unwrap();
+    assert_eq!((lines.status.code(), lines.stderr), (Some(2), printed.into_bytes()));
 }
