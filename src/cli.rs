@@ -1,12 +1,15 @@
 //! The composition root: commands, sinks and exit codes. The only layer that knows all the others.
 
 pub(crate) mod args;
+mod attach;
 mod config_show;
 mod ctl;
+mod ctl_events;
 pub(crate) mod debug;
 pub(crate) mod demo;
 pub(crate) mod diff;
 pub(crate) mod doctor;
+mod engine_process;
 pub(crate) mod exit;
 pub(crate) mod export;
 mod help;
@@ -42,7 +45,7 @@ use std::process::ExitCode;
 use clap::FromArgMatches as _;
 
 use self::{
-    args::{Cli, CliCommand, RunsCommand},
+    args::{Cli, CliCommand, RunsCommand, Ui},
     exit::{CliError, Exit},
 };
 use crate::{agent::scripted, diagnostic::Diagnostic as _, engine::descriptors, group_guard, ingest};
@@ -68,7 +71,11 @@ pub fn main() -> ExitCode {
 fn parse_and_run() -> Exit {
     let parsed = output::parse_arguments().and_then(|matches| {
         let command = matches.subcommand_name().unwrap_or_default().to_owned();
-        let cli = Cli::from_arg_matches(&matches)?;
+        let mut cli = Cli::from_arg_matches(&matches)?;
+        cli.global.words = std::env::args_os().skip(1).collect();
+        if cli.global.is_engine {
+            cli.global.ui = Ui::None;
+        }
         if cli.command.is_none() && !home::is_available(&cli.global) {
             output::refuse_missing_command()?;
         }
@@ -83,6 +90,7 @@ fn parse_and_run() -> Exit {
         }
     };
     let ready = signals::ignore_sigxfsz().and_then(|()| debug::install(cli.global.debug));
+    let ready = ready.and_then(|()| if cli.global.is_engine { engine_process::begin() } else { Ok(()) });
     let ran = ready.and_then(|()| {
         let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
         tracing::info!(version, os = std::env::consts::OS, arch = std::env::consts::ARCH, pid, command, "started");
@@ -109,6 +117,7 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         CliCommand::Demo(args) => demo::demo(global, args),
         CliCommand::Run(args) => run::run(global, args),
         CliCommand::Step(args) => step::step(global, args),
+        CliCommand::Attach(args) => attach::attach(global, args),
         CliCommand::Watch(args) => watch::watch(global, args),
         CliCommand::Ctl(args) => ctl::ctl(global, args),
         CliCommand::Replay(args) => replay::replay(global, args),

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 
 use self::schema::{KEYS, SettingKey};
 pub(crate) use self::{
-    schema::{MismatchPolicy, NotifyMode, ProgressMode, ToolFailures},
+    schema::{DisconnectAction, MismatchPolicy, NotifyMode, ProgressMode, ToolFailures},
     value::SettingValue,
 };
 use crate::diagnostic::{Diagnostic, Problem};
@@ -197,6 +197,8 @@ pub(crate) struct UiSettings {
     pub notify_command: Setting<Vec<String>>,
     /// Report progress with `OSC 9;4`.
     pub progress: Setting<ProgressMode>,
+    /// What happens to a run when its last screen disappears.
+    pub on_disconnect: Setting<DisconnectAction>,
 }
 
 /// Invalid settings: one sentence with the place, the key and the expected value.
@@ -428,6 +430,7 @@ impl Config {
                 notify: get(&merged, "ui.notify"),
                 notify_command: get(&merged, "ui.notify_command"),
                 progress: get(&merged, "ui.progress"),
+                on_disconnect: get(&merged, "ui.on_disconnect"),
             },
             keys,
             warnings,

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub(crate) use self::break_condition::{BreakCondition, NamePattern};
-use crate::tape::{UnitKey, note::Amendment};
+pub(crate) use crate::config::schema::{DisconnectAction, ToolFailures};
+use crate::tape::{Millis, UnitKey, note::Amendment};
 
 /// A command of a client to the engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,6 +47,12 @@ pub(crate) enum RunCommand {
         /// Change of the concurrency; negative to lower it.
         by: i32,
     },
+    /// Start no new attempts, and hold running units at their next tool call.
+    Pause,
+    /// End a pause: the calls that wait because of it are allowed.
+    Resume,
+    /// Change a limit of the run.
+    Set { limit: RunLimit },
     /// Interrupt all agents, with time to finish their output.
     StopAll,
     /// Kill all agents immediately.
@@ -71,6 +78,65 @@ pub(crate) enum RunCommand {
         call: Option<Arc<str>>,
         decision: UserDecision,
     },
+}
+
+/// A limit of a run that can be changed while it is active, with its new value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RunLimit {
+    /// Number of units that run at the same time.
+    Concurrency(u32),
+    /// Maximum cost of the run in US dollars; `None` for no limit.
+    RunBudget(Option<f64>),
+    /// Maximum number of turns of attempts that start later.
+    Turns(u32),
+    /// Maximum number of automatic retries of a unit.
+    Retries(u32),
+    /// The rule by which failed calls fail a unit, for attempts that end later.
+    ToolFailures(ToolFailures),
+    /// Longest time without output of an agent, in milliseconds; `None` for no limit.
+    SilenceTimeout(Option<Millis>),
+}
+
+/// Range of the concurrency that a person can set during a run.
+pub(crate) const CONCURRENCY_RANGE: std::ops::RangeInclusive<u32> = 1..=64;
+/// Maximum number of automatic retries.
+const MAX_RETRIES: u32 = 100;
+/// Shortest time limit on silence: agents may need this long for an ordinary answer.
+const MIN_SILENCE: Millis = Millis(1_000);
+
+impl RunLimit {
+    /// The name of the limit in its JSON form.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Concurrency(_) => "concurrency",
+            Self::RunBudget(_) => "run_budget",
+            Self::Turns(_) => "turns",
+            Self::Retries(_) => "retries",
+            Self::ToolFailures(_) => "tool_failures",
+            Self::SilenceTimeout(_) => "silence_timeout",
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        let is_valid = match self {
+            Self::Concurrency(slots) => CONCURRENCY_RANGE.contains(slots),
+            Self::RunBudget(budget) => budget.is_none_or(|budget| budget.is_finite() && budget > 0.0),
+            Self::Turns(turns) => (1..=MAX_TURNS).contains(turns),
+            Self::Retries(retries) => *retries <= MAX_RETRIES,
+            Self::ToolFailures(_) => true,
+            Self::SilenceTimeout(limit) => limit.is_none_or(|limit| limit >= MIN_SILENCE),
+        };
+        let expected = match self {
+            Self::Concurrency(_) => format!("{} to {}", CONCURRENCY_RANGE.start(), CONCURRENCY_RANGE.end()),
+            Self::RunBudget(_) => "an amount above 0".to_owned(),
+            Self::Turns(_) => format!("1 to {MAX_TURNS}"),
+            Self::Retries(_) => format!("0 to {MAX_RETRIES}"),
+            Self::ToolFailures(_) => "strict or recoverable".to_owned(),
+            Self::SilenceTimeout(_) => "1 s or more".to_owned(),
+        };
+        (!is_valid).then(|| format!("invalid {}; expected {expected}", self.name().replace('_', " ")))
+    }
 }
 
 /// Maximum length of feedback for the model, in characters.
@@ -111,6 +177,7 @@ impl RunCommand {
                     return None;
                 }
             }
+            Self::Set { limit } => return limit.problem(),
             Self::RunUntil { conditions, .. } if conditions.is_empty() => "no condition; name at least one".to_owned(),
             Self::RunUntil { conditions, .. }
                 if conditions.iter().any(|it| matches!(it, BreakCondition::Silence(_))) =>
@@ -123,6 +190,38 @@ impl RunCommand {
             _ => return None,
         };
         Some(problem)
+    }
+
+    /// The name of the command in its JSON form.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Retry { .. } => "retry",
+            Self::RetryUnsuccessful => "retry_unsuccessful",
+            Self::RetryUnits { .. } => "retry_units",
+            Self::Stop { .. } => "stop",
+            Self::Drain => "drain",
+            Self::LiftLimit => "lift_limit",
+            Self::AdjustConcurrency { .. } => "adjust_concurrency",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Set { .. } => "set",
+            Self::StopAll => "stop_all",
+            Self::KillAll => "kill_all",
+            Self::Hold { .. } => "hold",
+            Self::Release { .. } => "release",
+            Self::RunUntil { .. } => "run_until",
+            Self::Decide { .. } => "decide",
+        }
+    }
+
+    /// True if the command needs units: a plain session has no limits, and its calls do not ask for approval.
+    pub(crate) fn needs_units(&self) -> bool {
+        match self {
+            Self::Hold { .. } | Self::Release { .. } | Self::RunUntil { .. } | Self::Decide { .. } => true,
+            Self::Pause | Self::Resume | Self::Set { .. } => true,
+            Self::Retry { .. } | Self::RetryUnsuccessful | Self::RetryUnits { .. } | Self::Stop { .. } => false,
+            Self::Drain | Self::LiftLimit | Self::AdjustConcurrency { .. } | Self::StopAll | Self::KillAll => false,
+        }
     }
 
     /// The units that the command names.
@@ -139,6 +238,9 @@ impl RunCommand {
             | Self::Drain
             | Self::LiftLimit
             | Self::AdjustConcurrency { .. }
+            | Self::Pause
+            | Self::Resume
+            | Self::Set { .. }
             | Self::StopAll
             | Self::KillAll => &[],
         }
@@ -163,17 +265,113 @@ pub(crate) const CONTROL_VERSION: u32 = 1;
 /// Maximum length of a request, in bytes. Edited arguments and feedback are the largest content.
 pub(crate) const MAX_REQUEST_BYTES: usize = 1 << 20;
 
+/// Maximum length of the name of a client, in characters.
+const MAX_CLIENT_CHARS: usize = 60;
+/// Maximum length of the reason for a command, in characters.
+const MAX_REASON_CHARS: usize = 2_000;
+
 /// A line from a client on the control socket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "RequestFields", into = "RequestFields")]
 pub(crate) struct ClientRequest {
-    pub version: u32,
     /// Number that the client chose; the reply repeats it.
     pub id: u64,
-    pub command: RunCommand,
+    pub body: RequestBody,
+    pub origin: CommandOrigin,
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum RequestBody {
+    /// A change of the run.
+    Command(RunCommand),
+    /// Keep the run open for commands while the connection exists, and report when its tape grows.
+    Attach(AttachRequest),
+    /// End the attachment, so that the end of the connection means nothing.
+    Detach,
+}
+
+/// Who sends a command, and why. The tape records both.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CommandOrigin {
+    /// Name of the program or view that sends it, such as `screen` or `ctl`.
+    pub client: Option<String>,
+    pub reason: Option<String>,
+}
+
+/// Options of an attached client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AttachRequest {
+    pub on_disconnect: DisconnectAction,
+}
+
+/// The fields of a request on the wire. Exactly one of `command`, `attach` and `detach` is present.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequestFields {
+    version: u32,
+    id: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    command: Option<RunCommand>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    attach: Option<AttachRequest>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    detach: Option<DetachRequest>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// An empty object, with room for options.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DetachRequest {}
+
+impl TryFrom<RequestFields> for ClientRequest {
+    type Error = String;
+
+    fn try_from(fields: RequestFields) -> Result<Self, String> {
+        let too_long = |text: &Option<String>, limit| text.as_ref().is_some_and(|text| text.chars().count() > limit);
+        if too_long(&fields.client, MAX_CLIENT_CHARS) || too_long(&fields.reason, MAX_REASON_CHARS) {
+            return Err(format!(
+                "client or reason too long; the limits are {MAX_CLIENT_CHARS} and {MAX_REASON_CHARS} characters"
+            ));
+        }
+        let body = match (fields.command, fields.attach, fields.detach) {
+            (Some(command), None, None) => RequestBody::Command(command),
+            (None, Some(attach), None) => RequestBody::Attach(attach),
+            (None, None, Some(_)) => RequestBody::Detach,
+            _ => return Err("expected exactly one of command, attach and detach".to_owned()),
+        };
+        let origin = CommandOrigin { client: fields.client, reason: fields.reason };
+        Ok(Self { id: fields.id, body, origin })
+    }
+}
+
+impl From<ClientRequest> for RequestFields {
+    fn from(ClientRequest { id, body, origin }: ClientRequest) -> Self {
+        let fields =
+            Self { version: CONTROL_VERSION, id, client: origin.client, reason: origin.reason, ..Self::default() };
+        match body {
+            RequestBody::Command(command) => Self { command: Some(command), ..fields },
+            RequestBody::Attach(attach) => Self { attach: Some(attach), ..fields },
+            RequestBody::Detach => Self { detach: Some(DetachRequest {}), ..fields },
+        }
+    }
 }
 
 /// A line to a client on the control socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum EngineLine {
+    Reply(EngineReply),
+    /// Sent to attached clients only.
+    Event(EngineEvent),
+}
+
+/// The reply to one request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EngineReply {
     pub version: u32,
@@ -183,12 +381,32 @@ pub(crate) struct EngineReply {
     pub reply: CommandReply,
 }
 
-/// The engine's reply to a command.
+/// An occurrence that attached clients are informed about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum EngineEvent {
+    /// The tape has grown.
+    Grown,
+    /// The tape cannot be written, so running units were ended.
+    RecordingFailed { message: String },
+}
+
+/// The engine's reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub(crate) enum CommandReply {
     /// The engine has the command. Its effect, or the reason why it has none, follows on the tape.
     Accepted,
+    /// The client is attached.
+    Attached {
+        /// Number of attached clients, including this one.
+        clients: usize,
+    },
+    /// The client is detached.
+    Detached {
+        /// Number of clients that remain attached.
+        clients: usize,
+    },
     /// The command had no effect.
     Refused { reason: RefusalReason },
     /// The line is not a request that this program understands.
@@ -207,7 +425,7 @@ pub(crate) enum RefusalReason {
     /// It was decided meanwhile, or its attempt ended.
     #[error("{unit}: the call no longer waits for a decision")]
     CallNotWaiting { unit: UnitKey },
-    #[error("the calls of a plain session cannot be held")]
+    #[error("a plain session has no limits to change, and its calls cannot be held")]
     CannotHold,
     #[error("{problem}")]
     InvalidArgument { problem: String },
@@ -246,6 +464,10 @@ mod tests {
         "dbt-all".into()
     }
 
+    fn set(limit: RunLimit) -> RunCommand {
+        RunCommand::Set { limit }
+    }
+
     /// The JSON form of every command.
     fn commands() -> Vec<(RunCommand, Value)> {
         let call = || Some("toolu_1".into());
@@ -257,7 +479,7 @@ mod tests {
             BreakCondition::Tool(NamePattern::new("wiki_*").unwrap()),
             BreakCondition::Path(NamePattern::new("*.yml").unwrap()),
             BreakCondition::Cost(0.5),
-            BreakCondition::Silence(crate::tape::Millis(30_000)),
+            BreakCondition::Silence(Millis(30_000)),
         ];
         vec![
             (RunCommand::Retry { unit: unit(), amendment: None }, json!({"command": "retry", "unit": "dbt-all"})),
@@ -274,6 +496,21 @@ mod tests {
             (RunCommand::Drain, json!({"command": "drain"})),
             (RunCommand::LiftLimit, json!({"command": "lift_limit"})),
             (RunCommand::AdjustConcurrency { by: -1 }, json!({"command": "adjust_concurrency", "by": -1})),
+            (RunCommand::Pause, json!({"command": "pause"})),
+            (RunCommand::Resume, json!({"command": "resume"})),
+            (set(RunLimit::Concurrency(4)), json!({"command": "set", "limit": {"concurrency": 4}})),
+            (set(RunLimit::RunBudget(Some(2.5))), json!({"command": "set", "limit": {"run_budget": 2.5}})),
+            (set(RunLimit::RunBudget(None)), json!({"command": "set", "limit": {"run_budget": null}})),
+            (set(RunLimit::Turns(40)), json!({"command": "set", "limit": {"turns": 40}})),
+            (set(RunLimit::Retries(0)), json!({"command": "set", "limit": {"retries": 0}})),
+            (
+                set(RunLimit::ToolFailures(ToolFailures::Recoverable)),
+                json!({"command": "set", "limit": {"tool_failures": "recoverable"}}),
+            ),
+            (
+                set(RunLimit::SilenceTimeout(Some(Millis(90_000)))),
+                json!({"command": "set", "limit": {"silence_timeout": 90_000}}),
+            ),
             (RunCommand::StopAll, json!({"command": "stop_all"})),
             (RunCommand::KillAll, json!({"command": "kill_all"})),
             (RunCommand::Hold { unit: unit() }, json!({"command": "hold", "unit": "dbt-all"})),
@@ -307,6 +544,7 @@ mod tests {
     fn commands_have_a_stable_json_form() {
         for (command, json) in commands() {
             assert_eq!(serde_json::to_value(&command).unwrap(), json);
+            assert_eq!(json["command"], command.name());
             assert_eq!(serde_json::from_value::<RunCommand>(json).unwrap(), command);
         }
     }
@@ -343,13 +581,28 @@ mod tests {
             model(""),
             model("a b"),
             retry(Amendment { feedback: Some(feedback), ..Amendment::default() }),
+            set(RunLimit::Concurrency(0)),
+            set(RunLimit::Concurrency(65)),
+            set(RunLimit::RunBudget(Some(0.0))),
+            set(RunLimit::Turns(0)),
+            set(RunLimit::Retries(101)),
+            set(RunLimit::SilenceTimeout(Some(Millis(999)))),
             deny(" "),
             until(Vec::new()),
-            until(vec![BreakCondition::Failure, BreakCondition::Silence(crate::tape::Millis(1))]),
+            until(vec![BreakCondition::Failure, BreakCondition::Silence(Millis(1))]),
         ] {
             assert!(bad.problem().is_some(), "{bad:?}");
         }
-        for good in [turns(1), turns(MAX_TURNS), model("opus"), deny("no"), until(vec![BreakCondition::Failure])] {
+        for good in [
+            set(RunLimit::Concurrency(64)),
+            set(RunLimit::RunBudget(None)),
+            set(RunLimit::SilenceTimeout(None)),
+            turns(1),
+            turns(MAX_TURNS),
+            model("opus"),
+            deny("no"),
+            until(vec![BreakCondition::Failure]),
+        ] {
             assert_eq!(good.problem(), None, "{good:?}");
         }
     }
@@ -367,6 +620,33 @@ mod tests {
         let (id, text) = message(r#"{"version":1,"id":8,"command":{"command":"reboot"}}"#);
         assert!(id == Some(8) && text.contains("`reboot`") && text.contains("`kill_all`"), "{text}");
         assert!(message(r#"{"version":1,"id":9,"command":{"command":"drain"},"sudo":true}"#).1.contains("sudo"));
+        assert!(message(r#"{"version":1,"id":9}"#).1.contains("exactly one"));
+        assert!(message(r#"{"version":1,"id":9,"command":{"command":"drain"},"detach":{}}"#).1.contains("exactly one"));
+        let long = format!(r#"{{"version":1,"id":9,"detach":{{}},"client":"{}"}}"#, "x".repeat(61));
+        assert!(message(&long).1.contains("too long"));
+    }
+
+    #[test]
+    fn requests_have_a_stable_json_form() {
+        let origin = CommandOrigin { client: Some("ctl".into()), reason: Some("too slow".into()) };
+        let attach = AttachRequest { on_disconnect: DisconnectAction::Stop };
+        for (body, origin, json) in [
+            (
+                RequestBody::Command(RunCommand::Drain),
+                origin,
+                json!({"version": 1, "id": 4, "command": {"command": "drain"}, "client": "ctl", "reason": "too slow"}),
+            ),
+            (
+                RequestBody::Attach(attach),
+                CommandOrigin::default(),
+                json!({"version": 1, "id": 4, "attach": {"on_disconnect": "stop"}}),
+            ),
+            (RequestBody::Detach, CommandOrigin::default(), json!({"version": 1, "id": 4, "detach": {}})),
+        ] {
+            let request = ClientRequest { id: 4, body, origin };
+            assert_eq!(serde_json::to_value(&request).unwrap(), json);
+            assert_eq!(parse_request(&json.to_string()).unwrap(), request);
+        }
     }
 
     #[test]
@@ -378,6 +658,10 @@ mod tests {
         let reply = EngineReply { version: 1, id: Some(3), reply: refused };
         let json = json!({"version": 1, "id": 3, "reply": "refused", "reason": {"kind": "call_not_waiting", "unit": "dbt-all"}});
         assert_eq!(serde_json::to_value(&reply).unwrap(), json);
-        assert_eq!(serde_json::from_value::<EngineReply>(json).unwrap(), reply);
+        assert_eq!(serde_json::from_value::<EngineLine>(json).unwrap(), EngineLine::Reply(reply));
+        let event = EngineEvent::RecordingFailed { message: "disk full".into() };
+        let json = json!({"event": "recording_failed", "message": "disk full"});
+        assert_eq!(serde_json::to_value(&event).unwrap(), json);
+        assert_eq!(serde_json::from_value::<EngineLine>(json).unwrap(), EngineLine::Event(event));
     }
 }

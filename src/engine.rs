@@ -5,6 +5,8 @@
 //! screen or the command line: both are clients. Start reading at [`driver`] and [`execute`].
 
 pub(crate) mod approval;
+pub(crate) mod attached_clients;
+pub(crate) mod attempt_limits;
 pub(crate) mod control_socket;
 pub(crate) mod controller;
 pub(crate) mod descriptors;

@@ -63,7 +63,7 @@ use key::KeyPress;
 use screen_message::ScreenMessage;
 
 use crate::{
-    control::{RefusalReason, RunCommand},
+    control::{DisconnectAction, RefusalReason, RunCommand},
     diagnostic::Diagnostic,
     run::Timeline,
 };
@@ -88,6 +88,8 @@ pub(crate) struct LiveHandle {
 pub(crate) struct EngineChannel {
     pub commands: mpsc::Sender<RunCommand>,
     pub refusals: mpsc::Receiver<RefusalReason>,
+    /// What leaving the screen does to the run by default; `None` if the run cannot continue without this screen.
+    pub leave_action: Option<DisconnectAction>,
 }
 
 impl LiveHandle {
@@ -154,6 +156,8 @@ pub(crate) struct TuiExit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ExitReason {
     Quit,
+    /// The user left the run, which continues.
+    Detached,
     /// The user chose something on the home screen.
     Chosen(HomeChoice),
     /// The condition [`Options::exit_when`] was met.
@@ -211,7 +215,7 @@ pub(crate) async fn run_event_loop<W: ScreenHost>(
                 None => RunAccess::Watch,
                 Some(engine) => {
                     refusals = Some(engine.refusals);
-                    RunAccess::Control(engine.commands)
+                    RunAccess::Control { commands: engine.commands, leave_action: engine.leave_action }
                 }
             };
             (access, Some(changed), broken)

@@ -11,7 +11,7 @@ use futures_util::{
     stream::FuturesUnordered,
 };
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     time::Instant,
 };
 
@@ -132,6 +132,8 @@ pub(super) struct AttemptRunner {
     tools: Option<UnitTools>,
     session_lock: Option<SessionLocking>,
     deadlines: Deadlines,
+    /// Changes of the time limits, while they can still take effect.
+    time_limits: Option<watch::Receiver<AttemptTimeouts>>,
     timer: Option<(Instant, AttemptTimer)>,
     timeouts: ProcessTimeouts,
     limits: StreamLimits,
@@ -166,6 +168,7 @@ enum AttemptEvent {
     Exited(ProcessExit),
     TimerFired(AttemptTimer),
     TimedOut(TimeLimit),
+    TimeLimitsChanged(AttemptTimeouts),
 }
 
 impl AttemptRunner {
@@ -184,6 +187,7 @@ impl AttemptRunner {
             tools: None,
             session_lock: None,
             deadlines: Deadlines::new(AttemptTimeouts::default(), Instant::now()),
+            time_limits: None,
             timer: None,
             timeouts,
             limits: context.limits,
@@ -200,8 +204,10 @@ impl AttemptRunner {
         Self { tools: Some(UnitTools { server, gate, approvals, approval_handles }), ..self }
     }
 
-    pub(super) fn with_timeouts(self, limits: AttemptTimeouts) -> Self {
-        Self { deadlines: Deadlines::new(limits, Instant::now()), ..self }
+    /// Ends the attempt at time limits, which may change while it runs.
+    pub(super) fn with_timeouts(self, mut limits: watch::Receiver<AttemptTimeouts>) -> Self {
+        let initial = *limits.borrow_and_update();
+        Self { deadlines: Deadlines::new(initial, Instant::now()), time_limits: Some(limits), ..self }
     }
 
     /// Locks the session under the id that the agent reports.
@@ -250,6 +256,7 @@ impl AttemptRunner {
                 ended = self.child.wait(), if running => AttemptEvent::Exited(ended),
                 alarm = wait_for_timer(alarm), if alarm.is_some() => AttemptEvent::TimerFired(alarm),
                 limit = wait_for_timer(timeout), if timeout.is_some() => AttemptEvent::TimedOut(limit),
+                Some(limits) = changed_time_limits(&mut self.time_limits) => AttemptEvent::TimeLimitsChanged(limits),
             };
             coalescer = coalescer.cancel_pause();
             if matches!(event, AttemptEvent::StdoutReady(_) | AttemptEvent::StderrReady(_)) {
@@ -300,8 +307,13 @@ impl AttemptRunner {
                     self.timer = None;
                     self.machine.handle_timer(alarm)
                 }
+                AttemptEvent::TimeLimitsChanged(limits) => {
+                    self.deadlines.set_timeouts(limits);
+                    Vec::new()
+                }
                 AttemptEvent::TimedOut(limit) => {
                     self.deadlines.clear();
+                    self.time_limits = None;
                     self.machine.handle_time_limit(limit)
                 }
             };
@@ -478,6 +490,16 @@ async fn wait_for_timer<A>(alarm: Option<(Instant, A)>) -> A {
         }
         None => std::future::pending().await,
     }
+}
+
+/// The next time limits; `None` if they no longer change.
+async fn changed_time_limits(limits: &mut Option<watch::Receiver<AttemptTimeouts>>) -> Option<AttemptTimeouts> {
+    let receiver = limits.as_mut()?;
+    if receiver.changed().await.is_err() {
+        *limits = None;
+        return None;
+    }
+    Some(*receiver.borrow())
 }
 
 fn log_read_error(filled: io::Result<()>, pipe: &str) {

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
     scoped_dir::is_out_of_files,
@@ -25,7 +25,7 @@ use crate::{
 
 use super::{
     attempt::{
-        AgentOptions, ApprovalGate, AttemptContext, AttemptRunner, StopCommand,
+        AgentOptions, ApprovalGate, AttemptContext, AttemptRunner, AttemptTimeouts, StopCommand,
         machine::{AttemptMachine, ContinuedSession, UnitTask},
     },
     claude::{
@@ -43,6 +43,8 @@ use super::{
 pub(crate) struct UnitLaunch {
     pub context: AttemptContext,
     pub options: AgentOptions,
+    /// The time limits of the attempt, which may change while it runs.
+    pub timeouts: watch::Receiver<AttemptTimeouts>,
     /// System prompt that replaces the agent's own.
     pub system_prompt: String,
     pub prompt: String,
@@ -118,7 +120,7 @@ pub(crate) async fn run_unit_with_env(
             let machine = AttemptMachine::for_unit(facts, task, timeouts);
             let runner = AttemptRunner::new(&launch.context, tape, child, machine, timeouts)
                 .with_tools(Arc::clone(&launch.tools), Arc::clone(&launch.gate))
-                .with_timeouts(launch.options.timeouts);
+                .with_timeouts(launch.timeouts);
             let machine = runner.run(&launch.context, commands, ready).await;
             drop(private_dir);
             machine.into_facts()

@@ -1,6 +1,6 @@
 //! The command-line arguments. Knows nothing about what the commands do.
 
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -8,6 +8,9 @@ use crate::{config::value, guide::PAGES, report::ReportFormat};
 
 /// Variable that names the Claude Code program.
 pub(crate) const CLAUDE_BIN: &str = "INGESTDECK_CLAUDE_BIN";
+
+/// The hidden flag that makes a command that runs units the engine of its run.
+pub(crate) const ENGINE_FLAG: &str = "--run-as-engine";
 
 /// Watch, replay and step through ingest work units that run in your own Claude Code session
 #[derive(Debug, Parser)]
@@ -49,6 +52,12 @@ pub(crate) struct GlobalArgs {
     /// Write ingestdeck-debug.log to the current directory (RUST_BACKTRACE=1 adds backtraces of panics)
     #[arg(long, global = true)]
     pub debug: bool,
+    /// Run as the engine of a client in another process
+    #[arg(long = "run-as-engine", global = true, hide = true)]
+    pub is_engine: bool,
+    /// The arguments of this process, with which a client starts its engine.
+    #[arg(skip)]
+    pub words: Vec<OsString>,
 }
 
 /// Output of a command.
@@ -90,7 +99,9 @@ pub(crate) enum CliCommand {
     Run(RunArgs),
     /// Run one unit and stop before every tool call
     Step(StepArgs),
-    /// Watch a run started by another process
+    /// Show an active run with all keys; it continues when you leave
+    Attach(AttachArgs),
+    /// Watch a run started by another process, without changing it
     Watch(WatchArgs),
     /// Send a command to an active run, or show its state
     Ctl(CtlArgs),
@@ -221,6 +232,9 @@ pub(crate) struct RunArgs {
     /// Skip the reconcile step
     #[arg(long)]
     pub no_reconcile: bool,
+    /// Run in the background: return when the run is planned; `attach` and `ctl` reach it
+    #[arg(long)]
+    pub detach: bool,
     /// Options of attempts.
     #[command(flatten)]
     pub attempt: AttemptArgs,
@@ -262,6 +276,13 @@ pub(crate) struct StepArgs {
     pub attempt: AttemptArgs,
 }
 
+/// `attach`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AttachArgs {
+    /// Run id or a unique part of it [default: the active run]
+    pub run: Option<String>,
+}
+
 /// `watch`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WatchArgs {
@@ -276,6 +297,9 @@ pub(crate) struct CtlArgs {
     /// Run id or a unique part of it [default: the active run]
     #[arg(long, value_name = "RUN")]
     pub run: Option<String>,
+    /// Why: the record of the run keeps it, and the model receives it when a call is denied
+    #[arg(long, value_name = "TEXT", global = true)]
+    pub reason: Option<String>,
     /// What to do
     #[command(subcommand)]
     pub verb: CtlVerb,
@@ -290,6 +314,15 @@ pub(crate) enum CtlVerb {
     Units,
     /// Show the tool calls that wait for approval
     Approvals,
+    /// Print the events of the run as JSON, without texts of agents
+    Events {
+        /// Continue until the run ends
+        #[arg(long)]
+        follow: bool,
+        /// Include texts, arguments and results
+        #[arg(long)]
+        content: bool,
+    },
     /// Retry a unit
     Retry {
         /// Unit key
@@ -321,11 +354,18 @@ pub(crate) enum CtlVerb {
     Drain,
     /// Do not wait for the usage limit to reset
     LiftLimit,
-    /// Raise or lower the concurrency: +1, -2
-    Concurrency {
-        /// Change of the number of units that run at the same time
-        #[arg(allow_hyphen_values = true, value_name = "CHANGE")]
-        by: i32,
+    /// Start no more units, and hold the running ones at their next tool call
+    Pause,
+    /// End a pause
+    Resume,
+    /// Change a limit of the run
+    Set {
+        /// The limit
+        #[arg(value_enum)]
+        limit: LimitName,
+        /// The new value: a number (+1 and -1 change the concurrency), strict or recoverable, a duration, or `none`
+        #[arg(allow_hyphen_values = true, value_name = "VALUE")]
+        value: String,
     },
     /// Hold a unit at its next tool call
     Hold {
@@ -356,17 +396,31 @@ pub(crate) enum CtlVerb {
         #[arg(long, value_name = "ID")]
         call: Option<String>,
     },
-    /// Deny a waiting tool call
+    /// Deny a waiting tool call; needs --reason
     Deny {
         /// Unit key
         unit: String,
-        /// Reason that the model receives
-        #[arg(long, value_name = "TEXT")]
-        reason: String,
         /// Another call that waits, by its id
         #[arg(long, value_name = "ID")]
         call: Option<String>,
     },
+}
+
+/// A limit that `ctl set` changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LimitName {
+    /// Number of units that run at the same time
+    Concurrency,
+    /// Cost limit of the run in USD, or `none`
+    RunBudget,
+    /// Turn limit of attempts that start later
+    Turns,
+    /// Number of automatic retries of a unit
+    Retries,
+    /// Which failed tool calls fail a unit: strict or recoverable
+    ToolFailures,
+    /// Time without output after which an attempt ends (90s, 5m), or `none`
+    SilenceTimeout,
 }
 
 /// `replay`.

@@ -7,13 +7,15 @@ use std::io::Write as _;
 use serde_json::{Map, Value, json};
 
 use super::{
-    args::{CtlArgs, CtlVerb, GlobalArgs, Ui},
+    args::{CtlArgs, CtlVerb, GlobalArgs, LimitName, Ui},
+    ctl_events,
     exit::{CliError, Exit},
     output, playback_output, runs,
     summary::RunSummary,
 };
 use crate::{
-    control::{CommandReply, RunCommand, UserDecision},
+    config::value::parse_duration,
+    control::{CommandOrigin, CommandReply, RunCommand, RunLimit, ToolFailures, UserDecision},
     engine::{
         control_socket::{ControlClient, ControlClientError},
         launch::runtime,
@@ -24,9 +26,12 @@ use crate::{
         state::{HeldCallState, RunState, UnitState},
     },
     store::{RecordedRun, RunStatus, RunStore},
-    tape::{UnitKey, note::Amendment},
+    tape::{Millis, UnitKey, note::Amendment},
     text,
 };
+
+/// The value of a limit that does not apply.
+const NO_LIMIT: &str = "none";
 
 /// Maximum width of a text from outside the program, in columns.
 const MAX_TEXT_WIDTH: usize = 160;
@@ -53,15 +58,16 @@ pub(crate) fn ctl(global: &GlobalArgs, args: &CtlArgs) -> Result<Exit, CliError>
             let calls = held_calls(&timeline.view().state);
             print_rows(global, calls.map(|(unit, call)| (call_json(unit, call), call_line(unit, call))))
         }
+        CtlVerb::Events { follow, content } => ctl_events::print_events(&runs, &run, *follow, *content),
         verb => {
-            let command = to_command(verb, || read_run(&runs, &run))?;
-            send(global, &run, command)
+            let command = to_command(verb, args.reason.as_deref(), || read_run(&runs, &run))?;
+            send(global, &run, command, args.reason.as_deref())
         }
     }
 }
 
 /// The only active run.
-fn find_active_run(runs: &RunStore) -> Result<RecordedRun, CliError> {
+pub(super) fn find_active_run(runs: &RunStore) -> Result<RecordedRun, CliError> {
     let mut active = Vec::new();
     for run in runs.list()? {
         if runs.status(&run)? == RunStatus::Running {
@@ -101,7 +107,11 @@ fn held_calls(state: &RunState) -> impl Iterator<Item = (&UnitKey, &HeldCallStat
 }
 
 /// The command of a verb that changes the run. `read` provides the state, which names the waiting call.
-fn to_command(verb: &CtlVerb, read: impl FnOnce() -> Result<Timeline, CliError>) -> Result<RunCommand, CliError> {
+fn to_command(
+    verb: &CtlVerb,
+    reason: Option<&str>,
+    read: impl FnOnce() -> Result<Timeline, CliError>,
+) -> Result<RunCommand, CliError> {
     let decide = |unit: &str, call: Option<&str>, decision| -> Result<RunCommand, CliError> {
         let call = match call {
             Some(call) => Some(call.into()),
@@ -125,20 +135,58 @@ fn to_command(verb: &CtlVerb, read: impl FnOnce() -> Result<Timeline, CliError>)
         CtlVerb::StopAll { kill: true } => RunCommand::KillAll,
         CtlVerb::Drain => RunCommand::Drain,
         CtlVerb::LiftLimit => RunCommand::LiftLimit,
-        CtlVerb::Concurrency { by } => RunCommand::AdjustConcurrency { by: *by },
+        CtlVerb::Pause => RunCommand::Pause,
+        CtlVerb::Resume => RunCommand::Resume,
+        CtlVerb::Set { limit, value } => limit_command(*limit, value)?,
         CtlVerb::Hold { unit } => RunCommand::Hold { unit: unit.as_str().into() },
         CtlVerb::Release { unit } => RunCommand::Release { unit: unit.as_str().into() },
         CtlVerb::Allow { unit, call } => decide(unit, call.as_deref(), UserDecision::Allow)?,
-        CtlVerb::Deny { unit, reason, call } => decide(unit, call.as_deref(), UserDecision::Deny(reason.clone()))?,
+        CtlVerb::Deny { unit, call } => {
+            let reason = reason.ok_or_else(|| {
+                CliError::usage("a denial needs a reason").with_help("add --reason TEXT, which the model receives")
+            })?;
+            decide(unit, call.as_deref(), UserDecision::Deny(reason.to_owned()))?
+        }
         CtlVerb::Edit { unit, input, call } => {
             let input: Map<String, Value> = serde_json::from_str(input)
                 .map_err(|error| CliError::usage(format!("invalid --input: {error}; expected a JSON object")))?;
             decide(unit, call.as_deref(), UserDecision::Edit(input))?
         }
-        CtlVerb::Status | CtlVerb::Units | CtlVerb::Approvals => {
+        CtlVerb::Status | CtlVerb::Units | CtlVerb::Approvals | CtlVerb::Events { .. } => {
             return Err(CliError::failed("this verb sends no command"));
         }
     })
+}
+
+/// The command that changes a limit to a value as the user wrote it.
+fn limit_command(limit: LimitName, value: &str) -> Result<RunCommand, CliError> {
+    let invalid = |expected: &str| CliError::usage(format!("invalid value `{value}`; expected {expected}"));
+    let whole = || value.parse::<u32>().map_err(|_| invalid("a whole number"));
+    let limit = match limit {
+        LimitName::Concurrency if value.starts_with(['+', '-']) => {
+            let by = value.parse().map_err(|_| invalid("a number, or a change such as +1 or -2"))?;
+            return Ok(RunCommand::AdjustConcurrency { by });
+        }
+        LimitName::Concurrency => RunLimit::Concurrency(whole()?),
+        LimitName::RunBudget if value == NO_LIMIT => RunLimit::RunBudget(None),
+        LimitName::RunBudget => {
+            let amount = value.trim_start_matches('$').parse();
+            RunLimit::RunBudget(Some(amount.map_err(|_| invalid("an amount in USD, or none"))?))
+        }
+        LimitName::Turns => RunLimit::Turns(whole()?),
+        LimitName::Retries => RunLimit::Retries(whole()?),
+        LimitName::ToolFailures => match value {
+            "strict" => RunLimit::ToolFailures(ToolFailures::Strict),
+            "recoverable" => RunLimit::ToolFailures(ToolFailures::Recoverable),
+            _ => return Err(invalid("strict or recoverable")),
+        },
+        LimitName::SilenceTimeout if value == NO_LIMIT => RunLimit::SilenceTimeout(None),
+        LimitName::SilenceTimeout => {
+            let limit = parse_duration(value).and_then(|limit| u64::try_from(limit.as_millis()).ok());
+            RunLimit::SilenceTimeout(Some(Millis(limit.ok_or_else(|| invalid("a duration such as 5m, or none"))?)))
+        }
+    };
+    Ok(RunCommand::Set { limit })
 }
 
 /// The id of the call of `unit` that has waited longest; `None` if the agent did not report an id.
@@ -155,17 +203,21 @@ fn oldest_call<'a>(
     })
 }
 
-fn send(global: &GlobalArgs, run: &RecordedRun, command: RunCommand) -> Result<Exit, CliError> {
-    let reply = runtime(1)?.block_on(async { ControlClient::connect(run.id).await?.execute(command).await });
-    let reply = reply.map_err(|error| {
-        let exit = if matches!(error, ControlClientError::Connect { .. }) { Exit::NotFound } else { Exit::Internal };
-        CliError::from_error(exit, &error)
-    })?;
+/// The error of a connection to an engine, with its exit code.
+pub(super) fn connection_error(error: ControlClientError) -> CliError {
+    let exit = if matches!(error, ControlClientError::Connect { .. }) { Exit::NotFound } else { Exit::Internal };
+    CliError::from_error(exit, &error)
+}
+
+fn send(global: &GlobalArgs, run: &RecordedRun, command: RunCommand, reason: Option<&str>) -> Result<Exit, CliError> {
+    let origin = CommandOrigin { client: Some("ctl".to_owned()), reason: reason.map(str::to_owned) };
+    let reply = runtime(1)?.block_on(async { ControlClient::connect(run.id, origin).await?.execute(command).await });
+    let reply = reply.map_err(connection_error)?;
     if global.ui == Ui::Json {
         print_rows(global, [(json!(reply), String::new())].into_iter())?;
     }
     match reply {
-        CommandReply::Accepted => Ok(Exit::Ok),
+        CommandReply::Accepted | CommandReply::Attached { .. } | CommandReply::Detached { .. } => Ok(Exit::Ok),
         CommandReply::Refused { reason } => Err(CliError::not_found(reason.to_string())),
         CommandReply::Invalid { message } => {
             Err(CliError::failed(message).with_help("use the same version of ingestdeck as the run"))

@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     args::{DemoArgs, GlobalArgs},
+    attach,
     exit::{self, CliError, Exit},
     launch::{self, RunResult, TapeLocation},
     project, settings,
@@ -18,6 +19,7 @@ use crate::{
         private_dir::{self, PrivateDir},
         scripted::ScriptedClaude,
     },
+    control::DisconnectAction,
     engine::{
         execute::AttemptOptions,
         launch::{Launch, retry_policy},
@@ -92,6 +94,10 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
     if !(args.speed.is_finite() && args.speed > 0.0) {
         return Err(CliError::usage(format!("invalid --speed `{}`; expected a number above 0, such as 2", args.speed)));
     }
+    if attach::is_on_screen(global) {
+        let location = record_location(args);
+        return Ok(demo_exit(&attach::start_on_screen(global, location, DisconnectAction::Stop)?));
+    }
     let config = settings::load(global)?;
     let temporary = match &args.keep {
         Some(_) => None,
@@ -120,10 +126,6 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
     };
     let slots = project.settings.work_units.max_concurrency;
     let agent = Arc::new(ScriptedClaude { exe, script, speed: args.speed });
-    let record_location = match &args.keep {
-        Some(keep) => TapeLocation::InProject { flag: Some(keep.clone()) },
-        None => TapeLocation::Temporary,
-    };
     // The `--keep` directory may be inside any repository.
     let prepared = PreparedProject::with_private_repository(&project, &planned, &exit::print_warning)?;
     let order = Launch {
@@ -138,8 +140,15 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         prepared,
         reconcile: None,
     };
-    let outcome = launch::launch(global, &config, order, record_location, Vec::new())?;
+    let outcome = launch::launch(global, &config, order, record_location(args), Vec::new())?;
     Ok(demo_exit(&outcome))
+}
+
+fn record_location(args: &DemoArgs) -> TapeLocation {
+    match &args.keep {
+        Some(keep) => TapeLocation::InProject { flag: Some(keep.clone()) },
+        None => TapeLocation::Temporary,
+    }
 }
 
 /// The exit code of the demo. A signal is the user's request and keeps its code. Units that fail on purpose do not

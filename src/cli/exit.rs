@@ -49,6 +49,13 @@ impl Exit {
         }
     }
 
+    /// The exit with this code; `None` for a code that the program does not use.
+    pub fn from_code(code: u8) -> Option<Self> {
+        let known = [Self::Ok, Self::Internal, Self::Usage, Self::NotFound, Self::Setup, Self::UnitFailed, Self::Limit];
+        let signal = code.checked_sub(128).filter(|number| *number > 0).map(Self::Signal);
+        known.into_iter().find(|exit| exit.code() == code).or(signal)
+    }
+
     pub fn code(self) -> u8 {
         match self {
             Self::Ok => 0,

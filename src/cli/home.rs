@@ -83,11 +83,12 @@ fn parse(global: &GlobalArgs, choice: &HomeChoice) -> Result<Cli, CliError> {
         HomeChoice::Resume(run) => vec!["run", "--resume-run", run],
         HomeChoice::Start => vec!["run"],
     };
-    let parsed = Cli::try_parse_from(std::iter::once("ingestdeck").chain(words));
+    let parsed = Cli::try_parse_from(std::iter::once("ingestdeck").chain(words.iter().copied()));
     let parsed = parsed.map_err(|error| CliError::usage(error.to_string()))?;
     // The text of a diff is the same with and without a screen.
     let ui = if matches!(choice, HomeChoice::Diff(..)) { Ui::Auto } else { global.ui };
-    Ok(Cli { global: GlobalArgs { ui, ..global.clone() }, ..parsed })
+    let words = global.words.iter().cloned().chain(words.iter().map(Into::into)).collect();
+    Ok(Cli { global: GlobalArgs { ui, words, ..global.clone() }, ..parsed })
 }
 
 fn is_chosen(line: &HomeLine, choice: &HomeChoice) -> bool {

@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 
 use super::{
     args::{GlobalArgs, Ui},
+    engine_process,
     exit::{CliError, Exit},
     output, playback_output,
     playback_output::EventSink,
@@ -16,7 +17,7 @@ use super::{
 use crate::{
     agent::process,
     config::Config,
-    control::RunCommand,
+    control::{CommandOrigin, RunCommand},
     diagnostic::Diagnostic,
     engine::launch::{self, Launch, LiveRun},
     run::Timeline,
@@ -53,6 +54,8 @@ pub(crate) struct LiveClient<'a> {
     screen: Option<tui::Options>,
     /// What happens to the record after the run.
     record_location: TapeLocation,
+    /// Sentences for the screen when it opens.
+    notices: Vec<String>,
     /// Whether a script plays the model.
     scripted: bool,
     /// True if calls can be held, which means that there are units in a queue.
@@ -73,6 +76,7 @@ pub(crate) fn launch(
     let mut client = LiveClient::new(global, config, record_location, true)?;
     client.scripted = launch.agent.is_scripted();
     client.screen.iter_mut().for_each(|options| options.startup_messages.clone_from(&notices));
+    client.notices = notices;
     launch::launch(launch, client.is_interactive(), async |run| client.attend(run).await)?
 }
 
@@ -90,12 +94,12 @@ impl<'a> LiveClient<'a> {
         let is_in_project = matches!(record_location, TapeLocation::InProject { .. });
         let project = project::resolve_directory(global).ok().filter(|_| is_in_project);
         let screen = screen.map(|options| tui::Options { can_hold, project, ..options });
-        Ok(Self { global, ui, screen, record_location, scripted: false, can_hold })
+        Ok(Self { global, ui, screen, record_location, notices: Vec::new(), scripted: false, can_hold })
     }
 
     /// True if the client sends commands after the last unit.
     pub(crate) fn is_interactive(&self) -> bool {
-        self.screen.is_some()
+        self.screen.is_some() || self.global.is_engine
     }
 
     /// Shows `run` until its end, then prints advice.
@@ -105,18 +109,46 @@ impl<'a> LiveClient<'a> {
     pub(crate) async fn attend(mut self, run: LiveRun) -> Result<RunResult, CliError> {
         let (id, tape) = (run.id.short(), run.tape.clone());
         let outcome = match self.screen.take() {
+            _ if self.global.is_engine => return self.run_as_engine(run).await,
             Some(options) => run_on_screen(options, run).await,
             None => self.run_plain(run).await,
         };
         let outcome = outcome.map_err(|failure| self.with_record_hint(failure, &tape))?;
         if matches!(self.ui, Ui::Tui | Ui::Lines) {
-            self.print_next_steps(&outcome.summary, &tape, &id);
+            print_next_steps(&self.record_location, self.scripted, &outcome.summary, &tape, &id);
         } else if outcome.exit == Exit::Limit && matches!(self.record_location, TapeLocation::InProject { .. }) {
             // These formats do not show the text, so print it to stderr.
             let command = commands::resume_command(self.global.project_dir.as_deref(), &id);
             playback_output::print_stderr(&format!("ingestdeck: stopped by a limit; `{command}` resumes the run"));
         }
         Ok(outcome)
+    }
+
+    /// Runs for clients in other processes. The tape contains the result.
+    async fn run_as_engine(&self, run: LiveRun) -> Result<RunResult, CliError> {
+        let confirmed = engine_process::hand_over(&run, &self.notices)?;
+        let LiveRun { tape, finish, drive, controller, attached, .. } = run;
+        let signals = SignalListener::listen()?;
+        let driving = tokio::spawn(async move {
+            let ended = drive.await;
+            finish.finish();
+            ended
+        });
+        let ending = async {
+            if !confirmed.await {
+                let reason = "the client that started the run is gone".to_owned();
+                let origin = CommandOrigin { client: Some("engine".to_owned()), reason: Some(reason) };
+                // A run that is over refuses commands.
+                controller.execute(RunCommand::StopAll, origin).await;
+            }
+            drop(attached);
+            driving.await
+        };
+        let order = async |command| drop(controller.execute(command, signal_origin()).await);
+        let (ended, signal) = signals.wait_for(self.shutdown_state(), ending, order).await?;
+        ended.map_err(CliError::internal)?.map_err(CliError::internal)?;
+        engine_process::remove_empty_log(&tape);
+        Ok(RunResult { exit: signal.unwrap_or(Exit::Ok), summary: RunSummary::default() })
     }
 
     /// Shows the run in lines, as JSON or not at all.
@@ -142,7 +174,7 @@ impl<'a> LiveClient<'a> {
         // The run continues without a reader, because its record matters.
         let ending = async { (showing.await, driving.await) };
         // A run that is over refuses commands.
-        let order = async |command| drop(controller.execute(command).await);
+        let order = async |command| drop(controller.execute(command, signal_origin()).await);
         let ((shown, ended), signal) = signals.wait_for(self.shutdown_state(), ending, order).await?;
         let (mut timeline, sink, shown) = shown.map_err(CliError::internal)?;
         let ended = ended.map_err(CliError::internal)?;
@@ -171,23 +203,34 @@ impl<'a> LiveClient<'a> {
             _ => failure,
         }
     }
+}
 
-    /// Prints advice. The exit code must not depend on whether it can be printed.
-    fn print_next_steps(&self, summary: &RunSummary, tape: &Path, run: &str) {
-        let next = match &self.record_location {
-            TapeLocation::Temporary => NextSteps::Temporary,
-            TapeLocation::PathOnly => NextSteps::Replay(tape),
-            TapeLocation::InProject { flag } => {
-                NextSteps::Project { tape, flag: flag.as_deref(), run, retry: !self.scripted }
-            }
-        };
-        let _ = output::stdout().write_linked(&summary.next_steps(next), tape);
-    }
+/// The sender of commands that signals to this process request.
+fn signal_origin() -> CommandOrigin {
+    CommandOrigin { client: Some("signal".to_owned()), reason: None }
+}
+
+/// Prints advice after a run. The exit code must not depend on whether it can be printed.
+pub(super) fn print_next_steps(
+    location: &TapeLocation,
+    is_scripted: bool,
+    summary: &RunSummary,
+    tape: &Path,
+    run: &str,
+) {
+    let next = match location {
+        TapeLocation::Temporary => NextSteps::Temporary,
+        TapeLocation::PathOnly => NextSteps::Replay(tape),
+        TapeLocation::InProject { flag } => {
+            NextSteps::Project { tape, flag: flag.as_deref(), run, retry: !is_scripted }
+        }
+    };
+    let _ = output::stdout().write_linked(&summary.next_steps(next), tape);
 }
 
 /// Runs the schedule and the screen concurrently. Leaving the screen ends the run.
 async fn run_on_screen(options: tui::Options, run: LiveRun) -> Result<RunResult, CliError> {
-    let LiveRun { source, changed, finish, drive, controller, .. } = run;
+    let LiveRun { source, changed, finish, drive, controller, attached, .. } = run;
     let timeline = Timeline::new(Box::new(replay::for_ui(source, Ui::Tui)));
     let (tell, broken) = oneshot::channel();
     let driving = tokio::spawn(async move {
@@ -209,11 +252,11 @@ async fn run_on_screen(options: tui::Options, run: LiveRun) -> Result<RunResult,
     };
     // The screen handled signals until now; from here on, this listener does.
     let signals = SignalListener::listen()?;
-    report_stopping(&left);
+    left.iter().for_each(report_stopping);
     let ending = async {
         // A run that is over refuses commands.
-        controller.execute(last).await;
-        drop(controller);
+        controller.execute(last, screen::origin()).await;
+        drop((controller, attached));
         driving.await
     };
     // The run is over and accepts no more events.
@@ -228,8 +271,7 @@ async fn run_on_screen(options: tui::Options, run: LiveRun) -> Result<RunResult,
 }
 
 /// Shows the user who quit the screen while units run what the program waits for.
-fn report_stopping(left: &Result<tui::TuiExit, CliError>) {
-    let Ok(left) = left else { return };
+pub(super) fn report_stopping(left: &tui::TuiExit) {
     let units = left.timeline.latest_state().units.iter();
     let running = units.filter(|unit| unit.status.is_in_flight()).count();
     if running > 0 && left.reason == tui::ExitReason::Quit {

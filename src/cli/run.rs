@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     args::{AttemptArgs, GlobalArgs, RunArgs, SelectArgs, Ui},
-    doctor,
+    attach, doctor,
     exit::{self, CliError, Exit},
     launch::{self, TapeLocation},
     model_choice::ModelChoice,
@@ -15,9 +15,9 @@ use crate::{
         attempt::{AgentOptions, AttemptTimeouts},
         claude::ClaudeCode,
     },
-    config::schema::ToolFailures,
     diagnostic::{Diagnostic, Problem},
     engine::{
+        attempt_limits,
         execute::{AttemptOptions, ReconcileOptions},
         launch::{Launch, retry_policy},
         prepare::{self, PreparedProject},
@@ -26,7 +26,6 @@ use crate::{
     },
     ingest::{KTX_DATABASE, project::ModelRole},
     tape::{UnitKey, note::PlannedUnit},
-    units::failure_tally::FailureRule,
 };
 
 /// Runs the selected units.
@@ -34,6 +33,14 @@ use crate::{
 /// # Errors
 /// If the project, the settings or the agent cannot be used, or if the run cannot be recorded.
 pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError> {
+    if args.detach && !global.is_engine {
+        return attach::start_detached(global);
+    }
+    if attach::is_on_screen(global) {
+        let location = TapeLocation::InProject { flag: global.project_dir.clone() };
+        let action = *settings::load(global)?.ui.on_disconnect;
+        return Ok(attach::start_on_screen(global, location, action)?.exit);
+    }
     let want = RunOverrides { concurrency: args.concurrency, held: Vec::new(), reconcile: !args.no_reconcile };
     start_run(global, &args.select, &args.attempt, want)
 }
@@ -99,10 +106,7 @@ pub(crate) fn start_run(
         },
         run_budget_usd: budget("--max-run-budget-usd", args.max_run_budget_usd)?,
         silence_after: *config.ingest.silence_after,
-        rule: match *config.ingest.tool_failures {
-            ToolFailures::Strict => FailureRule::Strict,
-            ToolFailures::Recoverable => FailureRule::Recoverable,
-        },
+        rule: attempt_limits::rule_of(*config.ingest.tool_failures),
     };
     let slots = positive("--concurrency", concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
     let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile);

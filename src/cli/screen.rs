@@ -13,7 +13,7 @@ use super::{
 use std::path::PathBuf;
 
 use crate::{
-    control::CommandReply,
+    control::{CommandOrigin, CommandReply},
     engine::{controller::RunController, launch::runtime},
     run::Timeline,
     tui::{self, EngineChannel, ExitReason, LiveHandle},
@@ -61,6 +61,11 @@ fn project_of(global: &GlobalArgs, timeline: &Timeline) -> Option<PathBuf> {
     project::resolve_directory(global).ok()
 }
 
+/// The sender of the commands of a screen.
+pub(super) fn origin() -> CommandOrigin {
+    CommandOrigin { client: Some("screen".to_owned()), reason: None }
+}
+
 /// Shows a live run. Returns how the user left the screen, and the timeline for a summary.
 ///
 /// # Errors
@@ -76,13 +81,13 @@ pub(crate) async fn show_live(
     let (refuse, refusals) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
     let executing = tokio::spawn(async move {
         while let Some(command) = received.recv().await {
-            if let CommandReply::Refused { reason } = controller.execute(command).await {
+            if let CommandReply::Refused { reason } = controller.execute(command, origin()).await {
                 // A screen that is gone or busy does not need to know.
                 let _ = refuse.try_send(reason);
             }
         }
     });
-    let engine = Some(EngineChannel { commands, refusals });
+    let engine = Some(EngineChannel { commands, refusals, leave_action: None });
     let left = table_memory::run(timeline, Some(LiveHandle { engine, changed, failed: Some(broken) }), options)
         .await
         .map_err(|error| terminal_error(&error));
@@ -94,7 +99,7 @@ pub(crate) async fn show_live(
 /// The exit code after the screen: a signal's, or that of the run.
 pub(crate) fn exit_after(how: &ExitReason, run: Exit) -> Exit {
     match how {
-        ExitReason::Quit | ExitReason::Chosen(_) | ExitReason::ConditionMet => run,
+        ExitReason::Quit | ExitReason::Detached | ExitReason::Chosen(_) | ExitReason::ConditionMet => run,
         ExitReason::Signal(number) => Exit::Signal(u8::try_from(*number).unwrap_or(0)),
         // A closed terminal counts as a hang-up.
         ExitReason::Closed => Exit::Signal(SIGHUP),

@@ -61,7 +61,7 @@ pub(crate) fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<E
         let left = tui::run_event_loop(left.timeline, None, options, &mut picture).await.map_err(CliError::internal)?;
         match left.reason {
             ExitReason::Closed | ExitReason::Quit => Ok(picture.buffer),
-            ExitReason::ConditionMet | ExitReason::Chosen(_) | ExitReason::Signal(_) => {
+            ExitReason::ConditionMet | ExitReason::Detached | ExitReason::Chosen(_) | ExitReason::Signal(_) => {
                 Err(CliError::failed("the screen ended before it was drawn"))
             }
         }

@@ -28,13 +28,13 @@ use crate::{
 const SLICE: usize = 1 << 20;
 
 /// Poll interval of the tape: the writing process sends no notification.
-const TAPE_POLL_INTERVAL: Duration = Duration::from_millis(150);
+pub(super) const TAPE_POLL_INTERVAL: Duration = Duration::from_millis(150);
 
 /// How often the program checks whether the process is alive.
 const LIVENESS_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The message about a record without an end whose writer is gone.
-const WRITER_GONE: &str = "writer gone: the process of this run has ended, and its record breaks off here";
+pub(super) const WRITER_GONE: &str = "writer gone: the process of this run has ended, and its record breaks off here";
 
 /// Follows a run until it ends.
 ///
@@ -44,7 +44,7 @@ pub(crate) fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliEr
     let runs = runs::resolve_store(global)?;
     let found = runs.resolve(&args.run)?;
     let (source, finish) = recorded_tapes::follow(&runs, &found)?;
-    let writer = WatchedRun { runs, found };
+    let writer = WatchedRun::new(runs, found);
     let ui = playback_output::resolve_ui(global.ui);
     let source = replay::for_ui(source, ui);
     match ui {
@@ -55,14 +55,18 @@ pub(crate) fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliEr
 
 /// The run that another process writes.
 #[derive(Clone, Debug)]
-struct WatchedRun {
+pub(super) struct WatchedRun {
     runs: RunStore,
     found: RecordedRun,
 }
 
 impl WatchedRun {
+    pub(super) fn new(runs: RunStore, found: RecordedRun) -> Self {
+        Self { runs, found }
+    }
+
     /// An unreadable lock counts as alive, because it does not prove that the process ended.
-    fn is_alive(&self) -> bool {
+    pub(super) fn is_alive(&self) -> bool {
         self.runs.is_alive(self.found.id).unwrap_or(true)
     }
 

@@ -1,6 +1,6 @@
 //! The table of settings: name, type and default of every key.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::value::{SettingKind, SettingValue};
 
@@ -26,7 +26,7 @@ pub(crate) enum MismatchPolicy {
 }
 
 /// Which failed tool calls fail a unit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ToolFailures {
     /// All failed calls, except refusals that a later call settled.
@@ -63,6 +63,16 @@ pub(crate) enum ProgressMode {
     Never,
 }
 
+/// What happens to a run when its last attached client disappears without detaching.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum DisconnectAction {
+    #[default]
+    Continue,
+    /// Running units are stopped, and no more are started.
+    Stop,
+}
+
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// Every key, in display order.
@@ -97,6 +107,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     key("ui.notify", SettingKind::OneOf(&["off", "bell", "osc9", "osc777", "command"]), Some("bell")),
     key("ui.notify_command", SettingKind::List, Some("")),
     key("ui.progress", SettingKind::OneOf(&["auto", "always", "never"]), Some("auto")),
+    key("ui.on_disconnect", SettingKind::OneOf(&["continue", "stop"]), Some("continue")),
 ];
 
 /// The section whose keys are actions, not settings.

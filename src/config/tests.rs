@@ -58,6 +58,7 @@ fn default_config_has_documented_values() {
     ui.notify = "bell"  # default
     ui.notify_command = []  # default
     ui.progress = "auto"  # default
+    ui.on_disconnect = "continue"  # default
     "#);
     assert_eq!(Config::default().warnings, []);
 }
@@ -100,6 +101,7 @@ fn every_key_reaches_its_field() {
         notify = "osc9"
         notify_command = ["notify-send", "-u", "low"]
         progress = "never"
+        on_disconnect = "stop"
         [keys]
         retry = "r"
         quit = ["q", "ctrl-c"]

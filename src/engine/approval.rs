@@ -6,7 +6,10 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures_util::future::BoxFuture;
@@ -30,6 +33,8 @@ pub(crate) struct ApprovalQueue {
     recorder: Arc<dyn Recorder>,
     meter: Arc<RunMeter>,
     units: Mutex<HashMap<UnitKey, UnitApprovals>>,
+    /// While the run is paused, the calls of all units wait. Changes only under the lock of the units.
+    is_paused: AtomicBool,
 }
 
 #[derive(Default)]
@@ -80,7 +85,7 @@ enum ApprovalWaitOutcome {
 impl ApprovalQueue {
     /// Starts without held units. Notes are written to `recorder`; `meter` provides the cost of the run.
     pub(crate) fn new(recorder: Arc<dyn Recorder>, meter: Arc<RunMeter>) -> Self {
-        Self { recorder, meter, units: Mutex::default() }
+        Self { recorder, meter, units: Mutex::default(), is_paused: AtomicBool::new(false) }
     }
 
     /// The costs of the run.
@@ -146,6 +151,13 @@ impl ApprovalQueue {
         }
     }
 
+    /// True if the call with this id waits for a decision, or any call of the unit without an id.
+    pub(crate) fn is_waiting(&self, unit: &UnitKey, tool_use_id: Option<&str>) -> bool {
+        let units = self.units();
+        let mut queued = units.get(unit).into_iter().flat_map(|hold| &hold.queued);
+        queued.any(|waiting| tool_use_id.is_none() || waiting.call.tool_use_id.as_deref() == tool_use_id)
+    }
+
     /// Decides the call with this id, or the call that has waited longest. Returns false if no such call waits; the
     /// decision then has no effect.
     pub(crate) fn decide_call(&self, unit: &UnitKey, tool_use_id: Option<&str>, ruling: UserDecision) -> bool {
@@ -158,19 +170,43 @@ impl ApprovalQueue {
         place.is_some_and(|place| hold.queued.remove(place).reply.send(ApprovalWaitOutcome::Decided(ruling)).is_ok())
     }
 
-    /// Queues a call of a held unit. Returns `None` if the call may pass.
+    /// Makes all further calls wait.
+    pub(crate) fn pause(&self) {
+        let _units = self.units();
+        self.is_paused.store(true, Ordering::SeqCst);
+    }
+
+    /// Ends a pause: the calls that wait because of it are made unchanged.
+    pub(crate) fn resume(&self) {
+        let mut units = self.units();
+        self.is_paused.store(false, Ordering::SeqCst);
+        // The calls of a unit that ran until a condition did not meet it.
+        for hold in units.values_mut().filter(|hold| !hold.is_held || hold.until.is_some()) {
+            for waiting in hold.queued.drain(..) {
+                // A closed channel means that the attempt no longer waits.
+                let _ = waiting.reply.send(ApprovalWaitOutcome::Released);
+            }
+        }
+    }
+
+    /// Queues a call of a held unit or of a paused run. Returns `None` if the call may pass.
     fn enqueue(&self, unit: &UnitKey, call: &ApprovalRequest) -> Option<ApprovalTicket> {
         let mut units = self.units();
         let hold = units.get_mut(unit)?;
         hold.failed_calls = call.earlier_failures;
-        if !hold.is_held {
+        let is_paused = self.is_paused.load(Ordering::SeqCst);
+        if !hold.is_held && !is_paused {
             return None;
         }
-        let reached = match &hold.until {
-            Some(until) => Some(until.met_condition(call, self.meter.total_usd())?.to_string()),
+        let met = hold.until.as_ref().map(|until| until.met_condition(call, self.meter.total_usd()));
+        let reached = match met {
+            Some(None) if !is_paused => return None,
+            Some(met) => met.map(|condition| condition.to_string()),
             None => None,
         };
-        hold.until = None;
+        if met.is_some_and(|met| met.is_some()) {
+            hold.until = None;
+        }
         let (answer, said) = oneshot::channel();
         let number = hold.next_number;
         hold.next_number += 1;
@@ -400,6 +436,41 @@ mod tests {
         let expected =
             ["u#0 hold", "u#1 held wiki_write", "u#1 allowed a", "u#1 held wiki_write", "u#1 let go", "u#1 released b"];
         assert_eq!(tape.words(), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pause_holds_all_units_until_it_ends() {
+        let (approvals, tape) = approvals();
+        let (held, other) = (unit(), UnitKey::from("other"));
+        approvals.hold(&held);
+        approvals.pause();
+        let calls = [ask(&approvals.gate(&held, 1), "a"), ask(&approvals.gate(&other, 1), "b")];
+        while tape.words().iter().filter(|word| word.ends_with("held wiki_write")).count() < 2 {
+            tokio::task::yield_now().await;
+        }
+        assert!(approvals.is_waiting(&other, Some("b")) && !approvals.is_waiting(&other, Some("a")));
+        approvals.resume();
+        let [mut first, second] = calls;
+        assert_eq!(second.await.unwrap(), ApprovalDecision::Allow);
+        assert!(timeout(Duration::from_secs(3600), &mut first).await.is_err(), "its unit is held");
+        assert_eq!(approvals.gate(&other, 1).decide(call("c")).await, ApprovalDecision::Allow);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pause_does_not_end_a_run_until() {
+        let (approvals, tape) = approvals();
+        let gate = approvals.gate(&unit(), 1);
+        approvals.run_until(&unit(), None, vec![tool("sl_*")]);
+        approvals.pause();
+        let waiting = ask(&gate, "a");
+        until(&tape, "held wiki_write").await;
+        approvals.resume();
+        assert_eq!(waiting.await.unwrap(), ApprovalDecision::Allow);
+        assert_eq!(gate.decide(call("b")).await, ApprovalDecision::Allow);
+        let met = called("c", "sl_read_source", json!({}), 0);
+        let stopped = tokio::spawn(async move { gate.decide(met).await });
+        until(&tape, "held sl_read_source at tool sl_*").await;
+        stopped.abort();
     }
 
     fn tool(name: &str) -> BreakCondition {

@@ -8,7 +8,8 @@ mod client;
 mod location;
 mod server;
 
+pub(super) use self::server::ServedRun;
 pub(crate) use self::{
-    client::{ControlClient, ControlClientError},
+    client::{AttachedClient, AttachmentEnd, ControlClient, ControlClientError, EngineReports, LeaveMode},
     server::ControlServer,
 };

@@ -1,101 +1,108 @@
 //! Carries out the commands of clients: decisions about calls go to the approval queue, everything else to the schedule.
 //!
-//! The one way by which a client changes a run. It must not know what kind of client sends a command.
+//! The one way by which a client changes a run. Each command becomes a note with its sender before it takes effect, and
+//! commands of several clients take effect in the order of these notes. The module must not know what kind of client
+//! sends a command.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Weak},
+};
 
-use tokio::sync::mpsc;
+use nix::unistd::{Uid, User};
+use tokio::sync::{Mutex, mpsc};
 
-use super::approval::ApprovalQueue;
+use super::{approval::ApprovalQueue, attempt_limits::AttemptLimits};
 use crate::{
-    control::{CommandReply, RefusalReason, RunCommand},
-    tape::UnitKey,
+    control::{CommandOrigin, CommandReply, RefusalReason, RunCommand, RunLimit},
+    run::Recorder,
+    tape::{Note, UnitKey, note::CommandReceived},
     units::schedule::ScheduleEvent,
 };
 
 /// Access of clients to a run. The run stays open for commands until the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct RunController {
-    units: Arc<HashSet<UnitKey>>,
-    /// Calls ask the approval queue before they run.
-    can_hold: bool,
-    approvals: Arc<ApprovalQueue>,
+    shared: Arc<SharedAccess>,
     schedule: mpsc::Sender<ScheduleEvent>,
 }
 
 /// Access to a run that may be over.
 #[derive(Clone, Debug)]
 pub(super) struct WeakRunController {
-    units: Arc<HashSet<UnitKey>>,
-    can_hold: bool,
-    approvals: Arc<ApprovalQueue>,
+    shared: Weak<SharedAccess>,
     schedule: mpsc::WeakSender<ScheduleEvent>,
+}
+
+/// What all clients of a run share.
+#[derive(Debug)]
+struct SharedAccess {
+    units: HashSet<UnitKey>,
+    /// The limits of attempts; `None` for a session, whose calls do not ask the approval queue.
+    limits: Option<Arc<AttemptLimits>>,
+    approvals: Arc<ApprovalQueue>,
+    recorder: Arc<dyn Recorder>,
+    /// Name of the user on whose behalf this process runs; only that user can send commands.
+    user: Option<String>,
+    /// Held while a command is recorded and carried out.
+    order: Mutex<()>,
 }
 
 impl WeakRunController {
     /// Carries out `command` as [`RunController::execute`] does.
-    pub(super) async fn execute(&self, command: RunCommand) -> CommandReply {
-        let Some(schedule) = self.schedule.upgrade() else {
-            return CommandReply::Refused { reason: RefusalReason::RunEnded };
-        };
-        let (units, approvals) = (Arc::clone(&self.units), Arc::clone(&self.approvals));
-        RunController { units, can_hold: self.can_hold, approvals, schedule }.execute(command).await
+    pub(super) async fn execute(&self, command: RunCommand, origin: CommandOrigin) -> CommandReply {
+        match (self.shared.upgrade(), self.schedule.upgrade()) {
+            (Some(shared), Some(schedule)) => RunController { shared, schedule }.execute(command, origin).await,
+            _ => CommandReply::Refused { reason: RefusalReason::RunEnded },
+        }
     }
 }
 
 impl RunController {
     pub(super) fn new(
         units: HashSet<UnitKey>,
-        can_hold: bool,
+        limits: Option<Arc<AttemptLimits>>,
         approvals: Arc<ApprovalQueue>,
+        recorder: Arc<dyn Recorder>,
         schedule: mpsc::Sender<ScheduleEvent>,
     ) -> Self {
-        Self { units: Arc::new(units), can_hold, approvals, schedule }
+        let user = User::from_uid(Uid::current()).ok().flatten().map(|user| user.name);
+        let order = Mutex::default();
+        Self { shared: Arc::new(SharedAccess { units, limits, approvals, recorder, user, order }), schedule }
     }
 
     /// Access that does not keep the run open.
     pub(super) fn downgrade(&self) -> WeakRunController {
-        let Self { units, can_hold, approvals, schedule } = self;
-        let (units, approvals) = (Arc::clone(units), Arc::clone(approvals));
-        WeakRunController { units, can_hold: *can_hold, approvals, schedule: schedule.downgrade() }
+        WeakRunController { shared: Arc::downgrade(&self.shared), schedule: self.schedule.downgrade() }
     }
 
     /// Carries out `command`, and waits while the schedule has no room for it.
-    pub(crate) async fn execute(&self, command: RunCommand) -> CommandReply {
-        match self.try_execute(command).await {
+    pub(crate) async fn execute(&self, command: RunCommand, origin: CommandOrigin) -> CommandReply {
+        match self.try_execute(command, origin).await {
             Ok(()) => CommandReply::Accepted,
             Err(reason) => CommandReply::Refused { reason },
         }
     }
 
-    async fn try_execute(&self, command: RunCommand) -> Result<(), RefusalReason> {
-        if self.schedule.is_closed() {
-            return Err(RefusalReason::RunEnded);
+    async fn try_execute(&self, command: RunCommand, origin: CommandOrigin) -> Result<(), RefusalReason> {
+        let SharedAccess { approvals, order, .. } = self.shared.as_ref();
+        self.check(&command)?;
+        let _order = order.lock().await;
+        if let RunCommand::Decide { unit, call, .. } = &command
+            && !approvals.is_waiting(unit, call.as_deref())
+        {
+            return Err(RefusalReason::CallNotWaiting { unit: unit.clone() });
         }
-        if let Some(unit) = command.units().iter().find(|unit| !self.units.contains(*unit)) {
-            return Err(RefusalReason::UnknownUnit { unit: unit.clone() });
-        }
-        if let Some(problem) = command.problem() {
-            return Err(RefusalReason::InvalidArgument { problem });
-        }
-        let holds = matches!(
-            command,
-            RunCommand::Hold { .. }
-                | RunCommand::Release { .. }
-                | RunCommand::RunUntil { .. }
-                | RunCommand::Decide { .. }
-        );
-        if holds && !self.can_hold {
-            return Err(RefusalReason::CannotHold);
-        }
+        self.record(&command, origin);
         match command {
-            RunCommand::Hold { unit } => self.approvals.hold(&unit),
-            RunCommand::Release { unit } => self.approvals.release(&unit),
+            RunCommand::Hold { unit } => approvals.hold(&unit),
+            RunCommand::Release { unit } => approvals.release(&unit),
             RunCommand::RunUntil { unit, call, conditions } => {
-                self.approvals.run_until(&unit, call.as_deref(), conditions);
+                approvals.run_until(&unit, call.as_deref(), conditions);
             }
             RunCommand::Decide { unit, call, decision } => {
-                if !self.approvals.decide_call(&unit, call.as_deref(), decision) {
+                // The attempt may have ended since the check.
+                if !approvals.decide_call(&unit, call.as_deref(), decision) {
                     return Err(RefusalReason::CallNotWaiting { unit });
                 }
             }
@@ -113,14 +120,64 @@ impl RunController {
             RunCommand::Stop { unit } => self.send(ScheduleEvent::StopRequested { unit }).await?,
             RunCommand::Drain => self.send(ScheduleEvent::DrainRequested).await?,
             RunCommand::AdjustConcurrency { by } => self.send(ScheduleEvent::ConcurrencyChanged { by }).await?,
+            RunCommand::Pause => {
+                approvals.pause();
+                self.send(ScheduleEvent::PauseRequested(true)).await?;
+            }
+            RunCommand::Resume => {
+                self.send(ScheduleEvent::PauseRequested(false)).await?;
+                approvals.resume();
+            }
+            RunCommand::Set { limit } => self.set(limit).await?,
             RunCommand::StopAll => self.send(ScheduleEvent::StopAllRequested).await?,
             RunCommand::KillAll => self.send(ScheduleEvent::KillAllRequested).await?,
         }
         Ok(())
     }
 
+    /// Refuses commands that have no effect in any state of the run.
+    fn check(&self, command: &RunCommand) -> Result<(), RefusalReason> {
+        let SharedAccess { units, limits, .. } = self.shared.as_ref();
+        if self.schedule.is_closed() {
+            return Err(RefusalReason::RunEnded);
+        }
+        if let Some(unit) = command.units().iter().find(|unit| !units.contains(*unit)) {
+            return Err(RefusalReason::UnknownUnit { unit: unit.clone() });
+        }
+        if let Some(problem) = command.problem() {
+            return Err(RefusalReason::InvalidArgument { problem });
+        }
+        if command.needs_units() && limits.is_none() {
+            return Err(RefusalReason::CannotHold);
+        }
+        Ok(())
+    }
+
+    fn record(&self, command: &RunCommand, origin: CommandOrigin) {
+        let SharedAccess { recorder, user, .. } = self.shared.as_ref();
+        let CommandOrigin { client, reason } = origin;
+        let (command, units) = (command.name().to_owned(), command.units().to_vec());
+        let note = CommandReceived { command, units, client, user: user.clone(), reason };
+        record_or_log(recorder.as_ref(), &Note::CommandReceived(Box::new(note)));
+    }
+
+    async fn set(&self, limit: RunLimit) -> Result<(), RefusalReason> {
+        let SharedAccess { limits, recorder, .. } = self.shared.as_ref();
+        if let Some(changed) = limits.as_ref().and_then(|limits| limits.change(&limit)) {
+            record_or_log(recorder.as_ref(), &Note::LimitChanged(changed));
+        }
+        self.send(ScheduleEvent::LimitChanged(limit)).await
+    }
+
     async fn send(&self, event: ScheduleEvent) -> Result<(), RefusalReason> {
         self.schedule.send(event).await.map_err(|_| RefusalReason::RunEnded)
+    }
+}
+
+/// A failed write only needs a log entry: the next record of an attempt fails in the same way and ends the run.
+fn record_or_log(recorder: &dyn Recorder, note: &Note) {
+    if let Err(error) = recorder.record_note(None, note) {
+        tracing::error!(%error, "a note is lost");
     }
 }
 
@@ -130,30 +187,59 @@ mod tests {
 
     use super::*;
     use crate::{
-        agent::attempt::{ApprovalDecision, ApprovalRequest},
+        agent::attempt::{ApprovalDecision, ApprovalRequest, AttemptTimeouts},
         control::UserDecision,
         engine::run_meter::RunMeter,
         run::{NewEntry, Recorder, entry_source::RecordError},
+        tape::EntryBody,
+        units::failure_tally::FailureRule,
     };
 
-    #[derive(Debug)]
-    struct DiscardingRecorder;
+    #[derive(Debug, Default)]
+    struct NoteRecorder(std::sync::Mutex<Vec<Note>>);
 
-    impl Recorder for DiscardingRecorder {
-        fn record(&self, _: &[NewEntry<'_>]) -> Result<(), RecordError> {
+    impl Recorder for NoteRecorder {
+        fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
+            let notes = items.iter().filter_map(|item| match item.body {
+                EntryBody::Note(json) => Some(Note::parse(json)),
+                _ => None,
+            });
+            self.0.lock().unwrap().extend(notes);
             Ok(())
         }
+    }
+
+    fn origin() -> CommandOrigin {
+        CommandOrigin { client: Some("ctl".into()), reason: Some("enough".into()) }
     }
 
     fn unit() -> UnitKey {
         "page".into()
     }
 
-    fn controller() -> (RunController, Arc<ApprovalQueue>, mpsc::Receiver<ScheduleEvent>) {
-        let (schedule, events) = mpsc::channel(8);
-        let meter = Arc::new(RunMeter::new(schedule.downgrade()));
-        let approvals = Arc::new(ApprovalQueue::new(Arc::new(DiscardingRecorder), meter));
-        (RunController::new(HashSet::from([unit()]), true, Arc::clone(&approvals), schedule), approvals, events)
+    struct TestRun {
+        controller: RunController,
+        approvals: Arc<ApprovalQueue>,
+        tape: Arc<NoteRecorder>,
+        events: mpsc::Receiver<ScheduleEvent>,
+    }
+
+    impl TestRun {
+        fn new(is_of_units: bool) -> Self {
+            let (schedule, events) = mpsc::channel(8);
+            let meter = Arc::new(RunMeter::new(schedule.downgrade()));
+            let tape = Arc::new(NoteRecorder::default());
+            let approvals = Arc::new(ApprovalQueue::new(Arc::clone(&tape) as _, meter));
+            let (units, recorder) = (HashSet::from([unit()]), Arc::clone(&tape) as _);
+            let limits =
+                is_of_units.then(|| Arc::new(AttemptLimits::new(20, FailureRule::Strict, AttemptTimeouts::default())));
+            let controller = RunController::new(units, limits, Arc::clone(&approvals), recorder, schedule);
+            Self { controller, approvals, tape, events }
+        }
+
+        async fn execute(&self, command: RunCommand) -> CommandReply {
+            self.controller.execute(command, origin()).await
+        }
     }
 
     fn refused(reason: RefusalReason) -> CommandReply {
@@ -162,34 +248,71 @@ mod tests {
 
     #[tokio::test]
     async fn commands_become_schedule_events() {
-        let (controller, _, mut events) = controller();
+        let mut run = TestRun::new(true);
         for (command, event) in [
             (RunCommand::Drain, ScheduleEvent::DrainRequested),
             (RunCommand::Stop { unit: unit() }, ScheduleEvent::StopRequested { unit: unit() }),
             (RunCommand::AdjustConcurrency { by: -1 }, ScheduleEvent::ConcurrencyChanged { by: -1 }),
         ] {
-            assert_eq!(controller.execute(command).await, CommandReply::Accepted);
-            assert_eq!(events.try_recv(), Ok(event));
+            assert_eq!(run.execute(command).await, CommandReply::Accepted);
+            assert_eq!(run.events.try_recv(), Ok(event));
         }
+    }
+
+    #[tokio::test]
+    async fn accepted_commands_are_recorded_with_their_sender() {
+        let run = TestRun::new(true);
+        run.execute(RunCommand::Stop { unit: unit() }).await;
+        run.execute(RunCommand::Stop { unit: "other".into() }).await;
+        run.execute(RunCommand::Hold { unit: unit() }).await;
+        let notes = run.tape.0.lock().unwrap();
+        let [Note::CommandReceived(stop), Note::CommandReceived(hold), Note::HoldRequested] = notes.as_slice() else {
+            panic!("{notes:?}")
+        };
+        let user = User::from_uid(Uid::current()).unwrap().map(|user| user.name);
+        let expected = CommandReceived {
+            command: "stop".into(),
+            units: vec![unit()],
+            client: Some("ctl".into()),
+            user,
+            reason: Some("enough".into()),
+        };
+        assert_eq!(**stop, expected);
+        assert_eq!(hold.command, "hold");
+    }
+
+    #[tokio::test]
+    async fn limits_reach_their_owner() {
+        let mut run = TestRun::new(true);
+        let set = |limit| RunCommand::Set { limit };
+        assert_eq!(run.execute(set(RunLimit::Turns(30))).await, CommandReply::Accepted);
+        assert_eq!(run.execute(set(RunLimit::Retries(1))).await, CommandReply::Accepted);
+        let problem = refused(RefusalReason::InvalidArgument { problem: "invalid turns; expected 1 to 10000".into() });
+        assert_eq!(run.execute(set(RunLimit::Turns(0))).await, problem);
+        let changed: Vec<_> = std::iter::from_fn(|| run.events.try_recv().ok()).collect();
+        assert_eq!(changed, [RunLimit::Turns(30), RunLimit::Retries(1)].map(ScheduleEvent::LimitChanged));
+        let notes = run.tape.0.lock().unwrap();
+        let changed = notes.iter().filter(|note| matches!(note, Note::LimitChanged(of) if of.limit == "turns"));
+        assert_eq!(changed.count(), 1);
     }
 
     #[tokio::test]
     async fn unknown_units_are_refused() {
-        let (controller, _, mut events) = controller();
+        let mut run = TestRun::new(true);
         let unknown = || UnitKey::from("other");
         let several = RunCommand::RetryUnits { units: vec![unit(), unknown()], amendment: None };
         for command in [RunCommand::Stop { unit: unknown() }, RunCommand::Hold { unit: unknown() }, several] {
             let reason = RefusalReason::UnknownUnit { unit: unknown() };
-            assert_eq!(controller.execute(command).await, refused(reason));
+            assert_eq!(run.execute(command).await, refused(reason));
         }
-        assert!(events.try_recv().is_err());
+        assert!(run.events.try_recv().is_err());
     }
 
     #[tokio::test]
     async fn a_call_can_be_decided_once() {
-        let (controller, approvals, _events) = controller();
-        let gate = approvals.gate(&unit(), 1);
-        assert_eq!(controller.execute(RunCommand::Hold { unit: unit() }).await, CommandReply::Accepted);
+        let run = TestRun::new(true);
+        let gate = run.approvals.gate(&unit(), 1);
+        assert_eq!(run.execute(RunCommand::Hold { unit: unit() }).await, CommandReply::Accepted);
         let call = ApprovalRequest {
             tool: "wiki_write".into(),
             tool_use_id: Some("t1".into()),
@@ -199,27 +322,31 @@ mod tests {
         let waiting = tokio::spawn(async move { gate.decide(call).await });
         let decide = || RunCommand::Decide { unit: unit(), call: Some("t1".into()), decision: UserDecision::Allow };
         // The call waits once the task has run up to its first pause.
-        while controller.execute(decide()).await != CommandReply::Accepted {
+        while run.execute(decide()).await != CommandReply::Accepted {
             tokio::task::yield_now().await;
         }
         assert_eq!(waiting.await.unwrap(), ApprovalDecision::Allow);
-        assert_eq!(controller.execute(decide()).await, refused(RefusalReason::CallNotWaiting { unit: unit() }));
+        assert_eq!(run.execute(decide()).await, refused(RefusalReason::CallNotWaiting { unit: unit() }));
+        let notes = run.tape.0.lock().unwrap();
+        let decisions = notes.iter().filter(|note| matches!(note, Note::CommandReceived(of) if of.command == "decide"));
+        assert_eq!(decisions.count(), 1);
     }
 
     #[tokio::test]
     async fn ended_run_refuses_commands() {
-        let (controller, _, events) = controller();
+        let TestRun { controller, events, .. } = TestRun::new(true);
         drop(events);
         for command in [RunCommand::Drain, RunCommand::Hold { unit: unit() }] {
-            assert_eq!(controller.execute(command).await, refused(RefusalReason::RunEnded));
+            assert_eq!(controller.execute(command, origin()).await, refused(RefusalReason::RunEnded));
         }
     }
 
     #[tokio::test]
     async fn calls_of_sessions_cannot_be_held() {
-        let (controller, _, _events) = controller();
-        let session = RunController { can_hold: false, ..controller };
-        for command in [RunCommand::Hold { unit: unit() }, RunCommand::Release { unit: unit() }] {
+        let session = TestRun::new(false);
+        let set = RunCommand::Set { limit: RunLimit::Turns(3) };
+        for command in [RunCommand::Hold { unit: unit() }, RunCommand::Release { unit: unit() }, RunCommand::Pause, set]
+        {
             assert_eq!(session.execute(command).await, refused(RefusalReason::CannotHold));
         }
     }

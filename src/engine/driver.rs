@@ -131,18 +131,18 @@ impl<E: Executor> ScheduleDriver<E> {
         }
     }
 
-    /// Runs until no work remains. With `stay`, a person may still request more, so it returns only after `inputs` is
-    /// closed as well. `blown` reports that the tape cannot be written.
+    /// Runs until no work remains. While clients are attached, a person may still request more, so it returns only when
+    /// the last one has left or `inputs` is closed. `blown` reports that the tape cannot be written.
     ///
     /// # Errors
     /// If the tape cannot be written or an attempt panicked. All running attempts have been ended by then.
     pub(crate) async fn run(
         mut self,
         inputs: mpsc::Receiver<ScheduleEvent>,
-        stay: bool,
+        attached: watch::Receiver<usize>,
         blown: watch::Receiver<Option<RecordError>>,
     ) -> Result<RunEnded, DriverError> {
-        let ended = self.run_loop(inputs, stay, blown).await;
+        let ended = self.run_loop(inputs, attached, blown).await;
         if ended.is_err() {
             // Further results could not be recorded. Dropping an attempt kills its process group.
             self.attempts.shutdown().await;
@@ -153,7 +153,7 @@ impl<E: Executor> ScheduleDriver<E> {
     async fn run_loop(
         &mut self,
         mut inputs: mpsc::Receiver<ScheduleEvent>,
-        stay: bool,
+        mut attached: watch::Receiver<usize>,
         mut blown: watch::Receiver<Option<RecordError>>,
     ) -> Result<RunEnded, DriverError> {
         let mut open = true;
@@ -163,7 +163,7 @@ impl<E: Executor> ScheduleDriver<E> {
                 self.handle(input)?;
             }
             if let Some(ended) = &self.ended
-                && !(open && stay)
+                && !(open && *attached.borrow_and_update() > 0)
             {
                 return Ok(ended.clone());
             }
@@ -178,6 +178,7 @@ impl<E: Executor> ScheduleDriver<E> {
                     open = input.is_some();
                     input
                 }
+                Ok(()) = attached.changed(), if self.ended.is_some() => None,
                 Some(ready) = self.ready.join_next() => ready.ok().flatten(),
                 Some(done) = self.attempts.join_next() => {
                     Some(done.map_err(|error| DriverError::TaskPanicked(error.to_string()))?)
@@ -391,11 +392,32 @@ mod tests {
         (ScheduleDriver::new(schedule, Arc::default(), Arc::clone(&notes) as Arc<dyn Recorder>), notes)
     }
 
+    /// One client, which never leaves.
+    fn attached() -> watch::Receiver<usize> {
+        watch::channel(1).1
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn run_ends_when_its_last_client_leaves() {
+        let (drive, notes) = drive(&["a", "b-fails"]);
+        let (person, inputs) = mpsc::channel(1);
+        let (clients, attached) = watch::channel(2);
+        let run = tokio::spawn(drive.run(inputs, attached, watch::channel(None).1));
+        while !matches!(notes.0.lock().unwrap().last(), Some(Note::RunEnded(_))) {
+            tokio::task::yield_now().await;
+        }
+        clients.send_replace(1);
+        person.send(ScheduleEvent::RetryRequested { unit: "b-fails".into(), amendment: None }).await.unwrap();
+        clients.send_replace(0);
+        assert_eq!(run.await.unwrap().unwrap().succeeded, 2);
+        assert!(person.is_closed());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn run_ends_when_inputs_are_closed() {
         let (drive, notes) = drive(&["a", "b-fails", "c"]);
         let (_, inputs) = mpsc::channel(1);
-        let ended = drive.run(inputs, true, watch::channel(None).1).await.unwrap();
+        let ended = drive.run(inputs, attached(), watch::channel(None).1).await.unwrap();
         assert_eq!((ended.succeeded, ended.failed), (2, 1));
         assert!(matches!(notes.0.lock().unwrap().last(), Some(Note::RunEnded(_))));
     }
@@ -404,7 +426,7 @@ mod tests {
     async fn retry_after_run_end_runs_only_the_failed_unit() {
         let (drive, notes) = drive(&["a", "b-fails"]);
         let (person, inputs) = mpsc::channel(1);
-        let run = tokio::spawn(drive.run(inputs, true, watch::channel(None).1));
+        let run = tokio::spawn(drive.run(inputs, attached(), watch::channel(None).1));
         while !matches!(notes.0.lock().unwrap().last(), Some(Note::RunEnded(_))) {
             tokio::task::yield_now().await;
         }
@@ -446,7 +468,7 @@ mod tests {
         let (drive, _) = drive(&["a-waits", "b-panics"]);
         let dropped = Arc::clone(&drive.executor.dropped);
         let (_person, inputs) = mpsc::channel(1);
-        let error = drive.run(inputs, true, watch::channel(None).1).await.unwrap_err();
+        let error = drive.run(inputs, attached(), watch::channel(None).1).await.unwrap_err();
         assert_eq!(dropped.load(Ordering::SeqCst), 2, "nothing runs on when this returns");
         let said = error.to_line();
         assert!(said.contains("on purpose") && said.contains("--debug") && !said.contains("free some space"), "{said}");
@@ -457,7 +479,7 @@ mod tests {
         let (drive, notes) = drive(&["a-waits", "b-waits", "c"]);
         let (blown, is_blown) = watch::channel(None);
         let (_person, inputs) = mpsc::channel(1);
-        let run = tokio::spawn(drive.run(inputs, true, is_blown));
+        let run = tokio::spawn(drive.run(inputs, attached(), is_blown));
         let error = RecordError::new("tape.jsonl", &std::io::ErrorKind::StorageFull.into());
         blown.send_replace(Some(error.clone()));
         assert_eq!(run.await.unwrap(), Err(error.into()));
@@ -468,7 +490,7 @@ mod tests {
     async fn stop_all_reaches_running_attempts() {
         let (drive, _) = drive(&["a-waits", "b-waits", "c"]);
         let (person, inputs) = mpsc::channel(1);
-        let run = tokio::spawn(drive.run(inputs, true, watch::channel(None).1));
+        let run = tokio::spawn(drive.run(inputs, attached(), watch::channel(None).1));
         person.send(ScheduleEvent::StopAllRequested).await.unwrap();
         drop(person);
         let ended = run.await.unwrap().unwrap();

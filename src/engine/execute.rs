@@ -17,6 +17,7 @@ use self::integration::{Integration, record_note};
 pub(crate) use self::{ingest_run::IngestRun, reconcile_step::ReconcileOptions};
 use super::{
     approval::ApprovalQueue,
+    attempt_limits::AttemptLimits,
     descriptors,
     driver::{self, AttemptEnd, Executor, preparation_failed},
 };
@@ -77,6 +78,7 @@ pub(crate) struct AttemptExecutor {
     integration: Arc<Integration>,
     agent: Arc<dyn Agent>,
     options: AttemptOptions,
+    limits: Arc<AttemptLimits>,
     recorder: Arc<dyn Recorder>,
     approvals: Arc<ApprovalQueue>,
     locks: SessionLocks,
@@ -127,13 +129,14 @@ impl AttemptExecutor {
         run: IngestRun,
         agent: Arc<dyn Agent>,
         options: AttemptOptions,
+        limits: Arc<AttemptLimits>,
         recorder: Arc<dyn Recorder>,
         approvals: Arc<ApprovalQueue>,
         locks: SessionLocks,
     ) -> Self {
         let run = Arc::new(run);
         let integration = Arc::new(Integration::new(Arc::clone(&run), Arc::clone(&recorder)));
-        Self { run, integration, agent, options, recorder, approvals, locks, attempt_counter: Arc::default() }
+        Self { run, integration, agent, options, limits, recorder, approvals, locks, attempt_counter: Arc::default() }
     }
 
     /// Adds patches of a prior run; paths are relative to the project.
@@ -165,7 +168,7 @@ impl AttemptExecutor {
         if let Ok(how) = stop.try_recv() {
             let interruption = InterruptionFacts { stopped: Some(how), ..InterruptionFacts::default() };
             let facts = AttemptFacts { interruption, ..AttemptFacts::default() };
-            let verdict = self.agent.classify(self.run.ktx_key(unit), &facts, self.options.rule);
+            let verdict = self.agent.classify(self.run.ktx_key(unit), &facts, self.limits.current().rule);
             return (verdict, facts, AttemptOutput::default());
         }
         let (_lock, opened, content) = match prepared {
@@ -178,7 +181,7 @@ impl AttemptExecutor {
         let mut facts = unit::run_unit(launch, commands, ready).await;
         forwarding.abort();
         record_rejected_calls(&opened, &facts);
-        let (key, rule, agent) = (self.run.ktx_key(unit).clone(), self.options.rule, Arc::clone(&self.agent));
+        let (key, rule, agent) = (self.run.ktx_key(unit).clone(), self.limits.current().rule, Arc::clone(&self.agent));
         let closing = Arc::clone(&opened);
         let closed = caught_panics::spawn_blocking_caught(move || {
             let judge = |facts: &AttemptFacts| agent.classify(&key, facts, rule);
@@ -275,7 +278,7 @@ impl AttemptExecutor {
     ) -> UnitLaunch {
         let (model, step_budget) = match &self.run.reconcile {
             Some(pass) if unit.as_str() == RECONCILE_KEY => (pass.model.clone(), pass.step_budget()),
-            _ => (self.options.model.clone(), self.options.step_budget),
+            _ => (self.options.model.clone(), self.limits.current().step_budget),
         };
         let meter = self.approvals.meter();
         UnitLaunch {
@@ -291,6 +294,7 @@ impl AttemptExecutor {
                 paid_usd: amendment.resume.as_deref().and_then(|session| meter.session_cost(unit, session)),
             },
             options: self.options.agent.clone(),
+            timeouts: self.limits.timeouts(),
             system_prompt: opened.prompt().system.clone(),
             prompt: opened.prompt().user.clone(),
             new_session,
@@ -322,7 +326,7 @@ impl Executor for AttemptExecutor {
             failed_call: facts
                 .work
                 .tally
-                .deciding_call(self.options.rule)
+                .deciding_call(self.limits.current().rule)
                 .map(|call| CountedFailure { tool: call.tool.clone(), message: call.message.clone() }),
             exit_code: facts.process.exit_code,
             signal: facts.process.signal,

@@ -19,7 +19,9 @@ use tokio::{
 
 use super::{
     approval::ApprovalQueue,
-    control_socket::ControlServer,
+    attached_clients::{AttachedClients, ClientGuard},
+    attempt_limits::AttemptLimits,
+    control_socket::{ControlServer, ServedRun},
     controller::RunController,
     driver::{DriverError, Executor, ScheduleDriver},
     execute::{AttemptExecutor, AttemptOptions, IngestRun, ReconcileOptions},
@@ -185,13 +187,14 @@ pub(crate) fn launch<T>(
     is_interactive: bool,
     client: impl AsyncFnOnce(LiveRun) -> T,
 ) -> Result<T, LaunchError> {
+    let limits = Arc::new(AttemptLimits::new(launch.terms.step_budget, launch.terms.rule, launch.terms.agent.timeouts));
     let setup = RunSetup {
         runs: RunStore::new(&launch.project.root),
         project_name: launch.project.root.file_name().map(|name| name.to_string_lossy().into_owned()),
         agent: launch.agent.name(),
         initially_held: std::mem::take(&mut launch.initially_held),
         is_interactive,
-        can_hold: true,
+        limits: Some(Arc::clone(&limits)),
     };
     let now = Timestamp::now();
     let job = IngestJob::new(now);
@@ -210,7 +213,7 @@ pub(crate) fn launch<T>(
         let worktrees = Worktrees::new(repository, &job.id, &head.commit);
         let units = IngestRun::index_units(launch.planned.units);
         let run = IngestRun { project, units, diff, job, worktrees, reconcile, projections };
-        let attempts = AttemptExecutor::new(run, agent, terms, recorder, approvals, locks);
+        let attempts = AttemptExecutor::new(run, agent, terms, limits, recorder, approvals, locks);
         attempts.with_prior_patches(resume::pending_patches(continues.as_ref()))
     };
     setup.run_schedule(now, schedule, &plan, make, client)
@@ -259,8 +262,12 @@ pub(crate) struct LiveRun {
     /// Reports that the tape has grown.
     pub changed: watch::Receiver<u64>,
     pub drive: Drive,
-    /// Carries out commands. The run waits for further ones until the last clone is dropped.
+    /// Access to the run for commands.
     pub controller: RunController,
+    /// Keeps the run open after its last unit, until it is dropped. Present if the client is interactive.
+    pub attached: Option<ClientGuard>,
+    /// Path of the control socket, or why there is none.
+    pub socket: io::Result<PathBuf>,
 }
 
 /// Where a run is recorded, regardless of its attempts.
@@ -275,8 +282,8 @@ pub(crate) struct RunSetup {
     pub initially_held: Vec<UnitKey>,
     /// True if the run waits for commands after its last unit.
     pub is_interactive: bool,
-    /// True if its tool calls ask for approval before they run.
-    pub can_hold: bool,
+    /// The limits that clients can change; `None` for a session, whose calls do not ask for approval either.
+    pub limits: Option<Arc<AttemptLimits>>,
 }
 
 impl RunSetup {
@@ -353,16 +360,34 @@ impl RunSetup {
         self.initially_held.iter().for_each(|unit| approvals.hold(unit));
         let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&approvals)));
         let units = schedule.unit_keys().cloned().collect();
-        let driver = ScheduleDriver::new(schedule, executor, recorder);
-        let drive = Box::pin(driver.run(received, self.is_interactive, fail_fast_recorder.first_error()));
+        let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder));
+        let clients = AttachedClients::new();
+        let attached = self.is_interactive.then(|| clients.attach());
+        let driving = driver.run(received, clients.subscribe(), fail_fast_recorder.first_error());
+        let informed = clients.clone();
+        let drive = Box::pin(async move {
+            let ended = driving.await;
+            ended.inspect_err(|error| informed.report_failure(error.to_line()))
+        });
         let (changed, path) = (tape.subscribe(), tape.path().to_owned());
-        let controller = RunController::new(units, self.can_hold, approvals, inputs);
-        let server = ControlServer::start(id, controller.downgrade()).await;
+        let controller = RunController::new(units, self.limits.clone(), approvals, recorder, inputs);
+        let served = ServedRun { controller: controller.downgrade(), clients, growth: tape.subscribe() };
+        let server = ControlServer::start(id, served).await;
         if let Err(error) = &server {
             tracing::warn!(%error, "the run accepts no commands from other processes");
         }
-        let result = client(LiveRun { id, tape: path, source, finish, changed, drive, controller }).await;
-        drop(server);
+        let (server, socket) = match server {
+            Ok(server) => {
+                let path = server.path().to_owned();
+                (Some(server), Ok(path))
+            }
+            Err(error) => (None, Err(error)),
+        };
+        let live = LiveRun { id, tape: path, source, finish, changed, drive, controller, attached, socket };
+        let result = client(live).await;
+        if let Some(server) = server {
+            server.close().await;
+        }
         if let Some(tracing) = tracing
             && let Err(error) = tracing.finish().await
         {

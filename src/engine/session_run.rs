@@ -72,7 +72,7 @@ pub(crate) fn run<T>(
         agent: AgentName::ClaudeCode,
         initially_held: Vec::new(),
         is_interactive,
-        can_hold: false,
+        limits: None,
     };
     let resumable = Arc::new(Mutex::new(None));
     let make = |recorder, approvals: Arc<ApprovalQueue>| SessionExecutor {

@@ -48,7 +48,9 @@ pub(crate) enum ProjectLockError {
 impl Diagnostic for ProjectLockError {
     fn help(&self) -> Option<String> {
         Some(match self {
-            Self::Held { .. } => "wait for it or stop it, then try again".into(),
+            Self::Held { .. } => {
+                "show it with `ingestdeck attach`, or stop it with `ingestdeck ctl stop-all`, then try again".into()
+            }
             Self::Io { cause, .. } => return scoped_dir::remedy(cause).map(str::to_owned),
         })
     }
@@ -140,7 +142,7 @@ mod tests {
         let error = acquire(dir.path()).unwrap_err();
         let own = std::process::id();
         assert!(matches!(&error, ProjectLockError::Held { pid: Some(pid), .. } if *pid == own), "{error}");
-        assert!(error.to_line().contains(&format!("process {own}; wait")), "{error}");
+        assert!(error.to_line().contains(&format!("process {own}; show it with")), "{error}");
         drop(first);
         // A child that another test is forking at this moment holds a copy of the lock until it executes its program.
         assert!((0..1_000_000).any(|_| acquire(dir.path()).is_ok()));

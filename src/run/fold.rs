@@ -422,6 +422,19 @@ impl Fold {
         self.push_message(view, LogMessage { seq: entry.seq, at: entry.at, level, unit, text });
     }
 
+    /// Reports a note as a message of the run, on the screen and to event sinks.
+    fn report_run_change(
+        &mut self,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
+        note: &Note,
+        emit: &mut dyn FnMut(SinkEvent<'_>),
+    ) {
+        let (level, text) = (Severity::Info, note.to_string());
+        emit(SinkEvent::Run { at: entry.at, change: RunEvent::Message { level, text: &text } });
+        self.report_message(view, entry, level, text);
+    }
+
     fn push_message(&mut self, view: &mut RunView, message: LogMessage) {
         if self.message_count == view.messages.len() {
             view.messages.push(message);

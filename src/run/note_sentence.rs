@@ -5,7 +5,9 @@ use std::fmt;
 use crate::{
     tape::{
         Millis, Note,
-        note::{Amendment, AttemptOutcome, CallDecision, Severity, StopMode, StopReason},
+        note::{
+            Amendment, AttemptOutcome, CallDecision, CommandReceived, LimitChanged, Severity, StopMode, StopReason,
+        },
     },
     text::{one_row, pluralize},
 };
@@ -14,6 +16,24 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&sentence(self))
     }
+}
+
+fn command_sentence(received: &CommandReceived) -> String {
+    let CommandReceived { command, units, client, user, reason } = received;
+    let mut sentence = format!("command {}", command.replace('_', "-"));
+    match units.as_slice() {
+        [] => {}
+        [unit] => sentence.push_str(&format!(" {unit}")),
+        units => sentence.push_str(&format!(" {}", pluralize(units.len(), "unit"))),
+    }
+    let sender: Vec<&str> = [client, user].into_iter().flatten().map(String::as_str).collect();
+    if !sender.is_empty() {
+        sentence.push_str(&format!(" ({})", sender.join(", ")));
+    }
+    if let Some(reason) = reason {
+        sentence.push_str(&format!(": {reason}"));
+    }
+    sentence
 }
 
 fn sentence(note: &Note) -> String {
@@ -26,6 +46,7 @@ fn sentence(note: &Note) -> String {
             format!("handled {} of {}", pluralize(evicted.paths.len(), "deleted file"), evicted.connection)
         }
         Note::SourcesProjected(projected) => projected.to_string(),
+        Note::CommandReceived(received) => command_sentence(received),
         Note::AttemptStarted(start) => {
             let model = start.model.as_deref().unwrap_or("default model");
             let pid = start.pid.map(|pid| format!(" · pid {pid}")).unwrap_or_default();
@@ -81,7 +102,17 @@ fn sentence(note: &Note) -> String {
         }
         Note::Throttled { slots: None, limit } => format!("{limit} recovered; back to full concurrency"),
         Note::LimitLifted => "limit lifted".to_owned(),
-        Note::ConcurrencyChanged { slots } => format!("concurrency is now {slots}"),
+        Note::ConcurrencyChanged { slots, .. } => format!("concurrency is now {slots}"),
+        Note::LimitChanged(LimitChanged { limit, old, new }) => {
+            let value = |value: &serde_json::Value| match value {
+                serde_json::Value::Null => "no limit".to_owned(),
+                serde_json::Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            format!("{} changed from {} to {}", limit.replace('_', " "), value(old), value(new))
+        }
+        Note::RunPaused => "paused: nothing starts, and tool calls wait".to_owned(),
+        Note::RunResumed => "resumed".to_owned(),
         Note::Published { paths } => format!("published {}", paths.join(", ")),
         Note::PatchWritten(written) => match &written.path {
             Some(path) => format!("patch written: {path} ({})", written.paths.join(", ")),

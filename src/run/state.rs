@@ -74,6 +74,8 @@ pub(crate) struct RunInputs {
 /// What limits do to a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LimitState {
+    /// True while a person pauses the run.
+    pub is_paused: bool,
     /// The usage window that the service reported last.
     pub usage_window: Option<UsageWindow>,
     /// Set while the whole run waits for a limit.

@@ -540,9 +540,9 @@ mod tests {
         let notes = [
             Note::RunPlanned(Box::new(planned)),
             throttled(Some(1)),
-            Note::ConcurrencyChanged { slots: 3 },
+            Note::ConcurrencyChanged { slots: 3, old: None },
             throttled(None),
-            Note::ConcurrencyChanged { slots: 2 },
+            Note::ConcurrencyChanged { slots: 2, old: None },
             throttled(Some(1)),
             paused(None, Some(5_000)),
             Note::LimitLifted,

@@ -383,6 +383,15 @@ impl RunStore {
     }
 }
 
+/// True if the last run on the tape at `path` has ended in order.
+///
+/// # Errors
+/// If the tape cannot be read.
+pub(crate) fn is_complete(path: &Path) -> io::Result<bool> {
+    let (dir, name) = (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or_default());
+    has_ended(&ScopedDir::open(dir)?.open_file(&name.to_string_lossy())?.0)
+}
+
 /// True if the last entries contain a `run_ended` note and nothing started after it, since a retry may reopen a run
 /// that has ended.
 fn has_ended(file: &File) -> io::Result<bool> {

@@ -56,6 +56,9 @@ pub(crate) enum Note {
         /// Why the previous attempt failed.
         cause: VerdictCause,
     },
+    /// A client sent a command. Its effect is in the notes that follow.
+    #[serde(rename = "command")]
+    CommandReceived(Box<CommandReceived>),
     /// A person requested a new attempt.
     RetryRequested {
         /// Number of the attempt that will start.
@@ -122,7 +125,18 @@ pub(crate) enum Note {
     ConcurrencyChanged {
         /// Concurrency from now on.
         slots: u32,
+        /// Concurrency before. Absent on tapes of older versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        old: Option<u32>,
     },
+    /// A person changed another limit of the run.
+    LimitChanged(LimitChanged),
+    /// A person paused the run: nothing starts, and tool calls wait.
+    #[serde(rename = "paused")]
+    RunPaused,
+    /// A person ended the pause.
+    #[serde(rename = "resumed")]
+    RunResumed,
     /// The result of a successful attempt was published to the project. Only earlier versions wrote this note, in
     /// projects without git.
     Published {
@@ -196,6 +210,36 @@ impl Note {
     pub(crate) fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_else(|_| br#"{"kind":"unknown"}"#.to_vec())
     }
+}
+
+/// A change of a limit of the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LimitChanged {
+    /// Name of the limit in the control protocol.
+    pub limit: String,
+    /// Value before; `null` for no limit.
+    pub old: Value,
+    /// Value from now on; `null` for no limit.
+    pub new: Value,
+}
+
+/// A command of a client, without its content, and who sent it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct CommandReceived {
+    /// Name of the command in the control protocol.
+    pub command: String,
+    /// The units that it names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub units: Vec<UnitKey>,
+    /// Name that the client chose for itself, such as `screen` or `ctl`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// Login name of the user, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// The plan of a run.

@@ -7,6 +7,22 @@ pub(crate) fn resume_command(project: Option<&Path>, run: &str) -> String {
     format!("ingestdeck run{} --resume-run {run}", project_dir_flag(project))
 }
 
+/// The sentence about a run that a client left, with the commands that reach it.
+pub(crate) fn detached_run(project: Option<&Path>, run: &str) -> String {
+    let flag = project_dir_flag(project);
+    format!(
+        "run {run} continues; `ingestdeck attach{flag} {run}` shows it, `ingestdeck ctl{flag} --run {run} stop-all` stops it"
+    )
+}
+
+/// The sentence about a run that was started in the background.
+pub(crate) fn background_run(project: Option<&Path>, run: &str, pid: u32) -> String {
+    let flag = project_dir_flag(project);
+    format!(
+        "run {run} started, process {pid}\n  ingestdeck attach{flag} {run}\n  ingestdeck ctl{flag} --run {run} status"
+    )
+}
+
 /// The flag that names `project`, after a space; empty without one.
 pub(crate) fn project_dir_flag(project: Option<&Path>) -> String {
     project.map(|project| format!(" --project-dir {}", shell_quote(&project.display().to_string()))).unwrap_or_default()

@@ -30,7 +30,7 @@ use super::{
     view::SourceStatus,
 };
 use crate::{
-    control::{RefusalReason, RunCommand},
+    control::{DisconnectAction, RefusalReason, RunCommand},
     run::breakpoint::StopWatcher,
     run::{PollStatus, SeekTarget, Timeline, state::UnitStatus},
     tape::Millis,
@@ -63,8 +63,12 @@ pub(crate) enum RunAccess {
     Replay,
     /// A run of another process; no commands.
     Watch,
-    /// A run of this process, with commands.
-    Control(mpsc::Sender<RunCommand>),
+    /// A run that accepts commands of this screen.
+    Control {
+        commands: mpsc::Sender<RunCommand>,
+        /// What leaving the screen does to the run by default.
+        leave_action: Option<DisconnectAction>,
+    },
 }
 
 /// Connects a timeline with the screen.
@@ -129,13 +133,14 @@ struct FrameSchedule {
 impl App {
     /// Creates the screen over `timeline`.
     pub(crate) fn new(timeline: Timeline, part: RunAccess, options: Options, moment: Now) -> Self {
-        let (live, watching, commands) = match part {
-            RunAccess::Replay => (false, false, None),
-            RunAccess::Watch => (true, true, None),
-            RunAccess::Control(commands) => (true, false, Some(commands)),
+        let (live, watching, commands, leave_action) = match part {
+            RunAccess::Replay => (false, false, None, None),
+            RunAccess::Watch => (true, true, None, None),
+            RunAccess::Control { commands, leave_action } => (true, false, Some(commands), leave_action),
         };
         let mut model = ScreenModel::new(options.keymap, live);
         model.connection.is_watching = watching;
+        model.connection.leave_action = leave_action;
         model.units_view.listing.arrange(options.table);
         model.views.extend(options.home.map(|content| OverlayView::Home(HomeView::new(content))));
         model.mouse.is_captured = options.terminal.mouse;

@@ -13,6 +13,8 @@ pub(crate) enum ScreenEffect {
     /// Send a command to the run.
     Command(RunCommand),
     Quit,
+    /// Leave the screen; the run continues.
+    Detach,
     /// Leave the home screen for what was chosen there.
     Choose(HomeChoice),
     /// Restore the terminal and suspend the program.

@@ -61,7 +61,7 @@ use super::{
     playback::Playback,
 };
 use crate::{
-    control::RunCommand,
+    control::{DisconnectAction, RunCommand},
     run::breakpoint::Breakpoint,
     run::{
         run_forecast::RunForecast,
@@ -113,6 +113,8 @@ pub(crate) struct RunConnection {
     pub is_live: bool,
     /// The run belongs to another process: it can be watched, but accepts no commands from this screen.
     pub is_watching: bool,
+    /// What leaving the screen does to the run by default; `None` if the run cannot continue without this screen.
+    pub leave_action: Option<DisconnectAction>,
     /// Why recording stopped before the end of the run was recorded, if this process observed it.
     pub recording_failure: Option<String>,
     /// True when tool calls of the run can be held.
@@ -238,6 +240,16 @@ pub(crate) struct ConfirmQuestion {
     /// Consequences of a yes, one per line.
     pub details: Vec<String>,
     /// Effects of a yes.
+    pub then: Vec<super::effect::ScreenEffect>,
+    /// A third answer besides yes and no.
+    pub other: Option<OtherAnswer>,
+}
+
+/// Another answer to a question, which has its own effects.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OtherAnswer {
+    /// What it does, in a few words.
+    pub label: &'static str,
     pub then: Vec<super::effect::ScreenEffect>,
 }
 
@@ -396,7 +408,8 @@ impl ScreenModel {
     fn drop_stale_question(&mut self, run_view: &RunView) {
         let is_over =
             |key: &UnitKey| run_view.state.units.iter().any(|unit| unit.key == *key && unit.status.is_finished());
-        let active = self.playhead.bounds.present_totals.active_units();
+        let totals = &self.playhead.bounds.present_totals;
+        let (active, queued) = (totals.active_units(), totals.count(UnitStatus::Queued));
         let find = |key: &UnitKey| run_view.state.units.iter().find(|unit| unit.key == *key);
         let starts = |unit: &UnitState| unit.status.is_in_flight() || unit.status == UnitStatus::Queued;
         // In the past, questions about the present are not asked.
@@ -406,7 +419,7 @@ impl ScreenModel {
                 .then
                 .iter()
                 .all(|effect| matches!(effect, ScreenEffect::Command(RunCommand::Stop { unit }) if is_over(unit))),
-            ScreenEffect::Command(RunCommand::StopAll) => active == 0,
+            ScreenEffect::Command(RunCommand::StopAll) | ScreenEffect::Detach => active + queued == 0,
             ScreenEffect::Command(RunCommand::Retry { unit, .. }) => find(unit).is_some_and(starts),
             // A unit that was retried elsewhere must not run again.
             ScreenEffect::Command(RunCommand::RetryUnits { units, .. }) => {

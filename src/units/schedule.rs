@@ -8,6 +8,7 @@
 mod automatic_retry;
 mod begin;
 mod descriptor_limit;
+mod limit_change;
 mod reconcile;
 mod run_blockers;
 mod run_budget;
@@ -17,9 +18,10 @@ mod unit_table;
 
 use std::sync::Arc;
 
-use crate::tape::{
-    Note, UnitKey,
-    note::{Amendment, AttemptOutcome, RunEnded, Severity, StopMode, Verdict, VerdictCause},
+use crate::tape::note::{Amendment, AttemptOutcome, RunEnded, Severity, StopMode, Verdict, VerdictCause};
+use crate::{
+    control::RunLimit,
+    tape::{Note, UnitKey},
 };
 
 use self::{
@@ -96,9 +98,6 @@ impl ScheduleSettings {
     }
 }
 
-/// Range of the concurrency that a person can set during a run.
-pub(crate) const CONCURRENCY_RANGE: std::ops::RangeInclusive<u32> = 1..=64;
-
 /// Id of a timer. Ids are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TimerId(pub u64);
@@ -159,6 +158,10 @@ pub(crate) enum ScheduleEvent {
     ConcurrencyChanged {
         by: i32,
     },
+    /// A person changes a limit of the run. Running attempts are not stopped.
+    LimitChanged(RunLimit),
+    /// A person pauses the run, or ends the pause: nothing starts meanwhile.
+    PauseRequested(bool),
 }
 
 /// Result of one integration.
@@ -271,6 +274,8 @@ pub(crate) struct Schedule {
     had_success: bool,
     /// Maximum number of units that file descriptors allow, once they have run out.
     descriptor_limit: Option<u32>,
+    /// A person paused the run.
+    is_paused: bool,
     /// Set while the agent's program cannot be started.
     missing_program: Option<MissingProgram>,
 }
@@ -297,6 +302,7 @@ impl Schedule {
             integrated_attempts: Vec::new(),
             had_success: false,
             descriptor_limit: None,
+            is_paused: false,
             missing_program: None,
         }
     }
@@ -360,6 +366,8 @@ impl Schedule {
             ScheduleEvent::LimitOverridden => self.resume_after_limit(&mut effects),
             ScheduleEvent::CostUpdated { usd } => self.budget.set_spent(usd),
             ScheduleEvent::ConcurrencyChanged { by } => self.change_concurrency(by, &mut effects),
+            ScheduleEvent::LimitChanged(limit) => self.change_limit(limit, &mut effects),
+            ScheduleEvent::PauseRequested(pause) => self.set_paused(pause, &mut effects),
         }
         self.start_queued_units(&mut effects);
         self.settle_if_idle(&mut effects);
@@ -541,16 +549,6 @@ impl Schedule {
         }
     }
 
-    fn change_concurrency(&mut self, by: i32, effects: &mut Vec<ScheduleEffect>) {
-        let now = self.settings.concurrency;
-        // A run that was started with a concurrency above the range keeps it, but cannot increase it.
-        let slots = now.saturating_add_signed(by).clamp(*CONCURRENCY_RANGE.start(), now.max(*CONCURRENCY_RANGE.end()));
-        if slots != now {
-            self.settings.concurrency = slots;
-            effects.push(ScheduleEffect::RecordNote { attempt: None, note: Note::ConcurrencyChanged { slots } });
-        }
-    }
-
     fn start_queued_units(&mut self, effects: &mut Vec<ScheduleEffect>) {
         if self.stage == RunStage::Running
             && self.halt.is_none()
@@ -565,6 +563,7 @@ impl Schedule {
         while matches!(self.stage, RunStage::Running | RunStage::Reconciling)
             && self.halt.is_none()
             && !self.governor.is_paused()
+            && !self.is_paused
             && self.may_start_attempt()
             && self.table.in_flight_count() < slots
             && self.table.starting_count() < self.settings.max_starting

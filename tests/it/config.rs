@@ -78,6 +78,7 @@ fn all_layers_together_are_shown_with_their_origins() {
     ui.notify = "bell"  # default
     ui.notify_command = []  # default
     ui.progress = "auto"  # default
+    ui.on_disconnect = "continue"  # default
     keys.retry = ["r"]  # user $XDG_CONFIG_HOME/ingestdeck/config.toml:10
     "#);
     assert_eq!(config.warnings, []);

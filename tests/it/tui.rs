@@ -5,6 +5,7 @@ mod broken_run;
 mod compare;
 mod deck;
 mod declined;
+mod detach;
 mod every_view;
 mod failure_causes;
 mod feedback_messages;

@@ -33,7 +33,7 @@ use crate::{
     },
 };
 use serde_json::{Value, json};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::it::support::{
     api::{ApiRoute, ApiTurn, FakeApi, text, tool},
@@ -196,6 +196,7 @@ impl AttemptFixture {
                 paid_usd: None,
             },
             options: AgentOptions { pass_env: variables.map(String::from).into(), ..AgentOptions::default() },
+            timeouts: watch::channel(AttemptTimeouts::default()).1,
             system_prompt: "You keep the wiki.".into(),
             prompt: "## WorkUnit: docs-a\nGo.".into(),
             new_session: uuid::Uuid::new_v4().to_string(),
@@ -968,6 +969,26 @@ async fn stuck_tool_and_gate_do_not_block_the_end() {
 }
 
 #[tokio::test]
+async fn time_limit_reaches_a_running_attempt() {
+    use crate::units::verdict::TimeLimit;
+    let scene = quick();
+    let (limits, timeouts) = watch::channel(AttemptTimeouts::default());
+    let mut launch = shell(&scene, "trap '' INT TERM; echo '{}'; while :; do sleep 0.05; done");
+    launch.timeouts = timeouts;
+    let tape = Arc::clone(&scene.tape);
+    let limiting = tokio::spawn(async move {
+        while tape.notes().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        limits.send_modify(|limits| limits.silence = Some(Duration::from_millis(300)));
+        limits
+    });
+    let (facts, _) = scene.run(launch, None).await;
+    assert_eq!(facts.interruption.timed_out, Some(TimeLimit::Silence(Millis(300))));
+    drop(limiting.await);
+}
+
+#[tokio::test]
 async fn agent_that_writes_nothing_is_ended() {
     use crate::units::verdict::TimeLimit;
     let scene = quick();
@@ -978,7 +999,7 @@ async fn agent_that_writes_nothing_is_ended() {
         let timeouts = AttemptTimeouts { silence, total: attempt };
         let script = "trap '' INT TERM; echo '{}'; while :; do sleep 0.05; done";
         let mut launch = shell(&scene, script);
-        launch.options.timeouts = timeouts;
+        launch.timeouts = watch::channel(timeouts).1;
         let (facts, _) = scene.run(launch, None).await;
         assert_eq!((facts.interruption.timed_out, facts.process.signal), (Some(expected), Some(9)));
         assert!(gone(scene.tape.started().pid));

@@ -69,6 +69,11 @@ impl Deadlines {
         silence.into_iter().chain(attempt).min_by_key(|(at, _)| *at)
     }
 
+    /// Changes the limits; the time that has passed counts.
+    pub(super) fn set_timeouts(&mut self, timeouts: AttemptTimeouts) {
+        self.timeouts = timeouts;
+    }
+
     pub(super) fn clear(&mut self) {
         self.timeouts = AttemptTimeouts::default();
     }

@@ -4,12 +4,19 @@ use std::{io, time::Duration};
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use nix::unistd::Uid;
-use tokio::{net::UnixStream, time::timeout};
+use tokio::{
+    net::UnixStream,
+    sync::{mpsc, oneshot, watch},
+    time::timeout,
+};
 use tokio_util::codec::{Framed, LinesCodec};
 
 use super::location;
 use crate::{
-    control::{CONTROL_VERSION, ClientRequest, CommandReply, EngineReply, MAX_REQUEST_BYTES, RunCommand},
+    control::{
+        AttachRequest, ClientRequest, CommandOrigin, CommandReply, EngineEvent, EngineLine, MAX_REQUEST_BYTES,
+        RefusalReason, RequestBody, RunCommand,
+    },
     diagnostic::Diagnostic,
     tape::RunId,
 };
@@ -21,6 +28,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct ControlClient {
     lines: Framed<UnixStream, LinesCodec>,
+    origin: CommandOrigin,
     next_id: u64,
 }
 
@@ -31,6 +39,8 @@ pub(crate) enum ControlClientError {
     Connect { run: String, cause: io::Error },
     #[error("the engine of the run did not reply: {0}")]
     Reply(String),
+    #[error("the engine of the run refused the connection: {0}")]
+    Refused(String),
 }
 
 impl Diagnostic for ControlClientError {
@@ -41,22 +51,27 @@ impl Diagnostic for ControlClientError {
                     .into()
             }
             Self::Reply(_) => "check whether the run is still active with `ingestdeck runs list`".into(),
+            Self::Refused(_) => "use the same version of ingestdeck as the run, or end another client of it".into(),
         })
     }
 }
 
+fn failed(error: impl std::fmt::Display) -> ControlClientError {
+    ControlClientError::Reply(error.to_string())
+}
+
 impl ControlClient {
-    /// Connects to the engine of `run`.
+    /// Connects to the engine of `run`. The tape records `origin` with each command.
     ///
     /// # Errors
     /// If the run has no control socket, or another user owns it.
-    pub(crate) async fn connect(run: RunId) -> Result<Self, ControlClientError> {
+    pub(crate) async fn connect(run: RunId, origin: CommandOrigin) -> Result<Self, ControlClientError> {
         let mut cause = io::Error::new(io::ErrorKind::NotFound, "it has no control socket");
         for path in location::existing_socket_paths(run) {
             match UnixStream::connect(&path).await {
                 Ok(stream) if stream.peer_cred().is_ok_and(|peer| peer.uid() == Uid::current().as_raw()) => {
                     let lines = Framed::new(stream, LinesCodec::new_with_max_length(MAX_REQUEST_BYTES));
-                    return Ok(Self { lines, next_id: 0 });
+                    return Ok(Self { lines, origin, next_id: 0 });
                 }
                 Ok(_) => cause = io::Error::new(io::ErrorKind::PermissionDenied, "its socket belongs to another user"),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -71,18 +86,141 @@ impl ControlClient {
     /// # Errors
     /// If the engine is gone or does not reply in time.
     pub(crate) async fn execute(&mut self, command: RunCommand) -> Result<CommandReply, ControlClientError> {
-        let failed = |error: &dyn std::fmt::Display| ControlClientError::Reply(error.to_string());
-        self.next_id += 1;
-        let request = ClientRequest { version: CONTROL_VERSION, id: self.next_id, command };
-        let line = serde_json::to_string(&request).map_err(|error| failed(&error))?;
+        self.exchange(RequestBody::Command(command)).await
+    }
+
+    /// Keeps the run open for commands while the connection exists. Returns the number of attached clients.
+    ///
+    /// # Errors
+    /// If the engine is gone, does not reply in time, or accepts no further clients.
+    pub(crate) async fn attach(
+        mut self,
+        request: AttachRequest,
+    ) -> Result<(AttachedClient, usize), ControlClientError> {
+        match self.exchange(RequestBody::Attach(request)).await? {
+            CommandReply::Attached { clients } => Ok((AttachedClient { client: self }, clients)),
+            CommandReply::Invalid { message } => Err(ControlClientError::Refused(message)),
+            CommandReply::Refused { reason } => Err(ControlClientError::Refused(reason.to_string())),
+            CommandReply::Accepted | CommandReply::Detached { .. } => Err(failed("it sent another reply")),
+        }
+    }
+
+    async fn exchange(&mut self, body: RequestBody) -> Result<CommandReply, ControlClientError> {
         let exchange = async {
-            self.lines.send(line).await.map_err(|error| failed(&error))?;
-            let reply = self.lines.next().await.ok_or_else(|| failed(&"the connection was closed"))?;
-            let reply: EngineReply = reply
-                .map_err(|error| failed(&error))
-                .and_then(|line| serde_json::from_str(&line).map_err(|error| failed(&error)))?;
-            Ok(reply.reply)
+            self.send(body).await?;
+            loop {
+                match self.next_line().await? {
+                    Some(EngineLine::Reply(reply)) => return Ok(reply.reply),
+                    Some(EngineLine::Event(_)) => {}
+                    None => return Err(failed("the connection was closed")),
+                }
+            }
         };
-        timeout(REPLY_TIMEOUT, exchange).await.map_err(|_| failed(&"no reply within 10 s"))?
+        timeout(REPLY_TIMEOUT, exchange).await.map_err(|_| failed("no reply within 10 s"))?
+    }
+
+    async fn send(&mut self, body: RequestBody) -> Result<(), ControlClientError> {
+        self.next_id += 1;
+        let request = ClientRequest { id: self.next_id, body, origin: self.origin.clone() };
+        let line = serde_json::to_string(&request).map_err(failed)?;
+        self.lines.send(line).await.map_err(failed)
+    }
+
+    /// The next line of the engine; `None` after the last one.
+    async fn next_line(&mut self) -> Result<Option<EngineLine>, ControlClientError> {
+        let Some(line) = self.lines.next().await else { return Ok(None) };
+        serde_json::from_str(&line.map_err(failed)?).map(Some).map_err(failed)
+    }
+}
+
+/// A connection that keeps the run open for commands.
+#[derive(Debug)]
+pub(crate) struct AttachedClient {
+    client: ControlClient,
+}
+
+/// Where an attached client delivers what the engine reports. Receivers that are gone are ignored.
+#[derive(Debug)]
+pub(crate) struct EngineReports {
+    /// Counts the reports of growth of the tape.
+    pub grown: watch::Sender<u64>,
+    /// Why the engine refused a command.
+    pub refusals: mpsc::Sender<RefusalReason>,
+    /// Why the run was aborted; `None` once it is delivered.
+    pub failed: Option<oneshot::Sender<String>>,
+}
+
+/// How a client leaves a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaveMode {
+    RunContinues,
+    /// The run ends; without other clients, this one waits for that.
+    AwaitEnd,
+}
+
+/// How an attachment ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AttachmentEnd {
+    /// This client detached; this many others remain attached.
+    Detached { clients: usize },
+    /// The engine closed the connection.
+    Closed,
+    /// The engine aborted the run, for this reason.
+    Aborted(String),
+}
+
+enum ClientEvent {
+    Command(RunCommand),
+    Leave(LeaveMode),
+    Line(Option<EngineLine>),
+}
+
+impl AttachedClient {
+    /// Exchanges commands and reports with the engine until `leave` fires or the engine ends. If the sender of `leave`
+    /// is dropped, the client stays until the engine ends.
+    ///
+    /// # Errors
+    /// If the connection breaks.
+    pub(crate) async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<RunCommand>,
+        mut leave: oneshot::Receiver<LeaveMode>,
+        reports: &mut EngineReports,
+    ) -> Result<AttachmentEnd, ControlClientError> {
+        let (mut leaving, mut failure) = (None, None);
+        loop {
+            let event = tokio::select! {
+                biased;
+                Some(command) = commands.recv() => ClientEvent::Command(command),
+                Ok(mode) = &mut leave, if leaving.is_none() => ClientEvent::Leave(mode),
+                line = self.client.next_line() => ClientEvent::Line(line?),
+            };
+            match event {
+                ClientEvent::Command(command) => self.client.send(RequestBody::Command(command)).await?,
+                ClientEvent::Leave(mode) => {
+                    leaving = Some(mode);
+                    self.client.send(RequestBody::Detach).await?;
+                }
+                ClientEvent::Line(None) => return Ok(failure.map_or(AttachmentEnd::Closed, AttachmentEnd::Aborted)),
+                ClientEvent::Line(Some(EngineLine::Event(EngineEvent::Grown))) => {
+                    reports.grown.send_modify(|count| *count += 1)
+                }
+                ClientEvent::Line(Some(EngineLine::Event(EngineEvent::RecordingFailed { message }))) => {
+                    if let Some(failed) = reports.failed.take() {
+                        let _ = failed.send(message.clone());
+                    }
+                    failure = Some(message);
+                }
+                ClientEvent::Line(Some(EngineLine::Reply(reply))) => match reply.reply {
+                    CommandReply::Detached { clients: 0 } if leaving == Some(LeaveMode::AwaitEnd) => {}
+                    CommandReply::Detached { clients } => return Ok(AttachmentEnd::Detached { clients }),
+                    CommandReply::Refused { reason } => drop(reports.refusals.try_send(reason)),
+                    CommandReply::Invalid { message } => {
+                        drop(reports.refusals.try_send(RefusalReason::InvalidArgument { problem: message }));
+                    }
+                    CommandReply::Accepted | CommandReply::Attached { .. } => {}
+                },
+            }
+        }
     }
 }

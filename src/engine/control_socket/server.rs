@@ -10,31 +10,54 @@ use std::{
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use nix::unistd::Uid;
+use serde::Serialize;
 use tokio::{
     net::{UnixListener, UnixStream},
-    sync::Semaphore,
-    task::JoinHandle,
-    time::timeout,
+    sync::{Semaphore, watch},
+    task::{JoinHandle, JoinSet},
+    time::{Instant, timeout},
 };
 use tokio_util::codec::{Framed, LinesCodec};
 
 use super::location;
 use crate::{
-    control::{self, CONTROL_VERSION, CommandReply, EngineReply, MAX_REQUEST_BYTES},
-    engine::controller::WeakRunController,
+    control::{
+        self, AttachRequest, CONTROL_VERSION, ClientRequest, CommandOrigin, CommandReply, DisconnectAction,
+        EngineEvent, EngineReply, MAX_REQUEST_BYTES, RequestBody, RunCommand,
+    },
+    engine::{
+        attached_clients::{AttachedClients, ClientGuard},
+        controller::WeakRunController,
+    },
     tape::RunId,
 };
 
 /// Maximum number of connected clients.
 const MAX_CLIENTS: usize = 64;
-/// How long a client may take to accept a reply before it is disconnected.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take to accept a line before it is disconnected.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client that is not attached may be connected without a request.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Minimum interval between two reports of growth to a client: a screen draws less often.
+const GROWTH_INTERVAL: Duration = Duration::from_millis(8);
+/// How long clients may take to receive their last replies when the run ends.
+const CLOSING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A running server. Dropping it disconnects all clients and removes the socket.
 #[derive(Debug)]
 pub(crate) struct ControlServer {
     path: PathBuf,
+    closing: watch::Sender<bool>,
     accepting: JoinHandle<()>,
+}
+
+/// What the connections of a run share.
+#[derive(Clone, Debug)]
+pub(in crate::engine) struct ServedRun {
+    pub controller: WeakRunController,
+    pub clients: AttachedClients,
+    /// Length of the tape.
+    pub growth: watch::Receiver<u64>,
 }
 
 impl ControlServer {
@@ -42,7 +65,7 @@ impl ControlServer {
     ///
     /// # Errors
     /// If the socket cannot be created.
-    pub(in crate::engine) async fn start(run: RunId, controller: WeakRunController) -> io::Result<Self> {
+    pub(in crate::engine) async fn start(run: RunId, served: ServedRun) -> io::Result<Self> {
         let path = location::new_socket_path(run)?;
         if let Some(dir) = path.parent() {
             remove_abandoned_sockets(dir).await;
@@ -51,7 +74,20 @@ impl ControlServer {
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-        Ok(Self { accepting: tokio::spawn(accept_clients(listener, controller)), path })
+        let closing = watch::Sender::new(false);
+        let accepting = tokio::spawn(accept_clients(listener, served, closing.subscribe()));
+        Ok(Self { path, closing, accepting })
+    }
+
+    /// The path of the socket.
+    pub(in crate::engine) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Ends the server after the replies to the requests that it has read.
+    pub(in crate::engine) async fn close(mut self) {
+        self.closing.send_replace(true);
+        let _ = timeout(CLOSING_TIMEOUT, &mut self.accepting).await;
     }
 }
 
@@ -76,13 +112,16 @@ async fn remove_abandoned_sockets(dir: &Path) {
     }
 }
 
-async fn accept_clients(listener: UnixListener, controller: WeakRunController) {
+/// Accepts clients until the run ends, then waits for their last replies.
+async fn accept_clients(listener: UnixListener, served: ServedRun, mut closing: watch::Receiver<bool>) {
     let places = Arc::new(Semaphore::new(MAX_CLIENTS));
-    let mut clients = tokio::task::JoinSet::new();
+    let mut connections = JoinSet::new();
     loop {
-        // Accepting waits for a place: further clients wait in the queue of the kernel.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
+        let accepted = tokio::select! {
+            _ = closing.changed() => break,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
                 tracing::warn!(%error, "a client of the control socket could not be accepted");
@@ -90,43 +129,139 @@ async fn accept_clients(listener: UnixListener, controller: WeakRunController) {
                 continue;
             }
         };
-        while clients.try_join_next().is_some() {}
-        if stream.peer_cred().is_ok_and(|peer| peer.uid() == Uid::current().as_raw()) {
-            let controller = controller.clone();
-            clients.spawn(async move {
-                serve_client(stream, &controller).await;
-                drop(place);
-            });
+        while connections.try_join_next().is_some() {}
+        if !stream.peer_cred().is_ok_and(|peer| peer.uid() == Uid::current().as_raw()) {
+            continue;
+        }
+        let mut connection = ClientConnection::new(stream, served.clone());
+        match Arc::clone(&places).try_acquire_owned() {
+            Ok(place) => {
+                let closing = closing.clone();
+                connections.spawn(async move {
+                    connection.serve(closing).await;
+                    drop(place);
+                });
+            }
+            Err(_) => {
+                let refusal = invalid(None, format!("too many clients; the limit is {MAX_CLIENTS}"));
+                connections.spawn(async move {
+                    // A client that does not read its refusal learns nothing else either.
+                    let _ = connection.send(&refusal).await;
+                });
+            }
         }
     }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
 }
 
-/// Replies to each line of a client until it leaves, sends a line that is too long, or accepts no reply.
-async fn serve_client(stream: UnixStream, controller: &WeakRunController) {
-    let mut lines = Framed::new(stream, LinesCodec::new_with_max_length(MAX_REQUEST_BYTES));
-    while let Some(line) = lines.next().await {
-        let reply = match &line {
-            Ok(line) => reply_to(line, controller).await,
-            Err(error) => invalid(format!("unreadable request: {error}; the limit is {MAX_REQUEST_BYTES} bytes")),
+/// The connection of one client.
+struct ClientConnection {
+    lines: Framed<UnixStream, LinesCodec>,
+    served: ServedRun,
+    attached: Option<(ClientGuard, AttachRequest)>,
+}
+
+enum ConnectionEvent {
+    Line(Result<String, String>),
+    Grown,
+    Failed,
+    Ended,
+}
+
+impl ClientConnection {
+    fn new(stream: UnixStream, served: ServedRun) -> Self {
+        let lines = Framed::new(stream, LinesCodec::new_with_max_length(MAX_REQUEST_BYTES));
+        Self { lines, served, attached: None }
+    }
+
+    /// Serves the client until it leaves, sends a line that is too long, or accepts no reply.
+    async fn serve(&mut self, closing: watch::Receiver<bool>) {
+        self.exchange_lines(closing).await;
+        let Some((client, request)) = self.attached.take() else { return };
+        drop(client);
+        if request.on_disconnect == DisconnectAction::Stop && self.served.clients.count() == 0 {
+            let reason = "the last screen of the run disappeared".to_owned();
+            let origin = CommandOrigin { client: Some("engine".to_owned()), reason: Some(reason) };
+            // A run that is over refuses commands.
+            self.served.controller.execute(RunCommand::StopAll, origin).await;
+        }
+    }
+
+    async fn exchange_lines(&mut self, mut closing: watch::Receiver<bool>) {
+        let (mut growth, mut failure) = (self.served.growth.clone(), self.served.clients.failure());
+        let mut next_growth = Instant::now();
+        loop {
+            let is_attached = self.attached.is_some();
+            let grown = async {
+                tokio::time::sleep_until(next_growth).await;
+                growth.changed().await
+            };
+            let event = tokio::select! {
+                biased;
+                line = self.lines.next() => match line {
+                    Some(line) => ConnectionEvent::Line(line.map_err(|error| error.to_string())),
+                    None => ConnectionEvent::Ended,
+                },
+                Ok(()) = failure.changed(), if is_attached => ConnectionEvent::Failed,
+                Ok(()) = grown, if is_attached => ConnectionEvent::Grown,
+                _ = closing.changed() => ConnectionEvent::Ended,
+                () = tokio::time::sleep(IDLE_TIMEOUT), if !is_attached => ConnectionEvent::Ended,
+            };
+            let was_sent = match event {
+                ConnectionEvent::Ended => return,
+                ConnectionEvent::Line(Ok(line)) => {
+                    let reply = self.reply_to(&line).await;
+                    self.send(&reply).await
+                }
+                ConnectionEvent::Line(Err(error)) => {
+                    let message = format!("unreadable request: {error}; the limit is {MAX_REQUEST_BYTES} bytes");
+                    self.send(&invalid(None, message)).await;
+                    return;
+                }
+                ConnectionEvent::Grown => {
+                    next_growth = Instant::now() + GROWTH_INTERVAL;
+                    self.send(&EngineEvent::Grown).await
+                }
+                ConnectionEvent::Failed => {
+                    let message = failure.borrow().clone().unwrap_or_default();
+                    self.send(&EngineEvent::RecordingFailed { message }).await
+                }
+            };
+            if !was_sent {
+                return;
+            }
+        }
+    }
+
+    async fn reply_to(&mut self, line: &str) -> EngineReply {
+        let ClientRequest { id, body, origin } = match control::parse_request(line) {
+            Ok(request) => request,
+            Err(reply) => return reply,
         };
-        let Ok(json) = serde_json::to_string(&reply) else { return };
-        let sent = timeout(REPLY_TIMEOUT, lines.send(json)).await;
-        if line.is_err() || !matches!(sent, Ok(Ok(()))) {
-            return;
-        }
+        let reply = match body {
+            RequestBody::Command(command) => self.served.controller.execute(command, origin).await,
+            RequestBody::Attach(request) => {
+                if self.attached.is_none() {
+                    self.attached = Some((self.served.clients.attach(), request));
+                }
+                CommandReply::Attached { clients: self.served.clients.count() }
+            }
+            RequestBody::Detach => {
+                self.attached = None;
+                CommandReply::Detached { clients: self.served.clients.count() }
+            }
+        };
+        EngineReply { version: CONTROL_VERSION, id: Some(id), reply }
+    }
+
+    /// Returns false if the client does not accept the line.
+    async fn send(&mut self, line: &impl Serialize) -> bool {
+        let Ok(json) = serde_json::to_string(line) else { return false };
+        matches!(timeout(SEND_TIMEOUT, self.lines.send(json)).await, Ok(Ok(())))
     }
 }
 
-async fn reply_to(line: &str, controller: &WeakRunController) -> EngineReply {
-    match control::parse_request(line) {
-        Ok(request) => {
-            let reply = controller.execute(request.command).await;
-            EngineReply { version: CONTROL_VERSION, id: Some(request.id), reply }
-        }
-        Err(reply) => reply,
-    }
-}
-
-fn invalid(message: String) -> EngineReply {
-    EngineReply { version: CONTROL_VERSION, id: None, reply: CommandReply::Invalid { message } }
+fn invalid(id: Option<u64>, message: String) -> EngineReply {
+    EngineReply { version: CONTROL_VERSION, id, reply: CommandReply::Invalid { message } }
 }

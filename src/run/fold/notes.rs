@@ -45,6 +45,10 @@ impl Fold {
                 }
                 view.state.inputs.projected.push(Arc::new((**projected).clone()));
             }
+            // The effects of keys on the screen are visible; other commands need an explanation.
+            Note::CommandReceived(received)
+                if received.client.as_deref() == Some("screen") && received.reason.is_none() => {}
+            Note::CommandReceived(_) => self.report_message(view, entry, Severity::Info, note.to_string()),
             Note::AttemptStarted(started) => self.attempt_started(view, entry, started, emit),
             Note::IsolationChecked(checked) => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
@@ -159,12 +163,22 @@ impl Fold {
                 self.report_message(view, entry, level, text.clone());
                 emit(SinkEvent::Run { at, change: RunEvent::Message { level, text: &text } });
             }
-            Note::ConcurrencyChanged { slots } => {
+            Note::ConcurrencyChanged { slots, .. } => {
                 if let Some(planned) = &mut view.state.planned {
                     Arc::make_mut(planned).concurrency = *slots;
                 }
                 record_change(view, entry, ScheduleChange::Concurrency(*slots));
                 self.report_message(view, entry, Severity::Info, note.to_string());
+            }
+            Note::LimitChanged(changed) => {
+                if let (Some(planned), "run_budget") = (&mut view.state.planned, changed.limit.as_str()) {
+                    Arc::make_mut(planned).run_budget_usd = changed.new.as_f64();
+                }
+                self.report_run_change(view, entry, note, emit);
+            }
+            Note::RunPaused | Note::RunResumed => {
+                view.state.limits.is_paused = *note == Note::RunPaused;
+                self.report_run_change(view, entry, note, emit);
             }
             Note::Published { paths } => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };

@@ -47,7 +47,7 @@ impl LimitTracker {
             Note::Throttled { slots, limit } => {
                 self.adjust(|limits| limits.throttled_to = *slots, limit).into_iter().collect()
             }
-            Note::ConcurrencyChanged { slots } => {
+            Note::ConcurrencyChanged { slots, .. } => {
                 self.adjust(|limits| limits.concurrency = *slots, "asked for").into_iter().collect()
             }
             _ => Vec::new(),

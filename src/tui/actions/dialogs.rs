@@ -28,6 +28,13 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         then
     })
     .scope(ActionScope::Question),
+    effects(UserAction::ChooseOther, "choose-other", "other", "the third answer, if there is one", |model, _| {
+        match model.dialogs.question.take_if(|question| question.other.is_some()) {
+            Some(question) => question.other.map(|other| other.then).unwrap_or_default(),
+            None => Vec::new(),
+        }
+    })
+    .scope(ActionScope::Question),
     change(UserAction::Cancel, "cancel", "no", "no", |model, _| model.dialogs.question = None)
         .scope(ActionScope::Question),
     effects(UserAction::Accept, "accept", "accept", "accept the text", accept).scope(ActionScope::Typing),

@@ -76,5 +76,6 @@ pub(crate) fn retry(model: &mut ScreenModel, run_view: &RunView, places: &[usize
         text,
         details,
         then: vec![ScreenEffect::Command(RunCommand::RetryUnits { units, amendment: None })],
+        other: None,
     });
 }

@@ -75,7 +75,7 @@ pub(crate) fn release(model: &mut ScreenModel, run_view: &RunView) -> Vec<Screen
         model.toasts.show(format!("{unit} is released"));
         return then;
     }
-    model.dialogs.question = Some(ConfirmQuestion { text: format!("Release {unit}?"), details, then });
+    model.dialogs.question = Some(ConfirmQuestion { text: format!("Release {unit}?"), details, then, other: None });
     Vec::new()
 }
 

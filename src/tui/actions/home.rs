@@ -125,7 +125,8 @@ fn ask(
     choice: HomeChoice,
 ) -> Vec<ScreenEffect> {
     details.push(format!("Command: {command}"));
-    model.dialogs.question = Some(ConfirmQuestion { text, details, then: vec![ScreenEffect::Choose(choice)] });
+    model.dialogs.question =
+        Some(ConfirmQuestion { text, details, then: vec![ScreenEffect::Choose(choice)], other: None });
     Vec::new()
 }
 

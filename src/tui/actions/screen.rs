@@ -5,7 +5,7 @@ use super::{
     views::toggle,
 };
 use crate::{
-    control::RunCommand,
+    control::{DisconnectAction, RunCommand},
     run::state::{AttemptId, RowKind, RunView, StreamRow, UnitStatus},
     tape::Seq,
     text::pluralize,
@@ -14,7 +14,7 @@ use crate::{
         effect::{ExportTool, ScreenEffect},
         entry_part::PartContent,
         layout::Pane,
-        model::{ConfirmQuestion, HelpView, OverlayView, ScreenModel, ScrollList, ToastTopic},
+        model::{ConfirmQuestion, HelpView, OtherAnswer, OverlayView, ScreenModel, ScrollList, ToastTopic},
     },
 };
 
@@ -50,6 +50,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     }),
     effects(UserAction::Redraw, "redraw", "redraw", "redraw the screen", |_, _| vec![ScreenEffect::Redraw]),
     effects(UserAction::Suspend, "suspend", "suspend", "suspend; fg resumes", |_, _| vec![ScreenEffect::Suspend]),
+    effects(UserAction::Detach, "detach", "detach", "leave the screen; the run continues", detach).when(can_detach),
     effects(UserAction::Quit, "quit", "quit", "quit; asks while units run", quit),
     effects(UserAction::Interrupt, "interrupt", "interrupt", "drain; again: stop all; again: kill all", interrupt),
 ];
@@ -62,23 +63,55 @@ fn has_subject(model: &ScreenModel, run_view: &RunView) -> Availability {
 }
 
 fn quit(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    let active = model.playhead.bounds.present_totals.active_units();
-    if !model.connection.accepts_commands() || active == 0 {
+    let (active, queued) = unfinished_units(model);
+    let can_detach = model.connection.leave_action.is_some();
+    if !model.connection.accepts_commands() || active == 0 && !(can_detach && queued > 0) {
         return vec![ScreenEffect::Quit];
     }
-    model.dialogs.question = Some(ConfirmQuestion {
-        text: format!("{} still running. Stop all and quit?", pluralize(active, "unit")),
-        details: vec!["Running units are stopped; the tape keeps their entries.".to_owned()],
-        then: vec![ScreenEffect::Command(RunCommand::StopAll), ScreenEffect::Quit],
+    let units = match (active, queued) {
+        (0, queued) => format!("{} still queued", pluralize(queued, "unit")),
+        (active, _) => format!("{} still running", pluralize(active, "unit")),
+    };
+    let stop = vec![ScreenEffect::Command(RunCommand::StopAll), ScreenEffect::Quit];
+    let leave = vec![ScreenEffect::Detach];
+    model.dialogs.question = Some(match model.connection.leave_action {
+        Some(DisconnectAction::Continue) => ConfirmQuestion {
+            text: format!("{units}. Leave the screen?"),
+            details: vec!["The run continues; `ingestdeck attach` shows it again.".to_owned()],
+            then: leave,
+            other: Some(OtherAnswer { label: "stop all and quit", then: stop }),
+        },
+        action => ConfirmQuestion {
+            text: format!("{units}. Stop all and quit?"),
+            details: vec!["Running units are stopped; the tape keeps their entries.".to_owned()],
+            then: stop,
+            other: action.map(|_| OtherAnswer { label: "leave the run running", then: leave }),
+        },
     });
     Vec::new()
 }
 
+fn detach(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
+    let (active, queued) = unfinished_units(model);
+    vec![if active + queued > 0 { ScreenEffect::Detach } else { ScreenEffect::Quit }]
+}
+
+fn can_detach(model: &ScreenModel, _: &RunView) -> Availability {
+    match model.connection.leave_action {
+        Some(_) if model.connection.accepts_commands() => Ok(()),
+        _ if model.connection.accepts_commands() => Err(Unavailable::because("this run ends with its screen")),
+        _ => Err(Unavailable::because("quit leaves this screen; there is no run to detach from")),
+    }
+}
+
+/// Number of running and of queued units at the present.
+fn unfinished_units(model: &ScreenModel) -> (usize, usize) {
+    let totals = &model.playhead.bounds.present_totals;
+    (totals.active_units(), totals.count(UnitStatus::Queued))
+}
+
 fn interrupt(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    let (active, queued) = (
-        model.playhead.bounds.present_totals.active_units(),
-        model.playhead.bounds.present_totals.count(UnitStatus::Queued),
-    );
+    let (active, queued) = unfinished_units(model);
     if !model.connection.accepts_commands() || active + queued == 0 {
         return vec![ScreenEffect::Quit];
     }

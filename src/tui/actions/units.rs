@@ -5,7 +5,7 @@ use super::{
     views::{is_breakpoints, toggle},
 };
 use crate::{
-    control::RunCommand,
+    control::{CONCURRENCY_RANGE, RunCommand},
     run::{
         run_forecast::RunForecast,
         state::{RunState, RunView, UnitState, UnitStatus},
@@ -18,7 +18,6 @@ use crate::{
         forecast_text::forecast_words,
         model::{ConfirmQuestion, EntryView, FailureGroupsView, OverlayView, ScreenModel, TranscriptView, is_failure},
     },
-    units::schedule::CONCURRENCY_RANGE,
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
@@ -90,9 +89,18 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
             text: "Resume without waiting for the limit?".to_owned(),
             details: vec!["The service may refuse again; the run then waits again.".to_owned()],
             then: vec![ScreenEffect::Command(RunCommand::LiftLimit)],
+            other: None,
         });
     })
     .when(can_lift_limit),
+    effects(
+        UserAction::PauseRun,
+        "pause",
+        "pause",
+        "pause the run: nothing starts, calls wait; again to resume",
+        pause,
+    )
+    .when(can_pause),
     effects(UserAction::Hold, "hold", "hold", "hold a running unit at its next call", hold::hold)
         .scope(ActionScope::Live)
         .when(|model, run_view| require(hold::subject(model, run_view).is_some_and(|unit| !unit.is_held()))),
@@ -207,6 +215,7 @@ fn retry(model: &mut ScreenModel, run_view: &RunView) {
         text: format!("New attempt at {unit}?"),
         details: vec![forecast_words(&forecast)],
         then: vec![ScreenEffect::Command(RunCommand::Retry { unit, amendment: None })],
+        other: None,
     });
 }
 
@@ -298,7 +307,42 @@ fn retry_failed(model: &mut ScreenModel, run_view: &RunView) {
         text,
         details: [first].into_iter().chain(listed(&units)).collect(),
         then: vec![ScreenEffect::Command(RunCommand::RetryUnsuccessful)],
+        other: None,
     });
+}
+
+/// Pauses the run, or asks whether to end its pause.
+fn pause(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    if !run_view.state.limits.is_paused {
+        return vec![ScreenEffect::Command(RunCommand::Pause)];
+    }
+    let totals = &model.playhead.bounds.present_totals;
+    let (held, queued) = (totals.count(UnitStatus::Held), totals.count(UnitStatus::Queued));
+    model.dialogs.question = Some(ConfirmQuestion {
+        text: "Resume the run?".to_owned(),
+        details: vec![format!(
+            "{} can start, and the calls of {} can be made.",
+            pluralize(queued, "unit"),
+            pluralize(held, "unit")
+        )],
+        then: vec![ScreenEffect::Command(RunCommand::Resume)],
+        other: None,
+    });
+    Vec::new()
+}
+
+fn can_pause(model: &ScreenModel, run_view: &RunView) -> Availability {
+    require_commands(model)?;
+    if model.is_in_past() {
+        return Err(Unavailable::because("this is the past; go back to the present first"));
+    }
+    if model.connection.is_session() {
+        return Err(Unavailable::because("a plain session cannot be paused"));
+    }
+    if run_view.state.ended.is_some() {
+        return Err(Unavailable::because("the run has ended"));
+    }
+    Ok(())
 }
 
 /// The user may lift throttling, knowing that the service accepts requests again.
@@ -374,7 +418,7 @@ fn stop(model: &mut ScreenModel, run_view: &RunView) {
         let text = format!("Stop {} of {} marked?", pluralize(units.len(), "unit"), model.units_view.marked.len());
         let details = details.into_iter().chain(listed(&units)).collect();
         let then = units.into_iter().map(|unit| ScreenEffect::Command(RunCommand::Stop { unit })).collect();
-        model.dialogs.question = Some(ConfirmQuestion { text, details, then });
+        model.dialogs.question = Some(ConfirmQuestion { text, details, then, other: None });
         return;
     }
     let Some(key) = target(model, run_view).map(|unit| unit.key.clone()) else { return };
@@ -382,6 +426,7 @@ fn stop(model: &mut ScreenModel, run_view: &RunView) {
         text: format!("Stop {key}?"),
         details,
         then: vec![ScreenEffect::Command(RunCommand::Stop { unit: key })],
+        other: None,
     });
 }
 

@@ -17,6 +17,7 @@ impl App {
     pub(super) fn perform(&mut self, effect: ScreenEffect) -> Option<HostRequest> {
         match effect {
             ScreenEffect::Quit => return Some(HostRequest::Quit(ExitReason::Quit)),
+            ScreenEffect::Detach => return Some(HostRequest::Quit(ExitReason::Detached)),
             ScreenEffect::Choose(choice) => return Some(HostRequest::Quit(ExitReason::Chosen(choice))),
             ScreenEffect::Suspend => return Some(HostRequest::Suspend),
             ScreenEffect::Mouse(ours) => return Some(HostRequest::Mouse(ours)),

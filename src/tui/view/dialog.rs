@@ -49,9 +49,10 @@ pub(crate) fn question(scene: &DrawContext<'_>, question: &ConfirmQuestion, body
         RowWriter::row(scene, buf, Rect { y, height: 1, ..inside }).put(role, &row);
     }
     let mut pen = RowWriter::row(scene, buf, Rect { y: answers, height: 1, ..inside });
-    for (key, word) in [(yes, " yes   "), (no, " no")] {
+    let other = question.other.as_ref().map(|other| (key(UserAction::ChooseOther), other.label));
+    for (key, word) in [(yes, "yes")].into_iter().chain(other).chain([(no, "no")]) {
         pen.put(StyleRole::Key, &key);
-        pen.put(StyleRole::Text, word);
+        pen.put(StyleRole::Text, &format!(" {word}   "));
     }
 }
 

@@ -13,6 +13,11 @@ impl RunBudget {
         Self { budget, spent: 0.0 }
     }
 
+    /// Changes the limit, and returns the previous one.
+    pub(super) fn replace(&mut self, budget: Option<f64>) -> Option<f64> {
+        std::mem::replace(&mut self.budget, budget)
+    }
+
     /// Sets the cost of the run so far, in US dollars.
     pub(super) fn set_spent(&mut self, dollars: f64) {
         self.spent = dollars;

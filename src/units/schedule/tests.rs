@@ -9,6 +9,7 @@ use crate::{
 };
 
 mod automatic_retry;
+mod limit_change;
 mod limits;
 mod oracle;
 mod reconcile;
@@ -110,7 +111,7 @@ fn format_effects(effects: &[ScheduleEffect]) -> String {
                 }
                 Note::Throttled { slots, limit } => format!("throttled {slots:?} {limit}"),
                 Note::LimitLifted => "lifted".into(),
-                Note::ConcurrencyChanged { slots } => format!("slots {slots}"),
+                Note::ConcurrencyChanged { slots, .. } => format!("slots {slots}"),
                 Note::Message { text, .. } => format!("message {text:?}"),
                 other => format!("{other:?}"),
             };

@@ -94,6 +94,78 @@ fn unusable_commands_are_refused() {
 }
 
 #[test]
+fn paused_run_resumes_from_another_process() {
+    let place = TestDir::new();
+    let running = start(&place, TWO_CALLS);
+    place.run(&["ctl", "pause", "--reason", "lunch"]).expect_success();
+    let approvals = rows(&place, &["approvals"]);
+    assert_eq!(approvals[0]["tool"], "wiki_list_tags");
+    place.run(&["ctl", "resume"]).expect_success();
+    let ended = running.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("paused: nothing starts") && ended.stdout.contains("resumed"), "{ended:?}");
+}
+
+#[test]
+fn limits_are_set_from_another_process() {
+    let place = TestDir::new();
+    let running = start(&place, TWO_CALLS);
+    for set in [
+        ["concurrency", "3"],
+        ["concurrency", "-1"],
+        ["run-budget", "2.5"],
+        ["run-budget", "none"],
+        ["turns", "30"],
+        ["retries", "0"],
+        ["tool-failures", "recoverable"],
+        ["silence-timeout", "5m"],
+    ] {
+        place.run(&["ctl", "set", set[0], set[1]]).expect_success();
+    }
+    for set in [["concurrency", "0"], ["run-budget", "-1"], ["turns", "0"]] {
+        assert!(place.run(&["ctl", "set", set[0], set[1]]).expect_refusal(4).contains("expected"), "{set:?}");
+    }
+    for set in
+        [["concurrency", "many"], ["turns", "-1"], ["tool-failures", "lax"], ["silence-timeout", "1ms"], ["speed", "1"]]
+    {
+        place.run(&["ctl", "set", set[0], set[1]]).expect_refusal(2);
+    }
+    let ended = running.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let tape = std::fs::read_to_string(super::test_dir::tape(&place.path(""))).unwrap();
+    let entries = tape.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let changed: Vec<_> = entries
+        .filter(|entry| entry["note"]["kind"] == "limit_changed")
+        .map(|entry| json!([entry["note"]["limit"], entry["note"]["old"], entry["note"]["new"]]))
+        .collect();
+    let expected = json!([
+        ["run_budget", null, 2.5],
+        ["run_budget", 2.5, null],
+        ["turns", 40, 30],
+        ["retries", 3, 0],
+        ["tool_failures", "strict", "recoverable"],
+        ["silence_timeout", null, 300_000],
+    ]);
+    assert_eq!(json!(changed), expected);
+}
+
+#[test]
+fn events_contain_no_text_of_agents() {
+    let place = TestDir::new();
+    let running = start(&place, TWO_CALLS);
+    let followed = place.run(&["ctl", "events", "--follow"]);
+    assert_eq!(running.end().code, Some(0));
+    let events: Vec<Value> =
+        followed.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let tools: Vec<_> = events.iter().filter_map(|event| event["event"]["action"]["tool"].as_str()).collect();
+    assert!(tools.iter().any(|tool| tool.ends_with("wiki_list_tags")), "{tools:?}");
+    assert_eq!(events.last().unwrap()["event"]["state"], "summary");
+    assert!(!followed.stdout.contains("one.md"), "{followed:?}");
+    let content = place.run(&["ctl", "--run", "latest", "events", "--content"]);
+    assert!(content.expect_success().contains("one.md"), "{content:?}");
+}
+
+#[test]
 fn run_is_stopped_from_another_process() {
     let place = TestDir::new();
     let hang = "[[part]]\nsteps = [{ call = { tool = \"read_raw_file\", with = { path = \"one.md\" } } }, \"hang\"]";

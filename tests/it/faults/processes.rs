@@ -252,6 +252,12 @@ fn held(bench: &FaultProject) -> PtySession {
     session
 }
 
+/// The process that runs the units: the one that locks the project.
+fn engine(bench: &FaultProject) -> Pid {
+    let holder = fs::read_to_string(bench.place.path(".ktx/ingestdeck/ingest.lock")).unwrap();
+    Pid::from_raw(holder.trim().parse().unwrap())
+}
+
 #[test]
 fn killed_agent_withdraws_its_held_call() {
     let bench = FaultProject::new();
@@ -278,7 +284,9 @@ fn killed_program_with_a_held_call_is_resumed() {
     let mut session = held(&bench);
     let before = bench.newest_tape();
     assert!(survivors(&bench.place).iter().any(|words| words.contains("scripted-agent")), "the agent is found");
-    session.signal(Signal::SIGKILL);
+    kill(engine(&bench), Signal::SIGKILL).unwrap();
+    session.shows("writer gone");
+    session.press("q");
     session.child.wait().unwrap();
     assert_gone("killed with a held call", &bench.place);
     bench.assert_grown("killed with a held call", &before);
@@ -484,7 +492,9 @@ fn lost_terminal_ends_units_and_sessions() {
     let bench = FaultProject::new();
     bench.run_before_agent("touch \"$P/../bin/works\"; exec sleep 600");
     let works = bench.place.path("../bin/works");
-    let status = on_lost_terminal(&bench.command(), || works.exists());
+    let mut command = bench.command();
+    command.env("INGESTDECK_UI_ON_DISCONNECT", "stop");
+    let status = on_lost_terminal(&command, || works.exists());
     assert_eq!(status.code(), Some(129), "{status}");
     assert_gone("units without a terminal", &bench.place);
     bench.assert_kept("units without a terminal", &ended(String::new()));

@@ -6,11 +6,12 @@ use std::{borrow::Cow, collections::BTreeMap};
 use crate::tape::{
     AgentName, EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry, UnitKey,
     note::{
-        Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, CallDecision, ContentDigests,
-        ContinuedRun, CountedFailure, DiffCounts, FileRead, FilesEvicted, IntegrationStarted, IsolationChecked,
-        PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, PriorUnitSummary, ReusedSuccess, RunEnded, RunPlanned,
-        RunSaved, SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired, SourceRead,
-        SourcesProjected, StopMode, StopReason, UnitSelection, Verdict, VerdictCause,
+        Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, CallDecision, CommandReceived,
+        ContentDigests, ContinuedRun, CountedFailure, DiffCounts, FileRead, FilesEvicted, IntegrationStarted,
+        IsolationChecked, LimitChanged, PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, PriorUnitSummary,
+        ReusedSuccess, RunEnded, RunPlanned, RunSaved, SaveFailed, Severity, SharedWrite, SkippedConnection,
+        SlRefRepair, SlRefsRepaired, SourceRead, SourcesProjected, StopMode, StopReason, UnitSelection, Verdict,
+        VerdictCause,
         attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnmappedFile},
     },
 };
@@ -40,6 +41,7 @@ kinds! {
     Note::AttemptStarted(_) => "attempt_started",
     Note::IsolationChecked(_) => "isolation_checked",
     Note::AttemptEnded(_) => "attempt_ended",
+    Note::CommandReceived(_) => "command",
     Note::RetryScheduled { .. } => "retry_scheduled",
     Note::RetryRequested { .. } => "retry_requested",
     Note::StopRequested { .. } => "stop_requested",
@@ -52,6 +54,9 @@ kinds! {
     Note::LimitLifted => "limit_lifted",
     Note::Throttled { .. } => "throttled",
     Note::ConcurrencyChanged { .. } => "concurrency_changed",
+    Note::LimitChanged(_) => "limit_changed",
+    Note::RunPaused => "paused",
+    Note::RunResumed => "resumed",
     Note::Published { .. } => "published",
     Note::PatchWritten(_) => "patch_written",
     Note::IntegrationStarted(_) => "integrating",
@@ -398,6 +403,14 @@ fn notes_of_an_attempt() -> Vec<Note> {
         }))
     }));
     notes.extend([
+        Note::CommandReceived(Box::new(CommandReceived {
+            command: "stop".into(),
+            units: vec!["dbt-all".into()],
+            client: Some("ctl".into()),
+            user: Some("anna".into()),
+            reason: Some("too slow".into()),
+        })),
+        Note::CommandReceived(Box::new(CommandReceived { command: "drain".into(), ..CommandReceived::default() })),
         Note::RetryScheduled { next: 2, delay_ms: 1_000, cause: VerdictCause::Network },
         Note::RetryScheduled { next: 2, delay_ms: 0, cause: VerdictCause::UsageLimit { resets_at: None } },
         Note::Published { paths: texts(&["wiki/global/orders.md"]) },
@@ -429,7 +442,11 @@ fn notes_of_people() -> Vec<Note> {
             input: Some(json!({"key": "sales"})),
             reason: Some(text("not now")),
         },
-        Note::ConcurrencyChanged { slots: 2 },
+        Note::ConcurrencyChanged { slots: 2, old: None },
+        Note::ConcurrencyChanged { slots: 2, old: Some(4) },
+        Note::LimitChanged(LimitChanged { limit: "run_budget".into(), old: Value::Null, new: json!(2.5) }),
+        Note::RunPaused,
+        Note::RunResumed,
     ];
     notes.extend(every!(StopMode { Drain, Stop, Kill }).into_iter().map(|how| Note::StopRequested { how }));
     let decisions = every!(CallDecision { Allowed, Edited, Denied, Released, Withdrawn }).into_iter();

@@ -38,6 +38,11 @@ struct TestTerminal {
 
 impl TestTerminal {
     fn open(deck: &TestProject, args: &[&str]) -> Self {
+        // A test that fails must not leave a run behind.
+        Self::open_with(deck, args, "stop")
+    }
+
+    fn open_with(deck: &TestProject, args: &[&str], on_disconnect: &str) -> Self {
         let size = PtySize { rows: ROWS, cols: COLUMNS, pixel_width: 0, pixel_height: 0 };
         let pair = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new(crate::it::support::program());
@@ -46,6 +51,7 @@ impl TestTerminal {
         command.env_clear();
         deck.env().iter().for_each(|(name, value)| command.env(name, value));
         command.env("TERM", "xterm-256color");
+        command.env("INGESTDECK_UI_ON_DISCONNECT", on_disconnect);
         let child = pair.slave.spawn_command(command).unwrap();
         drop(pair.slave);
         let [rows, columns] = [ROWS, COLUMNS].map(|cells| NonZero::new(cells).unwrap());
@@ -332,6 +338,33 @@ fn stepping_an_unknown_unit_is_an_error() {
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn run_continues_without_its_screen() {
+    let deck = TestProject::new([asked_by("docs-crates", good_turns("docs-crates", "crates.md"))]);
+    let mut terminal = TestTerminal::open(&deck, &["step", "docs-crates"]);
+    terminal.sees(&["read_raw_file", "waits for you"]);
+    terminal.press("D");
+    assert_eq!(terminal.ends().exit_code(), 0);
+    for _ in 0..5 {
+        let mut terminal = TestTerminal::open_with(&deck, &["attach"], "continue");
+        terminal.sees(&["read_raw_file", "waits for you"]);
+        terminal.hang_up();
+        assert_eq!(terminal.ends().exit_code(), 129);
+    }
+    let pid = deck.started().iter().find_map(|started| started.pid);
+    assert_eq!(deck.play(&["ctl", "allow", "docs-crates"]).code, Some(0));
+    assert_eq!(deck.play(&["ctl", "release", "docs-crates"]).code, Some(0));
+    let terminal = TestTerminal::open_with(&deck, &["attach"], "continue");
+    terminal.sees_unit('✓', "docs-crates");
+    terminal.sees(&["commit"]);
+    drop(terminal);
+    all_gone(&deck, &pid.into_iter().collect::<Vec<_>>());
+    let shown = deck.play(&["runs", "show"]);
+    assert!(shown.stdout.contains("1 succeeded") && shown.stdout.contains("commit"), "{shown:#?}");
+    assert_eq!(deck.started().len(), 1, "one agent for the whole run");
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn closed_window_ends_the_run_in_order() {
     let deck = TestProject::new([ApiRoute::any([ApiTurn::answer("").fault(ApiFault::Stall)])]);
     let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
@@ -341,6 +374,14 @@ fn closed_window_ends_the_run_in_order() {
     assert_eq!(terminal.ends().exit_code(), 129);
     let pids: Vec<u32> = deck.started().iter().filter_map(|started| started.pid).collect();
     all_gone(&deck, &pids);
-    let shown = deck.play(&["runs", "show"]);
+    // The engine ends after its screen.
+    let deadline = Instant::now() + LIMIT;
+    let shown = loop {
+        let shown = deck.play(&["runs", "show"]);
+        if shown.stdout.contains("finished") || Instant::now() > deadline {
+            break shown;
+        }
+        thread::park_timeout(Duration::from_millis(20));
+    };
     assert!(shown.stdout.contains("finished") && shown.stdout.contains("2 stopped"), "{shown:#?}");
 }

@@ -95,11 +95,11 @@ fn hidden_units_are_not_affected_by_keys() {
 fn concurrency_change_is_shown_on_a_narrow_screen() {
     let before = tape::running();
     let mut after = tape::running();
-    after.note(None, &Note::ConcurrencyChanged { slots: 5 });
+    after.note(None, &Note::ConcurrencyChanged { slots: 5, old: None });
     let (text, given) = grown(&before, &after, "+", (80, 24));
     assert_eq!(given, [RunCommand::AdjustConcurrency { by: 1 }]);
     assert!(text.lines().nth(1).is_some_and(|header| header.contains("concurrency 5")), "{text}");
-    after.note(None, &Note::ConcurrencyChanged { slots: 6 });
+    after.note(None, &Note::ConcurrencyChanged { slots: 6, old: None });
     let (text, _) = grown(&before, &after, "++", (80, 24));
     assert!(text.lines().nth(1).is_some_and(|header| header.contains("concurrency 6")), "{text}");
     assert!(!text.contains("concurrency 5"), "{text}");
@@ -154,7 +154,8 @@ fn refused_command_shows_the_reason() {
     let (_grows, changed) = watch::channel(0);
     refuse.try_send(RefusalReason::CallNotWaiting { unit: "dbt-all".into() }).unwrap();
     drop(refuse);
-    let live = LiveHandle { engine: Some(EngineChannel { commands, refusals }), changed, failed: None };
+    let live =
+        LiveHandle { engine: Some(EngineChannel { commands, refusals, leave_action: None }), changed, failed: None };
     let script = ScriptedHost::new("", (80, 24)).keep_open_for(Duration::from_secs(2));
     let (script, _) = play(growing.timeline, Some(live), options(), script);
     assert!(script.text().contains("dbt-all: the call no longer waits for a decision"), "{}", script.text());

@@ -158,11 +158,11 @@ fn concurrency_changes_while_units_run() {
     assert_eq!(given, [1, 1, -1].map(|by| RunCommand::AdjustConcurrency { by }));
     assert!(script.text().contains("concurrency 4"), "{}", script.text());
     let mut changed = tape::running();
-    changed.note(None, &Note::ConcurrencyChanged { slots: 1 });
+    changed.note(None, &Note::ConcurrencyChanged { slots: 1, old: None });
     let (script, _, given) = orders(&changed, "-");
     assert!(given.is_empty() && script.text().contains("the minimum concurrency is 1"), "{}", script.text());
     assert!(orders(&changed, "L").0.text().contains("concurrency is now 1"));
-    changed.note(None, &Note::ConcurrencyChanged { slots: 64 });
+    changed.note(None, &Note::ConcurrencyChanged { slots: 64, old: None });
     assert!(orders(&changed, "+").2.is_empty());
     let replayed = play(changed.timeline(), None, options(), ScriptedHost::new("+", SIZE)).0.text();
     assert!(replayed.contains("this is a recorded run; its concurrency cannot change"), "{replayed}");

@@ -20,7 +20,7 @@ const SIZES: [(u16, u16); 5] = [(40, 12), (60, 20), (80, 24), (120, 36), (200, 6
 fn waits() -> TapeFixture {
     let units = ["dbt-staging", "dbt-marts", "docs-glossary", "docs-pricing", "lookml-orders", "notion-refunds"];
     let mut tape = TapeFixture::new("orbit", false);
-    tape.plan(&units).note(None, &Note::ConcurrencyChanged { slots: 2 }).wait(1000);
+    tape.plan(&units).note(None, &Note::ConcurrencyChanged { slots: 2, old: None }).wait(1000);
     let works = |tape: &mut TapeFixture, unit: &str, attempt, ms| {
         tape.say(unit, attempt, "Reading.").wait(ms);
     };

@@ -57,7 +57,14 @@ impl PtySession {
         let mut command = CommandBuilder::new(program);
         command.args(args);
         command.env_clear();
-        let usual = [("TERM", "xterm-256color"), ("LANG", "C.UTF-8"), ("PATH", "/usr/bin:/bin"), ("PS1", "$ ")];
+        // A test that fails must not leave a run behind.
+        let usual = [
+            ("TERM", "xterm-256color"),
+            ("LANG", "C.UTF-8"),
+            ("PATH", "/usr/bin:/bin"),
+            ("PS1", "$ "),
+            ("INGESTDECK_UI_ON_DISCONNECT", "stop"),
+        ];
         for (name, value) in usual.iter().chain(variables) {
             command.env(name, value);
         }

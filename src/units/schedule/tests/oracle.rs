@@ -233,6 +233,8 @@ impl ScheduleOracle {
                 let slots = i32::try_from(self.slots).unwrap() + by;
                 self.slots = usize::try_from(slots.clamp(1, 64)).unwrap();
             }
+            // Not among the random steps.
+            ScheduleEvent::LimitChanged(_) | ScheduleEvent::PauseRequested(_) => {}
             ScheduleEvent::RunStarted
             | ScheduleEvent::LimitObserved(_)
             | ScheduleEvent::LimitOverridden

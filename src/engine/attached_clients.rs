@@ -1,0 +1,53 @@
+//! The attached clients of a run: how many there are, and what they are informed about.
+//!
+//! A run stays open for commands after its last unit while a client is attached. The module must not know how clients
+//! are connected.
+
+use tokio::sync::watch;
+
+/// The attached clients of one run; clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct AttachedClients {
+    count: watch::Sender<usize>,
+    failure: watch::Sender<Option<String>>,
+}
+
+/// One attached client, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ClientGuard(AttachedClients);
+
+impl AttachedClients {
+    pub(super) fn new() -> Self {
+        Self { count: watch::Sender::new(0), failure: watch::Sender::new(None) }
+    }
+
+    pub(crate) fn attach(&self) -> ClientGuard {
+        self.count.send_modify(|count| *count += 1);
+        ClientGuard(self.clone())
+    }
+
+    /// Number of attached clients.
+    pub(crate) fn count(&self) -> usize {
+        *self.count.borrow()
+    }
+
+    pub(super) fn subscribe(&self) -> watch::Receiver<usize> {
+        self.count.subscribe()
+    }
+
+    /// Informs the clients that the run was aborted. The tape cannot contain the reason.
+    pub(super) fn report_failure(&self, reason: String) {
+        self.failure.send_replace(Some(reason));
+    }
+
+    /// Reports why the run was aborted.
+    pub(super) fn failure(&self) -> watch::Receiver<Option<String>> {
+        self.failure.subscribe()
+    }
+}
+
+impl Drop for ClientGuard {
+    fn drop(&mut self) {
+        self.0.count.send_modify(|count| *count -= 1);
+    }
+}

@@ -1,0 +1,53 @@
+//! Limits that a person changes during a run, and pauses.
+
+use serde_json::{Value, json};
+
+use super::{Schedule, ScheduleEffect};
+use crate::{
+    control::{CONCURRENCY_RANGE, RunLimit},
+    tape::{Note, note::LimitChanged},
+};
+
+impl Schedule {
+    pub(super) fn change_concurrency(&mut self, by: i32, effects: &mut Vec<ScheduleEffect>) {
+        let now = self.settings.concurrency;
+        // A run that was started with a concurrency above the range keeps it, but cannot increase it.
+        let slots = now.saturating_add_signed(by).clamp(*CONCURRENCY_RANGE.start(), now.max(*CONCURRENCY_RANGE.end()));
+        self.set_concurrency(slots, effects);
+    }
+
+    fn set_concurrency(&mut self, slots: u32, effects: &mut Vec<ScheduleEffect>) {
+        let old = std::mem::replace(&mut self.settings.concurrency, slots.max(1));
+        if slots != old {
+            let note = Note::ConcurrencyChanged { slots, old: Some(old) };
+            effects.push(ScheduleEffect::RecordNote { attempt: None, note });
+        }
+    }
+
+    /// Changes a limit that the schedule applies. The other limits belong to the attempts.
+    pub(super) fn change_limit(&mut self, limit: RunLimit, effects: &mut Vec<ScheduleEffect>) {
+        let (old, new) = match limit {
+            RunLimit::Concurrency(slots) => return self.set_concurrency(slots, effects),
+            RunLimit::RunBudget(budget) => (json!(self.budget.replace(budget)), json!(budget)),
+            RunLimit::Retries(retries) => {
+                (json!(std::mem::replace(&mut self.settings.retry.max_retries, retries)), json!(retries))
+            }
+            RunLimit::Turns(_) | RunLimit::ToolFailures(_) | RunLimit::SilenceTimeout(_) => return,
+        };
+        if old != new {
+            effects.push(limit_note(limit.name(), old, new));
+        }
+    }
+
+    pub(super) fn set_paused(&mut self, pause: bool, effects: &mut Vec<ScheduleEffect>) {
+        if std::mem::replace(&mut self.is_paused, pause) != pause {
+            let note = if pause { Note::RunPaused } else { Note::RunResumed };
+            effects.push(ScheduleEffect::RecordNote { attempt: None, note });
+        }
+    }
+}
+
+fn limit_note(limit: &str, old: Value, new: Value) -> ScheduleEffect {
+    let note = Note::LimitChanged(LimitChanged { limit: limit.to_owned(), old, new });
+    ScheduleEffect::RecordNote { attempt: None, note }
+}

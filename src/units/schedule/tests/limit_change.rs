@@ -1,0 +1,38 @@
+//! Limits that a person changes, and pauses.
+
+use super::*;
+use crate::control::RunLimit;
+
+#[test]
+fn paused_run_starts_nothing_until_it_resumes() {
+    let mut schedule = Schedule::new(keys(3), settings(2));
+    let events = [
+        ScheduleEvent::RunStarted,
+        ScheduleEvent::PauseRequested(true),
+        ScheduleEvent::PauseRequested(true),
+        attempt_ended(0, 1, succeeded_verdict()),
+        attempt_ended(1, 1, succeeded_verdict()),
+        ScheduleEvent::PauseRequested(false),
+        attempt_ended(2, 1, succeeded_verdict()),
+    ];
+    insta::assert_snapshot!(feed(&mut schedule, events));
+}
+
+#[test]
+fn changed_limits_apply_immediately() {
+    let budget = ScheduleSettings { budget_usd: Some(1.0), ..settings(1) };
+    let mut schedule = Schedule::new(keys(4), budget);
+    let events = [
+        ScheduleEvent::RunStarted,
+        ScheduleEvent::LimitChanged(RunLimit::Concurrency(2)),
+        ScheduleEvent::LimitChanged(RunLimit::RunBudget(Some(3.0))),
+        ScheduleEvent::LimitChanged(RunLimit::RunBudget(Some(3.0))),
+        ScheduleEvent::CostUpdated { usd: 2.0 },
+        attempt_ended(0, 1, succeeded_verdict()),
+        ScheduleEvent::LimitChanged(RunLimit::Retries(0)),
+        attempt_ended(1, 1, verdict(AttemptOutcome::Failed, VerdictCause::Network)),
+        ScheduleEvent::LimitChanged(RunLimit::RunBudget(None)),
+        ScheduleEvent::LimitChanged(RunLimit::Turns(3)),
+    ];
+    insta::assert_snapshot!(feed(&mut schedule, events));
+}

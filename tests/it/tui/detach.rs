@@ -1,0 +1,263 @@
+//! Runs that continue without their screen: detaching, attaching, and screens that disappear.
+
+use std::{
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::{Value, json};
+
+use super::pty_session::PtySession;
+use crate::it::commands::test_dir::{DEADLINE, TestDir, tape};
+
+const PAGE: &str = r##"[[part]]
+steps = [
+    { call = { tool = "read_raw_file", with = { path = "one.md" } } },
+    { call = { tool = "record_verification_ledger", with = { summary = "Read it." } } },
+    { call = { tool = "wiki_write", with = { key = "one", summary = "One", content = "# One\n" } } },
+    { say = "done" },
+]"##;
+
+/// A project with one unit, whose run continues in the background.
+struct BackgroundRun {
+    place: TestDir,
+    claude: String,
+}
+
+impl BackgroundRun {
+    /// A project without a run.
+    fn new(script: &str) -> Self {
+        let place = TestDir::new();
+        place.notes(&["one"]);
+        let claude = place.scripted_claude(script).display().to_string();
+        Self { place, claude }
+    }
+
+    /// A run whose first call waits for approval. Its screen was left.
+    fn held() -> Self {
+        let run = Self::new(PAGE);
+        let mut screen = run.screen(&["step", "docs-one"], "continue");
+        screen.shows("read_raw_file waits for you");
+        screen.press("D");
+        screen.shows("continues; `ingestdeck attach");
+        assert_eq!(screen.end(), 0);
+        run
+    }
+
+    fn screen(&self, args: &[&str], on_disconnect: &str) -> PtySession {
+        let (project, runtime) = (self.place.path(""), self.place.sockets());
+        let runtime = runtime.parent().unwrap().to_str().unwrap();
+        let all = [args, &["--project-dir", project.to_str().unwrap(), "--claude-bin", &self.claude]].concat();
+        let variables = [("XDG_RUNTIME_DIR", runtime), ("INGESTDECK_UI_ON_DISCONNECT", on_disconnect)];
+        PtySession::with(&all, &variables)
+    }
+
+    fn attached(&self, on_disconnect: &str) -> PtySession {
+        let screen = self.screen(&["attach"], on_disconnect);
+        screen.shows("read_raw_file waits for you");
+        screen
+    }
+
+    fn ctl(&self, args: &[&str]) -> Vec<Value> {
+        let args: Vec<&str> = ["ctl"].iter().chain(args).chain(&["--ui", "json"]).copied().collect();
+        let output = self.place.run(&args);
+        output.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Entries of the tape.
+    fn entries(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(tape(&self.place.path(""))).unwrap();
+        let whole = &text[..=text.rfind('\n').unwrap()];
+        whole.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn notes(&self, kind: &str) -> Vec<Value> {
+        self.entries().into_iter().map(|entry| entry["note"].clone()).filter(|note| note["kind"] == kind).collect()
+    }
+
+    fn wait_for_note(&self, kind: &str) -> Value {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            if let Some(note) = self.notes(kind).pop() {
+                return note;
+            }
+            assert!(Instant::now() < deadline, "no {kind}: {:?}", self.entries().last());
+            std::thread::yield_now();
+        }
+    }
+
+    /// The end of the run, after which no process of it remains.
+    fn end(&self) -> Value {
+        let ended = self.wait_for_note("run_ended");
+        #[cfg(target_os = "linux")]
+        self.place.wait_until_no_process_left();
+        let seqs: Vec<_> = self.entries().iter().map(|entry| entry["seq"].as_u64().unwrap()).collect();
+        assert!(seqs.windows(2).all(|pair| pair[1] == pair[0] + 1), "no entry is missing: {seqs:?}");
+        ended
+    }
+}
+
+#[test]
+fn killed_screens_do_not_affect_the_run() {
+    let run = BackgroundRun::held();
+    for signal in [Signal::SIGKILL, Signal::SIGHUP, Signal::SIGTERM, Signal::SIGKILL] {
+        let screen = run.attached("continue");
+        screen.signal(signal);
+        drop(screen);
+        assert_eq!(run.ctl(&["approvals"])[0]["tool"], "read_raw_file");
+    }
+    assert_eq!(run.ctl(&["allow", "docs-one", "--reason", "harmless"])[0]["reply"], "accepted");
+    run.ctl(&["release", "docs-one"]);
+    assert_eq!(run.end()["succeeded"], 1);
+    assert!(run.place.path("wiki/global/one.md").is_file());
+    let allowed = run.notes("command").remove(0);
+    assert_eq!((&allowed["command"], &allowed["client"]), (&json!("decide"), &json!("ctl")));
+    assert_eq!((&allowed["reason"], &allowed["units"]), (&json!("harmless"), &json!(["docs-one"])));
+}
+
+#[test]
+fn killed_screens_at_any_moment_lose_nothing() {
+    let run = BackgroundRun::held();
+    for delay in 0..30 {
+        let screen = run.screen(&["attach"], "continue");
+        let until = Instant::now() + Duration::from_millis(delay * 7);
+        while Instant::now() < until {
+            std::thread::yield_now();
+        }
+        screen.signal(Signal::SIGKILL);
+    }
+    let mut screen = run.attached("continue");
+    for next in ["record_verification_ledger waits for you", "wiki_write waits for you", "1 succeeded"] {
+        screen.press("s");
+        screen.shows(next);
+    }
+    screen.press("q");
+    assert_eq!(screen.end(), 0);
+    assert_eq!(run.end()["succeeded"], 1);
+}
+
+#[test]
+fn stop_on_disconnect_ends_the_run_in_order() {
+    let run = BackgroundRun::held();
+    let other = run.attached("continue");
+    run.attached("stop").signal(Signal::SIGKILL);
+    let screen = run.attached("stop");
+    drop(other);
+    assert_eq!(run.ctl(&["approvals"])[0]["tool"], "read_raw_file", "one screen remains");
+    screen.signal(Signal::SIGKILL);
+    assert_eq!(run.end()["stopped"], 1);
+    let command = run.notes("command").pop().unwrap();
+    assert_eq!((&command["command"], &command["client"]), (&json!("stop_all"), &json!("engine")));
+}
+
+#[test]
+fn two_screens_show_the_same_run() {
+    let run = BackgroundRun::held();
+    let (mut first, mut second) = (run.attached("continue"), run.attached("continue"));
+    first.press("s");
+    first.shows("record_verification_ledger waits for you");
+    second.shows("record_verification_ledger waits for you");
+    second.press("s");
+    for screen in [&first, &second] {
+        screen.shows("wiki_write waits for you");
+    }
+    first.press("s");
+    for screen in [&first, &second] {
+        screen.shows("1 succeeded");
+    }
+    // The run stays open for commands until the last screen is left.
+    first.shows("✓ done");
+    first.press("q");
+    first.shows("1 succeeded");
+    assert_eq!(first.end(), 0);
+    second.press("r");
+    second.shows("New attempt at docs-one?");
+    second.press("y");
+    second.shows("read_raw_file waits for you");
+    second.press("x");
+    second.shows("Stop docs-one?");
+    second.press("y");
+    second.shows("1 stopped");
+    second.press("q");
+    second.end();
+    run.wait_for_note("run_ended");
+    let clients: Vec<_> = run.notes("command").iter().map(|note| note["command"].clone()).collect();
+    assert_eq!(clients, ["decide", "decide", "decide", "retry", "stop"]);
+}
+
+#[test]
+fn quitting_can_stop_a_run_that_would_continue() {
+    let run = BackgroundRun::held();
+    let mut screen = run.attached("continue");
+    screen.press("q");
+    screen.shows("Leave the screen?");
+    screen.press("o");
+    screen.shows("1 stopped");
+    assert_eq!(screen.end(), 100);
+    assert_eq!(run.end()["stopped"], 1);
+}
+
+#[test]
+fn detached_run_prints_its_launch_record() {
+    let run = BackgroundRun::new(PAGE);
+    let output = run.place.run(&["run", "--detach", "--ui", "json", "--claude-bin", &run.claude]);
+    let record: Value = serde_json::from_str(output.expect_success()).unwrap();
+    assert_eq!(record["type"], "launched");
+    assert_eq!(record["tape"], tape(&run.place.path("")).canonicalize().unwrap().to_str().unwrap());
+    assert!(record["pid"].as_u64().is_some() && record["socket"].as_str().unwrap().ends_with(".sock"), "{record}");
+    assert_eq!(run.end()["succeeded"], 1);
+    assert!(!std::path::Path::new(record["log"].as_str().unwrap()).exists(), "it had nothing to report");
+}
+
+#[test]
+fn detached_run_that_cannot_start_is_an_error() {
+    let run = BackgroundRun::new(PAGE);
+    let output = run.place.run(&["run", "--detach", "--claude-bin", "/nowhere/claude"]);
+    assert!(output.expect_refusal(96).contains("there is no program"), "{output:?}");
+}
+
+#[test]
+fn killed_engine_is_reported_to_its_screens() {
+    let run = BackgroundRun::held();
+    let engine = run.place.processes(0).into_iter().find(|words| words.contains("--run-as-engine"));
+    assert!(engine.is_some());
+    let mut screen = run.attached("continue");
+    kill(engine_pid(&run), Signal::SIGKILL).unwrap();
+    screen.shows("writer gone");
+    screen.press("q");
+    assert_ne!(screen.end(), 0);
+    run.place.wait_until_no_process_left();
+    let over = run.screen(&["attach", "latest"], "continue");
+    over.shows("is not active");
+    assert_eq!(over.end(), 4);
+}
+
+/// The process that holds the lock of the run.
+fn engine_pid(run: &BackgroundRun) -> Pid {
+    let lock = std::fs::read_to_string(run.place.path(".ktx/ingestdeck/ingest.lock")).unwrap();
+    Pid::from_raw(lock.trim().parse().unwrap())
+}
+
+#[test]
+fn engine_ends_with_a_client_that_does_not_confirm() {
+    let run = BackgroundRun::new(PAGE);
+    let mut command = run.place.command(&["--run-as-engine", "run", "--claude-bin", &run.claude]);
+    command.stdin(Stdio::null());
+    let ended = run.place.ran(command);
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    run.place.wait_until_no_process_left();
+}
+
+#[test]
+fn second_run_names_the_active_one() {
+    let run = BackgroundRun::held();
+    let output = run.place.run(&["run", "--claude-bin", &run.claude]);
+    let text = output.expect_refusal(2);
+    assert!(text.contains("ingestdeck attach") && text.contains("ingestdeck ctl stop-all"), "{text}");
+    run.ctl(&["stop-all"]);
+    run.end();
+}
