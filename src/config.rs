@@ -107,6 +107,8 @@ pub(crate) struct Config {
     pub retry: AutoRetrySettings,
     /// Section `[ingest]`: work units.
     pub ingest: IngestSettings,
+    /// Section `[notify]`: notifications while no screen is attached.
+    pub notify: NotifySettings,
     /// Section `[ui]`: the screen.
     pub ui: UiSettings,
     /// Section `[keys]`: chords by action. Actions and chords are not validated here.
@@ -179,6 +181,13 @@ pub(crate) struct IngestSettings {
     pub unit_timeout: Setting<Option<Duration>>,
     /// Paths outside a project that its connections may read: absolute, or below `~/`.
     pub allow_paths: Setting<Vec<String>>,
+}
+
+/// Section `[notify]`: notifications while no screen is attached.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NotifySettings {
+    /// Address that receives each notification as JSON.
+    pub url: Setting<Option<String>>,
 }
 
 /// Section `[ui]`: the screen.
@@ -422,6 +431,7 @@ impl Config {
                 unit_timeout: get(&merged, "ingest.unit_timeout"),
                 allow_paths: get(&merged, "ingest.allow_paths"),
             },
+            notify: NotifySettings { url: get(&merged, "notify.url") },
             ui: UiSettings {
                 theme: get(&merged, "ui.theme"),
                 mouse: get(&merged, "ui.mouse"),

@@ -70,6 +70,12 @@ pub(crate) enum RunCommand {
         /// Conditions, of which any one suffices.
         conditions: Vec<BreakCondition>,
     },
+    /// Hold a unit at every so many calls; the calls between pass.
+    Leash {
+        unit: UnitKey,
+        /// Number of calls until the unit waits, which counts again after each decision.
+        calls: u32,
+    },
     /// Decide about one held call.
     Decide {
         unit: UnitKey,
@@ -178,6 +184,7 @@ impl RunCommand {
                 }
             }
             Self::Set { limit } => return limit.problem(),
+            Self::Leash { calls: 0, .. } => "invalid number of calls; expected 1 or more".to_owned(),
             Self::RunUntil { conditions, .. } if conditions.is_empty() => "no condition; name at least one".to_owned(),
             Self::RunUntil { conditions, .. }
                 if conditions.iter().any(|it| matches!(it, BreakCondition::Silence(_))) =>
@@ -210,6 +217,7 @@ impl RunCommand {
             Self::Hold { .. } => "hold",
             Self::Release { .. } => "release",
             Self::RunUntil { .. } => "run_until",
+            Self::Leash { .. } => "leash",
             Self::Decide { .. } => "decide",
         }
     }
@@ -217,7 +225,8 @@ impl RunCommand {
     /// True if the command needs units: a plain session has no limits, and its calls do not ask for approval.
     pub(crate) fn needs_units(&self) -> bool {
         match self {
-            Self::Hold { .. } | Self::Release { .. } | Self::RunUntil { .. } | Self::Decide { .. } => true,
+            Self::Hold { .. } | Self::Release { .. } | Self::RunUntil { .. } => true,
+            Self::Leash { .. } | Self::Decide { .. } => true,
             Self::Pause | Self::Resume | Self::Set { .. } => true,
             Self::Retry { .. } | Self::RetryUnsuccessful | Self::RetryUnits { .. } | Self::Stop { .. } => false,
             Self::Drain | Self::LiftLimit | Self::AdjustConcurrency { .. } | Self::StopAll | Self::KillAll => false,
@@ -232,6 +241,7 @@ impl RunCommand {
             | Self::Hold { unit }
             | Self::Release { unit }
             | Self::RunUntil { unit, .. }
+            | Self::Leash { unit, .. }
             | Self::Decide { unit, .. } => std::slice::from_ref(unit),
             Self::RetryUnits { units, .. } => units,
             Self::RetryUnsuccessful
@@ -525,6 +535,7 @@ mod tests {
                     {"condition": "silence", "value": 30_000},
                 ]}),
             ),
+            (RunCommand::Leash { unit: unit(), calls: 5 }, json!({"command": "leash", "unit": "dbt-all", "calls": 5})),
             (
                 decide(UserDecision::Allow),
                 json!({"command": "decide", "unit": "dbt-all", "call": "toolu_1", "decision": "allow"}),
@@ -581,6 +592,7 @@ mod tests {
             model(""),
             model("a b"),
             retry(Amendment { feedback: Some(feedback), ..Amendment::default() }),
+            RunCommand::Leash { unit: unit(), calls: 0 },
             set(RunLimit::Concurrency(0)),
             set(RunLimit::Concurrency(65)),
             set(RunLimit::RunBudget(Some(0.0))),

@@ -14,6 +14,7 @@ pub(crate) mod driver;
 pub(crate) mod execute;
 pub(crate) mod fail_fast_recorder;
 pub(crate) mod launch;
+pub(crate) mod notifier;
 pub(crate) mod prepare;
 pub(crate) mod prior_results;
 pub(crate) mod reconcile_policy;

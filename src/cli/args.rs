@@ -372,6 +372,30 @@ pub(crate) enum CtlVerb {
         /// Unit key
         unit: String,
     },
+    /// Let a unit run until one of its calls meets a condition; that call waits
+    RunUntil {
+        /// Unit key
+        unit: String,
+        /// A call failed
+        #[arg(long)]
+        failure: bool,
+        /// A call of this tool
+        #[arg(long, value_name = "GLOB")]
+        tool: Vec<String>,
+        /// A call that names a path
+        #[arg(long, value_name = "GLOB")]
+        path: Vec<String>,
+        /// The run has cost this much
+        #[arg(long, value_name = "USD")]
+        cost: Option<f64>,
+    },
+    /// Hold a unit at every so many calls
+    Leash {
+        /// Unit key
+        unit: String,
+        /// Number of calls
+        calls: u32,
+    },
     /// Release a held unit; its waiting calls are allowed
     Release {
         /// Unit key

@@ -15,7 +15,9 @@ use super::{
 };
 use crate::{
     config::value::parse_duration,
-    control::{CommandOrigin, CommandReply, RunCommand, RunLimit, ToolFailures, UserDecision},
+    control::{
+        BreakCondition, CommandOrigin, CommandReply, NamePattern, RunCommand, RunLimit, ToolFailures, UserDecision,
+    },
     engine::{
         control_socket::{ControlClient, ControlClientError},
         launch::runtime,
@@ -139,6 +141,24 @@ fn to_command(
         CtlVerb::Resume => RunCommand::Resume,
         CtlVerb::Set { limit, value } => limit_command(*limit, value)?,
         CtlVerb::Hold { unit } => RunCommand::Hold { unit: unit.as_str().into() },
+        CtlVerb::RunUntil { unit, failure, tool, path, cost } => {
+            let pattern = |text: &String| {
+                NamePattern::new(text).map_err(|why| CliError::usage(format!("invalid pattern `{text}`: {why}")))
+            };
+            let mut conditions: Vec<BreakCondition> = failure.then_some(BreakCondition::Failure).into_iter().collect();
+            for tool in tool {
+                conditions.push(BreakCondition::Tool(pattern(tool)?));
+            }
+            for path in path {
+                conditions.push(BreakCondition::Path(pattern(path)?));
+            }
+            if let Some(cost) = cost.filter(|cost| !(cost.is_finite() && *cost > 0.0)) {
+                return Err(CliError::usage(format!("invalid --cost `{cost}`; expected an amount above 0")));
+            }
+            conditions.extend(cost.map(BreakCondition::Cost));
+            RunCommand::RunUntil { unit: unit.as_str().into(), call: None, conditions }
+        }
+        CtlVerb::Leash { unit, calls } => RunCommand::Leash { unit: unit.as_str().into(), calls: *calls },
         CtlVerb::Release { unit } => RunCommand::Release { unit: unit.as_str().into() },
         CtlVerb::Allow { unit, call } => decide(unit, call.as_deref(), UserDecision::Allow)?,
         CtlVerb::Deny { unit, call } => {

@@ -23,6 +23,7 @@ use crate::{
     engine::{
         execute::AttemptOptions,
         launch::{Launch, retry_policy},
+        notifier::NotificationTargets,
         prepare::PreparedProject,
     },
     ingest::plan::{self, UnitSelection},
@@ -137,6 +138,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         concurrency: slots,
         retry: retry_policy(&config),
         initially_held: Vec::new(),
+        notifications: NotificationTargets::default(),
         prepared,
         reconcile: None,
     };

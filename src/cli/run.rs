@@ -72,6 +72,7 @@ pub(crate) fn start_run(
     if args.model.as_ref().is_some_and(|model| model.trim().is_empty()) {
         return Err(CliError::usage("--model names no model").with_help("give one, as in `--model sonnet`"));
     }
+    let notifications = settings::notification_targets(&config)?;
     let model = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, args.model.as_deref()).model;
     let taken = project::plan_run(global, &project, select, model.as_deref())?;
     // A selection names what to run, whatever KTX has ingested.
@@ -157,6 +158,7 @@ pub(crate) fn start_run(
         concurrency: slots,
         retry: retry_policy(&config),
         initially_held: held,
+        notifications,
         prepared,
         reconcile: pass,
     };

@@ -10,6 +10,7 @@ use crate::{
         Config, ConfigLayers, EnvVars, NotifyMode, ProgressMode, Setting, SettingOrigin, SettingValue, paths::UserDirs,
     },
     diagnostic::{Diagnostic, Problem},
+    engine::notifier::NotificationTargets,
     ingest, tui,
 };
 
@@ -98,6 +99,26 @@ fn load_layers(global: &GlobalArgs) -> Result<ConfigLayers, CliError> {
         layers = layers.flag("--no-mouse", "ui.mouse", SettingValue::Bool(false)).map_err(wrong)?;
     }
     Ok(layers)
+}
+
+/// Where notifications go while no screen is attached.
+///
+/// # Errors
+/// If the address of the webhook is not one of HTTP.
+pub(crate) fn notification_targets(config: &Config) -> Result<NotificationTargets, CliError> {
+    let is_http = |url: &String| ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
+    if let Some(url) = config.notify.url.as_ref().filter(|url| !is_http(url)) {
+        return Err(CliError::usage(format!(
+            "invalid notify.url `{url}`; expected an address that begins with https://"
+        ))
+        .with_location(&config.notify.url.origin));
+    }
+    let command = (*config.ui.notify == NotifyMode::Command).then(|| config.ui.notify_command.value.clone());
+    Ok(NotificationTargets {
+        command: command.unwrap_or_default(),
+        url: config.notify.url.value.clone(),
+        silence_after: *config.ingest.silence_after,
+    })
 }
 
 /// The display options of the screen.

@@ -100,6 +100,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     key("ingest.silence_timeout", SettingKind::Duration, None),
     key("ingest.unit_timeout", SettingKind::Duration, None),
     key("ingest.allow_paths", SettingKind::Paths, Some("")),
+    key("notify.url", SettingKind::Text, None),
     key("ui.theme", SettingKind::Text, Some("auto")),
     key("ui.mouse", SettingKind::Bool, Some("true")),
     key("ui.ascii", SettingKind::Bool, Some("false")),

@@ -51,6 +51,7 @@ fn default_config_has_documented_values() {
     # ingest.silence_timeout is not set  # default
     # ingest.unit_timeout is not set  # default
     ingest.allow_paths = []  # default
+    # notify.url is not set  # default
     ui.theme = "auto"  # default
     ui.mouse = true  # default
     ui.ascii = false  # default
@@ -93,6 +94,8 @@ fn every_key_reaches_its_field() {
         silence_timeout = "1m 30s"
         unit_timeout = "1h"
         allow_paths = ["/data/dbt", "~/warehouse.db"]
+        [notify]
+        url = "https://example.com/hook"
         [ui]
         theme = "light"
         mouse = false

@@ -42,6 +42,8 @@ struct UnitApprovals {
     is_held: bool,
     /// Calls of the held unit pass until one of them meets this condition.
     until: Option<RunUntil>,
+    /// Calls of the held unit pass until this many have been made.
+    leash: Option<Leash>,
     /// Failed calls of the attempt when it last made a call.
     failed_calls: usize,
     /// Number of the current or most recent attempt; 0 before the first.
@@ -60,6 +62,23 @@ impl fmt::Debug for UnitApprovals {
             .field("until", until)
             .field("queued", &waiting)
             .finish_non_exhaustive()
+    }
+}
+
+/// Lets calls pass and holds every so many.
+#[derive(Clone, Copy, Debug)]
+struct Leash {
+    every: u32,
+    /// Calls until the next one waits, including that one.
+    left: u32,
+}
+
+impl Leash {
+    fn to_text(self) -> String {
+        match self.every {
+            1 => "every call".to_owned(),
+            every => format!("every {every} calls"),
+        }
     }
 }
 
@@ -109,7 +128,7 @@ impl ApprovalQueue {
     pub(crate) fn hold(&self, unit: &UnitKey) {
         let mut units = self.units();
         let hold = units.entry(unit.clone()).or_default();
-        if hold.until.take().is_some() || !hold.is_held {
+        if hold.until.take().is_some() || hold.leash.take().is_some() || !hold.is_held {
             hold.is_held = true;
             self.note_or_log(unit, hold.attempt, &Note::HoldRequested);
         }
@@ -128,7 +147,7 @@ impl ApprovalQueue {
         };
         let (there, gone): (Vec<_>, Vec<_>) = hold.queued.drain(..).partition(stays);
         hold.queued = there;
-        hold.is_held = true;
+        (hold.is_held, hold.leash) = (true, None);
         if hold.queued.is_empty() {
             self.note_or_log(unit, hold.attempt, &Note::RunUntil { condition: until.to_text() });
             hold.until = Some(until);
@@ -139,11 +158,30 @@ impl ApprovalQueue {
         }
     }
 
+    /// Holds `unit` at every so many calls; those between pass. Calls that wait still wait.
+    pub(crate) fn leash(&self, unit: &UnitKey, every: u32) {
+        let mut units = self.units();
+        let hold = units.entry(unit.clone()).or_default();
+        let leash = Leash { every, left: every };
+        (hold.is_held, hold.until, hold.leash) = (true, None, Some(leash));
+        self.note_or_log(unit, hold.attempt, &Note::RunUntil { condition: leash.to_text() });
+    }
+
+    /// Shows that a unit on a leash continues after a decision.
+    fn note_leash(&self, unit: &UnitKey) {
+        let units = self.units();
+        if let Some(hold) = units.get(unit)
+            && let Some(leash) = hold.leash.filter(|_| hold.queued.is_empty())
+        {
+            self.note_or_log(unit, hold.attempt, &Note::RunUntil { condition: leash.to_text() });
+        }
+    }
+
     /// Stops holding `unit`; its waiting calls are made unchanged.
     pub(crate) fn release(&self, unit: &UnitKey) {
         let mut units = self.units();
         let Some(hold) = units.get_mut(unit).filter(|hold| hold.is_held) else { return };
-        (hold.is_held, hold.until) = (false, None);
+        (hold.is_held, hold.until, hold.leash) = (false, None, None);
         self.note_or_log(unit, hold.attempt, &Note::HoldReleased);
         for waiting in hold.queued.drain(..) {
             // A closed channel means that the attempt no longer waits.
@@ -181,7 +219,7 @@ impl ApprovalQueue {
         let mut units = self.units();
         self.is_paused.store(false, Ordering::SeqCst);
         // The calls of a unit that ran until a condition did not meet it.
-        for hold in units.values_mut().filter(|hold| !hold.is_held || hold.until.is_some()) {
+        for hold in units.values_mut().filter(|hold| !hold.is_held || hold.until.is_some() || hold.leash.is_some()) {
             for waiting in hold.queued.drain(..) {
                 // A closed channel means that the attempt no longer waits.
                 let _ = waiting.reply.send(ApprovalWaitOutcome::Released);
@@ -198,11 +236,22 @@ impl ApprovalQueue {
         if !hold.is_held && !is_paused {
             return None;
         }
+        let leashed = hold.leash.as_mut().map(|leash| {
+            leash.left = leash.left.saturating_sub(1);
+            let is_reached = leash.left == 0;
+            if is_reached {
+                leash.left = leash.every;
+            }
+            is_reached.then(|| leash.to_text())
+        });
+        if matches!(leashed, Some(None)) && !is_paused {
+            return None;
+        }
         let met = hold.until.as_ref().map(|until| until.met_condition(call, self.meter.total_usd()));
         let reached = match met {
             Some(None) if !is_paused => return None,
             Some(met) => met.map(|condition| condition.to_string()),
-            None => None,
+            None => leashed.flatten(),
         };
         if met.is_some_and(|met| met.is_some()) {
             hold.until = None;
@@ -279,7 +328,10 @@ impl AttemptApprovalGate {
             }
         };
         match wait.resolve(decision, &outcome) {
-            Ok(()) => outcome,
+            Ok(()) => {
+                self.approvals.note_leash(&self.unit);
+                outcome
+            }
             Err(error) => ApprovalDecision::DenyByPolicy(format!("the decision cannot be recorded: {error}")),
         }
     }
@@ -454,6 +506,30 @@ mod tests {
         assert_eq!(second.await.unwrap(), ApprovalDecision::Allow);
         assert!(timeout(Duration::from_secs(3600), &mut first).await.is_err(), "its unit is held");
         assert_eq!(approvals.gate(&other, 1).decide(call("c")).await, ApprovalDecision::Allow);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leash_holds_every_third_call() {
+        let (approvals, tape) = approvals();
+        let gate = approvals.gate(&unit(), 1);
+        approvals.leash(&unit(), 3);
+        for round in 0..2 {
+            for id in ["a", "b"] {
+                assert_eq!(gate.decide(call(id)).await, ApprovalDecision::Allow, "round {round}");
+            }
+            let third = ask(&gate, "c");
+            until(&tape, "held wiki_write at every 3 calls").await;
+            while !approvals.decide_call(&unit(), Some("c"), UserDecision::Allow) {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(third.await.unwrap(), ApprovalDecision::Allow);
+        }
+        let words = tape.words();
+        assert_eq!(words.iter().filter(|word| word.ends_with("until every 3 calls")).count(), 3, "{words:?}");
+        approvals.release(&unit());
+        for id in ["d", "e", "f", "g"] {
+            assert_eq!(gate.decide(call(id)).await, ApprovalDecision::Allow);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -100,6 +100,7 @@ impl RunController {
             RunCommand::RunUntil { unit, call, conditions } => {
                 approvals.run_until(&unit, call.as_deref(), conditions);
             }
+            RunCommand::Leash { unit, calls } => approvals.leash(&unit, calls),
             RunCommand::Decide { unit, call, decision } => {
                 // The attempt may have ended since the check.
                 if !approvals.decide_call(&unit, call.as_deref(), decision) {

@@ -27,6 +27,7 @@ use super::{
     execute::{AttemptExecutor, AttemptOptions, IngestRun, ReconcileOptions},
     fail_fast_recorder::FailFastRecorder,
     guard_children,
+    notifier::{NotificationTargets, NotifierTask},
     prepare::PreparedProject,
     recorded_tapes, resume,
     run_meter::RunMeter,
@@ -106,6 +107,8 @@ pub(crate) struct Launch {
     pub retry: RetryPolicy,
     /// Units that are held from the beginning.
     pub initially_held: Vec<UnitKey>,
+    /// Where notifications go while no client is attached.
+    pub notifications: NotificationTargets,
     /// The repository and its locks.
     pub prepared: PreparedProject,
     /// The reconcile step, if it is wanted.
@@ -195,6 +198,7 @@ pub(crate) fn launch<T>(
         initially_held: std::mem::take(&mut launch.initially_held),
         is_interactive,
         limits: Some(Arc::clone(&limits)),
+        notifications: std::mem::take(&mut launch.notifications),
     };
     let now = Timestamp::now();
     let job = IngestJob::new(now);
@@ -282,6 +286,8 @@ pub(crate) struct RunSetup {
     pub initially_held: Vec<UnitKey>,
     /// True if the run waits for commands after its last unit.
     pub is_interactive: bool,
+    /// Where notifications go while no client is attached.
+    pub notifications: NotificationTargets,
     /// The limits that clients can change; `None` for a session, whose calls do not ask for approval either.
     pub limits: Option<Arc<AttemptLimits>>,
 }
@@ -354,14 +360,22 @@ impl RunSetup {
         let tracing = self.start_trace(&tape);
         let (inputs, received) = mpsc::channel(INPUT_QUEUE_CAPACITY);
         let fail_fast_recorder = Arc::new(FailFastRecorder::new(Arc::clone(&tape) as _));
+        let clients = AttachedClients::new();
         let recorder: Arc<dyn Recorder> = Arc::clone(&fail_fast_recorder) as _;
+        let (notifier, recorder) = match self.notifications.is_empty() {
+            true => (None, recorder),
+            false => {
+                let name = (id, self.project_name.clone().unwrap_or_default());
+                let (task, recorder) = NotifierTask::start(recorder, clients.clone(), name, self.notifications.clone());
+                (Some(task), recorder as _)
+            }
+        };
         let meter = Arc::new(RunMeter::new(inputs.downgrade()));
         let approvals = Arc::new(ApprovalQueue::new(Arc::clone(&recorder), meter));
         self.initially_held.iter().for_each(|unit| approvals.hold(unit));
         let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&approvals)));
         let units = schedule.unit_keys().cloned().collect();
         let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder));
-        let clients = AttachedClients::new();
         let attached = self.is_interactive.then(|| clients.attach());
         let driving = driver.run(received, clients.subscribe(), fail_fast_recorder.first_error());
         let informed = clients.clone();
@@ -387,6 +401,9 @@ impl RunSetup {
         let result = client(live).await;
         if let Some(server) = server {
             server.close().await;
+        }
+        if let Some(notifier) = notifier {
+            notifier.finish().await;
         }
         if let Some(tracing) = tracing
             && let Err(error) = tracing.finish().await

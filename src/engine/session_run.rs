@@ -13,6 +13,7 @@ use super::{
     driver::{self, AttemptEnd, Executor},
     execute::forward_stops,
     launch::{self, LaunchError, LiveRun, RunSetup},
+    notifier::NotificationTargets,
     run_meter::RunMeter,
 };
 use crate::{
@@ -73,6 +74,7 @@ pub(crate) fn run<T>(
         initially_held: Vec::new(),
         is_interactive,
         limits: None,
+        notifications: NotificationTargets::default(),
     };
     let resumable = Arc::new(Mutex::new(None));
     let make = |recorder, approvals: Arc<ApprovalQueue>| SessionExecutor {

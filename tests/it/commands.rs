@@ -18,6 +18,7 @@ mod git_projects;
 mod keys;
 mod ktx_history;
 mod messages;
+mod notifications;
 mod projection;
 mod prune;
 mod reconcile;

@@ -71,6 +71,7 @@ fn all_layers_together_are_shown_with_their_origins() {
     # ingest.silence_timeout is not set  # default
     # ingest.unit_timeout is not set  # default
     ingest.allow_paths = []  # default
+    # notify.url is not set  # default
     ui.theme = "auto"  # default
     ui.mouse = true  # default
     ui.ascii = true  # environment INGESTDECK_UI_ASCII

@@ -3,6 +3,7 @@
 mod amend;
 mod broken_run;
 mod compare;
+mod control_verbs;
 mod deck;
 mod declined;
 mod detach;

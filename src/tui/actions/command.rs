@@ -7,7 +7,7 @@ use super::{
     find, hold, scopes, time,
 };
 use crate::{
-    control::BreakCondition,
+    control::{BreakCondition, RunCommand},
     diagnostic::{Diagnostic, Problem},
     run::breakpoint::Breakpoint,
     run::{SeekTarget, state::RunView},
@@ -67,6 +67,10 @@ fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest)
             Vec::new()
         }
         CommandRequest::Find(query) => find::find_in_run(model, query),
+        CommandRequest::Leash(calls) => match hold::subject(model, run_view) {
+            Some(unit) => vec![ScreenEffect::Command(RunCommand::Leash { unit: unit.key.clone(), calls })],
+            None => return Err(Problem::new("no unit is selected that can be held").with_help("select a running one")),
+        },
         CommandRequest::Breaks => UserAction::Breakpoints.spec().perform(model, run_view),
         CommandRequest::Action(action) if scopes(model, run_view).contains(&action.spec().scope) => {
             action.spec().perform(model, run_view)

@@ -16,11 +16,12 @@ use crate::{
 };
 
 /// Keywords that are not names of actions, with their effects.
-const KEYWORDS: [(&str, &str); 9] = [
+const KEYWORDS: [(&str, &str); 10] = [
     ("break", "stop there whenever playing or stepping passes it"),
     ("breaks", "list of the breakpoints"),
     ("end", "to the last entry"),
     ("find", "where a text occurs in the whole run"),
+    ("leash", "hold the selected unit at every so many calls, such as 5"),
     ("live", "to the present of a live run"),
     ("q", "quit"),
     ("speed", "play at 0.25 to 64 times the recorded speed, or max"),
@@ -53,6 +54,8 @@ pub(crate) enum CommandRequest {
     Breaks,
     /// List where a text occurs in the run.
     Find(String),
+    /// Hold the selected unit at every so many calls.
+    Leash(u32),
     /// Perform the action of a key.
     Action(UserAction),
 }
@@ -104,6 +107,8 @@ pub(crate) enum CommandError {
     Entry(String),
     #[error("invalid speed `{0}`; expected a number from 0.25 to 64, or max")]
     Speed(String),
+    #[error("invalid number of calls `{0}`; expected 1 or more")]
+    Calls(String),
     #[error("invalid cost `{0}`; expected dollars, such as $0.50")]
     Cost(String),
     #[error("unknown condition `{0}`; expected failure, tool NAME, path GLOB, cost $0.50 or silence 30s")]
@@ -151,6 +156,11 @@ pub(crate) fn parse(text: &str) -> Result<CommandRequest, CommandError> {
         "speed" => speed(rest).map(CommandRequest::Speed),
         "find" if rest.is_empty() => Err(CommandError::Missing("find", "a text")),
         "find" => Ok(CommandRequest::Find(rest.to_owned())),
+        "leash" if rest.is_empty() => Err(CommandError::Missing("leash", "a number of calls, such as 5")),
+        "leash" => match rest.parse() {
+            Ok(calls) if calls > 0 => Ok(CommandRequest::Leash(calls)),
+            _ => Err(CommandError::Calls(rest.to_owned())),
+        },
         "until" => condition("until", rest).map(CommandRequest::Until),
         "break" => condition("break", rest).map(CommandRequest::Break),
         _ => match action_named(word) {

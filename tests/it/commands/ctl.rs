@@ -125,9 +125,7 @@ fn limits_are_set_from_another_process() {
     for set in [["concurrency", "0"], ["run-budget", "-1"], ["turns", "0"]] {
         assert!(place.run(&["ctl", "set", set[0], set[1]]).expect_refusal(4).contains("expected"), "{set:?}");
     }
-    for set in
-        [["concurrency", "many"], ["turns", "-1"], ["tool-failures", "lax"], ["silence-timeout", "1ms"], ["speed", "1"]]
-    {
+    for set in [["concurrency", "many"], ["turns", "-1"], ["tool-failures", "lax"], ["silence-timeout", "1ms"]] {
         place.run(&["ctl", "set", set[0], set[1]]).expect_refusal(2);
     }
     let ended = running.end();

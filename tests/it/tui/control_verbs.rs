@@ -1,0 +1,139 @@
+//! Everything that a key does to a run can be done by a script, unless a reason is written here.
+
+use clap::CommandFactory as _;
+
+use crate::{cli::args::Cli, tui::actions};
+
+/// What a script uses instead of an action.
+enum ScriptForm {
+    /// A verb of `ctl`.
+    Verb(&'static str),
+    /// The run has no counterpart, for this reason.
+    None(&'static str),
+}
+
+use ScriptForm::{None as Without, Verb};
+
+/// Actions that change a run.
+const CHANGES: &[(&str, ScriptForm)] = &[
+    ("retry", Verb("retry")),
+    ("retry-with", Verb("retry")),
+    ("retry-failed", Verb("retry-failed")),
+    ("stop", Verb("stop")),
+    ("more-at-once", Verb("set")),
+    ("fewer-at-once", Verb("set")),
+    ("go-on", Verb("lift-limit")),
+    ("pause", Verb("pause")),
+    ("hold", Verb("hold")),
+    ("let-go", Verb("release")),
+    ("run-on", Verb("run-until")),
+    ("allow-once", Verb("allow")),
+    ("edit", Verb("edit")),
+    ("deny", Verb("deny")),
+    ("interrupt", Verb("drain")),
+    ("send", Without("it submits the form of retry-with or edit")),
+    ("confirm", Without("it answers the question of another action")),
+    ("choose-other", Without("it answers the question of another action")),
+    ("accept", Without("it submits the text of deny, or a command")),
+    ("quit", Verb("stop-all")),
+    ("detach", Without("a script is not attached, so it has nothing to leave")),
+    ("start-run", Without("`ingestdeck run` starts a run")),
+    ("resume-run", Without("`ingestdeck run --resume-run` resumes a run")),
+];
+
+/// Actions that only change what the screen shows, copy it, or open it elsewhere.
+const VIEWS: &[&str] = &[
+    "down",
+    "up",
+    "top",
+    "bottom",
+    "half-down",
+    "half-up",
+    "page-down",
+    "page-up",
+    "right",
+    "left",
+    "next-attempt",
+    "previous-attempt",
+    "scroll-down",
+    "scroll-up",
+    "next-pane",
+    "previous-pane",
+    "zoom",
+    "open",
+    "inspect",
+    "compare",
+    "tab",
+    "counterpart",
+    "back",
+    "causes",
+    "mark",
+    "next-failure",
+    "previous-failure",
+    "search",
+    "next-match",
+    "previous-match",
+    "filter",
+    "filter-text",
+    "sort",
+    "reverse",
+    "group",
+    "play",
+    "step-forward",
+    "step-back",
+    "action-forward",
+    "action-back",
+    "turn-forward",
+    "turn-back",
+    "run-to-failure",
+    "back-to-failure",
+    "faster",
+    "slower",
+    "skip-idle",
+    "to-start",
+    "to-end",
+    "breakpoints",
+    "lanes",
+    "command",
+    "help",
+    "grid",
+    "log",
+    "copy",
+    "copy-name",
+    "open-file",
+    "editor",
+    "pager",
+    "mouse",
+    "redraw",
+    "suspend",
+    "diff-runs",
+    "cancel",
+    "complete",
+    "older",
+    "newer",
+    "dismiss",
+    "erase",
+    "erase-all",
+    "next-field",
+    "previous-field",
+    "edit-text",
+    "discard",
+];
+
+#[test]
+fn actions_that_change_a_run_have_a_verb() {
+    let command = Cli::command();
+    let ctl = command.find_subcommand("ctl").unwrap();
+    for spec in &actions::ALL {
+        let change = CHANGES.iter().find(|(name, _)| *name == spec.name);
+        let is_view = VIEWS.contains(&spec.name);
+        assert!(change.is_some() != is_view, "{} must be in one of the two tables", spec.name);
+        match change {
+            Some((_, Verb(verb))) => assert!(ctl.find_subcommand(verb).is_some(), "ctl has no verb {verb}"),
+            Some((_, Without(reason))) => assert!(!reason.is_empty()),
+            None => {}
+        }
+    }
+    let known = CHANGES.len() + VIEWS.len();
+    assert_eq!(known, actions::ALL.len(), "no entry names a missing action");
+}
