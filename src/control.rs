@@ -76,6 +76,8 @@ pub(crate) enum RunCommand {
         /// Number of calls until the unit waits, which counts again after each decision.
         calls: u32,
     },
+    /// Send a message to the agent of a running unit. It arrives with the result of the current or next call.
+    Say { unit: UnitKey, text: String },
     /// Decide about one held call.
     Decide {
         unit: UnitKey,
@@ -184,6 +186,10 @@ impl RunCommand {
                 }
             }
             Self::Set { limit } => return limit.problem(),
+            Self::Say { text, .. } if text.trim().is_empty() => "the message is empty".to_owned(),
+            Self::Say { text, .. } if text.chars().count() > MAX_FEEDBACK_CHARS => {
+                format!("message too long; the limit is {MAX_FEEDBACK_CHARS} characters")
+            }
             Self::Leash { calls: 0, .. } => "invalid number of calls; expected 1 or more".to_owned(),
             Self::RunUntil { conditions, .. } if conditions.is_empty() => "no condition; name at least one".to_owned(),
             Self::RunUntil { conditions, .. }
@@ -218,6 +224,7 @@ impl RunCommand {
             Self::Release { .. } => "release",
             Self::RunUntil { .. } => "run_until",
             Self::Leash { .. } => "leash",
+            Self::Say { .. } => "say",
             Self::Decide { .. } => "decide",
         }
     }
@@ -226,7 +233,7 @@ impl RunCommand {
     pub(crate) fn needs_units(&self) -> bool {
         match self {
             Self::Hold { .. } | Self::Release { .. } | Self::RunUntil { .. } => true,
-            Self::Leash { .. } | Self::Decide { .. } => true,
+            Self::Leash { .. } | Self::Say { .. } | Self::Decide { .. } => true,
             Self::Pause | Self::Resume | Self::Set { .. } => true,
             Self::Retry { .. } | Self::RetryUnsuccessful | Self::RetryUnits { .. } | Self::Stop { .. } => false,
             Self::Drain | Self::LiftLimit | Self::AdjustConcurrency { .. } | Self::StopAll | Self::KillAll => false,
@@ -242,6 +249,7 @@ impl RunCommand {
             | Self::Release { unit }
             | Self::RunUntil { unit, .. }
             | Self::Leash { unit, .. }
+            | Self::Say { unit, .. }
             | Self::Decide { unit, .. } => std::slice::from_ref(unit),
             Self::RetryUnits { units, .. } => units,
             Self::RetryUnsuccessful
@@ -537,6 +545,10 @@ mod tests {
             ),
             (RunCommand::Leash { unit: unit(), calls: 5 }, json!({"command": "leash", "unit": "dbt-all", "calls": 5})),
             (
+                RunCommand::Say { unit: unit(), text: "use euros".into() },
+                json!({"command": "say", "unit": "dbt-all", "text": "use euros"}),
+            ),
+            (
                 decide(UserDecision::Allow),
                 json!({"command": "decide", "unit": "dbt-all", "call": "toolu_1", "decision": "allow"}),
             ),
@@ -593,6 +605,7 @@ mod tests {
             model("a b"),
             retry(Amendment { feedback: Some(feedback), ..Amendment::default() }),
             RunCommand::Leash { unit: unit(), calls: 0 },
+            RunCommand::Say { unit: unit(), text: " ".into() },
             set(RunLimit::Concurrency(0)),
             set(RunLimit::Concurrency(65)),
             set(RunLimit::RunBudget(Some(0.0))),

@@ -30,7 +30,7 @@ use crate::{
     units::{Toolset, verdict::TimeLimit},
 };
 
-pub(crate) use self::{deadlines::AttemptTimeouts, machine::StopCommand, read_coalescer::start_tick_clock};
+pub(crate) use self::{deadlines::AttemptTimeouts, machine::AttemptCommand, read_coalescer::start_tick_clock};
 use self::{
     deadlines::Deadlines,
     frame_queue::ControlFrameQueue,
@@ -164,7 +164,7 @@ enum AttemptEvent {
     Server(Option<ServerEvent>),
     Decided(Result<(String, ApprovalDecision), Aborted>),
     Locked(Result<SessionLock, SessionLockError>),
-    Command(Option<StopCommand>),
+    Command(Option<AttemptCommand>),
     Exited(ProcessExit),
     TimerFired(AttemptTimer),
     TimedOut(TimeLimit),
@@ -221,7 +221,7 @@ impl AttemptRunner {
     pub(super) async fn run(
         mut self,
         context: &AttemptContext,
-        mut commands: mpsc::Receiver<StopCommand>,
+        mut commands: mpsc::Receiver<AttemptCommand>,
         ready: oneshot::Sender<()>,
     ) -> AttemptMachine {
         let (Some(stdout), Some(stderr)) = (self.child.stdout.take(), self.child.stderr.take()) else {
@@ -294,7 +294,7 @@ impl AttemptRunner {
                     Vec::new()
                 }
                 AttemptEvent::Locked(Err(error)) => self.machine.handle_lock_error(error.to_line()),
-                AttemptEvent::Command(Some(command)) => self.machine.handle_stop_command(command),
+                AttemptEvent::Command(Some(command)) => self.machine.handle_command(command),
                 AttemptEvent::Command(None) => {
                     commanded = false;
                     Vec::new()

@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     Agent,
     attempt::{
-        AttemptContext, AttemptRunner, SessionLocking, StopCommand, machine::AttemptMachine, recorder::AttemptRecorder,
-        session_monitor::SessionMonitor,
+        AttemptCommand, AttemptContext, AttemptRunner, SessionLocking, machine::AttemptMachine,
+        recorder::AttemptRecorder, session_monitor::SessionMonitor,
     },
     claude::command_line::argv_to_strings,
     facts_collector::AttemptFactsCollector,
@@ -106,7 +106,7 @@ impl SessionEnd {
 /// runs; it is dropped unused if no process starts. Dropping the future kills the process group.
 pub(crate) async fn run_session(
     launch: SessionLaunch,
-    commands: mpsc::Receiver<StopCommand>,
+    commands: mpsc::Receiver<AttemptCommand>,
     ready: oneshot::Sender<()>,
 ) -> SessionEnd {
     run_session_with_env(std::env::vars_os().collect(), ProcessTimeouts::default(), launch, commands, ready).await
@@ -117,7 +117,7 @@ pub(crate) async fn run_session_with_env(
     environment: Vec<(OsString, OsString)>,
     timeouts: ProcessTimeouts,
     mut launch: SessionLaunch,
-    mut commands: mpsc::Receiver<StopCommand>,
+    mut commands: mpsc::Receiver<AttemptCommand>,
     ready: oneshot::Sender<()>,
 ) -> SessionEnd {
     let (prompt, named) = resume::split_prompt(&launch.prompt);

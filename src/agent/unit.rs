@@ -25,7 +25,7 @@ use crate::{
 
 use super::{
     attempt::{
-        AgentOptions, ApprovalGate, AttemptContext, AttemptRunner, AttemptTimeouts, StopCommand,
+        AgentOptions, ApprovalGate, AttemptCommand, AttemptContext, AttemptRunner, AttemptTimeouts,
         machine::{AttemptMachine, ContinuedSession, UnitTask},
     },
     claude::{
@@ -71,11 +71,11 @@ impl UnitLaunch {
 /// Runs one attempt to its end and returns its facts. The agent's environment is derived from our own.
 ///
 /// `ready` fires when start-up is over; it is dropped unused if the attempt ends before. The recorder gets everything
-/// that is read, written or decided, except the verdict. Returns within seconds of a [`StopCommand`], even if the
+/// that is read, written or decided, except the verdict. Returns within seconds of a [`AttemptCommand`], even if the
 /// process, a tool or the gate is stuck. Dropping the future kills the process group.
 pub(crate) async fn run_unit(
     launch: UnitLaunch,
-    commands: mpsc::Receiver<StopCommand>,
+    commands: mpsc::Receiver<AttemptCommand>,
     ready: oneshot::Sender<()>,
 ) -> AttemptFacts {
     run_unit_with_env(std::env::vars_os().collect(), ProcessTimeouts::default(), launch, commands, ready).await
@@ -86,7 +86,7 @@ pub(crate) async fn run_unit_with_env(
     environment: Vec<(OsString, OsString)>,
     timeouts: ProcessTimeouts,
     launch: UnitLaunch,
-    commands: mpsc::Receiver<StopCommand>,
+    commands: mpsc::Receiver<AttemptCommand>,
     ready: oneshot::Sender<()>,
 ) -> AttemptFacts {
     let mut facts = AttemptFacts {

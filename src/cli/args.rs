@@ -389,6 +389,13 @@ pub(crate) enum CtlVerb {
         #[arg(long, value_name = "USD")]
         cost: Option<f64>,
     },
+    /// Send a message to the agent of a running unit; it arrives with the result of its current or next call
+    Say {
+        /// Unit key
+        unit: String,
+        /// The message
+        text: String,
+    },
     /// Hold a unit at every so many calls
     Leash {
         /// Unit key

@@ -158,6 +158,7 @@ fn to_command(
             conditions.extend(cost.map(BreakCondition::Cost));
             RunCommand::RunUntil { unit: unit.as_str().into(), call: None, conditions }
         }
+        CtlVerb::Say { unit, text } => RunCommand::Say { unit: unit.as_str().into(), text: text.clone() },
         CtlVerb::Leash { unit, calls } => RunCommand::Leash { unit: unit.as_str().into(), calls: *calls },
         CtlVerb::Release { unit } => RunCommand::Release { unit: unit.as_str().into() },
         CtlVerb::Allow { unit, call } => decide(unit, call.as_deref(), UserDecision::Allow)?,

@@ -100,6 +100,7 @@ impl RunController {
             RunCommand::RunUntil { unit, call, conditions } => {
                 approvals.run_until(&unit, call.as_deref(), conditions);
             }
+            RunCommand::Say { unit, text } => self.send(ScheduleEvent::MessageRequested { unit, text }).await?,
             RunCommand::Leash { unit, calls } => approvals.leash(&unit, calls),
             RunCommand::Decide { unit, call, decision } => {
                 // The attempt may have ended since the check.

@@ -22,7 +22,7 @@ use crate::{
     run::{NewEntry, Recorder, entry_source::RecordError},
     tape::{
         EntryBody, Millis, Note, UnitKey,
-        note::{Amendment, AttemptOutcome, RunEnded, StopMode, StopReason, Verdict, VerdictCause},
+        note::{Amendment, AttemptOutcome, RunEnded, Severity, StopMode, StopReason, Verdict, VerdictCause},
     },
     units::{
         limits::{LimitObservation, LimitStatus, resets_in_ms},
@@ -33,6 +33,9 @@ use crate::{
 
 /// How often a long wait checks the wall clock. Timers of tokio do not advance while the machine is suspended.
 const WALL_CLOCK_POLL: Duration = Duration::from_secs(30);
+
+/// Capacity of the queue of requests to an attempt.
+const ORDER_QUEUE_CAPACITY: usize = 16;
 
 /// The result of an attempt.
 #[derive(Clone, Debug)]
@@ -49,16 +52,24 @@ impl From<Verdict> for AttemptEnd {
     }
 }
 
+/// A request to a running attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AttemptOrder {
+    Stop(StopMode),
+    /// A message of a person to the agent.
+    Message(String),
+}
+
 /// Runs attempts: with one process each in the program, from a script in tests.
 pub(crate) trait Executor: Send + Sync + 'static {
     /// Runs an attempt, as planned except for `amendment`, and returns its verdict after recording it. Fires `ready`
-    /// when start-up is over, and ends soon after `stop` receives a request.
+    /// when start-up is over, and ends soon after `orders` receives a stop request.
     fn run(
         &self,
         unit: UnitKey,
         attempt: u32,
         amendment: Option<Arc<Amendment>>,
-        stop: mpsc::Receiver<StopMode>,
+        orders: mpsc::Receiver<AttemptOrder>,
         ready: oneshot::Sender<()>,
     ) -> impl Future<Output = AttemptEnd> + Send;
 
@@ -107,7 +118,7 @@ pub(crate) struct ScheduleDriver<E> {
     schedule: Schedule,
     executor: Arc<E>,
     recorder: Arc<dyn Recorder>,
-    stop_senders: HashMap<(UnitKey, u32), mpsc::Sender<StopMode>>,
+    order_senders: HashMap<(UnitKey, u32), mpsc::Sender<AttemptOrder>>,
     attempts: JoinSet<ScheduleEvent>,
     timers: JoinSet<TimerId>,
     ready: JoinSet<Option<ScheduleEvent>>,
@@ -122,7 +133,7 @@ impl<E: Executor> ScheduleDriver<E> {
             schedule,
             executor,
             recorder,
-            stop_senders: HashMap::new(),
+            order_senders: HashMap::new(),
             attempts: JoinSet::new(),
             timers: JoinSet::new(),
             ready: JoinSet::new(),
@@ -191,7 +202,7 @@ impl<E: Executor> ScheduleDriver<E> {
 
     fn handle(&mut self, input: ScheduleEvent) -> Result<(), RecordError> {
         if let ScheduleEvent::AttemptEnded { unit, attempt, verdict, .. } = &input {
-            self.stop_senders.remove(&(unit.clone(), *attempt));
+            self.order_senders.remove(&(unit.clone(), *attempt));
             if let Some(seen) = self.limit_from_verdict(verdict) {
                 for order in self.schedule.handle(ScheduleEvent::LimitObserved(seen)) {
                     self.execute_order(order)?;
@@ -220,9 +231,16 @@ impl<E: Executor> ScheduleDriver<E> {
         match order {
             ScheduleEffect::StartAttempt { unit, attempt, amendment } => self.start_attempt(unit, attempt, amendment),
             ScheduleEffect::StopAttempt { unit, attempt, how } => {
-                if let Some(stop) = self.stop_senders.get(&(unit, attempt)) {
+                if let Some(orders) = self.order_senders.get(&(unit, attempt)) {
                     // A full channel already holds stop requests; a closed one means that the attempt is over.
-                    let _ = stop.try_send(how);
+                    let _ = orders.try_send(AttemptOrder::Stop(how));
+                }
+            }
+            ScheduleEffect::MessageAttempt { unit, attempt, text } => {
+                let orders = self.order_senders.get(&(unit.clone(), attempt));
+                if orders.is_none_or(|orders| orders.try_send(AttemptOrder::Message(text)).is_err()) {
+                    let text = "a message did not reach the agent; send it again".to_owned();
+                    self.record_note(Some((&unit, attempt)), &Note::Message { level: Severity::Warning, text })?;
                 }
             }
             ScheduleEffect::Project => {
@@ -260,12 +278,12 @@ impl<E: Executor> ScheduleDriver<E> {
 
     fn start_attempt(&mut self, unit: UnitKey, attempt: u32, amendment: Option<Arc<Amendment>>) {
         self.ended = None;
-        let (stop, stops) = mpsc::channel(4);
+        let (orders, received) = mpsc::channel(ORDER_QUEUE_CAPACITY);
         let (ready, is_ready) = oneshot::channel();
-        self.stop_senders.insert((unit.clone(), attempt), stop);
+        self.order_senders.insert((unit.clone(), attempt), orders);
         let (executor, key) = (Arc::clone(&self.executor), unit.clone());
         self.attempts.spawn(async move {
-            let AttemptEnd { verdict, repeat } = executor.run(key.clone(), attempt, amendment, stops, ready).await;
+            let AttemptEnd { verdict, repeat } = executor.run(key.clone(), attempt, amendment, received, ready).await;
             ScheduleEvent::AttemptEnded { unit: key, attempt, verdict, repeat }
         });
         self.ready.spawn(async move { is_ready.await.ok().map(|()| ScheduleEvent::AttemptReady { unit, attempt }) });
@@ -367,14 +385,14 @@ mod tests {
             unit: UnitKey,
             attempt: u32,
             _amendment: Option<Arc<Amendment>>,
-            mut stop: mpsc::Receiver<StopMode>,
+            mut orders: mpsc::Receiver<AttemptOrder>,
             ready: oneshot::Sender<()>,
         ) -> AttemptEnd {
             let _ = ready.send(());
             let _dropped = DropCounter(Arc::clone(&self.dropped));
             assert!(!unit.ends_with("panics"), "on purpose");
             let outcome = if unit.ends_with("waits") {
-                stop.recv().await;
+                orders.recv().await;
                 AttemptOutcome::Stopped
             } else if unit.ends_with("fails") && attempt == 1 {
                 AttemptOutcome::Failed

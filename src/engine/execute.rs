@@ -19,12 +19,12 @@ use super::{
     approval::ApprovalQueue,
     attempt_limits::AttemptLimits,
     descriptors,
-    driver::{self, AttemptEnd, Executor, preparation_failed},
+    driver::{self, AttemptEnd, AttemptOrder, Executor, preparation_failed},
 };
 use crate::{
     agent::{
         Agent,
-        attempt::{AgentOptions, AttemptContext, StopCommand},
+        attempt::{AgentOptions, AttemptCommand, AttemptContext},
         caught_panics,
         process::StreamLimits,
         session_lock::{SessionLock, SessionLocks, TryLockOutcome},
@@ -150,7 +150,7 @@ impl AttemptExecutor {
         unit: &UnitKey,
         attempt: u32,
         amendment: &Amendment,
-        mut stop: mpsc::Receiver<StopMode>,
+        mut orders: mpsc::Receiver<AttemptOrder>,
         ready: oneshot::Sender<()>,
     ) -> (Verdict, AttemptFacts, AttemptOutput) {
         let running = Arc::clone(&self.attempt_counter);
@@ -165,7 +165,13 @@ impl AttemptExecutor {
         // The session id is chosen before the agent starts, so that the lock is held from its first line.
         let session = amendment.resume.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
         let prepared = self.prepare(unit, attempt, amendment, &session).await;
-        if let Ok(how) = stop.try_recv() {
+        // A message before the start has no agent to receive it; the schedule knows only that the attempt is in flight.
+        let mut early = Vec::new();
+        while let Ok(order) = orders.try_recv() {
+            early.push(order);
+        }
+        let stop = early.iter().find_map(|order| if let AttemptOrder::Stop(how) = order { Some(*how) } else { None });
+        if let Some(how) = stop {
             let interruption = InterruptionFacts { stopped: Some(how), ..InterruptionFacts::default() };
             let facts = AttemptFacts { interruption, ..AttemptFacts::default() };
             let verdict = self.agent.classify(self.run.ktx_key(unit), &facts, self.limits.current().rule);
@@ -176,8 +182,8 @@ impl AttemptExecutor {
             Err(error) => return (error.verdict(), AttemptFacts::default(), AttemptOutput::default()),
         };
         let launch = UnitLaunch { content, ..self.unit_launch(unit, attempt, amendment, &opened, session) };
-        let (forward, commands) = mpsc::channel(4);
-        let forwarding = task::spawn(forward_stops(stop, forward));
+        let (forward, commands) = mpsc::channel(early.len().max(4));
+        let forwarding = task::spawn(forward_orders(early, orders, forward));
         let mut facts = unit::run_unit(launch, commands, ready).await;
         forwarding.abort();
         record_rejected_calls(&opened, &facts);
@@ -313,11 +319,11 @@ impl Executor for AttemptExecutor {
         unit: UnitKey,
         attempt: u32,
         amendment: Option<Arc<Amendment>>,
-        stop: mpsc::Receiver<StopMode>,
+        orders: mpsc::Receiver<AttemptOrder>,
         ready: oneshot::Sender<()>,
     ) -> AttemptEnd {
         let amendment = amendment.as_deref().cloned().unwrap_or_default();
-        let (verdict, facts, work) = self.run_attempt(&unit, attempt, &amendment, stop, ready).await;
+        let (verdict, facts, work) = self.run_attempt(&unit, attempt, &amendment, orders, ready).await;
         driver::log_verdict(&unit, attempt, &verdict, facts.process.exit_code, facts.process.signal);
         self.integration.mark_unsaved(&unit);
         let ended = AttemptEnded {
@@ -361,13 +367,25 @@ fn prompt_amendment(amendment: &Amendment, files_kept: bool) -> PromptAmendment<
     }
 }
 
-/// Forwards stop requests to an agent. A drain is not forwarded, because running attempts may finish.
-pub(crate) async fn forward_stops(mut stop: mpsc::Receiver<StopMode>, commands: mpsc::Sender<StopCommand>) {
-    while let Some(how) = stop.recv().await {
-        let command = match how {
-            StopMode::Drain => continue,
-            StopMode::Stop => StopCommand::Interrupt,
-            StopMode::Kill => StopCommand::Kill,
+/// Forwards requests to an agent, beginning with `early` ones. A drain is not forwarded, because running attempts may
+/// finish.
+pub(crate) async fn forward_orders(
+    early: Vec<AttemptOrder>,
+    mut orders: mpsc::Receiver<AttemptOrder>,
+    commands: mpsc::Sender<AttemptCommand>,
+) {
+    let mut early = early.into_iter();
+    loop {
+        let order = match early.next() {
+            Some(order) => Some(order),
+            None => orders.recv().await,
+        };
+        let command = match order {
+            None => return,
+            Some(AttemptOrder::Stop(StopMode::Drain)) => continue,
+            Some(AttemptOrder::Stop(StopMode::Stop)) => AttemptCommand::Interrupt,
+            Some(AttemptOrder::Stop(StopMode::Kill)) => AttemptCommand::Kill,
+            Some(AttemptOrder::Message(text)) => AttemptCommand::Message(text),
         };
         if commands.send(command).await.is_err() {
             return;

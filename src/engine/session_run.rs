@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     approval::ApprovalQueue,
-    driver::{self, AttemptEnd, Executor},
-    execute::forward_stops,
+    driver::{self, AttemptEnd, AttemptOrder, Executor},
+    execute::forward_orders,
     launch::{self, LaunchError, LiveRun, RunSetup},
     notifier::NotificationTargets,
     run_meter::RunMeter,
@@ -27,7 +27,7 @@ use crate::{
     store::RunStore,
     tape::{
         AgentName, Note, UnitKey,
-        note::{Amendment, AttemptEnded, PlannedUnit, RunPlanned, StopMode},
+        note::{Amendment, AttemptEnded, PlannedUnit, RunPlanned},
     },
     units::schedule::{Schedule, ScheduleSettings},
 };
@@ -141,7 +141,7 @@ impl Executor for SessionExecutor {
         unit: UnitKey,
         attempt: u32,
         amendment: Option<Arc<Amendment>>,
-        stop: mpsc::Receiver<StopMode>,
+        orders: mpsc::Receiver<AttemptOrder>,
         ready: oneshot::Sender<()>,
     ) -> AttemptEnd {
         let mut launch = self.amended_launch(amendment.as_deref());
@@ -149,7 +149,7 @@ impl Executor for SessionExecutor {
         launch.context.paid_usd = resumed.and_then(|session| self.meter.session_cost(&unit, session));
         launch.context.attempt = attempt;
         let (send, commands) = mpsc::channel(4);
-        let forwarding = tokio::spawn(forward_stops(stop, send));
+        let forwarding = tokio::spawn(forward_orders(Vec::new(), orders, send));
         let end = session::run_session(launch, commands, ready).await;
         forwarding.abort();
         *self.resumable.lock().unwrap_or_else(PoisonError::into_inner) = end.resumable().map(str::to_owned);

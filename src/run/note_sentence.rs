@@ -111,6 +111,7 @@ fn sentence(note: &Note) -> String {
             };
             format!("{} changed from {} to {}", limit.replace('_', " "), value(old), value(new))
         }
+        Note::MessageSent { text } => format!("message to the agent: {}", one_row(text, 300)),
         Note::RunPaused => "paused: nothing starts, and tool calls wait".to_owned(),
         Note::RunResumed => "resumed".to_owned(),
         Note::Published { paths } => format!("published {}", paths.join(", ")),

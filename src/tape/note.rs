@@ -78,6 +78,8 @@ pub(crate) enum Note {
         /// The condition as a person types it: `tool wiki_*`. Several conditions are separated by `, `.
         condition: String,
     },
+    /// A message of a person was sent to the agent.
+    MessageSent { text: String },
     /// A tool call of a held unit waits for a person.
     CallHeld {
         /// Tool without its server prefix.

@@ -93,6 +93,7 @@ pub(crate) enum UserAction {
     Hold,
     LetGo,
     RunOn,
+    Say,
     AllowOnce,
     EditCall,
     DenyCall,

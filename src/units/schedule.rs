@@ -8,8 +8,8 @@
 mod automatic_retry;
 mod begin;
 mod descriptor_limit;
-mod limit_change;
 mod reconcile;
+mod request;
 mod run_blockers;
 mod run_budget;
 mod settle;
@@ -139,6 +139,11 @@ pub(crate) enum ScheduleEvent {
     StopRequested {
         unit: UnitKey,
     },
+    /// A person sends a message to the agent of a unit.
+    MessageRequested {
+        unit: UnitKey,
+        text: String,
+    },
     /// Start nothing new and let running attempts end.
     DrainRequested,
     /// Start nothing new and stop running attempts.
@@ -198,6 +203,12 @@ pub(crate) enum ScheduleEffect {
         unit: UnitKey,
         attempt: u32,
         how: StopMode,
+    },
+    /// Pass a message on to the agent of a running attempt.
+    MessageAttempt {
+        unit: UnitKey,
+        attempt: u32,
+        text: String,
     },
     /// Write the sources that units build on, then send [`ScheduleEvent::Projected`].
     Project,
@@ -356,6 +367,7 @@ impl Schedule {
             }
             ScheduleEvent::RetryUnsuccessfulRequested => self.retry_failed(&mut effects),
             ScheduleEvent::StopRequested { unit } => self.handle_stop_request(&unit, &mut effects),
+            ScheduleEvent::MessageRequested { unit, text } => self.pass_message(&unit, text, &mut effects),
             ScheduleEvent::DrainRequested => self.stop_run(StopMode::Drain, &mut effects),
             ScheduleEvent::StopAllRequested => self.stop_run(StopMode::Stop, &mut effects),
             ScheduleEvent::KillAllRequested => self.stop_run(StopMode::Kill, &mut effects),

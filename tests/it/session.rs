@@ -11,7 +11,7 @@ use std::{
 use crate::{
     agent::{
         AgentProgram,
-        attempt::{AttemptContext, StopCommand},
+        attempt::{AttemptCommand, AttemptContext},
         claude::{
             ClaudeCode,
             availability::{ClaudeInvocation, Installation, LoginStatus, ProbeResult, check_availability, probe},
@@ -162,7 +162,7 @@ impl SessionFixture {
         self.run_with(listens).await
     }
 
-    async fn run_with(&self, commands: mpsc::Receiver<StopCommand>) -> SessionEnd {
+    async fn run_with(&self, commands: mpsc::Receiver<AttemptCommand>) -> SessionEnd {
         let running =
             run_session_with_env(self.env.clone(), self.patience, self.launch.clone(), commands, oneshot::channel().0);
         let end = tokio::time::timeout(LIMIT, running).await;
@@ -293,7 +293,7 @@ async fn kill_lets_the_agent_end_its_children() {
     let (commands, listens) = mpsc::channel(1);
     let kill = async {
         desk.tape.wait_for('o', "\"subtype\":\"init\"").await;
-        commands.send(StopCommand::Kill).await.unwrap();
+        commands.send(AttemptCommand::Kill).await.unwrap();
     };
     let (end, ()) = tokio::join!(desk.run_with(listens), kill);
     assert_eq!((end.facts.process.exit_code, end.facts.process.signal), (Some(143), None), "{end:?}");
@@ -390,7 +390,7 @@ async fn new_session_is_locked_once_it_has_an_id() {
             tokio::task::yield_now().await;
         }
         let locked = !desk.is_free("mine");
-        commands.send(StopCommand::Interrupt).await.unwrap();
+        commands.send(AttemptCommand::Interrupt).await.unwrap();
         locked
     };
     let (end, locked) = tokio::join!(desk.run_with(listens), look);
@@ -411,7 +411,7 @@ async fn running_session_is_locked_instead_of_the_requested_one() {
             tokio::task::yield_now().await;
         }
         let locked = !desk.is_free("other") && desk.is_free("abc");
-        commands.send(StopCommand::Interrupt).await.unwrap();
+        commands.send(AttemptCommand::Interrupt).await.unwrap();
         locked
     };
     let (end, locked) = tokio::join!(desk.run_with(listens), look);
@@ -441,7 +441,7 @@ async fn interrupt_after_result_does_not_mark_stopped() {
     let (commands, listens) = mpsc::channel(1);
     let leave = async {
         desk.tape.wait_for('o', "\"result\":\"done\"").await;
-        commands.send(StopCommand::Interrupt).await.unwrap();
+        commands.send(AttemptCommand::Interrupt).await.unwrap();
     };
     let (end, ()) = tokio::join!(desk.run_with(listens), leave);
     assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, VerdictCause::Completed));
@@ -470,7 +470,7 @@ async fn lingering_and_stubborn_sessions_are_ended() {
     let (commands, listens) = mpsc::channel(1);
     let stop = async {
         resists.tape.wait_for('o', "\"subtype\":\"init\"").await;
-        commands.send(StopCommand::Interrupt).await.unwrap();
+        commands.send(AttemptCommand::Interrupt).await.unwrap();
     };
     let (end, ()) = tokio::join!(resists.run_with(listens), stop);
     assert_eq!((end.facts.process.signal, outcome(&end).0), (Some(9), AttemptOutcome::Stopped));
@@ -549,7 +549,7 @@ async fn claude_is_interrupted_while_its_stream_stalls() {
     let stop = async {
         desk.tape.wait_for('o', "\"subtype\":\"init\"").await;
         tokio::task::block_in_place(|| api.wait_for_requests(1, LIMIT));
-        commands.send(StopCommand::Interrupt).await.unwrap();
+        commands.send(AttemptCommand::Interrupt).await.unwrap();
     };
     let (end, ()) = tokio::join!(desk.run_with(listens), stop);
     assert_eq!(outcome(&end), (AttemptOutcome::Stopped, VerdictCause::Cancelled));

@@ -13,7 +13,8 @@ use crate::{
     agent::{
         AgentProgram,
         attempt::{
-            AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptContext, AttemptTimeouts, StopCommand,
+            AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptCommand, AttemptContext,
+            AttemptTimeouts,
         },
         claude::version::ClaudeVersion,
         line_reader::{LineReader, MAX_LINE_BYTES},
@@ -231,7 +232,7 @@ impl AttemptFixture {
     async fn stopped_at(
         &self,
         needle: &str,
-        command: StopCommand,
+        command: AttemptCommand,
         launch: UnitLaunch,
         api: Option<&FakeApi>,
     ) -> AttemptFacts {
@@ -358,7 +359,7 @@ async fn interrupt_ends_the_turn_with_a_result() {
     let api = FakeApi::start([ApiRoute::any([slow])]);
     let mut launch = scene.claude();
     launch.options.partial_messages = true;
-    let facts = scene.stopped_at("text_delta", StopCommand::Interrupt, launch, Some(&api)).await;
+    let facts = scene.stopped_at("text_delta", AttemptCommand::Interrupt, launch, Some(&api)).await;
     assert_eq!(facts.interruption.stopped, Some(StopMode::Stop));
     let result = facts.reported.result.expect("an interrupted turn has a result");
     assert_eq!(result.terminal_reason.as_deref(), Some("aborted_streaming"));
@@ -374,7 +375,7 @@ async fn killed_attempt_has_no_result() {
     let api = FakeApi::start([ApiRoute::any([slow])]);
     let mut launch = scene.claude();
     launch.options.partial_messages = true;
-    let facts = scene.stopped_at("text_delta", StopCommand::Kill, launch, Some(&api)).await;
+    let facts = scene.stopped_at("text_delta", AttemptCommand::Kill, launch, Some(&api)).await;
     assert_eq!(facts.interruption.stopped, Some(StopMode::Kill));
     assert_eq!(facts.process.exit_code, Some(143), "it could end its children");
     let reason = facts.reported.result.and_then(|result| result.terminal_reason);
@@ -594,7 +595,7 @@ async fn system_prompt_is_a_private_temporary_file() {
 async fn program_that_ignores_signals_is_killed_in_time() {
     let scene = quick();
     let script = "trap '' INT TERM; echo '{\"type\":\"hello\"}'; while :; do sleep 0.05; done";
-    let facts = scene.stopped_at("hello", StopCommand::Interrupt, shell(&scene, script), None).await;
+    let facts = scene.stopped_at("hello", AttemptCommand::Interrupt, shell(&scene, script), None).await;
     assert_eq!((facts.interruption.stopped, facts.process.signal), (Some(StopMode::Stop), Some(9)));
     assert!(gone(scene.tape.started().pid));
 }
@@ -956,7 +957,7 @@ async fn stuck_tool_and_gate_do_not_block_the_end() {
     let (ready, _started) = oneshot::channel();
     let run = tokio::spawn(run_unit_with_env(scene.env(None), scene.patience, launch, orders, ready));
     tokio::time::timeout(LIMIT, stuck.hangs.notified()).await.unwrap();
-    commands.send(StopCommand::Kill).await.unwrap();
+    commands.send(AttemptCommand::Kill).await.unwrap();
     let facts = tokio::time::timeout(LIMIT, run).await.unwrap().unwrap();
     assert_eq!((facts.interruption.stopped, facts.process.signal), (Some(StopMode::Kill), Some(15)));
     let is_reported = scene

@@ -36,11 +36,13 @@ mod session_lines;
 const MAX_DECLINED_CHARS: usize = 300;
 
 /// A request to a running attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StopCommand {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AttemptCommand {
     /// End it, with time to report its state.
     Interrupt,
     Kill,
+    /// A message of a person to the agent.
+    Message(String),
 }
 
 /// What an attempt waits for.
@@ -143,6 +145,9 @@ pub(in crate::agent) struct AttemptMachine {
     settings_sources: Option<Vec<String>>,
     prompt: String,
     identity: SessionIdentity,
+    /// Messages of a person that wait for the next call. While a call is open, Claude Code adds them to the running turn;
+    /// otherwise they could become a turn after the result.
+    outbox: Vec<String>,
     /// Calls that wait for a decision: request id, tool, call id.
     pending_approvals: Vec<(String, String, Option<String>)>,
     phase: AttemptPhase,
@@ -189,6 +194,7 @@ impl AttemptMachine {
             settings_sources: None,
             prompt: String::new(),
             identity: SessionIdentity::default(),
+            outbox: Vec::new(),
             pending_approvals: Vec::new(),
             phase: AttemptPhase::Working,
             has_announced_turn: false,
@@ -360,12 +366,30 @@ impl AttemptMachine {
         self.control.resolve_approval(request_id, decision).map(AttemptEffect::WriteFrame).into_iter().collect()
     }
 
-    /// Handles a stop request. After the result, the request only speeds up the exit; the result stays valid.
-    pub(super) fn handle_stop_command(&mut self, command: StopCommand) -> Vec<AttemptEffect> {
+    /// Sends the messages that wait.
+    fn send_messages(&mut self) -> Vec<AttemptEffect> {
+        let messages = std::mem::take(&mut self.outbox).into_iter();
+        let send = |text: String| {
+            let frame = user_message_frame(&text);
+            [AttemptEffect::RecordNote(Note::MessageSent { text }), AttemptEffect::WriteFrame(frame)]
+        };
+        messages.flat_map(send).collect()
+    }
+
+    /// Handles a request. After the result, a stop request only speeds up the exit; the result stays valid.
+    pub(super) fn handle_command(&mut self, command: AttemptCommand) -> Vec<AttemptEffect> {
         let (how, step) = match command {
-            StopCommand::Interrupt => (StopMode::Stop, EscalationStep::Interrupt),
+            AttemptCommand::Message(text) => {
+                self.outbox.push(text);
+                if self.phase == AttemptPhase::Finished || self.session.is_some() || self.escalation.is_some() {
+                    return self.undelivered_messages();
+                }
+                let is_call_open = self.phase == AttemptPhase::Working && self.control.has_pending_agent_requests();
+                return if is_call_open { self.send_messages() } else { Vec::new() };
+            }
+            AttemptCommand::Interrupt => (StopMode::Stop, EscalationStep::Interrupt),
             // SIGKILL follows; before that, the agent can end its child processes.
-            StopCommand::Kill => (StopMode::Kill, EscalationStep::Terminate),
+            AttemptCommand::Kill => (StopMode::Kill, EscalationStep::Terminate),
         };
         let is_finished =
             self.session.as_ref().map_or(self.phase == AttemptPhase::Finished, SessionMonitor::is_complete);
@@ -435,7 +459,9 @@ impl AttemptMachine {
                 }
                 call.earlier_failures = self.stats.facts.work.tally.calls().len();
                 self.pending_approvals.push((id.clone(), call.tool.clone(), call.tool_use_id.clone()));
-                vec![AttemptEffect::RequestApproval(id, call)]
+                let mut steps = self.send_messages();
+                steps.push(AttemptEffect::RequestApproval(id, call));
+                steps
             }
             ControlEffect::ApprovalCancelled(id) => {
                 self.pending_approvals.retain(|(held, ..)| *held != id);
@@ -573,10 +599,20 @@ impl AttemptMachine {
         }))
     }
 
+    /// Reports the messages that the agent can no longer receive.
+    fn undelivered_messages(&mut self) -> Vec<AttemptEffect> {
+        if std::mem::take(&mut self.outbox).is_empty() {
+            return Vec::new();
+        }
+        let text = "a message did not reach the agent, which made no further call; retry the unit with feedback";
+        vec![AttemptEffect::RecordNote(Note::Message { level: Severity::Warning, text: text.to_owned() })]
+    }
+
     /// No more work follows: lets the process exit by itself.
     fn finish(&mut self) -> Vec<AttemptEffect> {
         self.phase = AttemptPhase::Finished;
-        let mut steps = vec![AttemptEffect::CloseStdin];
+        let mut steps = self.undelivered_messages();
+        steps.push(AttemptEffect::CloseStdin);
         // A running escalation has its own, shorter timeout.
         if self.escalation.is_none() && !self.has_exited {
             steps.push(AttemptEffect::SetTimer(AttemptTimer::Exit));

@@ -91,6 +91,11 @@ impl Fold {
             Note::RunUntil { condition } => {
                 self.hold_changed(view, entry, HoldMode::Until(condition.as_str().into()), &note.to_string(), emit);
             }
+            Note::MessageSent { .. } => {
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                self.enter(view, attempt_id, entry);
+                self.attempt_fold(attempt_id).note_row(view, entry.seq, RowOutcome::Ok);
+            }
             Note::CallHeld { tool, tool_use_id, input, reached } => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
                 self.enter(view, attempt_id, entry);

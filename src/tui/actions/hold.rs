@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
-use super::{Availability, require, units};
+use super::{Availability, Unavailable, require, units};
 use crate::{
     control::{BreakCondition, RunCommand, UserDecision},
     run::state::{HeldCallState, RunView, UnitState},
+    tape::UnitKey,
     tui::{
         effect::ScreenEffect,
         model::{
@@ -144,6 +145,31 @@ pub(crate) fn deny(model: &mut ScreenModel, run_view: &RunView, id: CallId, reas
     }
     let CallId { unit, call } = id;
     vec![ScreenEffect::Command(RunCommand::Decide { unit, call, decision: UserDecision::Deny(reason) })]
+}
+
+/// The unit whose agent can receive a message.
+pub(crate) fn can_say(model: &ScreenModel, run_view: &RunView) -> Availability {
+    match subject(model, run_view) {
+        Some(unit) if unit.status.is_in_flight() => Ok(()),
+        Some(unit) => Err(Unavailable::because(format!("{} does not run yet", unit.key))),
+        None => Err(Unavailable::because("no running unit is selected; retry a finished one with feedback")),
+    }
+}
+
+pub(crate) fn ask_message(model: &mut ScreenModel, run_view: &RunView) {
+    if let Some(unit) = subject(model, run_view).map(|unit| unit.key.clone()) {
+        model.units_view.follows_work = false;
+        model.dialogs.line_input = Some(LineInput::new(InputPurpose::Say(unit)));
+    }
+}
+
+/// Submits a message for an agent.
+pub(crate) fn say(model: &mut ScreenModel, unit: UnitKey, text: String) -> Vec<ScreenEffect> {
+    if text.trim().is_empty() {
+        return Vec::new();
+    }
+    model.toasts.show(format!("{unit} receives the message with the result of its call"));
+    vec![ScreenEffect::Command(RunCommand::Say { unit, text })]
 }
 
 /// Submits the edited arguments.

@@ -110,6 +110,8 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     effects(UserAction::RunOn, "run-on", "run on", "run it to a failure or a breakpoint", hold::run_to_breakpoint)
         .scope(ActionScope::Held)
         .when(hold::is_held),
+    change(UserAction::Say, "say", "message", "send a message to the agent of a running unit", hold::ask_message)
+        .when(hold::can_say),
     effects(UserAction::AllowOnce, "allow-once", "allow once", "allow the held call; the next waits", hold::allow)
         .scope(ActionScope::Held)
         .when(hold::has_pending_approval),

@@ -41,6 +41,8 @@ pub(crate) struct LineInput {
 /// Purpose of a typed line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InputPurpose {
+    /// A message to the agent of a unit.
+    Say(UnitKey),
     /// Text to search for.
     Search,
     /// Reason for denying a call.

@@ -25,6 +25,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         match &typed.purpose {
             InputPurpose::Search => pen.put(StyleRole::Key, "/"),
             InputPurpose::Deny(_) => pen.put(StyleRole::Key, "deny because: "),
+            InputPurpose::Say(_) => pen.put(StyleRole::Key, "message to the agent: "),
             InputPurpose::Command => pen.put(StyleRole::Key, ":"),
             InputPurpose::FilterUnits => pen.put(StyleRole::Key, "only units with: "),
         }

@@ -9,10 +9,10 @@ use crate::{
 };
 
 mod automatic_retry;
-mod limit_change;
 mod limits;
 mod oracle;
 mod reconcile;
+mod request;
 mod settle;
 
 impl Schedule {
@@ -90,6 +90,7 @@ fn format_effects(effects: &[ScheduleEffect]) -> String {
             format!("start {unit}/{attempt} ({amendment})")
         }
         ScheduleEffect::StopAttempt { unit, attempt, how } => format!("{how:?} {unit}/{attempt}").to_lowercase(),
+        ScheduleEffect::MessageAttempt { unit, attempt, text } => format!("message {unit}/{attempt} {text:?}"),
         ScheduleEffect::Integrate { units } => {
             let units: Vec<String> = units.iter().map(|(unit, attempt)| format!("{unit}/{attempt}")).collect();
             format!("INTEGRATE {}", units.join(" "))

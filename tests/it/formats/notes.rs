@@ -48,6 +48,7 @@ kinds! {
     Note::HoldRequested => "hold_requested",
     Note::HoldReleased => "hold_released",
     Note::RunUntil { .. } => "run_until",
+    Note::MessageSent { .. } => "message_sent",
     Note::CallHeld { .. } => "call_held",
     Note::CallDecided { .. } => "call_decided",
     Note::LimitPaused { .. } => "limit_paused",
@@ -447,6 +448,7 @@ fn notes_of_people() -> Vec<Note> {
         Note::LimitChanged(LimitChanged { limit: "run_budget".into(), old: Value::Null, new: json!(2.5) }),
         Note::RunPaused,
         Note::RunResumed,
+        Note::MessageSent { text: "use euros".into() },
     ];
     notes.extend(every!(StopMode { Drain, Stop, Kill }).into_iter().map(|how| Note::StopRequested { how }));
     let decisions = every!(CallDecision { Allowed, Edited, Denied, Released, Withdrawn }).into_iter();

@@ -20,7 +20,7 @@ use super::{
     test_project::{LIMIT, TestProject, all_good, asked_by, good_turns, ktx},
 };
 use crate::it::support::{
-    api::{ApiFault, ApiRoute, ApiTurn},
+    api::{ApiFault, ApiRequest, ApiRoute, ApiTurn},
     cli::{BILLS_WHOLE_SESSION, claude_version},
 };
 
@@ -351,6 +351,7 @@ fn run_continues_without_its_screen() {
         assert_eq!(terminal.ends().exit_code(), 129);
     }
     let pid = deck.started().iter().find_map(|started| started.pid);
+    assert_eq!(deck.play(&["ctl", "say", "docs-crates", "Amounts are in euros."]).code, Some(0));
     assert_eq!(deck.play(&["ctl", "allow", "docs-crates"]).code, Some(0));
     assert_eq!(deck.play(&["ctl", "release", "docs-crates"]).code, Some(0));
     let terminal = TestTerminal::open_with(&deck, &["attach"], "continue");
@@ -361,6 +362,8 @@ fn run_continues_without_its_screen() {
     let shown = deck.play(&["runs", "show"]);
     assert!(shown.stdout.contains("1 succeeded") && shown.stdout.contains("commit"), "{shown:#?}");
     assert_eq!(deck.started().len(), 1, "one agent for the whole run");
+    let received = |request: &ApiRequest| request.json().to_string().contains("Amounts are in euros.");
+    assert!(deck.api.requests().iter().any(received), "the agent got the message");
 }
 
 #[test]

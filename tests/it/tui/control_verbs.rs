@@ -27,6 +27,7 @@ const CHANGES: &[(&str, ScriptForm)] = &[
     ("hold", Verb("hold")),
     ("let-go", Verb("release")),
     ("run-on", Verb("run-until")),
+    ("say", Verb("say")),
     ("allow-once", Verb("allow")),
     ("edit", Verb("edit")),
     ("deny", Verb("deny")),

@@ -231,9 +231,9 @@ fn later_turn_is_verified_too() {
 #[test]
 fn escalation_takes_one_step_at_a_time() {
     let mut machine = working();
-    let effects = machine.handle_stop_command(StopCommand::Interrupt);
+    let effects = machine.handle_command(AttemptCommand::Interrupt);
     assert!(asks(&effects, "interrupt") && effects.contains(&AttemptEffect::SetTimer(AttemptTimer::Escalation)));
-    assert_eq!(machine.handle_stop_command(StopCommand::Interrupt), []);
+    assert_eq!(machine.handle_command(AttemptCommand::Interrupt), []);
     assert_eq!(
         machine.handle_timer(AttemptTimer::Escalation),
         [AttemptEffect::SignalGroup(Signal::SIGTERM), AttemptEffect::SetTimer(AttemptTimer::Escalation)]
@@ -249,7 +249,7 @@ fn escalation_takes_one_step_at_a_time() {
 #[test]
 fn interrupted_turn_end_closes_stdin_and_keeps_escalation() {
     let mut machine = working();
-    machine.handle_stop_command(StopCommand::Interrupt);
+    machine.handle_command(AttemptCommand::Interrupt);
     assert_eq!(line(&mut machine, RESULT), [AttemptEffect::CloseStdin]);
     assert_eq!(machine.handle_timer(AttemptTimer::Escalation)[0], AttemptEffect::SignalGroup(Signal::SIGTERM));
 }
@@ -257,8 +257,8 @@ fn interrupted_turn_end_closes_stdin_and_keeps_escalation() {
 #[test]
 fn kill_skips_the_interrupt() {
     let mut machine = working();
-    machine.handle_stop_command(StopCommand::Interrupt);
-    assert_eq!(machine.handle_stop_command(StopCommand::Kill)[0], AttemptEffect::SignalGroup(Signal::SIGTERM));
+    machine.handle_command(AttemptCommand::Interrupt);
+    assert_eq!(machine.handle_command(AttemptCommand::Kill)[0], AttemptEffect::SignalGroup(Signal::SIGTERM));
     assert_eq!(machine.handle_timer(AttemptTimer::Escalation)[0], AttemptEffect::SignalGroup(Signal::SIGKILL));
     assert_eq!(machine.into_facts().interruption.stopped, Some(StopMode::Kill));
 }
@@ -268,7 +268,7 @@ fn interrupt_before_prompt_only_closes_stdin() {
     let mut machine = machine();
     machine.start();
     assert_eq!(
-        machine.handle_stop_command(StopCommand::Interrupt),
+        machine.handle_command(AttemptCommand::Interrupt),
         [AttemptEffect::CloseStdin, AttemptEffect::SetTimer(AttemptTimer::Escalation)]
     );
     // Another timer would replace the escalation's, and the escalation would stop.
@@ -283,7 +283,7 @@ fn interrupt_before_prompt_only_closes_stdin() {
 fn stop_after_result_does_not_mark_stopped() {
     let mut machine = working();
     line(&mut machine, RESULT);
-    assert_eq!(machine.handle_stop_command(StopCommand::Interrupt)[0], AttemptEffect::SignalGroup(Signal::SIGTERM));
+    assert_eq!(machine.handle_command(AttemptCommand::Interrupt)[0], AttemptEffect::SignalGroup(Signal::SIGTERM));
     let facts = machine.into_facts();
     assert_eq!(facts.interruption.stopped, None);
     assert!(facts.reported.result.is_some());
@@ -305,7 +305,7 @@ fn after_exit_only_pipes_are_drained() {
         [AttemptEffect::SetTimer(AttemptTimer::Drain)]
     );
     assert_eq!(line(&mut machine, RESULT), [AttemptEffect::CloseStdin]);
-    assert_eq!(machine.handle_stop_command(StopCommand::Kill), []);
+    assert_eq!(machine.handle_command(AttemptCommand::Kill), []);
     assert_eq!(machine.handle_timer(AttemptTimer::Drain), [AttemptEffect::StopWaiting]);
     assert_eq!(machine.into_facts().process.exit_code, Some(1));
 }
@@ -417,6 +417,40 @@ fn held_call_carries_the_earlier_failure_count() {
         r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t1","is_error":true,"content":"no"}]}}"#,
     );
     assert_eq!(held(&mut machine, "r2", "t2"), 1);
+}
+
+/// The messages of a person among the effects.
+fn sent(effects: &[AttemptEffect]) -> Vec<String> {
+    let content = |frame: Value| Some(frame["message"]["content"].as_str()?.to_owned());
+    frames(effects).into_iter().filter_map(content).collect()
+}
+
+#[test]
+fn message_waits_for_the_next_call() {
+    let mut machine = proved();
+    assert_eq!(machine.handle_command(AttemptCommand::Message("use euros".into())), []);
+    let effects = asked(&mut machine, "mcp__ktx__a", "dontAsk");
+    assert_eq!(sent(&effects), ["use euros"]);
+    assert!(matches!(effects.last(), Some(AttemptEffect::RequestApproval(..))), "the message comes first: {effects:?}");
+    let notes = effects.iter().filter(|effect| matches!(effect, AttemptEffect::RecordNote(Note::MessageSent { .. })));
+    assert_eq!(notes.count(), 1);
+    // A call is open now.
+    assert_eq!(sent(&machine.handle_command(AttemptCommand::Message("and cents".into()))), ["and cents"]);
+}
+
+#[test]
+fn message_after_the_last_call_is_reported_as_undelivered() {
+    let mut machine = proved();
+    machine.handle_command(AttemptCommand::Message("use euros".into()));
+    let effects = line(&mut machine, r#"{"type":"result","subtype":"success","is_error":false,"result":"done"}"#);
+    assert_eq!(sent(&effects), [""; 0]);
+    let is_warning = |effect: &AttemptEffect| {
+        matches!(effect, AttemptEffect::RecordNote(Note::Message { level: Severity::Warning, .. }))
+    };
+    assert_eq!(effects.iter().filter(|effect| is_warning(effect)).count(), 1, "{effects:?}");
+    assert!(effects.contains(&AttemptEffect::CloseStdin));
+    let late = machine.handle_command(AttemptCommand::Message("hello".into()));
+    assert!(late.len() == 1 && is_warning(&late[0]), "{late:?}");
 }
 
 #[test]

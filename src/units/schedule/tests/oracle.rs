@@ -234,7 +234,9 @@ impl ScheduleOracle {
                 self.slots = usize::try_from(slots.clamp(1, 64)).unwrap();
             }
             // Not among the random steps.
-            ScheduleEvent::LimitChanged(_) | ScheduleEvent::PauseRequested(_) => {}
+            ScheduleEvent::LimitChanged(_)
+            | ScheduleEvent::PauseRequested(_)
+            | ScheduleEvent::MessageRequested { .. } => {}
             ScheduleEvent::RunStarted
             | ScheduleEvent::LimitObserved(_)
             | ScheduleEvent::LimitOverridden
@@ -269,7 +271,7 @@ impl ScheduleOracle {
                 }
                 ScheduleEffect::RecordNote { note: Note::LimitPaused { .. }, .. } => self.paused = true,
                 ScheduleEffect::RecordNote { note: Note::LimitLifted, .. } => self.paused = false,
-                ScheduleEffect::RecordNote { .. } => {}
+                ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } => {}
                 ScheduleEffect::Project | ScheduleEffect::Integrate { .. } | ScheduleEffect::Save { .. } => {
                     return Err(TestCaseError::fail("there are no patches"));
                 }
@@ -489,7 +491,7 @@ proptest! {
                     ScheduleEffect::Project | ScheduleEffect::Integrate { .. } | ScheduleEffect::Save { .. } => {
                         return Err(TestCaseError::fail("there are no patches"));
                     }
-                    ScheduleEffect::StopAttempt { .. } | ScheduleEffect::RecordNote { .. } => {}
+                    ScheduleEffect::StopAttempt { .. } | ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } => {}
                 }
             }
             prop_assert!(schedule.in_flight().count() <= slots as usize);

@@ -19,6 +19,13 @@ fn paused_run_starts_nothing_until_it_resumes() {
 }
 
 #[test]
+fn messages_reach_running_units_only() {
+    let mut schedule = Schedule::new(keys(2), settings(1));
+    let message = |n| ScheduleEvent::MessageRequested { unit: key(n), text: "use euros".into() };
+    insta::assert_snapshot!(feed(&mut schedule, [ScheduleEvent::RunStarted, message(0), message(1), message(7)]));
+}
+
+#[test]
 fn changed_limits_apply_immediately() {
     let budget = ScheduleSettings { budget_usd: Some(1.0), ..settings(1) };
     let mut schedule = Schedule::new(keys(4), budget);

@@ -1,11 +1,14 @@
-//! Limits that a person changes during a run, and pauses.
+//! Requests of a person that neither start nor stop anything: changed limits, pauses and messages.
 
 use serde_json::{Value, json};
 
-use super::{Schedule, ScheduleEffect};
+use super::{Schedule, ScheduleEffect, push_message, unit_table::UnitPhase};
 use crate::{
     control::{CONCURRENCY_RANGE, RunLimit},
-    tape::{Note, note::LimitChanged},
+    tape::{
+        Note, UnitKey,
+        note::{LimitChanged, Severity},
+    },
 };
 
 impl Schedule {
@@ -36,6 +39,20 @@ impl Schedule {
         };
         if old != new {
             effects.push(limit_note(limit.name(), old, new));
+        }
+    }
+
+    pub(super) fn pass_message(&mut self, key: &UnitKey, text: String, effects: &mut Vec<ScheduleEffect>) {
+        let Some(at) = self.table.find(key) else { return };
+        let unit = &self.table.units()[at];
+        match unit.phase {
+            UnitPhase::InFlight { .. } => {
+                effects.push(ScheduleEffect::MessageAttempt { unit: key.clone(), attempt: unit.attempts, text });
+            }
+            _ => {
+                let text = format!("{key} does not run, so it gets no message; retry it with feedback");
+                push_message(Severity::Warning, text, effects);
+            }
         }
     }
 
