@@ -70,7 +70,7 @@ pub(crate) enum RunCommand {
         /// Conditions, of which any one suffices.
         conditions: Vec<BreakCondition>,
     },
-    /// Hold a unit at every so many calls; the calls between pass.
+    /// Hold a unit at every Nth call; the calls between pass.
     Leash {
         unit: UnitKey,
         /// Number of calls until the unit waits, which counts again after each decision.

@@ -5,6 +5,7 @@
 
 pub(crate) mod activity_index;
 pub(crate) mod activity_mark;
+pub(crate) mod alerts;
 pub(crate) mod attempt_reducer;
 pub(crate) mod breakpoint;
 pub(crate) mod diff;

@@ -297,6 +297,9 @@ pub(crate) struct CtlArgs {
     /// Run id or a unique part of it [default: the active run]
     #[arg(long, value_name = "RUN")]
     pub run: Option<String>,
+    /// Print JSON; the same as --ui json
+    #[arg(long, global = true)]
+    pub json: bool,
     /// Why: the record of the run keeps it, and the model receives it when a call is denied
     #[arg(long, value_name = "TEXT", global = true)]
     pub reason: Option<String>,
@@ -309,9 +312,17 @@ pub(crate) struct CtlArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum CtlVerb {
     /// Show the counts, the cost and the calls that wait for approval
-    Status,
+    Status {
+        /// Include reasons and texts, which agents may have written
+        #[arg(long)]
+        content: bool,
+    },
     /// Show every unit with its state
-    Units,
+    Units {
+        /// Include reasons, which may quote agents
+        #[arg(long)]
+        content: bool,
+    },
     /// Show the tool calls that wait for approval
     Approvals,
     /// Print the events of the run as JSON, without texts of agents
@@ -396,7 +407,7 @@ pub(crate) enum CtlVerb {
         /// The message
         text: String,
     },
-    /// Hold a unit at every so many calls
+    /// Hold a unit at every Nth call
     Leash {
         /// Unit key
         unit: String,

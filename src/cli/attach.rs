@@ -1,10 +1,13 @@
 //! The screen as a client of a run: `attach`, and the commands that start a run and show it.
 
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    task::JoinHandle,
+    task::{self, JoinHandle},
 };
 
 use super::{
@@ -20,19 +23,25 @@ use super::{
     watch::WRITER_GONE,
 };
 use crate::{
+    config::Config,
     control::{AttachRequest, DisconnectAction, RunCommand},
     engine::{
-        control_socket::{AttachedClient, AttachmentEnd, ControlClient, ControlClientError, EngineReports, LeaveMode},
+        control_socket::{
+            AttachedClient, AttachmentEnd, ControlClient, ControlClientError, EngineReports, LeaveMode, LeaveSignal,
+        },
         launch::runtime,
         recorded_tapes,
     },
     replay::{FileSource, file::FollowHandle},
     run::{Timeline, state::UnitStatus},
-    store::{RunStatus, runs::is_complete},
+    store::{RunStatus, RunStore, runs::is_complete},
     tape::RunId,
     text::commands,
     tui::{self, EngineChannel, ExitReason, LiveHandle, TuiExit},
 };
+
+/// How long to wait before another attempt to reach the engine.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Capacity of the queue of commands from the user.
 const COMMAND_QUEUE_CAPACITY: usize = 4096;
@@ -54,7 +63,7 @@ pub(crate) fn attach(global: &GlobalArgs, args: &AttachArgs) -> Result<Exit, Cli
     let runs = runs::resolve_store(global)?;
     let run = match &args.run {
         Some(name) => runs.resolve(name)?,
-        None => ctl::find_active_run(&runs)?,
+        None => ctl::find_active_run(&runs, "its id")?,
     };
     if runs.status(&run)? != RunStatus::Running {
         return Err(CliError::not_found(format!("run {} is not active", run.id.short()))
@@ -62,22 +71,26 @@ pub(crate) fn attach(global: &GlobalArgs, args: &AttachArgs) -> Result<Exit, Cli
     }
     let (source, finish) = recorded_tapes::follow(&runs, &run)?;
     let location = TapeLocation::InProject { flag: global.project_dir.clone() };
-    let action = *settings::load(global)?.ui.on_disconnect;
-    let client = ScreenClient { global, run: run.id, tape: run.tape, location, action, notices: Vec::new() };
+    let config = settings::load(global)?;
+    let action = *config.ui.on_disconnect;
+    let client =
+        ScreenClient { global, config: &config, run: run.id, tape: run.tape, location, action, notices: Vec::new() };
     Ok(client.show((source, finish), None)?.exit)
 }
 
-/// Starts the run of this command in an engine, and shows it on the screen.
+/// Starts the run of this command in an engine, and shows it on the screen. `always` replaces the setting for a screen
+/// that disappears.
 ///
 /// # Errors
 /// If the run cannot be started or shown.
 pub(crate) fn start_on_screen(
     global: &GlobalArgs,
     location: TapeLocation,
-    action: DisconnectAction,
+    always: Option<DisconnectAction>,
 ) -> Result<RunResult, CliError> {
-    // Invalid settings of the screen must not leave a run without one.
-    settings::screen_options(global, &settings::load(global)?)?;
+    // The engine prints the warnings.
+    let config = settings::load_quietly(global)?;
+    let action = always.unwrap_or(*config.ui.on_disconnect);
     let engine = match engine_process::start(global)? {
         EngineStart::Launched(engine) => *engine,
         EngineStart::Ended(exit) => return Ok(RunResult { exit, summary: RunSummary::default() }),
@@ -85,7 +98,7 @@ pub(crate) fn start_on_screen(
     let LaunchRecord { run, tape, notices, .. } = engine.record.clone();
     let run = RunId::parse(&run).ok_or_else(|| CliError::failed("the engine of the run sent no run id"))?;
     let followed = FileSource::follow(&tape)?;
-    ScreenClient { global, run, tape, location, action, notices }.show(followed, Some(engine))
+    ScreenClient { global, config: &config, run, tape, location, action, notices }.show(followed, Some(engine))
 }
 
 /// Starts the run of this command in an engine, and prints where it is.
@@ -122,6 +135,7 @@ pub(crate) fn start_detached(global: &GlobalArgs) -> Result<Exit, CliError> {
 /// A screen that shows a run of another process.
 struct ScreenClient<'a> {
     global: &'a GlobalArgs,
+    config: &'a Config,
     run: RunId,
     tape: PathBuf,
     location: TapeLocation,
@@ -134,7 +148,7 @@ struct ScreenClient<'a> {
 struct EngineExchange {
     commands: mpsc::Sender<RunCommand>,
     leave: oneshot::Sender<LeaveMode>,
-    task: JoinHandle<Result<AttachmentEnd, ControlClientError>>,
+    task: JoinHandle<AttachmentEnd>,
 }
 
 impl ScreenClient<'_> {
@@ -142,10 +156,10 @@ impl ScreenClient<'_> {
     fn show(
         self,
         (source, finish): (FileSource, FollowHandle),
-        mut engine: Option<EngineProcess>,
+        engine: Option<EngineProcess>,
     ) -> Result<RunResult, CliError> {
         let runtime = runtime(1)?;
-        let result = runtime.block_on(self.show_until_left(source, finish, &mut engine));
+        let result = runtime.block_on(self.show_until_left(source, finish, engine));
         // The reader of a closed terminal may block forever.
         runtime.shutdown_background();
         result
@@ -155,29 +169,35 @@ impl ScreenClient<'_> {
         self,
         source: FileSource,
         finish: FollowHandle,
-        engine: &mut Option<EngineProcess>,
+        mut engine: Option<EngineProcess>,
     ) -> Result<RunResult, CliError> {
-        let config = settings::load(self.global)?;
-        let options = settings::screen_options(self.global, &config)?;
+        let options = settings::screen_options(self.global, self.config)?;
         let project = project::resolve_directory(self.global).ok();
         let project = project.filter(|_| matches!(self.location, TapeLocation::InProject { .. }));
         let options = tui::Options { can_hold: true, project, startup_messages: self.notices.clone(), ..options };
-        let client = ControlClient::connect(self.run, screen::origin()).await.map_err(ctl::connection_error)?;
-        let request = AttachRequest { on_disconnect: self.action };
-        let (client, _) = client.attach(request).await.map_err(ctl::connection_error)?;
-        if let Some(engine) = engine {
+        let connection = EngineConnection {
+            run: self.run,
+            request: AttachRequest { on_disconnect: self.action },
+            store: RunStore::new(project_of(&self.tape)),
+        };
+        let client = connection.open().await.map_err(ctl::connection_error)?;
+        if let Some(engine) = &mut engine {
             engine.confirm();
         }
-        let (exchange, live) = start_exchange(client, self.tape.clone(), finish, self.action);
+        let (exchange, live) = start_exchange(client, connection, self.tape.clone(), finish);
         let timeline = Timeline::new(Box::new(replay::for_ui(source, Ui::Tui)));
         // In a separate task: waking the waiting thread for each frame costs more.
         let shown = tokio::spawn(table_memory::run(timeline, Some(live), options)).await;
-        let left = shown.map_err(CliError::internal)?.map_err(|error| screen::terminal_error(&error));
+        let left =
+            shown.map_err(CliError::internal).and_then(|left| left.map_err(|error| screen::terminal_error(&error)));
         match left {
             Ok(left) => self.leave(left, exchange, engine).await,
             Err(error) => {
                 // Without a detach, the engine applies `ui.on_disconnect`.
                 exchange.task.abort();
+                if self.action == DisconnectAction::Continue {
+                    self.report_detached();
+                }
                 Err(error)
             }
         }
@@ -188,28 +208,26 @@ impl ScreenClient<'_> {
         self,
         left: TuiExit,
         exchange: EngineExchange,
-        engine: &mut Option<EngineProcess>,
+        engine: Option<EngineProcess>,
     ) -> Result<RunResult, CliError> {
-        let EngineExchange { commands, leave, task } = exchange;
-        let units = &left.timeline.latest_state().units;
-        let has_work = units.iter().any(|unit| unit.status.is_in_flight() || unit.status == UnitStatus::Queued);
+        let EngineExchange { commands, leave, mut task } = exchange;
+        let ended = |exit| RunResult { exit, summary: RunSummary::default() };
         match left.reason {
             ExitReason::Signal(_) | ExitReason::Closed => {
                 task.abort();
-                return Ok(RunResult {
-                    exit: screen::exit_after(&left.reason, Exit::Ok),
-                    summary: RunSummary::default(),
-                });
+                return Ok(ended(screen::exit_after(&left.reason, Exit::Ok)));
             }
             ExitReason::Detached => {
-                let _ = leave.send(LeaveMode::RunContinues);
                 // A connection that broke ends the attachment, too.
+                let _ = leave.send(LeaveMode::RunContinues);
                 let _ = task.await;
                 self.report_detached();
-                return Ok(RunResult { exit: Exit::Ok, summary: RunSummary::default() });
+                return Ok(ended(Exit::Ok));
             }
             ExitReason::Quit | ExitReason::Chosen(_) | ExitReason::ConditionMet => {}
         }
+        let units = &left.timeline.latest_state().units;
+        let has_work = units.iter().any(|unit| unit.status.is_in_flight() || unit.status == UnitStatus::Queued);
         let shutdown = if has_work { ShutdownState::stopping() } else { ShutdownState::default() };
         let signals = SignalListener::listen()?;
         report_stopping(&left);
@@ -221,26 +239,26 @@ impl ScreenClient<'_> {
             }
             drop(stop);
             let _ = leave.send(LeaveMode::AwaitEnd);
-            task.await
+            let end = (&mut task).await;
+            if let (Ok(AttachmentEnd::Closed | AttachmentEnd::Aborted(_)), Some(mut engine)) = (&end, engine) {
+                // Its locks and temporary files are gone when it has ended.
+                let _ = task::spawn_blocking(move || engine.wait()).await;
+            }
+            end
         };
         let order = async |command| drop(commands.send(command).await);
         let (end, signal) = signals.wait_for(shutdown, ending, order).await?;
         let end = end.map_err(CliError::internal)?;
-        match (&end, engine) {
-            (Ok(AttachmentEnd::Detached { .. }), _) if left.timeline.latest_state().ended.is_none() => {
+        if matches!(end, AttachmentEnd::Detached { .. }) && left.timeline.latest_state().ended.is_none() {
+            // Other screens keep the run open.
+            if !has_work {
                 self.report_detached();
-                return Ok(RunResult { exit: Exit::Ok, summary: RunSummary::default() });
             }
-            (Ok(AttachmentEnd::Detached { .. }), _) => {}
-            (Ok(AttachmentEnd::Closed | AttachmentEnd::Aborted(_)), Some(engine)) => {
-                tokio::task::block_in_place(|| engine.wait());
-            }
-            (Ok(AttachmentEnd::Closed | AttachmentEnd::Aborted(_)), None) => {}
-            (Err(error), _) => tracing::warn!(%error, "the connection to the engine broke"),
+            return Ok(ended(if has_work { Exit::UnitFailed } else { Exit::Ok }));
         }
         let (reason, interrupted) = (left.reason, left.interrupted);
         let (summary, timeline) = screen::print_summary(left.timeline)?;
-        if let Ok(AttachmentEnd::Aborted(reason)) = end {
+        if let AttachmentEnd::Aborted(reason) = end {
             return Err(CliError::failed(reason));
         }
         let is_scripted = timeline.source().info().header.as_ref().is_some_and(|header| header.scripted);
@@ -252,29 +270,72 @@ impl ScreenClient<'_> {
     fn report_detached(&self) {
         let flag = match &self.location {
             TapeLocation::InProject { flag } => flag.as_deref(),
-            TapeLocation::PathOnly | TapeLocation::Temporary => None,
+            TapeLocation::PathOnly | TapeLocation::Temporary => Some(project_of(&self.tape)),
         };
         playback_output::print_stderr(&commands::detached_run(flag, &self.run.short()));
     }
 }
 
+/// The project of the run with this tape, which is in `.ktx/ingestdeck/runs/ID` below it.
+fn project_of(tape: &Path) -> &Path {
+    tape.ancestors().nth(5).unwrap_or(tape)
+}
+
+/// How the engine of a run is reached.
+struct EngineConnection {
+    run: RunId,
+    request: AttachRequest,
+    store: RunStore,
+}
+
+impl EngineConnection {
+    async fn open(&self) -> Result<AttachedClient, ControlClientError> {
+        let client = ControlClient::connect(self.run, screen::origin()).await?;
+        Ok(client.attach(self.request).await?.0)
+    }
+
+    /// Connects again while the engine lives: a stopped screen may have been disconnected. Returns `None` once the
+    /// engine is gone.
+    async fn reopen(&self) -> Option<AttachedClient> {
+        while self.store.is_alive(self.run).unwrap_or(false) {
+            if let Ok(client) = self.open().await {
+                return Some(client);
+            }
+            tokio::time::sleep(RECONNECT_INTERVAL).await;
+        }
+        None
+    }
+}
+
 /// Starts the exchange with the engine. Its reports reach the screen through the returned handle.
 fn start_exchange(
-    client: AttachedClient,
+    mut client: AttachedClient,
+    connection: EngineConnection,
     tape: PathBuf,
     finish: FollowHandle,
-    action: DisconnectAction,
 ) -> (EngineExchange, LiveHandle) {
-    let (commands, received) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
+    let (commands, mut received) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
     let (refuse, refusals) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
     let (grown, changed) = watch::channel(0);
     let (report_failure, failed) = oneshot::channel();
     let (leave, left) = oneshot::channel();
+    let mut left = LeaveSignal::new(left);
+    let leave_action = Some(connection.request.on_disconnect);
     let mut reports = EngineReports { grown, refusals: refuse, failed: Some(report_failure) };
     let task = tokio::spawn(async move {
-        let end = client.run(received, left, &mut reports).await;
+        let end = loop {
+            match client.run(&mut received, &mut left, &mut reports).await {
+                Ok(AttachmentEnd::Closed) => {}
+                Ok(end) => break end,
+                Err(error) => tracing::warn!(%error, "the connection to the engine broke"),
+            }
+            match connection.reopen().await {
+                Some(again) => client = again,
+                None => break AttachmentEnd::Closed,
+            }
+        };
         finish.finish();
-        if let (Ok(AttachmentEnd::Closed) | Err(_), Some(failed)) = (&end, reports.failed.take())
+        if let (AttachmentEnd::Closed, Some(failed)) = (&end, reports.failed.take())
             && is_complete(&tape).is_ok_and(|is_complete| !is_complete)
         {
             // The screen may be gone.
@@ -282,6 +343,6 @@ fn start_exchange(
         }
         end
     });
-    let engine = EngineChannel { commands: commands.clone(), refusals, leave_action: Some(action) };
+    let engine = EngineChannel { commands: commands.clone(), refusals, leave_action };
     (EngineExchange { commands, leave, task }, LiveHandle { engine: Some(engine), changed, failed: Some(failed) })
 }

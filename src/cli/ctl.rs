@@ -32,6 +32,9 @@ use crate::{
     text,
 };
 
+/// Lines of a summary that contain counts only.
+const COUNT_LINES: usize = 2;
+
 /// The value of a limit that does not apply.
 const NO_LIMIT: &str = "none";
 
@@ -43,17 +46,19 @@ const MAX_TEXT_WIDTH: usize = 160;
 /// # Errors
 /// If the run does not exist or is not active, or if its engine refuses the command.
 pub(crate) fn ctl(global: &GlobalArgs, args: &CtlArgs) -> Result<Exit, CliError> {
+    let ui = if args.json { Ui::Json } else { global.ui };
+    let global = &GlobalArgs { ui, ..global.clone() };
     let runs = runs::resolve_store(global)?;
     let run = match &args.run {
         Some(name) => runs.resolve(name)?,
-        None => find_active_run(&runs)?,
+        None => find_active_run(&runs, "--run")?,
     };
     match &args.verb {
-        CtlVerb::Status => print_status(global, &read_run(&runs, &run)?),
-        CtlVerb::Units => {
+        CtlVerb::Status { content } => print_status(global, &read_run(&runs, &run)?, *content),
+        CtlVerb::Units { content } => {
             let timeline = read_run(&runs, &run)?;
             let units = timeline.view().state.units.iter();
-            print_rows(global, units.map(|unit| (unit_json(unit), unit_line(unit))))
+            print_rows(global, units.map(|unit| (unit_json(unit, *content), unit_line(unit, *content))))
         }
         CtlVerb::Approvals => {
             let timeline = read_run(&runs, &run)?;
@@ -68,8 +73,8 @@ pub(crate) fn ctl(global: &GlobalArgs, args: &CtlArgs) -> Result<Exit, CliError>
     }
 }
 
-/// The only active run.
-pub(super) fn find_active_run(runs: &RunStore) -> Result<RecordedRun, CliError> {
+/// The only active run. `how` is how the user names another one.
+pub(super) fn find_active_run(runs: &RunStore, how: &str) -> Result<RecordedRun, CliError> {
     let mut active = Vec::new();
     for run in runs.list()? {
         if runs.status(&run)? == RunStatus::Running {
@@ -79,11 +84,11 @@ pub(super) fn find_active_run(runs: &RunStore) -> Result<RecordedRun, CliError> 
     match active.len() {
         1 => Ok(active.remove(0)),
         0 => Err(CliError::not_found("no run is active in this project")
-            .with_help("name a run with --run, or start one with `ingestdeck run`")),
+            .with_help(format!("name a run with {how}, or start one with `ingestdeck run`"))),
         _ => {
             let ids: Vec<String> = active.iter().map(|run| run.id.short()).collect();
             Err(CliError::usage(format!("several runs are active: {}", ids.join(", ")))
-                .with_help("name one with --run"))
+                .with_help(format!("name one with {how}")))
         }
     }
 }
@@ -173,7 +178,7 @@ fn to_command(
                 .map_err(|error| CliError::usage(format!("invalid --input: {error}; expected a JSON object")))?;
             decide(unit, call.as_deref(), UserDecision::Edit(input))?
         }
-        CtlVerb::Status | CtlVerb::Units | CtlVerb::Approvals | CtlVerb::Events { .. } => {
+        CtlVerb::Status { .. } | CtlVerb::Units { .. } | CtlVerb::Approvals | CtlVerb::Events { .. } => {
             return Err(CliError::failed("this verb sends no command"));
         }
     })
@@ -246,34 +251,53 @@ fn send(global: &GlobalArgs, run: &RecordedRun, command: RunCommand, reason: Opt
     }
 }
 
-fn print_status(global: &GlobalArgs, timeline: &Timeline) -> Result<Exit, CliError> {
+fn print_status(global: &GlobalArgs, timeline: &Timeline, content: bool) -> Result<Exit, CliError> {
     let state = &timeline.view().state;
     let summary = RunSummary::from_state(state).with_open_end(state.ended.is_none());
     let waiting: Vec<Value> = held_calls(state).map(|(unit, call)| call_json(unit, call)).collect();
     let mut json = summary.to_json();
     json["approvals"] = waiting.into();
     let mut lines = summary.to_text(timeline.source().info(), state);
+    if !content {
+        remove_content(&mut json);
+        lines = lines.lines().take(COUNT_LINES).map(|line| format!("{line}\n")).collect();
+    }
     held_calls(state).for_each(|(unit, call)| lines.push_str(&format!("{}\n", call_line(unit, call))));
     print_rows(global, [(json, lines.trim_end().to_owned())].into_iter())
 }
 
-fn unit_json(unit: &UnitState) -> Value {
-    let latest = unit.latest();
-    json!({
-        "type": "unit", "unit": unit.key, "state": unit.status.as_str(),
-        "try": latest.map(|attempt| attempt.number),
-        "reason": latest.and_then(|attempt| attempt.verdict.as_ref()).map(|verdict| &verdict.reason),
-    })
+/// Removes what agents may have written from a summary: a model that monitors the run could take it for instructions.
+fn remove_content(summary: &mut Value) {
+    for (list, text) in [("failed", "reason"), ("budget", "reason"), ("flagged", "text")] {
+        for entry in summary[list].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+            entry.remove(text);
+        }
+    }
+    summary["not_saved"] = Value::from(!summary["not_saved"].is_null());
 }
 
-fn unit_line(unit: &UnitState) -> String {
+fn unit_json(unit: &UnitState, content: bool) -> Value {
+    let latest = unit.latest();
+    let verdict = latest.and_then(|attempt| attempt.verdict.as_ref());
+    let mut json = json!({
+        "type": "unit", "unit": unit.key, "state": unit.status.as_str(),
+        "try": latest.map(|attempt| attempt.number), "cause": verdict.map(|verdict| verdict.cause.label()),
+    });
+    if content {
+        json["reason"] = json!(verdict.map(|verdict| &verdict.reason));
+    }
+    json
+}
+
+fn unit_line(unit: &UnitState, content: bool) -> String {
     let latest = unit.latest();
     let key = text::printable(&unit.key, MAX_TEXT_WIDTH);
     let mut line = format!("{} {:<11} {key}", unit.status.glyph(), unit.status.as_str());
     if let Some(attempt) = latest.filter(|attempt| attempt.number > 1) {
         line.push_str(&format!("  attempt {}", attempt.number));
     }
-    let reason = latest.and_then(|attempt| attempt.verdict.as_ref()).map(|verdict| verdict.reason.as_str());
+    let verdict = latest.and_then(|attempt| attempt.verdict.as_ref()).filter(|_| !unit.status.is_in_flight());
+    let reason = verdict.map(|verdict| if content { verdict.reason.as_str() } else { verdict.cause.label() });
     if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
         line.push_str(&format!("  {}", text::printable(reason, MAX_TEXT_WIDTH)));
     }

@@ -108,7 +108,10 @@ impl<W: Write> Write for MetadataFilter<W> {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(part);
             if part.ends_with(b"\n") {
-                writeln!(self.out, "{}", without_content(&self.line)?)?;
+                let mut line = serde_json::to_vec(&without_content(&self.line)?)?;
+                line.push(b'\n');
+                // Parsing has undone the escapes.
+                self.out.write_all(&output::escape_json(&line))?;
                 self.line.clear();
             }
         }
@@ -144,6 +147,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn control_characters_of_names_stay_escaped() {
+        let line = json!({"v": 1, "unit": "a\u{9b}\u{202e}", "event": {"type": "unit"}});
+        let mut filter = MetadataFilter::new(Vec::new(), false);
+        writeln!(filter, "{line}").unwrap();
+        let text = String::from_utf8(filter.out).unwrap();
+        assert!(!text.contains('\u{9b}') && !text.contains('\u{202e}'), "{text:?}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["unit"], "a\u{9b}\u{202e}");
+    }
 
     #[test]
     fn content_is_removed_unless_it_is_requested() {

@@ -57,7 +57,7 @@ pub(crate) fn home(global: &GlobalArgs, run: fn(&Cli) -> Result<Exit, CliError>)
             },
             // Another process may have started a run since the list was read.
             HomeChoice::Resume(_) | HomeChoice::Start if has_active_run(global)? => {
-                messages.push("a run of this project is active now; watch it, or stop it first".to_owned());
+                messages.push("a run of this project is active now; open it, or stop it first".to_owned());
             }
             HomeChoice::Diff(..) | HomeChoice::Resume(_) | HomeChoice::Start => return run(&command),
         }
@@ -74,7 +74,7 @@ fn parse(global: &GlobalArgs, choice: &HomeChoice) -> Result<Cli, CliError> {
     let path;
     let words: Vec<&str> = match choice {
         HomeChoice::Replay(run) => vec!["replay", run],
-        HomeChoice::Watch(run) => vec!["watch", run],
+        HomeChoice::Watch(run) => vec!["attach", run],
         HomeChoice::Session(file) => {
             path = file.to_string_lossy();
             vec!["replay", "--", &path]
@@ -276,7 +276,7 @@ mod tests {
             let is_right = match (&cli.command, choice) {
                 (Some(CliCommand::Replay(args)), HomeChoice::Replay(run)) => args.what == *run,
                 (Some(CliCommand::Replay(args)), HomeChoice::Session(path)) => Path::new(&args.what) == path,
-                (Some(CliCommand::Watch(args)), HomeChoice::Watch(run)) => args.run == *run,
+                (Some(CliCommand::Attach(args)), HomeChoice::Watch(run)) => args.run.as_ref() == Some(run),
                 (Some(CliCommand::Run(args)), HomeChoice::Resume(run)) => {
                     args.select.resume.resume_run.as_deref() == Some(run)
                 }

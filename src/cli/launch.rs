@@ -127,7 +127,7 @@ impl<'a> LiveClient<'a> {
     /// Runs for clients in other processes. The tape contains the result.
     async fn run_as_engine(&self, run: LiveRun) -> Result<RunResult, CliError> {
         let confirmed = engine_process::hand_over(&run, &self.notices)?;
-        let LiveRun { tape, finish, drive, controller, attached, .. } = run;
+        let LiveRun { tape, finish, drive, controller, attached, clients, .. } = run;
         let signals = SignalListener::listen()?;
         let driving = tokio::spawn(async move {
             let ended = drive.await;
@@ -144,7 +144,11 @@ impl<'a> LiveClient<'a> {
             drop(attached);
             driving.await
         };
-        let order = async |command| drop(controller.execute(command, signal_origin()).await);
+        let order = async |command| {
+            // A person who ends this process does not wait for screens.
+            clients.release();
+            controller.execute(command, signal_origin()).await;
+        };
         let (ended, signal) = signals.wait_for(self.shutdown_state(), ending, order).await?;
         ended.map_err(CliError::internal)?.map_err(CliError::internal)?;
         engine_process::remove_empty_log(&tape);

@@ -38,8 +38,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError>
     }
     if attach::is_on_screen(global) {
         let location = TapeLocation::InProject { flag: global.project_dir.clone() };
-        let action = *settings::load(global)?.ui.on_disconnect;
-        return Ok(attach::start_on_screen(global, location, action)?.exit);
+        return Ok(attach::start_on_screen(global, location, None)?.exit);
     }
     let want = RunOverrides { concurrency: args.concurrency, held: Vec::new(), reconcile: !args.no_reconcile };
     start_run(global, &args.select, &args.attempt, want)

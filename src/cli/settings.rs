@@ -24,8 +24,17 @@ use super::{
 /// # Errors
 /// If a layer cannot be read or has an invalid value.
 pub(crate) fn load(global: &GlobalArgs) -> Result<Config, CliError> {
-    let config = load_layers(global)?.finish();
+    let config = load_quietly(global)?;
     exit::print_warnings(&config.warnings);
+    Ok(config)
+}
+
+/// As [`load`], without printing warnings.
+///
+/// # Errors
+/// As [`load`].
+pub(crate) fn load_quietly(global: &GlobalArgs) -> Result<Config, CliError> {
+    let config = load_layers(global)?.finish();
     // Invalid themes and keys are reported by every command, not only by those with a screen.
     screen_options(global, &config)?;
     Ok(config)
@@ -117,7 +126,7 @@ pub(crate) fn notification_targets(config: &Config) -> Result<NotificationTarget
     Ok(NotificationTargets {
         command: command.unwrap_or_default(),
         url: config.notify.url.value.clone(),
-        silence_after: *config.ingest.silence_after,
+        has_failed: false,
     })
 }
 

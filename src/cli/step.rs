@@ -24,7 +24,7 @@ pub(crate) fn step(global: &GlobalArgs, args: &StepArgs) -> Result<Exit, CliErro
     }
     if !global.is_engine {
         let location = TapeLocation::InProject { flag: global.project_dir.clone() };
-        return Ok(attach::start_on_screen(global, location, DisconnectAction::Stop)?.exit);
+        return Ok(attach::start_on_screen(global, location, Some(DisconnectAction::Stop))?.exit);
     }
     let select = SelectArgs { only: vec![globset::escape(&args.unit)], ..SelectArgs::default() };
     let want = run::RunOverrides { held: vec![args.unit.as_str().into()], ..run::RunOverrides::default() };

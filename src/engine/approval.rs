@@ -84,6 +84,8 @@ impl Leash {
 
 struct QueuedCall {
     number: u64,
+    /// Only the pause of the run holds it.
+    is_paused_only: bool,
     call: ApprovalRequest,
     reply: oneshot::Sender<ApprovalWaitOutcome>,
 }
@@ -130,6 +132,7 @@ impl ApprovalQueue {
         let hold = units.entry(unit.clone()).or_default();
         if hold.until.take().is_some() || hold.leash.take().is_some() || !hold.is_held {
             hold.is_held = true;
+            hold.queued.iter_mut().for_each(|waiting| waiting.is_paused_only = false);
             self.note_or_log(unit, hold.attempt, &Note::HoldRequested);
         }
     }
@@ -158,11 +161,12 @@ impl ApprovalQueue {
         }
     }
 
-    /// Holds `unit` at every so many calls; those between pass. Calls that wait still wait.
+    /// Holds `unit` at every Nth call; those between pass. Calls that wait still wait.
     pub(crate) fn leash(&self, unit: &UnitKey, every: u32) {
         let mut units = self.units();
         let hold = units.entry(unit.clone()).or_default();
         let leash = Leash { every, left: every };
+        hold.queued.iter_mut().for_each(|waiting| waiting.is_paused_only = false);
         (hold.is_held, hold.until, hold.leash) = (true, None, Some(leash));
         self.note_or_log(unit, hold.attempt, &Note::RunUntil { condition: leash.to_text() });
     }
@@ -218,9 +222,8 @@ impl ApprovalQueue {
     pub(crate) fn resume(&self) {
         let mut units = self.units();
         self.is_paused.store(false, Ordering::SeqCst);
-        // The calls of a unit that ran until a condition did not meet it.
-        for hold in units.values_mut().filter(|hold| !hold.is_held || hold.until.is_some() || hold.leash.is_some()) {
-            for waiting in hold.queued.drain(..) {
+        for hold in units.values_mut() {
+            for waiting in hold.queued.extract_if(.., |waiting| waiting.is_paused_only) {
                 // A closed channel means that the attempt no longer waits.
                 let _ = waiting.reply.send(ApprovalWaitOutcome::Released);
             }
@@ -244,7 +247,8 @@ impl ApprovalQueue {
             }
             is_reached.then(|| leash.to_text())
         });
-        if matches!(leashed, Some(None)) && !is_paused {
+        let is_between = matches!(leashed, Some(None));
+        if is_between && !is_paused {
             return None;
         }
         let met = hold.until.as_ref().map(|until| until.met_condition(call, self.meter.total_usd()));
@@ -259,7 +263,8 @@ impl ApprovalQueue {
         let (answer, said) = oneshot::channel();
         let number = hold.next_number;
         hold.next_number += 1;
-        hold.queued.push(QueuedCall { number, call: call.clone(), reply: answer });
+        let is_paused_only = !hold.is_held || hold.until.is_some() || is_between;
+        hold.queued.push(QueuedCall { number, is_paused_only, call: call.clone(), reply: answer });
         Some(ApprovalTicket { number, met_condition: reached, outcome: said })
     }
 
@@ -530,6 +535,22 @@ mod tests {
         for id in ["d", "e", "f", "g"] {
             assert_eq!(gate.decide(call(id)).await, ApprovalDecision::Allow);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn resume_keeps_calls_that_a_leash_holds() {
+        let (approvals, tape) = approvals();
+        let gate = approvals.gate(&unit(), 1);
+        approvals.leash(&unit(), 2);
+        approvals.pause();
+        let first = ask(&gate, "a");
+        until(&tape, "held wiki_write").await;
+        approvals.resume();
+        assert_eq!(first.await.unwrap(), ApprovalDecision::Allow, "the leash lets it pass");
+        let mut second = ask(&gate, "b");
+        until(&tape, "at every 2 calls").await;
+        approvals.resume();
+        assert!(timeout(Duration::from_secs(3600), &mut second).await.is_err(), "it waits for a person");
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,6 +9,8 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub(crate) struct AttachedClients {
     count: watch::Sender<usize>,
+    /// The run no longer stays open for clients.
+    is_released: watch::Sender<bool>,
     failure: watch::Sender<Option<String>>,
 }
 
@@ -18,12 +20,19 @@ pub(crate) struct ClientGuard(AttachedClients);
 
 impl AttachedClients {
     pub(super) fn new() -> Self {
-        Self { count: watch::Sender::new(0), failure: watch::Sender::new(None) }
+        Self { count: watch::Sender::new(0), is_released: watch::Sender::new(false), failure: watch::Sender::new(None) }
     }
 
     pub(crate) fn attach(&self) -> ClientGuard {
-        self.count.send_modify(|count| *count += 1);
+        let is_released = *self.is_released.borrow();
+        self.count.send_modify(|count| *count += usize::from(!is_released));
         ClientGuard(self.clone())
+    }
+
+    /// Lets the run end although clients are attached.
+    pub(crate) fn release(&self) {
+        self.is_released.send_replace(true);
+        self.count.send_replace(0);
     }
 
     /// Number of attached clients.
@@ -48,6 +57,24 @@ impl AttachedClients {
 
 impl Drop for ClientGuard {
     fn drop(&mut self) {
-        self.0.count.send_modify(|count| *count -= 1);
+        self.0.count.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn released_run_counts_no_clients() {
+        let clients = AttachedClients::new();
+        let first = clients.attach();
+        assert_eq!(clients.count(), 1);
+        clients.release();
+        let second = clients.attach();
+        drop(first);
+        assert_eq!(clients.count(), 0);
+        drop(second);
+        assert_eq!(clients.count(), 0);
     }
 }

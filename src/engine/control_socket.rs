@@ -10,6 +10,6 @@ mod server;
 
 pub(super) use self::server::ServedRun;
 pub(crate) use self::{
-    client::{AttachedClient, AttachmentEnd, ControlClient, ControlClientError, EngineReports, LeaveMode},
+    client::{AttachedClient, AttachmentEnd, ControlClient, ControlClientError, EngineReports, LeaveMode, LeaveSignal},
     server::ControlServer,
 };

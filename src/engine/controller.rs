@@ -120,7 +120,12 @@ impl RunController {
             RunCommand::RetryUnsuccessful => self.send(ScheduleEvent::RetryUnsuccessfulRequested).await?,
             RunCommand::LiftLimit => self.send(ScheduleEvent::LimitOverridden).await?,
             RunCommand::Stop { unit } => self.send(ScheduleEvent::StopRequested { unit }).await?,
-            RunCommand::Drain => self.send(ScheduleEvent::DrainRequested).await?,
+            RunCommand::Drain => {
+                // Running units cannot finish while their calls wait.
+                self.send(ScheduleEvent::PauseRequested(false)).await?;
+                self.send(ScheduleEvent::DrainRequested).await?;
+                approvals.resume();
+            }
             RunCommand::AdjustConcurrency { by } => self.send(ScheduleEvent::ConcurrencyChanged { by }).await?,
             RunCommand::Pause => {
                 approvals.pause();
@@ -257,7 +262,8 @@ mod tests {
             (RunCommand::AdjustConcurrency { by: -1 }, ScheduleEvent::ConcurrencyChanged { by: -1 }),
         ] {
             assert_eq!(run.execute(command).await, CommandReply::Accepted);
-            assert_eq!(run.events.try_recv(), Ok(event));
+            let sent = std::iter::from_fn(|| run.events.try_recv().ok()).last();
+            assert_eq!(sent, Some(event));
         }
     }
 

@@ -173,7 +173,8 @@ impl<E: Executor> ScheduleDriver<E> {
             if let Some(input) = next.take() {
                 self.handle(input)?;
             }
-            if let Some(ended) = &self.ended
+            // A retry that waits, and saving again, keep the run open.
+            if let Some(ended) = self.ended.as_ref().filter(|_| self.schedule.is_finished())
                 && !(open && *attached.borrow_and_update() > 0)
             {
                 return Ok(ended.clone());

@@ -270,6 +270,7 @@ pub(crate) struct LiveRun {
     pub controller: RunController,
     /// Keeps the run open after its last unit, until it is dropped. Present if the client is interactive.
     pub attached: Option<ClientGuard>,
+    pub clients: AttachedClients,
     /// Path of the control socket, or why there is none.
     pub socket: io::Result<PathBuf>,
 }
@@ -360,16 +361,9 @@ impl RunSetup {
         let tracing = self.start_trace(&tape);
         let (inputs, received) = mpsc::channel(INPUT_QUEUE_CAPACITY);
         let fail_fast_recorder = Arc::new(FailFastRecorder::new(Arc::clone(&tape) as _));
-        let clients = AttachedClients::new();
         let recorder: Arc<dyn Recorder> = Arc::clone(&fail_fast_recorder) as _;
-        let (notifier, recorder) = match self.notifications.is_empty() {
-            true => (None, recorder),
-            false => {
-                let name = (id, self.project_name.clone().unwrap_or_default());
-                let (task, recorder) = NotifierTask::start(recorder, clients.clone(), name, self.notifications.clone());
-                (Some(task), recorder as _)
-            }
-        };
+        let clients = AttachedClients::new();
+        let notifier = self.start_notifier(&tape, &recorder, &clients, id);
         let meter = Arc::new(RunMeter::new(inputs.downgrade()));
         let approvals = Arc::new(ApprovalQueue::new(Arc::clone(&recorder), meter));
         self.initially_held.iter().for_each(|unit| approvals.hold(unit));
@@ -377,7 +371,9 @@ impl RunSetup {
         let units = schedule.unit_keys().cloned().collect();
         let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder));
         let attached = self.is_interactive.then(|| clients.attach());
-        let driving = driver.run(received, clients.subscribe(), fail_fast_recorder.first_error());
+        // Clients that attach to a run of another client do not keep it open.
+        let keep_open = if self.is_interactive { clients.subscribe() } else { watch::channel(0).1 };
+        let driving = driver.run(received, keep_open, fail_fast_recorder.first_error());
         let informed = clients.clone();
         let drive = Box::pin(async move {
             let ended = driving.await;
@@ -385,7 +381,8 @@ impl RunSetup {
         });
         let (changed, path) = (tape.subscribe(), tape.path().to_owned());
         let controller = RunController::new(units, self.limits.clone(), approvals, recorder, inputs);
-        let served = ServedRun { controller: controller.downgrade(), clients, growth: tape.subscribe() };
+        let served =
+            ServedRun { controller: controller.downgrade(), clients: clients.clone(), growth: tape.subscribe() };
         let server = ControlServer::start(id, served).await;
         if let Err(error) = &server {
             tracing::warn!(%error, "the run accepts no commands from other processes");
@@ -397,13 +394,10 @@ impl RunSetup {
             }
             Err(error) => (None, Err(error)),
         };
-        let live = LiveRun { id, tape: path, source, finish, changed, drive, controller, attached, socket };
+        let live = LiveRun { id, tape: path, source, finish, changed, drive, controller, attached, clients, socket };
         let result = client(live).await;
         if let Some(server) = server {
             server.close().await;
-        }
-        if let Some(notifier) = notifier {
-            notifier.finish().await;
         }
         if let Some(tracing) = tracing
             && let Err(error) = tracing.finish().await
@@ -412,7 +406,28 @@ impl RunSetup {
         }
         drop(lock);
         recorded_tapes::try_update_index(&self.runs);
+        if let Some(notifier) = notifier {
+            notifier.finish().await;
+        }
         Ok(result)
+    }
+
+    /// Starts to notify a user without a screen. Nothing depends on it.
+    fn start_notifier(
+        &self,
+        tape: &TapeWriter,
+        recorder: &Arc<dyn Recorder>,
+        clients: &AttachedClients,
+        run: RunId,
+    ) -> Option<NotifierTask> {
+        if self.notifications.is_empty() {
+            return None;
+        }
+        let name = (run, self.project_name.clone().unwrap_or_default());
+        let followed = (tape.path(), tape.subscribe());
+        let (recorder, targets) = (Arc::clone(recorder), self.notifications.clone());
+        let started = NotifierTask::start(followed, recorder, clients.clone(), name, targets);
+        started.inspect_err(|error| tracing::warn!(%error, "no notifications are sent")).ok()
     }
 
     /// Starts KTX's trace of a project's run. Nothing depends on it.

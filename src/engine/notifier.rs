@@ -1,59 +1,50 @@
 //! Notifications about a run without an attached screen: to a program and to a webhook.
 //!
-//! The recorder in front of the tape sees every note; a task decides what is worth a notification and delivers it while
-//! no client is attached. A notification contains names and states, no texts of agents. A delivery that fails changes
-//! nothing but the log.
+//! The task follows the tape as a replay does, so that it knows what the screen knows. Notifications contain names and
+//! states, no texts of agents. A delivery that fails changes nothing but a message of the run.
 
 mod delivery;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
+    path::Path,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::Serialize;
 use tokio::{
-    sync::mpsc,
+    sync::watch,
     task::{JoinHandle, JoinSet},
-    time::{Instant, MissedTickBehavior, interval, timeout},
+    time::{sleep, timeout},
 };
 
 pub(crate) use self::delivery::NotificationTargets;
 use super::attached_clients::AttachedClients;
 use crate::{
-    run::{NewEntry, Recorder, entry_source::RecordError},
-    tape::{
-        EntryBody, Note, RunId, UnitKey,
-        note::{AttemptOutcome, RunEnded},
+    replay::{FileSource, OpenError, file::FollowHandle},
+    run::{
+        PollStatus, Recorder, Timeline,
+        alerts::{AlertKey, AlertKind, RunAlert, alerts},
     },
+    tape::{Millis, Note, RunId, UnitKey, note::Severity},
 };
 
-/// How often silence is checked.
+/// Bytes that are folded before other tasks get a turn.
+const SLICE: usize = 256 << 10;
+/// Minimum interval between two looks at a growing tape.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often silence is checked while units run.
 const SILENCE_POLL: Duration = Duration::from_secs(5);
+/// How long the last deliveries may delay the end of the process.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of notifications that are being delivered.
 const MAX_DELIVERIES: usize = 8;
-/// How long the last deliveries may delay the end of the run.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// What a notification is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum NotificationKind {
-    /// A tool call waits for a decision.
-    NeedsApproval,
-    FirstFailure,
-    /// An agent has not written anything for a while.
-    Silent,
-    /// The run waits for a limit of the service.
-    Limit,
-    Ended,
-}
 
 /// One notification, as the webhook receives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct RunNotification {
-    pub event: NotificationKind,
+    pub event: AlertKind,
     /// Id of the run.
     pub run: String,
     /// Name of the project.
@@ -64,242 +55,160 @@ pub(super) struct RunNotification {
     pub text: String,
 }
 
-/// An entry that may cause a notification.
-#[derive(Debug)]
-enum ObservedEntry {
-    /// An agent wrote something.
-    Output(UnitKey),
-    Note(Option<UnitKey>, Box<Note>),
-    /// The run is over, and the task ends.
-    Finished,
-}
-
-/// Passes entries on, and reports those that may cause a notification.
-#[derive(Debug)]
-pub(super) struct NotifyingRecorder {
-    inner: Arc<dyn Recorder>,
-    observed: mpsc::UnboundedSender<ObservedEntry>,
-}
-
-impl Recorder for NotifyingRecorder {
-    fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
-        self.inner.record(items)?;
-        let mut output = None;
-        for item in items {
-            let unit = item.attempt.map(|(unit, _)| unit);
-            match item.body {
-                EntryBody::Note(json) => {
-                    let note = Box::new(Note::parse(json));
-                    // The task has ended if it panicked; the run does not depend on it.
-                    let _ = self.observed.send(ObservedEntry::Note(unit.cloned(), note));
-                }
-                _ if output != unit => {
-                    output = unit;
-                    if let Some(unit) = unit {
-                        let _ = self.observed.send(ObservedEntry::Output(unit.clone()));
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-}
-
 /// The task that notifies.
 #[derive(Debug)]
 pub(super) struct NotifierTask {
-    observed: mpsc::UnboundedSender<ObservedEntry>,
+    finish: FollowHandle,
+    finished: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 impl NotifierTask {
-    /// Starts the task, and returns the recorder that it observes.
+    /// Starts to follow the tape at `path`, of which `growth` reports the length.
+    ///
+    /// # Errors
+    /// If the tape cannot be opened.
     pub(super) fn start(
-        inner: Arc<dyn Recorder>,
+        (path, growth): (&Path, watch::Receiver<u64>),
+        recorder: Arc<dyn Recorder>,
         clients: AttachedClients,
         (run, project): (RunId, String),
         targets: NotificationTargets,
-    ) -> (Self, Arc<NotifyingRecorder>) {
-        let (observed, entries) = mpsc::unbounded_channel();
-        let silence_after = targets.silence_after;
-        let state = NotificationState { run: run.to_string(), project, silence_after, ..NotificationState::default() };
-        let task = tokio::spawn(notify(entries, clients, state, targets));
-        let recorder = Arc::new(NotifyingRecorder { inner, observed: observed.clone() });
-        (Self { observed, task }, recorder)
+    ) -> Result<Self, OpenError> {
+        let (source, finish) = FileSource::follow(path)?;
+        let timeline = Timeline::new_forward_only(Box::new(source.with_shortened_lines()));
+        let finished = watch::Sender::new(false);
+        let notifier = RunNotifier {
+            timeline,
+            clients,
+            recorder,
+            targets,
+            run: run.to_string(),
+            project,
+            seen: HashSet::new(),
+            deliveries: JoinSet::new(),
+            began: Instant::now(),
+        };
+        let task = tokio::spawn(notifier.run(growth, finished.subscribe()));
+        Ok(Self { finish, finished, task })
     }
 
     /// Delivers what is still pending.
     pub(super) async fn finish(self) {
-        let _ = self.observed.send(ObservedEntry::Finished);
+        self.finish.finish();
+        self.finished.send_replace(true);
         if timeout(FINISH_TIMEOUT, self.task).await.is_err() {
             tracing::warn!("the last notifications were not delivered in time");
         }
     }
 }
 
-async fn notify(
-    mut entries: mpsc::UnboundedReceiver<ObservedEntry>,
+struct RunNotifier {
+    timeline: Timeline,
     clients: AttachedClients,
-    mut state: NotificationState,
+    recorder: Arc<dyn Recorder>,
     targets: NotificationTargets,
-) {
-    let mut deliveries = JoinSet::new();
-    let mut poll = interval(SILENCE_POLL);
-    poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        let due = tokio::select! {
-            entry = entries.recv() => match entry {
-                None | Some(ObservedEntry::Finished) => break,
-                Some(ObservedEntry::Output(unit)) => {
-                    state.last_output.insert(unit, Instant::now());
-                    continue;
-                }
-                Some(ObservedEntry::Note(unit, note)) => state.on_note(unit, &note),
-            },
-            _ = poll.tick() => state.silent_unit(Instant::now()),
-        };
-        let Some(notification) = due else { continue };
-        while deliveries.try_join_next().is_some() {}
-        // Attached screens show it.
-        if clients.count() > 0 {
-            continue;
-        }
-        if deliveries.len() >= MAX_DELIVERIES {
-            tracing::warn!(text = notification.text, "a notification is dropped: earlier ones are not delivered yet");
-            continue;
-        }
-        let targets = targets.clone();
-        deliveries.spawn(async move { targets.deliver(&notification).await });
-    }
-    while deliveries.join_next().await.is_some() {}
-}
-
-/// What was notified, and when the agents last wrote something.
-#[derive(Debug, Default)]
-struct NotificationState {
     run: String,
     project: String,
-    silence_after: Duration,
-    last_output: HashMap<UnitKey, Instant>,
-    /// Running units whose silence was reported.
-    silent: HashSet<UnitKey>,
-    has_failed: bool,
+    /// Alerts that were delivered, or seen on an attached screen.
+    seen: HashSet<AlertKey>,
+    deliveries: JoinSet<Result<(), String>>,
+    /// Start of the run's clock.
+    began: Instant,
 }
 
-impl NotificationState {
-    fn on_note(&mut self, unit: Option<UnitKey>, note: &Note) -> Option<RunNotification> {
-        let (event, text) = match note {
-            Note::CallHeld { tool, .. } => {
-                let unit = unit.as_ref()?;
-                self.last_output.remove(unit);
-                (NotificationKind::NeedsApproval, format!("{unit}: {tool} waits for approval"))
+impl RunNotifier {
+    async fn run(mut self, mut growth: watch::Receiver<u64>, mut finished: watch::Receiver<bool>) {
+        let mut attached = self.clients.subscribe();
+        loop {
+            self.look().await;
+            let is_finished = *finished.borrow_and_update();
+            if is_finished {
+                break;
             }
-            Note::CallDecided { .. } | Note::AttemptStarted(_) => {
-                self.silent.remove(unit.as_ref()?);
-                self.last_output.insert(unit?, Instant::now());
-                return None;
-            }
-            Note::AttemptEnded(ended) => {
-                let unit = unit.as_ref()?;
-                self.last_output.remove(unit);
-                self.silent.remove(unit);
-                if ended.verdict.outcome != AttemptOutcome::Failed || std::mem::replace(&mut self.has_failed, true) {
-                    return None;
+            let can_be_silent = self.timeline.view().state.units.iter().any(|unit| unit.status.is_in_flight());
+            tokio::select! {
+                _ = finished.changed() => {}
+                changed = growth.changed() => {
+                    if changed.is_err() {
+                        break;
+                    }
+                    tokio::select! {
+                        _ = finished.changed() => {}
+                        () = sleep(LOOK_INTERVAL) => {}
+                    }
                 }
-                (NotificationKind::FirstFailure, format!("{unit} failed: {}", ended.verdict.cause.label()))
+                // The last screen may have disappeared.
+                _ = attached.changed() => {}
+                () = sleep(SILENCE_POLL), if can_be_silent => {}
             }
-            Note::LimitPaused { limit, .. } => {
-                (NotificationKind::Limit, format!("waiting for the {} limit", limit.replace('_', " ")))
+        }
+        // The run is over, so a failure can no longer be recorded.
+        while self.deliveries.join_next().await.is_some() {}
+    }
+
+    /// Reads the tape, and delivers what is new.
+    async fn look(&mut self) {
+        loop {
+            match self.timeline.advance(SLICE, &mut |_| {}) {
+                Ok(PollStatus::More) => tokio::task::yield_now().await,
+                Ok(PollStatus::Waiting | PollStatus::End) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "the tape cannot be read for notifications");
+                    break;
+                }
             }
-            Note::RunEnded(ended) => (NotificationKind::Ended, end_text(ended)),
-            _ => return None,
+        }
+        let now = Millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX));
+        self.timeline.advance_clock(now, now, &mut |_| {});
+        let is_watched = self.clients.count() > 0;
+        let mut due = Vec::new();
+        for alert in alerts(&self.timeline.view().state, now) {
+            // A call that still waits when the last screen disappears is new to the user.
+            if is_watched && matches!(alert.key, AlertKey::HeldCall(..)) || !self.seen.insert(alert.key.clone()) {
+                continue;
+            }
+            if !is_watched {
+                due.push(self.notification(&alert));
+            }
+        }
+        due.into_iter().for_each(|notification| self.deliver(notification));
+    }
+
+    fn notification(&self, alert: &RunAlert<'_>) -> RunNotification {
+        let verdict = alert.unit.and_then(|unit| unit.latest()).and_then(|attempt| attempt.verdict.as_ref());
+        let text = match (&alert.key, verdict) {
+            (AlertKey::Failure, Some(verdict)) => format!("{}: {}", alert.text, verdict.cause.label()),
+            _ => alert.text.clone(),
         };
-        Some(self.notification(event, unit, text))
+        RunNotification {
+            event: alert.key.kind(),
+            run: self.run.clone(),
+            project: self.project.clone(),
+            unit: alert.unit.map(|unit| unit.key.clone()),
+            text,
+        }
     }
 
-    /// A unit that has become silent.
-    fn silent_unit(&mut self, now: Instant) -> Option<RunNotification> {
-        let is_silent = |since: &Instant| now.saturating_duration_since(*since) >= self.silence_after;
-        let mut found =
-            self.last_output.iter().filter(|(unit, since)| is_silent(since) && !self.silent.contains(*unit));
-        let unit = found.next()?.0.clone();
-        self.silent.insert(unit.clone());
-        let text = format!("{unit} has been silent for {} s", self.silence_after.as_secs());
-        Some(self.notification(NotificationKind::Silent, Some(unit), text))
+    fn deliver(&mut self, notification: RunNotification) {
+        while let Some(delivered) = self.deliveries.try_join_next() {
+            self.report(delivered);
+        }
+        if self.deliveries.len() >= MAX_DELIVERIES {
+            tracing::warn!(text = notification.text, "a notification is dropped: earlier ones are not delivered yet");
+            return;
+        }
+        let targets = self.targets.clone();
+        self.deliveries.spawn(async move { targets.deliver(&notification).await });
     }
 
-    fn notification(&self, event: NotificationKind, unit: Option<UnitKey>, text: String) -> RunNotification {
-        RunNotification { event, run: self.run.clone(), project: self.project.clone(), unit, text }
-    }
-}
-
-fn end_text(ended: &RunEnded) -> String {
-    let counts = [(ended.failed, "failed"), (ended.stopped, "stopped"), (ended.not_run, "not run")];
-    let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!(", {count} {word}"));
-    format!("run ended: {}, {} succeeded{}", ended.outcome, ended.succeeded, counts.collect::<String>())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{engine::driver::preparation_failed, tape::note::AttemptEnded};
-
-    fn state() -> NotificationState {
-        NotificationState { silence_after: Duration::from_secs(60), ..NotificationState::default() }
-    }
-
-    fn unit() -> Option<UnitKey> {
-        Some("docs-a".into())
-    }
-
-    fn held() -> Note {
-        Note::CallHeld { tool: "wiki_write".into(), tool_use_id: None, input: serde_json::json!({}), reached: None }
-    }
-
-    fn failed() -> Note {
-        Note::AttemptEnded(Box::new(AttemptEnded {
-            verdict: preparation_failed("text of an agent"),
-            tool_failures: 0,
-            failed_call: None,
-            exit_code: None,
-            signal: None,
-            stderr_tail: Vec::new(),
-            wrote: Vec::new(),
-            work: Default::default(),
-            extra: serde_json::Map::default(),
-        }))
-    }
-
-    #[test]
-    fn only_the_first_failure_is_notified() {
-        let mut state = state();
-        let first = state.on_note(unit(), &failed()).unwrap();
-        assert_eq!((first.event, first.unit.clone()), (NotificationKind::FirstFailure, unit()));
-        assert!(!first.text.contains("text of an agent"), "{}", first.text);
-        assert_eq!(state.on_note(unit(), &failed()), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn silence_is_notified_once_per_attempt() {
-        let mut state = state();
-        state.last_output.insert(unit().unwrap(), Instant::now());
-        assert_eq!(state.silent_unit(Instant::now()), None);
-        let later = Instant::now() + Duration::from_secs(61);
-        assert_eq!(state.silent_unit(later).unwrap().event, NotificationKind::Silent);
-        assert_eq!(state.silent_unit(later), None);
-        state.on_note(unit(), &held());
-        assert_eq!(state.silent_unit(later), None, "it waits for a person");
-    }
-
-    #[test]
-    fn held_calls_limits_and_the_end_are_notified() {
-        let mut state = state();
-        let event = |note: &Note, state: &mut NotificationState| state.on_note(unit(), note).map(|it| it.event);
-        assert_eq!(event(&held(), &mut state), Some(NotificationKind::NeedsApproval));
-        let limit = Note::LimitPaused { until: None, limit: "five_hour".into(), wait_ms: None };
-        assert_eq!(event(&limit, &mut state), Some(NotificationKind::Limit));
-        assert_eq!(event(&Note::RunEnded(RunEnded::default()), &mut state), Some(NotificationKind::Ended));
-        assert_eq!(event(&Note::LimitLifted, &mut state), None);
+    /// Records the first delivery that fails, so that the user learns of a wrong setting.
+    fn report(&mut self, delivered: Result<Result<(), String>, tokio::task::JoinError>) {
+        let Ok(Err(text)) = delivered else { return };
+        tracing::warn!(text, "a notification was not delivered");
+        if !std::mem::replace(&mut self.targets.has_failed, true) {
+            // A tape that cannot be written ends the run anyway.
+            let _ = self.recorder.record_note(None, &Note::Message { level: Severity::Warning, text });
+        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde_json::Value;
+
 use crate::{
     tape::{
         Millis, Note,
@@ -9,12 +11,23 @@ use crate::{
             Amendment, AttemptOutcome, CallDecision, CommandReceived, LimitChanged, Severity, StopMode, StopReason,
         },
     },
-    text::{one_row, pluralize},
+    text::{dollars, one_row, pluralize},
 };
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&sentence(self))
+    }
+}
+
+/// The value of a limit with its unit.
+fn limit_text(limit: &str, value: &Value) -> String {
+    match (limit, value) {
+        (_, Value::Null) => "no limit".to_owned(),
+        (_, Value::String(text)) => text.clone(),
+        ("run_budget", value) => dollars(value.as_f64()),
+        ("silence_timeout", value) => Millis(value.as_u64().unwrap_or_default()).to_string(),
+        (_, value) => value.to_string(),
     }
 }
 
@@ -104,12 +117,7 @@ fn sentence(note: &Note) -> String {
         Note::LimitLifted => "limit lifted".to_owned(),
         Note::ConcurrencyChanged { slots, .. } => format!("concurrency is now {slots}"),
         Note::LimitChanged(LimitChanged { limit, old, new }) => {
-            let value = |value: &serde_json::Value| match value {
-                serde_json::Value::Null => "no limit".to_owned(),
-                serde_json::Value::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            format!("{} changed from {} to {}", limit.replace('_', " "), value(old), value(new))
+            format!("{} changed from {} to {}", limit.replace('_', " "), limit_text(limit, old), limit_text(limit, new))
         }
         Note::MessageSent { text } => format!("message to the agent: {}", one_row(text, 300)),
         Note::RunPaused => "paused: nothing starts, and tool calls wait".to_owned(),

@@ -4,15 +4,15 @@
 //! Decides what is worth a notification and whether the user has already seen it. Delivery is the responsibility of the
 //! host; this module knows no terminal sequences.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, time::Duration};
 
-use super::model::{RunTotals, ScreenModel, is_failure};
+use super::model::{RunTotals, ScreenModel};
 use crate::{
     run::{
         SourceInfo,
+        alerts::{AlertKey, RunAlert, alerts},
         state::{RunState, UnitStatus},
     },
-    tape::{Millis, UnitKey},
     text,
 };
 
@@ -54,24 +54,12 @@ pub(crate) struct TerminalStatus {
     pub notifications: Vec<Notification>,
 }
 
-/// Identifies a notification, so that each is sent once.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum NotificationKey {
-    Failure,
-    /// The run ended, after this number of attempts.
-    Ended(usize),
-    /// An attempt has been silent since this time.
-    Silent(UnitKey, Millis),
-    /// A call that waits for a decision.
-    HeldCall(UnitKey, Option<Arc<str>>),
-}
-
 /// Remembers what was published.
 #[derive(Debug, Default)]
 pub(crate) struct Notifier {
     title: Option<String>,
     progress: Option<TerminalProgress>,
-    sent: HashSet<NotificationKey>,
+    sent: HashSet<AlertKey>,
     /// The moment of the last check: number of entries and second.
     last_checked: Option<(u64, u64)>,
     /// `None` until the terminal reports it.
@@ -131,11 +119,10 @@ impl Notifier {
         }
         let attended = self.focus.unwrap_or(model.toasts.now.saturating_sub(self.last_key_at) < ATTENDED_WITHIN);
         let mut notifications = Vec::new();
-        for (fact, text) in
-            pending_notifications(state, &model.playhead.bounds.present_totals, model.playhead.bounds.now)
-        {
+        for alert in alerts(state, model.playhead.bounds.now) {
+            let text = alert_text(&alert);
             // Conditions from before the screen opened, and changes that the user has just seen, are not notified.
-            if self.sent.insert(fact) && !first && !attended {
+            if self.sent.insert(alert.key) && !first && !attended {
                 let title = format!("ingestdeck {}", text::printable(name(origin), NAME));
                 notifications.push(Notification { title, text: text::printable(&text, WIDTH).into_owned() });
             }
@@ -144,42 +131,15 @@ impl Notifier {
     }
 }
 
-/// All notifications that apply at this moment.
-fn pending_notifications(state: &RunState, totals: &RunTotals, now: Millis) -> Vec<(NotificationKey, String)> {
-    let mut facts = Vec::new();
-    if totals.count(UnitStatus::Failed) + totals.count(UnitStatus::Interrupted) > 0
-        && let Some(unit) = state.units.iter().find(|unit| is_failure(unit.status))
-    {
-        let reason = unit.latest().and_then(|attempt| attempt.verdict.as_ref()).map(|verdict| verdict.reason.as_str());
-        facts.push((
-            NotificationKey::Failure,
-            format!("{} {}: {}", unit.key, unit.status_text(), reason.unwrap_or("?")),
-        ));
-    }
-    if totals.active_units() > 0 {
-        for unit in &state.units {
-            let Some(attempt) = unit.latest() else { continue };
-            if let Some(call) = unit.oldest_held_call() {
-                let text = format!("{} waits for you: {}", unit.key, call.tool);
-                facts.push((NotificationKey::HeldCall(unit.key.clone(), call.tool_use_id.clone()), text));
-            }
-            if let (UnitStatus::Silent, Some(since)) = (unit.status, attempt.silent_since) {
-                let text = format!("{} has been silent for {}", unit.key, now.since(since));
-                facts.push((NotificationKey::Silent(unit.key.clone(), since), text));
-            }
+/// The text of an alert, with the reason of a failure.
+fn alert_text(alert: &RunAlert<'_>) -> String {
+    let verdict = alert.unit.and_then(|unit| unit.latest()).and_then(|attempt| attempt.verdict.as_ref());
+    match (&alert.key, verdict) {
+        (AlertKey::Failure, verdict) => {
+            format!("{}: {}", alert.text, verdict.map_or("?", |verdict| verdict.reason.as_str()))
         }
+        _ => alert.text.clone(),
     }
-    if let Some(ended) = &state.ended {
-        let text = format!(
-            "{} after {}: {} of {} units failed",
-            ended.outcome,
-            state.duration_text(),
-            failures(totals),
-            state.units.len()
-        );
-        facts.push((NotificationKey::Ended(totals.attempts), text));
-    }
-    facts
 }
 
 fn failures(totals: &RunTotals) -> usize {

@@ -343,6 +343,11 @@ impl Schedule {
         self.table.keys().chain(self.reconcile.as_ref().map(|step| &step.key))
     }
 
+    /// True if there is nothing to do until a person requests it.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.stage == RunStage::Ended
+    }
+
     /// Handles an event and returns the effects to perform, in this order. Events about unknown units, attempts and
     /// timers change nothing.
     pub(crate) fn handle(&mut self, input: ScheduleEvent) -> Vec<ScheduleEffect> {

@@ -30,6 +30,8 @@ use crate::{
     units::verdict::{AttemptFacts, IsolationStatus, TimeLimit},
 };
 
+mod ending;
+mod messages;
 mod session_lines;
 
 /// Maximum length of a tool reply in a note, in characters.
@@ -366,27 +368,10 @@ impl AttemptMachine {
         self.control.resolve_approval(request_id, decision).map(AttemptEffect::WriteFrame).into_iter().collect()
     }
 
-    /// Sends the messages that wait.
-    fn send_messages(&mut self) -> Vec<AttemptEffect> {
-        let messages = std::mem::take(&mut self.outbox).into_iter();
-        let send = |text: String| {
-            let frame = user_message_frame(&text);
-            [AttemptEffect::RecordNote(Note::MessageSent { text }), AttemptEffect::WriteFrame(frame)]
-        };
-        messages.flat_map(send).collect()
-    }
-
     /// Handles a request. After the result, a stop request only speeds up the exit; the result stays valid.
     pub(super) fn handle_command(&mut self, command: AttemptCommand) -> Vec<AttemptEffect> {
         let (how, step) = match command {
-            AttemptCommand::Message(text) => {
-                self.outbox.push(text);
-                if self.phase == AttemptPhase::Finished || self.session.is_some() || self.escalation.is_some() {
-                    return self.undelivered_messages();
-                }
-                let is_call_open = self.phase == AttemptPhase::Working && self.control.has_pending_agent_requests();
-                return if is_call_open { self.send_messages() } else { Vec::new() };
-            }
+            AttemptCommand::Message(text) => return self.handle_message(text),
             AttemptCommand::Interrupt => (StopMode::Stop, EscalationStep::Interrupt),
             // SIGKILL follows; before that, the agent can end its child processes.
             AttemptCommand::Kill => (StopMode::Kill, EscalationStep::Terminate),
@@ -597,48 +582,6 @@ impl AttemptMachine {
             breach,
             settings_sources: self.settings_sources.clone(),
         }))
-    }
-
-    /// Reports the messages that the agent can no longer receive.
-    fn undelivered_messages(&mut self) -> Vec<AttemptEffect> {
-        if std::mem::take(&mut self.outbox).is_empty() {
-            return Vec::new();
-        }
-        let text = "a message did not reach the agent, which made no further call; retry the unit with feedback";
-        vec![AttemptEffect::RecordNote(Note::Message { level: Severity::Warning, text: text.to_owned() })]
-    }
-
-    /// No more work follows: lets the process exit by itself.
-    fn finish(&mut self) -> Vec<AttemptEffect> {
-        self.phase = AttemptPhase::Finished;
-        let mut steps = self.undelivered_messages();
-        steps.push(AttemptEffect::CloseStdin);
-        // A running escalation has its own, shorter timeout.
-        if self.escalation.is_none() && !self.has_exited {
-            steps.push(AttemptEffect::SetTimer(AttemptTimer::Exit));
-        }
-        steps
-    }
-
-    /// Performs an escalation step, unless it or a firmer one was performed.
-    fn escalate_to(&mut self, step: EscalationStep) -> Vec<AttemptEffect> {
-        if self.has_exited || self.escalation.is_some_and(|taken| taken >= step) {
-            return Vec::new();
-        }
-        self.escalation = Some(step);
-        self.stats.mark_interrupted();
-        let effect = match step {
-            EscalationStep::Interrupt if self.session.is_some() => AttemptEffect::SignalGroup(Signal::SIGINT),
-            EscalationStep::Interrupt if self.phase == AttemptPhase::Working => {
-                AttemptEffect::WriteFrame(self.control.start_request(ControlRequest::Interrupt))
-            }
-            // No turn is running that an interrupt could end.
-            EscalationStep::Interrupt => AttemptEffect::CloseStdin,
-            EscalationStep::Terminate => AttemptEffect::SignalGroup(Signal::SIGTERM),
-            EscalationStep::Kill => AttemptEffect::SignalGroup(Signal::SIGKILL),
-            EscalationStep::GiveUp => return vec![AttemptEffect::StopWaiting],
-        };
-        vec![effect, AttemptEffect::SetTimer(AttemptTimer::Escalation)]
     }
 }
 

@@ -39,6 +39,8 @@ pub(crate) enum ControlClientError {
     Connect { run: String, cause: io::Error },
     #[error("the engine of the run did not reply: {0}")]
     Reply(String),
+    #[error("the command exceeds {MAX_REQUEST_BYTES} bytes")]
+    TooLarge,
     #[error("the engine of the run refused the connection: {0}")]
     Refused(String),
 }
@@ -51,6 +53,7 @@ impl Diagnostic for ControlClientError {
                     .into()
             }
             Self::Reply(_) => "check whether the run is still active with `ingestdeck runs list`".into(),
+            Self::TooLarge => "shorten the arguments or the feedback".into(),
             Self::Refused(_) => "use the same version of ingestdeck as the run, or end another client of it".into(),
         })
     }
@@ -123,13 +126,22 @@ impl ControlClient {
         self.next_id += 1;
         let request = ClientRequest { id: self.next_id, body, origin: self.origin.clone() };
         let line = serde_json::to_string(&request).map_err(failed)?;
+        if line.len() > MAX_REQUEST_BYTES {
+            return Err(ControlClientError::TooLarge);
+        }
         self.lines.send(line).await.map_err(failed)
     }
 
-    /// The next line of the engine; `None` after the last one.
+    /// The next line of the engine that this version knows; `None` after the last one.
     async fn next_line(&mut self) -> Result<Option<EngineLine>, ControlClientError> {
-        let Some(line) = self.lines.next().await else { return Ok(None) };
-        serde_json::from_str(&line.map_err(failed)?).map(Some).map_err(failed)
+        loop {
+            let Some(line) = self.lines.next().await else { return Ok(None) };
+            let line = line.map_err(failed)?;
+            match serde_json::from_str(&line) {
+                Ok(line) => return Ok(Some(line)),
+                Err(error) => tracing::warn!(%error, "a line of the engine is not understood"),
+            }
+        }
     }
 }
 
@@ -158,6 +170,27 @@ pub(crate) enum LeaveMode {
     AwaitEnd,
 }
 
+/// The request to leave, which arrives once and outlives a connection.
+#[derive(Debug)]
+pub(crate) struct LeaveSignal {
+    /// `None` once the request has arrived, or the screen can no longer leave in order.
+    receiver: Option<oneshot::Receiver<LeaveMode>>,
+    mode: Option<LeaveMode>,
+}
+
+impl LeaveSignal {
+    pub(crate) fn new(receiver: oneshot::Receiver<LeaveMode>) -> Self {
+        Self { receiver: Some(receiver), mode: None }
+    }
+
+    async fn wait(&mut self) {
+        if let Some(receiver) = &mut self.receiver {
+            self.mode = receiver.await.ok();
+            self.receiver = None;
+        }
+    }
+}
+
 /// How an attachment ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AttachmentEnd {
@@ -171,7 +204,8 @@ pub(crate) enum AttachmentEnd {
 
 enum ClientEvent {
     Command(RunCommand),
-    Leave(LeaveMode),
+    /// The screen leaves, or can no longer leave in order.
+    Leave,
     Line(Option<EngineLine>),
 }
 
@@ -183,23 +217,34 @@ impl AttachedClient {
     /// If the connection breaks.
     pub(crate) async fn run(
         mut self,
-        mut commands: mpsc::Receiver<RunCommand>,
-        mut leave: oneshot::Receiver<LeaveMode>,
+        commands: &mut mpsc::Receiver<RunCommand>,
+        leave: &mut LeaveSignal,
         reports: &mut EngineReports,
     ) -> Result<AttachmentEnd, ControlClientError> {
-        let (mut leaving, mut failure) = (None, None);
+        let mut failure = None;
+        if leave.mode.is_some() {
+            // The connection on which the client left has broken.
+            self.client.send(RequestBody::Detach).await?;
+        }
         loop {
             let event = tokio::select! {
                 biased;
                 Some(command) = commands.recv() => ClientEvent::Command(command),
-                Ok(mode) = &mut leave, if leaving.is_none() => ClientEvent::Leave(mode),
+                () = leave.wait(), if leave.receiver.is_some() => ClientEvent::Leave,
                 line = self.client.next_line() => ClientEvent::Line(line?),
             };
             match event {
-                ClientEvent::Command(command) => self.client.send(RequestBody::Command(command)).await?,
-                ClientEvent::Leave(mode) => {
-                    leaving = Some(mode);
-                    self.client.send(RequestBody::Detach).await?;
+                ClientEvent::Command(command) => match self.client.send(RequestBody::Command(command)).await {
+                    Err(error @ ControlClientError::TooLarge) => {
+                        let reason = RefusalReason::InvalidArgument { problem: error.to_string() };
+                        drop(reports.refusals.try_send(reason));
+                    }
+                    sent => sent?,
+                },
+                ClientEvent::Leave => {
+                    if leave.mode.is_some() {
+                        self.client.send(RequestBody::Detach).await?;
+                    }
                 }
                 ClientEvent::Line(None) => return Ok(failure.map_or(AttachmentEnd::Closed, AttachmentEnd::Aborted)),
                 ClientEvent::Line(Some(EngineLine::Event(EngineEvent::Grown))) => {
@@ -212,7 +257,7 @@ impl AttachedClient {
                     failure = Some(message);
                 }
                 ClientEvent::Line(Some(EngineLine::Reply(reply))) => match reply.reply {
-                    CommandReply::Detached { clients: 0 } if leaving == Some(LeaveMode::AwaitEnd) => {}
+                    CommandReply::Detached { clients: 0 } if leave.mode == Some(LeaveMode::AwaitEnd) => {}
                     CommandReply::Detached { clients } => return Ok(AttachmentEnd::Detached { clients }),
                     CommandReply::Refused { reason } => drop(reports.refusals.try_send(reason)),
                     CommandReply::Invalid { message } => {

@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{
+    FutureExt as _, SinkExt as _, StreamExt as _,
+    stream::{SplitSink, SplitStream},
+};
 use nix::unistd::Uid;
 use serde::Serialize;
 use tokio::{
@@ -34,7 +37,7 @@ use crate::{
 
 /// Maximum number of connected clients.
 const MAX_CLIENTS: usize = 64;
-/// How long a client may take to accept a line before it is disconnected.
+/// How long a client may take to accept a reply before it is disconnected.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client that is not attached may be connected without a request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -70,10 +73,13 @@ impl ControlServer {
         if let Some(dir) = path.parent() {
             remove_abandoned_sockets(dir).await;
         }
-        // Run ids are unique, so a file at the path has no owner.
-        let _ = fs::remove_file(&path);
-        let listener = UnixListener::bind(&path)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        // The socket gets its name once it accepts connections: until then, another run would take it for an abandoned
+        // one. Run ids are unique, so a file at the path has no owner.
+        let unnamed = path.with_extension("new");
+        let _ = fs::remove_file(&unnamed);
+        let listener = UnixListener::bind(&unnamed)?;
+        fs::set_permissions(&unnamed, fs::Permissions::from_mode(0o600))?;
+        fs::rename(&unnamed, &path)?;
         let closing = watch::Sender::new(false);
         let accepting = tokio::spawn(accept_clients(listener, served, closing.subscribe()));
         Ok(Self { path, closing, accepting })
@@ -157,22 +163,28 @@ async fn accept_clients(listener: UnixListener, served: ServedRun, mut closing: 
 
 /// The connection of one client.
 struct ClientConnection {
-    lines: Framed<UnixStream, LinesCodec>,
+    lines: SplitStream<Framed<UnixStream, LinesCodec>>,
+    replies: SplitSink<Framed<UnixStream, LinesCodec>, String>,
     served: ServedRun,
     attached: Option<(ClientGuard, AttachRequest)>,
+    /// The client was attached before: it may wait for the end of the run.
+    has_detached: bool,
 }
 
 enum ConnectionEvent {
     Line(Result<String, String>),
     Grown,
+    /// The client has read what was sent.
+    CaughtUp(bool),
     Failed,
     Ended,
 }
 
 impl ClientConnection {
     fn new(stream: UnixStream, served: ServedRun) -> Self {
-        let lines = Framed::new(stream, LinesCodec::new_with_max_length(MAX_REQUEST_BYTES));
-        Self { lines, served, attached: None }
+        let framed = Framed::new(stream, LinesCodec::new_with_max_length(MAX_REQUEST_BYTES));
+        let (replies, lines) = framed.split();
+        Self { lines, replies, served, attached: None, has_detached: false }
     }
 
     /// Serves the client until it leaves, sends a line that is too long, or accepts no reply.
@@ -190,9 +202,10 @@ impl ClientConnection {
 
     async fn exchange_lines(&mut self, mut closing: watch::Receiver<bool>) {
         let (mut growth, mut failure) = (self.served.growth.clone(), self.served.clients.failure());
-        let mut next_growth = Instant::now();
+        let (mut next_growth, mut is_behind) = (Instant::now(), false);
         loop {
             let is_attached = self.attached.is_some();
+            let may_be_idle = is_attached || self.has_detached;
             let grown = async {
                 tokio::time::sleep_until(next_growth).await;
                 growth.changed().await
@@ -204,9 +217,11 @@ impl ClientConnection {
                     None => ConnectionEvent::Ended,
                 },
                 Ok(()) = failure.changed(), if is_attached => ConnectionEvent::Failed,
-                Ok(()) = grown, if is_attached => ConnectionEvent::Grown,
+                flushed = self.replies.flush(), if is_behind => ConnectionEvent::CaughtUp(flushed.is_ok()),
+                // A client that does not read gets one report for everything that it has missed.
+                Ok(()) = grown, if is_attached && !is_behind => ConnectionEvent::Grown,
                 _ = closing.changed() => ConnectionEvent::Ended,
-                () = tokio::time::sleep(IDLE_TIMEOUT), if !is_attached => ConnectionEvent::Ended,
+                () = tokio::time::sleep(IDLE_TIMEOUT), if !may_be_idle => ConnectionEvent::Ended,
             };
             let was_sent = match event {
                 ConnectionEvent::Ended => return,
@@ -221,7 +236,15 @@ impl ClientConnection {
                 }
                 ConnectionEvent::Grown => {
                     next_growth = Instant::now() + GROWTH_INTERVAL;
-                    self.send(&EngineEvent::Grown).await
+                    let Ok(line) = serde_json::to_string(&EngineEvent::Grown) else { return };
+                    let fed = self.replies.feed(line).await;
+                    let flushed = self.replies.flush().now_or_never();
+                    is_behind = flushed.is_none();
+                    fed.is_ok() && !matches!(flushed, Some(Err(_)))
+                }
+                ConnectionEvent::CaughtUp(is_open) => {
+                    is_behind = false;
+                    is_open
                 }
                 ConnectionEvent::Failed => {
                     let message = failure.borrow().clone().unwrap_or_default();
@@ -248,7 +271,7 @@ impl ClientConnection {
                 CommandReply::Attached { clients: self.served.clients.count() }
             }
             RequestBody::Detach => {
-                self.attached = None;
+                self.has_detached |= self.attached.take().is_some();
                 CommandReply::Detached { clients: self.served.clients.count() }
             }
         };
@@ -258,7 +281,7 @@ impl ClientConnection {
     /// Returns false if the client does not accept the line.
     async fn send(&mut self, line: &impl Serialize) -> bool {
         let Ok(json) = serde_json::to_string(line) else { return false };
-        matches!(timeout(SEND_TIMEOUT, self.lines.send(json)).await, Ok(Ok(())))
+        matches!(timeout(SEND_TIMEOUT, self.replies.send(json)).await, Ok(Ok(())))
     }
 }
 

@@ -8,11 +8,11 @@ use super::RunNotification;
 use crate::{open_file_limit, program_path, text};
 
 /// How long one delivery may take, with its retries.
-const DELIVERY_TIMEOUT: Duration = Duration::from_secs(25);
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Arguments of curl: bounded in time and in retries. The address is passed on stdin, since it may contain a secret and
 /// other users can read arguments.
 const CURL_ARGS: [&str; 9] =
-    ["--silent", "--show-error", "--fail", "--max-time", "20", "--retry", "3", "--config", "-"];
+    ["--silent", "--show-error", "--fail", "--max-time", "15", "--retry", "3", "--config", "-"];
 
 /// The program and the webhook that receive notifications.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub(crate) struct NotificationTargets {
     pub command: Vec<String>,
     /// Address that receives each notification as JSON.
     pub url: Option<String>,
-    /// Time without output after which an agent is silent.
-    pub silence_after: Duration,
+    /// A delivery has failed, and the user was informed.
+    pub has_failed: bool,
 }
 
 impl NotificationTargets {
@@ -30,18 +30,25 @@ impl NotificationTargets {
         self.command.is_empty() && self.url.is_none()
     }
 
-    /// Delivers to every target. Failures are logged.
-    pub(super) async fn deliver(&self, notification: &RunNotification) {
+    /// Delivers to every target.
+    ///
+    /// # Errors
+    /// A sentence about the first target that did not accept the notification.
+    pub(super) async fn deliver(&self, notification: &RunNotification) -> Result<(), String> {
+        let failed = |target: &str, error: io::Error| format!("a notification was not delivered by {target}: {error}");
+        let mut result = Ok(());
         if let Some((program, arguments)) = self.command.split_first() {
             let title = format!("ingestdeck {}", text::printable(&notification.project, 40));
             let text = text::printable(&notification.text, 160).into_owned();
             let mut command = helper(program);
             command.args(arguments).args([title, text]).stdin(Stdio::null());
-            log_failure("ui.notify_command", run(command, Vec::new()).await);
+            result = run(command, Vec::new()).await.map_err(|error| failed("ui.notify_command", error));
         }
         if let Some(url) = &self.url {
-            log_failure("notify.url", post(url, notification).await);
+            let posted = post(url, notification).await.map_err(|error| failed("notify.url", error));
+            result = result.and(posted);
         }
+        result
     }
 }
 
@@ -81,12 +88,6 @@ async fn run(mut command: Command, input: Vec<u8>) -> io::Result<()> {
         if status.success() { Ok(()) } else { Err(io::Error::other(format!("ended with {status}"))) }
     };
     timeout(DELIVERY_TIMEOUT, deliver).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-}
-
-fn log_failure(target: &str, result: io::Result<()>) {
-    if let Err(error) = result {
-        tracing::warn!(%error, target, "a notification was not delivered");
-    }
 }
 
 #[cfg(test)]

@@ -15,9 +15,29 @@ use crate::{
     },
     tape::{
         Millis, Note,
-        note::{AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision, ContinuedRun, RunPlanned, Severity},
+        note::{
+            AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision, ContinuedRun, LimitChanged, RunPlanned,
+            Severity,
+        },
     },
 };
+
+/// Changes the plan of a run as a person changed its limits.
+fn apply_limit(planned: &mut RunPlanned, changed: &LimitChanged) {
+    match changed.limit.as_str() {
+        "run_budget" => planned.run_budget_usd = changed.new.as_f64(),
+        "turns" => {
+            let turns = changed.new.as_u64().and_then(|turns| u32::try_from(turns).ok());
+            planned.step_budget = turns.unwrap_or(planned.step_budget);
+        }
+        "tool_failures" => {
+            if let Some(rule) = changed.new.as_str() {
+                planned.tool_failures = rule.to_owned();
+            }
+        }
+        _ => {}
+    }
+}
 
 impl Fold {
     pub(super) fn note(
@@ -108,7 +128,8 @@ impl Fold {
                 };
                 let fold = self.attempt_fold(attempt_id);
                 let holding = &mut fold.unit(view).hold_mode;
-                if let HoldMode::Until(_) = holding {
+                // A call that a pause of the run holds does not end the wait for a condition.
+                if let (HoldMode::Until(_), true) = (&*holding, reached.is_some()) {
                     *holding = HoldMode::EachCall;
                 }
                 // The row of the call shows that it waits, so only the condition that made it wait needs a row.
@@ -176,8 +197,8 @@ impl Fold {
                 self.report_message(view, entry, Severity::Info, note.to_string());
             }
             Note::LimitChanged(changed) => {
-                if let (Some(planned), "run_budget") = (&mut view.state.planned, changed.limit.as_str()) {
-                    Arc::make_mut(planned).run_budget_usd = changed.new.as_f64();
+                if let Some(planned) = &mut view.state.planned {
+                    apply_limit(Arc::make_mut(planned), changed);
                 }
                 self.report_run_change(view, entry, note, emit);
             }

@@ -21,7 +21,7 @@ const KEYWORDS: [(&str, &str); 10] = [
     ("breaks", "list of the breakpoints"),
     ("end", "to the last entry"),
     ("find", "where a text occurs in the whole run"),
-    ("leash", "hold the selected unit at every so many calls, such as 5"),
+    ("leash", "hold the selected unit at every Nth call, such as 5"),
     ("live", "to the present of a live run"),
     ("q", "quit"),
     ("speed", "play at 0.25 to 64 times the recorded speed, or max"),

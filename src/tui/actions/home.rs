@@ -79,7 +79,7 @@ fn require_no_active_run(view: &HomeView) -> Availability {
     let active = view.count(|line| matches!(line, HomeLine::Run(run) if run.state == HomeRunState::Active));
     match active {
         0 => Ok(()),
-        _ => Err(Unavailable::because("a run of this project is active; watch it, or stop it first")),
+        _ => Err(Unavailable::because("a run of this project is active; open it, or stop it first")),
     }
 }
 
@@ -98,7 +98,7 @@ fn can_resume(model: &ScreenModel, _: &RunView) -> Availability {
         None => Err(Unavailable::NoEffect),
         Some(run) if run.is_resumable() => view(model).map_or(Ok(()), require_no_active_run),
         Some(run) if run.is_scripted => Err(Unavailable::because("a scripted run cannot be resumed")),
-        Some(run) if run.state == HomeRunState::Active => Err(Unavailable::because("this run is active; watch it")),
+        Some(run) if run.state == HomeRunState::Active => Err(Unavailable::because("this run is active; open it")),
         Some(run) if run.state == HomeRunState::Unknown => {
             Err(Unavailable::because("the outcome of this run is unknown; open it to see its units"))
         }

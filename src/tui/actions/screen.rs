@@ -91,9 +91,9 @@ fn quit(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     Vec::new()
 }
 
-fn detach(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    let (active, queued) = unfinished_units(model);
-    vec![if active + queued > 0 { ScreenEffect::Detach } else { ScreenEffect::Quit }]
+fn detach(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    let is_over = run_view.state.ended.is_some() && !model.is_in_past();
+    vec![if is_over { ScreenEffect::Quit } else { ScreenEffect::Detach }]
 }
 
 fn can_detach(model: &ScreenModel, _: &RunView) -> Availability {

@@ -20,11 +20,6 @@ impl Schedule {
     fn in_flight(&self) -> impl Iterator<Item = (&UnitKey, u32)> {
         self.table.units().iter().filter(|unit| unit.is_in_flight()).map(|unit| (&unit.key, unit.attempts))
     }
-
-    /// True if there is nothing to do until a person requests it.
-    fn is_finished(&self) -> bool {
-        self.stage == RunStage::Ended
-    }
 }
 
 fn keys(count: usize) -> Vec<UnitKey> {

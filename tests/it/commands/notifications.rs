@@ -70,7 +70,7 @@ fn webhook_and_command_receive_failure_and_end() {
     assert_eq!(failure["unit"], "docs-one");
     assert!(!failure.to_string().contains("secret text"), "{failure}");
     let lines = std::fs::read_to_string(log).unwrap();
-    assert!(lines.contains("ingestdeck work docs-one failed") && lines.contains("run ended"), "{lines}");
+    assert!(lines.contains("ingestdeck work docs-one failed") && lines.contains("1 of 1 units failed"), "{lines}");
 }
 
 #[test]

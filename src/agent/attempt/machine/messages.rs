@@ -1,0 +1,38 @@
+//! Messages of a person to the agent. They are sent while a call is open: Claude Code then adds them to the running turn.
+//! At another time they could become a turn after the result.
+
+use super::{AttemptEffect, AttemptMachine, AttemptPhase};
+use crate::{
+    agent::control::user_message_frame,
+    tape::{Note, note::Severity},
+};
+
+impl AttemptMachine {
+    pub(super) fn handle_message(&mut self, text: String) -> Vec<AttemptEffect> {
+        self.outbox.push(text);
+        if self.phase == AttemptPhase::Finished || self.session.is_some() || self.escalation.is_some() {
+            return self.undelivered_messages();
+        }
+        let is_call_open = self.phase == AttemptPhase::Working && self.control.has_pending_agent_requests();
+        if is_call_open { self.send_messages() } else { Vec::new() }
+    }
+
+    /// Sends the messages that wait.
+    pub(super) fn send_messages(&mut self) -> Vec<AttemptEffect> {
+        let messages = std::mem::take(&mut self.outbox).into_iter();
+        let send = |text: String| {
+            let frame = user_message_frame(&text);
+            [AttemptEffect::RecordNote(Note::MessageSent { text }), AttemptEffect::WriteFrame(frame)]
+        };
+        messages.flat_map(send).collect()
+    }
+
+    /// Reports the messages that the agent can no longer receive.
+    pub(super) fn undelivered_messages(&mut self) -> Vec<AttemptEffect> {
+        if std::mem::take(&mut self.outbox).is_empty() {
+            return Vec::new();
+        }
+        let text = "a message did not reach the agent, which made no further call; retry the unit with feedback";
+        vec![AttemptEffect::RecordNote(Note::Message { level: Severity::Warning, text: text.to_owned() })]
+    }
+}
