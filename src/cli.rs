@@ -2,6 +2,7 @@
 
 pub(crate) mod args;
 mod attach;
+mod bookmarks;
 mod config_show;
 mod ctl;
 mod ctl_events;

@@ -7,6 +7,7 @@ pub(crate) mod activity_index;
 pub(crate) mod activity_mark;
 pub(crate) mod alerts;
 pub(crate) mod attempt_reducer;
+pub(crate) mod bookmark;
 pub(crate) mod breakpoint;
 pub(crate) mod diff;
 mod effective_result;

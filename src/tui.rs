@@ -53,7 +53,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub(crate) use home_choice::HomeChoice;
 pub(crate) use key_table::{ChordList, KeyOverrides, KeymapError};
 pub(crate) use keymap::Keymap;
-pub(crate) use model::{ArgumentsCheck, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, TableSettings};
+pub(crate) use model::{
+    ArgumentsCheck, Bookmarks, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, TableSettings,
+};
 pub(crate) use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
 pub(crate) use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
 
@@ -124,6 +126,8 @@ pub(crate) struct Options {
     pub exit_when: Option<ExitCondition>,
     /// Arrangement of the table of units.
     pub table: TableSettings,
+    /// Bookmarks of the record.
+    pub bookmarks: Bookmarks,
     /// What the home screen lists; `None` shows a run.
     pub home: Option<HomeContent>,
     /// The directory of the project, in which files that the run wrote can be opened.

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::{
     args::{GlobalArgs, Ui},
-    engine_process,
+    bookmarks, engine_process,
     exit::{CliError, Exit},
     output, playback_output,
     playback_output::EventSink,
@@ -233,8 +233,9 @@ pub(super) fn print_next_steps(
 }
 
 /// Runs the schedule and the screen concurrently. Leaving the screen ends the run.
-async fn run_on_screen(options: tui::Options, run: LiveRun) -> Result<RunResult, CliError> {
-    let LiveRun { source, changed, finish, drive, controller, attached, .. } = run;
+async fn run_on_screen(mut options: tui::Options, run: LiveRun) -> Result<RunResult, CliError> {
+    let LiveRun { id, store, source, changed, finish, drive, controller, attached, .. } = run;
+    bookmarks::attach_to_run(&mut options, &store, id);
     let timeline = Timeline::new(Box::new(replay::for_ui(source, Ui::Tui)));
     let (tell, broken) = oneshot::channel();
     let driving = tokio::spawn(async move {

@@ -18,7 +18,7 @@ use crate::{
     config::paths::UserDirs,
     engine::recorded_tapes,
     replay::FileSource,
-    run::{EntrySource as _, PollStatus, Timeline, recorded_decisions},
+    run::{EntrySource as _, PollStatus, SourceInfo, Timeline, recorded_decisions},
     store::{RecordedRun, RunStatus, RunStore},
     text::{self, dollars, pluralize},
 };
@@ -69,13 +69,26 @@ pub(crate) fn find_running(
     what: &str,
     source: &FileSource,
 ) -> Result<Option<RecordedRun>, CliError> {
-    let Some(run) = source.info().header.as_ref().map(|header| header.run) else { return Ok(None) };
-    let Ok(runs) = resolve_store(global) else { return Ok(None) };
-    let found = runs.list()?.into_iter().find(|found| found.id == run);
-    let is_named = |found: &RecordedRun| same_file(&found.tape, what) || !what.contains(['/', '.']);
-    let Some(found) = found.filter(is_named) else { return Ok(None) };
+    let Some((runs, found)) = find_recorded(global, what, source.info())? else { return Ok(None) };
     let is_running = runs.status(&found)? == RunStatus::Running;
     Ok(is_running.then_some(found))
+}
+
+/// The run whose record is described by `info`, with its store. `what` is the name that the user gave: a file with the
+/// header of a run need not be its tape.
+///
+/// # Errors
+/// If the runs cannot be read.
+pub(crate) fn find_recorded(
+    global: &GlobalArgs,
+    what: &str,
+    info: &SourceInfo,
+) -> Result<Option<(RunStore, RecordedRun)>, CliError> {
+    let Some(run) = info.header.as_ref().map(|header| header.run) else { return Ok(None) };
+    let Ok(runs) = resolve_store(global) else { return Ok(None) };
+    let found = runs.list()?.into_iter().find(|found| found.id == run);
+    let is_named = |found: &RecordedRun| same_file(&found.tape, what) || what != "-" && !what.contains(['/', '.']);
+    Ok(found.filter(is_named).map(|found| (runs, found)))
 }
 
 fn same_file(tape: &Path, what: &str) -> bool {

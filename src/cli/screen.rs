@@ -5,6 +5,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     args::{GlobalArgs, MeasuredStep, ReplayArgs},
+    bookmarks,
     exit::{CliError, Exit, SIGHUP},
     output, project, runs, settings,
     summary::RunSummary,
@@ -42,6 +43,7 @@ pub(crate) fn show_record(
         MeasuredStep::Indexed => tui::ExitCondition::Indexed,
         MeasuredStep::End => tui::ExitCondition::End,
     });
+    bookmarks::attach_to_record(&mut options, global, &args.what, timeline.source().info());
     let runtime = runtime(1)?;
     let left = runtime.block_on(table_memory::run(timeline, None, options));
     // The reader of a closed terminal may block forever.

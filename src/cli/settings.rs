@@ -172,6 +172,7 @@ pub(crate) fn screen_options(global: &GlobalArgs, config: &Config) -> Result<tui
         speed: None,
         exit_when: None,
         table: tui::TableSettings::default(),
+        bookmarks: tui::Bookmarks::default(),
         home: None,
     })
 }

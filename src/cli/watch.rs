@@ -9,6 +9,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::{
     args::{GlobalArgs, Ui, WatchArgs},
+    bookmarks,
     exit::{CliError, Exit},
     output, playback_output,
     playback_output::EventSink,
@@ -104,7 +105,8 @@ fn watch_on_screen(
     finish: FollowHandle,
 ) -> Result<Exit, CliError> {
     let config = settings::load(global)?;
-    let options = settings::screen_options(global, &config)?;
+    let mut options = settings::screen_options(global, &config)?;
+    bookmarks::attach_to_run(&mut options, &writer.runs, writer.found.id);
     let runtime = runtime(1)?;
     let left = runtime.block_on(async {
         let ((grown, changed), (gone, broken)) = (watch::channel(0), oneshot::channel());

@@ -258,6 +258,8 @@ type Drive = Pin<Box<dyn Future<Output = Result<RunEnded, DriverError>> + Send>>
 /// A run for its client, which must poll `drive` and must not return before it ends.
 pub(crate) struct LiveRun {
     pub id: RunId,
+    /// The store of the record.
+    pub store: RunStore,
     /// Path of the tape.
     pub tape: PathBuf,
     pub source: FileSource,
@@ -394,7 +396,9 @@ impl RunSetup {
             }
             Err(error) => (None, Err(error)),
         };
-        let live = LiveRun { id, tape: path, source, finish, changed, drive, controller, attached, clients, socket };
+        let store = self.runs.clone();
+        let live =
+            LiveRun { id, store, tape: path, source, finish, changed, drive, controller, attached, clients, socket };
         let result = client(live).await;
         if let Some(server) = server {
             server.close().await;

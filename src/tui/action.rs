@@ -122,6 +122,8 @@ pub(crate) enum UserAction {
     ToStart,
     ToEnd,
     Breakpoints,
+    Bookmark,
+    Bookmarks,
     Lanes,
     CommandLine,
     Help,

@@ -12,6 +12,7 @@ use super::{
 use crate::run::state::RunView;
 
 mod amend;
+mod bookmarks;
 pub(crate) mod command;
 pub(crate) mod command_line;
 mod compare;

@@ -157,6 +157,7 @@ impl App {
         model.playhead.bounds.has_times = origin.has_times;
         model.playhead.bounds.started_at = origin.started_at;
         model.playhead.bounds.zone = options.zone;
+        model.playhead.bookmarks = options.bookmarks;
         let shown = SourceStatus {
             known_entries: timeline.known_entries(),
             position: timeline.source().position(),

@@ -3,7 +3,7 @@
 use super::{entry_part::EntryPart, home_choice::HomeChoice, playback::Playback};
 use crate::{
     control::{BreakCondition, RunCommand},
-    run::{SeekTarget, state::AttemptId},
+    run::{SeekTarget, bookmark::BookmarkChange, state::AttemptId},
     tape::Seq,
 };
 
@@ -65,6 +65,8 @@ pub(crate) enum ScreenEffect {
     },
     /// Edit the text of the open form in another program.
     EditText(String),
+    /// Change the bookmarks, and keep the change.
+    ChangeBookmarks(BookmarkChange),
     /// Change how the timeline advances.
     SetPlayback(Playback),
     /// Search for text outside of the loaded rows.

@@ -31,6 +31,9 @@ pub(crate) const ACTIONS: [(RowKind, RowOutcome, &str); 10] = [
     (RowKind::Note, RowOutcome::Ok, "what ingestdeck did"),
 ];
 
+/// The sign of a bookmark, which is also drawn at the actions.
+pub(crate) const BOOKMARK: &str = "bookmark";
+
 /// The columns of the table.
 pub(crate) const COLUMNS: [(&str, &str); 7] = [
     ("TRY", "number of attempts"),
@@ -42,5 +45,5 @@ pub(crate) const COLUMNS: [(&str, &str); 7] = [
     ("IDLE", "time since the last output"),
 ];
 
-/// Number of lines of the legend: three headings, each after an empty line.
-pub(crate) const LINES: usize = 6 + UNITS.len() + ACTIONS.len() + COLUMNS.len();
+/// Number of lines of the legend: three headings, each after an empty line, and the bookmark.
+pub(crate) const LINES: usize = 7 + UNITS.len() + ACTIONS.len() + COLUMNS.len();

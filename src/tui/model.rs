@@ -5,6 +5,7 @@
 
 mod amend;
 mod arguments_editor;
+mod bookmarks;
 mod command_history;
 pub(crate) mod compare;
 mod failure_groups;
@@ -30,6 +31,7 @@ use ratatui::layout::Rect;
 
 pub(crate) use amend::{AmendField, AmendForm};
 pub(crate) use arguments_editor::{ArgumentsCheck, ArgumentsEditor};
+pub(crate) use bookmarks::Bookmarks;
 pub(crate) use command_history::CommandHistory;
 pub(crate) use compare::CompareView;
 pub(crate) use failure_groups::{FailureGroupLine, FailureGroupsView, group_heading};
@@ -174,6 +176,7 @@ pub(crate) struct Playhead {
     pub bounds: TimelineBounds,
     /// Conditions at which playback stops.
     pub breakpoints: Vec<Breakpoint>,
+    pub bookmarks: Bookmarks,
     /// True if playback shortens times without entries.
     pub skips_idle: bool,
     /// Time that the current playback has skipped.
@@ -373,6 +376,7 @@ impl ScreenModel {
                 time: Millis(0),
                 bounds: TimelineBounds::default(),
                 breakpoints: Vec::new(),
+                bookmarks: Bookmarks::default(),
                 skips_idle: true,
                 skipped: Millis(0),
             },
@@ -555,6 +559,7 @@ impl ScreenModel {
             }
             Some(OverlayView::Grid) => {}
             Some(OverlayView::Breakpoints(list)) => list.clamp(self.playhead.breakpoints.len(), body),
+            Some(OverlayView::Bookmarks(list)) => list.clamp(self.playhead.bookmarks.list.len(), body),
             Some(OverlayView::FailureGroups(view)) => {
                 let above = FailureGroupsView::header_rows(plan.body_rows());
                 let width = usize::from(layout::inner(plan.body).width);

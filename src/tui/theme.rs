@@ -269,7 +269,8 @@ pub(crate) struct GlyphSet {
     /// Marks the moment that is shown.
     pub here: &'static str,
     pub breakpoint: &'static str,
-    marks: [&'static str; ActivityMark::ALL.len()],
+    /// Marks of the timeline, then a bookmark.
+    marks: [&'static str; ActivityMark::ALL.len() + 1],
     /// Corners and sides: top left, top right, bottom left, bottom right, vertical, horizontal.
     pub frame: [&'static str; 6],
     pub arrow: &'static str,
@@ -309,6 +310,10 @@ impl GlyphSet {
         self.marks[mark as usize]
     }
 
+    pub(crate) fn bookmark(&self) -> &'static str {
+        self.marks[ActivityMark::ALL.len()]
+    }
+
     pub(crate) fn row(&self, kind: RowKind, end: RowOutcome) -> &'static str {
         let by_end = self.ends[match end {
             RowOutcome::Open => 0,
@@ -346,7 +351,7 @@ static UNICODE: GlyphSet = GlyphSet {
     levels: ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
     here: "┃",
     breakpoint: "◉",
-    marks: ["✗", "▲", "◆", "↻", "‖"],
+    marks: ["✗", "▲", "◆", "↻", "‖", "★"],
     frame: ["┌", "┐", "└", "┘", "│", "─"],
     arrow: "→",
     progress: ["━", "╌", "─", "‖", "░"],
@@ -364,7 +369,7 @@ static ASCII: GlyphSet = GlyphSet {
     levels: [".", ".", ":", ":", "-", "=", "*", "#"],
     here: "|",
     breakpoint: "@",
-    marks: ["x", "!", "$", "~", "="],
+    marks: ["x", "!", "$", "~", "=", "&"],
     frame: ["+", "+", "+", "+", "|", "-"],
     arrow: ">",
     progress: ["=", ".", "-", "|", "%"],

@@ -5,6 +5,7 @@
 //! escapes it.
 
 pub(crate) mod amend;
+pub(crate) mod bookmarks;
 pub(crate) mod breakpoints;
 pub(crate) mod compare;
 pub(crate) mod dialog;
@@ -120,6 +121,7 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
         Some(OverlayView::Log(list)) => log::draw(scene, list, plan.body, buf),
         Some(OverlayView::Grid) => grid::draw(scene, plan.body, buf),
         Some(OverlayView::Breakpoints(list)) => breakpoints::draw(scene, list, plan.body, buf),
+        Some(OverlayView::Bookmarks(list)) => bookmarks::draw(scene, list, plan.body, buf),
         Some(OverlayView::FailureGroups(view)) => failure_groups::draw(scene, view, plan.body, buf),
         Some(OverlayView::Find(view)) => find::draw(scene, view, plan.body, buf),
         Some(OverlayView::Home(view)) => home::draw(scene, view, plan.body, buf),

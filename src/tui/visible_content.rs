@@ -53,6 +53,7 @@ pub(crate) fn cache_request(
             | OverlayView::Log(_)
             | OverlayView::FailureGroups(_)
             | OverlayView::Breakpoints(_)
+            | OverlayView::Bookmarks(_)
             | OverlayView::Home(_)
             | OverlayView::Lanes(_),
         ) => {}

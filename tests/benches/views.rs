@@ -101,6 +101,7 @@ pub(crate) fn options() -> BenchResult<Options> {
         zone: jiff::tz::TimeZone::UTC,
         exit_when: None,
         home: None,
+        bookmarks: Default::default(),
         table: Default::default(),
     })
 }

@@ -503,6 +503,8 @@ const FILES_BY_PATH: &[&str] = &[
 /// Files that may use them, each with its reason.
 const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/cli/table_memory.rs", "the user's directory for state"),
+    ("src/store/bookmarks.rs", "creates the user's directory for state"),
+    ("src/cli/bookmarks.rs", "the file that the command line names"),
     ("src/agent/claude/managed_settings.rs", "settings of the machine, which may be links that its administrator made"),
     ("src/agent/claude/availability.rs", "whether the working directory exists"),
     ("src/agent/session_lock.rs", "creates the user's own directory of locks"),

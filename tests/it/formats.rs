@@ -21,6 +21,7 @@
 //! | tool transcript | `files`, `transcript.jsonl`; failed calls by `src/ingest/snapshots/…transcript_lines_match_ktx_format` |
 //! | commits, refs, ledger of worktrees, patches, marks | `files`, `commit.txt` |
 //! | names and permissions in a project, with git and without, during a run and afterwards; locks | `files`, `project-git.txt`, `project.txt` |
+//! | bookmarks | `files`, `bookmarks.jsonl` |
 //! | index | `files`, `index.sql`; the migrations are files in `assets/migrations` |
 //! | journal of a branch update | `src/ingest/branch_update/tests.rs` |
 //!

@@ -3,6 +3,7 @@
 use jiff::civil;
 
 use super::{
+    bookmarks,
     command_line::{self, CommandRequest, TimeTarget},
     find, hold, scopes, time,
 };
@@ -70,6 +71,11 @@ fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest)
         CommandRequest::Leash(calls) => match hold::subject(model, run_view) {
             Some(unit) => vec![ScreenEffect::Command(RunCommand::Leash { unit: unit.key.clone(), calls })],
             None => return Err(Problem::new("no unit is selected that can be held").with_help("select a running one")),
+        },
+        CommandRequest::Bookmark(note) => match UserAction::Bookmark.spec().is_available(model, run_view) {
+            true => bookmarks::add(model, run_view, &note),
+            // The action shows why.
+            false => UserAction::Bookmark.spec().perform(model, run_view),
         },
         CommandRequest::Breaks => UserAction::Breakpoints.spec().perform(model, run_view),
         CommandRequest::Action(action) if scopes(model, run_view).contains(&action.spec().scope) => {

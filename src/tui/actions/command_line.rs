@@ -56,6 +56,8 @@ pub(crate) enum CommandRequest {
     Find(String),
     /// Hold the selected unit at every so many calls.
     Leash(u32),
+    /// Bookmark this place with a note.
+    Bookmark(String),
     /// Perform the action of a key.
     Action(UserAction),
 }
@@ -161,6 +163,7 @@ pub(crate) fn parse(text: &str) -> Result<CommandRequest, CommandError> {
             Ok(calls) if calls > 0 => Ok(CommandRequest::Leash(calls)),
             _ => Err(CommandError::Calls(rest.to_owned())),
         },
+        "bookmark" if !rest.is_empty() => Ok(CommandRequest::Bookmark(rest.to_owned())),
         "until" => condition("until", rest).map(CommandRequest::Until),
         "break" => condition("break", rest).map(CommandRequest::Break),
         _ => match action_named(word) {
@@ -317,7 +320,7 @@ pub(crate) fn complete(text: &str) -> String {
 
 fn accepts_argument(before: &str, word: &str) -> bool {
     match before {
-        "" => matches!(word, "until" | "break" | "speed" | "find"),
+        "" => matches!(word, "until" | "break" | "speed" | "find" | "bookmark"),
         "until" | "break" => word != "failure",
         _ => false,
     }
@@ -373,6 +376,9 @@ mod tests {
             "until silence 30s",
             "break silence 1:30",
             "breaks",
+            "bookmark",
+            "bookmark why it failed",
+            "bookmarks",
             "q",
             "quit",
             "retry",

@@ -17,7 +17,13 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             model.views.pop();
             return;
         }
-        Some(OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::Breakpoints(_) | OverlayView::Home(_)) => return,
+        Some(
+            OverlayView::Help(_)
+            | OverlayView::Log(_)
+            | OverlayView::Breakpoints(_)
+            | OverlayView::Bookmarks(_)
+            | OverlayView::Home(_),
+        ) => return,
         Some(OverlayView::Inspect(view)) => view.unit(run_view),
         Some(OverlayView::Transcript(TranscriptView { unit, .. }) | OverlayView::Entry(EntryView { unit, .. })) => {
             run_view.state.units.iter().find(|known| known.key == *unit)

@@ -2,6 +2,7 @@
 
 use super::{Availability, require, units};
 use crate::{
+    run::bookmark,
     run::state::{AttemptId, AttemptState, RowKind, RunView, UnitState},
     tape::Seq,
     tui::{
@@ -25,12 +26,15 @@ pub(crate) fn export(model: &mut ScreenModel, run_view: &RunView, tool: ExportTo
             })
         }
         Some(OverlayView::Log(_)) => Some(log(run_view, tool)),
-        Some(OverlayView::Breakpoints(_)) => {
-            let lines = model.playhead.breakpoints.iter().map(|breakpoint| format!("{}\n", breakpoint.condition));
-            let text = lines.collect();
+        Some(list @ (OverlayView::Breakpoints(_) | OverlayView::Bookmarks(_))) => {
+            let breakpoints = model.playhead.breakpoints.iter().map(|breakpoint| format!("{}\n", breakpoint.condition));
+            let (what, text) = match list {
+                OverlayView::Bookmarks(_) => ("bookmarks", bookmark::to_lines(&model.playhead.bookmarks.list)),
+                _ => ("breakpoints", breakpoints.collect()),
+            };
             Some(ExportRequest {
                 tool,
-                what: "breakpoints".into(),
+                what: what.into(),
                 entries: Vec::new(),
                 pager_content: PagerContent::Text(text),
                 selected: None,

@@ -82,7 +82,13 @@ fn can_repeat_search(model: &ScreenModel, run_view: &RunView) -> Availability {
 /// True if the view can have failures.
 pub(crate) fn has_failures(model: &ScreenModel, _: &RunView) -> Availability {
     require(match model.views.last() {
-        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Find(_) | OverlayView::Home(_)) => false,
+        Some(
+            OverlayView::Help(_)
+            | OverlayView::Breakpoints(_)
+            | OverlayView::Bookmarks(_)
+            | OverlayView::Find(_)
+            | OverlayView::Home(_),
+        ) => false,
         Some(OverlayView::FailureGroups(view)) => !view.lines.is_empty(),
         _ => true,
     })
@@ -290,7 +296,13 @@ fn select_match(model: &mut ScreenModel, run_view: &RunView, place: usize) {
         Some(OverlayView::FailureGroups(view)) => view.list.select(place, view.lines.len()),
         Some(OverlayView::Find(view)) => view.list.select(place, view.hits.len()),
         Some(OverlayView::Lanes(view)) => view.select(place),
-        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Grid | OverlayView::Home(_)) => {}
+        Some(
+            OverlayView::Help(_)
+            | OverlayView::Breakpoints(_)
+            | OverlayView::Bookmarks(_)
+            | OverlayView::Grid
+            | OverlayView::Home(_),
+        ) => {}
         None if model.units_view.focus == Pane::Units => select_rank(model, place),
         None => {
             let len = model.units_view.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len());
@@ -320,6 +332,7 @@ pub(crate) fn select_next_failure<const FORWARD: bool>(model: &mut ScreenModel, 
             | OverlayView::Inspect(_)
             | OverlayView::Compare(_)
             | OverlayView::Breakpoints(_)
+            | OverlayView::Bookmarks(_)
             | OverlayView::Find(_)
             | OverlayView::Home(_)
             | OverlayView::Grid,

@@ -27,6 +27,7 @@ pub(crate) fn view_actions(model: &ScreenModel, run_view: &RunView) -> (&'static
                 NextMatch,
                 PreviousFailure,
                 Zoom,
+                Bookmark,
                 CopyName,
                 Compare,
                 OpenFile,
@@ -40,6 +41,7 @@ pub(crate) fn view_actions(model: &ScreenModel, run_view: &RunView) -> (&'static
         Some(OverlayView::Log(_)) => ("the log", &[NextMatch, PreviousFailure, Copy, Editor, Pager]),
         Some(OverlayView::Grid) => ("the live panes", &[Right, Left, Tab, PreviousPane, PreviousFailure]),
         Some(OverlayView::Breakpoints(_)) => ("the breakpoints", &[]),
+        Some(OverlayView::Bookmarks(_)) => ("the bookmarks", &[]),
         Some(OverlayView::FailureGroups(_)) => ("the causes", &[RetryWith, RetryFailed, PreviousFailure, Copy]),
         Some(OverlayView::Home(_)) => ("the home screen", &[]),
         Some(OverlayView::Lanes(_)) => ("the lanes", &[Up, Left, NextFailure, PreviousFailure, Search, NextMatch]),
@@ -63,10 +65,15 @@ pub(crate) fn view_actions(model: &ScreenModel, run_view: &RunView) -> (&'static
                 Group,
                 Grid,
                 Lanes,
+                Bookmark,
+                Bookmarks,
                 CommandLine,
             ],
         ),
-        None => ("the actions", &[ScrollDown, ScrollUp, NextAttempt, NextMatch, PreviousFailure, Copy, Editor, Pager]),
+        None => (
+            "the actions",
+            &[ScrollDown, ScrollUp, NextAttempt, NextMatch, PreviousFailure, Bookmark, Bookmarks, Copy, Editor, Pager],
+        ),
     };
     let mut actions = hints(model, run_view);
     for action in more {
@@ -88,6 +95,7 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
         Some(OverlayView::Grid) if failed => &[Back, Open, Retry, NextPane, Zoom, NextFailure],
         Some(OverlayView::Grid) => &[Back, Open, Stop, NextPane, Zoom, NextFailure],
         Some(OverlayView::Breakpoints(_)) => &[Back, Open, Stop, CommandLine],
+        Some(OverlayView::Bookmarks(_)) => &[Back, Open, RetryWith, Stop],
         Some(OverlayView::Find(_)) => &[Back, Open, Search],
         Some(OverlayView::Lanes(_)) => &[Back, Open, Down, Right],
         Some(OverlayView::Home(_)) => &[Open, ResumeRun, DiffRuns, StartRun],

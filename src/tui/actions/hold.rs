@@ -23,7 +23,13 @@ use crate::{
 pub(crate) fn subject<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&'a UnitState> {
     let shown = !matches!(
         model.views.last(),
-        Some(OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::Breakpoints(_) | OverlayView::Home(_))
+        Some(
+            OverlayView::Help(_)
+                | OverlayView::Log(_)
+                | OverlayView::Breakpoints(_)
+                | OverlayView::Bookmarks(_)
+                | OverlayView::Home(_)
+        )
     );
     let reachable = model.connection.can_hold && model.playhead.playback == Playback::Follow && shown;
     units::target(model, run_view).filter(|unit| reachable && !unit.status.is_finished())

@@ -38,7 +38,13 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             super::compare::enter(model);
             return;
         }
-        Some(OverlayView::Help(_) | OverlayView::Log(_) | OverlayView::Breakpoints(_) | OverlayView::Home(_)) => return,
+        Some(
+            OverlayView::Help(_)
+            | OverlayView::Log(_)
+            | OverlayView::Breakpoints(_)
+            | OverlayView::Bookmarks(_)
+            | OverlayView::Home(_),
+        ) => return,
         Some(OverlayView::Find(_)) => return super::find::open_hits(model, run_view),
         Some(OverlayView::Lanes(view)) => {
             let Some(shown) = view.selected() else { return };
@@ -79,7 +85,7 @@ fn initial_action(run_view: &RunView, attempt: &AttemptState) -> Option<usize> {
 }
 
 /// The row that an entry began or ended, or the row before it.
-fn row_at(rows: &[StreamRow], seq: Seq, entries: u64) -> Option<usize> {
+pub(crate) fn row_at(rows: &[StreamRow], seq: Seq, entries: u64) -> Option<usize> {
     /// Number of rows before an entry in which the row that it ended is searched.
     const BACK: usize = 4096;
     let after = rows.partition_point(|row| row.first() <= seq);
@@ -240,6 +246,7 @@ pub(crate) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
             | OverlayView::Lanes(_)
             | OverlayView::Compare(_)
             | OverlayView::Breakpoints(_)
+            | OverlayView::Bookmarks(_)
             | OverlayView::Grid,
         )
         | None => None,

@@ -1,6 +1,6 @@
 //! Navigation by rows, pages and ends, and sideways among attempts and neighbours.
 
-use super::{ActionSpec, Availability, change, compare, effects, grid, inspect, is_grid, require, views};
+use super::{ActionSpec, Availability, bookmarks, change, compare, effects, grid, inspect, is_grid, require, views};
 use crate::{
     run::state::{RunView, UnitState},
     tui::{
@@ -42,12 +42,14 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         .when(|model, _| match model.views.last() {
             Some(OverlayView::FailureGroups(view)) => require(!view.lines.is_empty()),
             Some(OverlayView::Find(view)) => require(!view.hits.is_empty()),
+            Some(OverlayView::Bookmarks(_)) => bookmarks::is_selected(model),
             Some(OverlayView::Home(view)) => require(view.line().is_some()),
             Some(OverlayView::Lanes(view)) => require(view.selected().is_some()),
             _ => Ok(()),
         })
         .special_hint(|model, _| match model.views.last() {
             Some(OverlayView::Breakpoints(_)) => Some("on or off"),
+            Some(OverlayView::Bookmarks(_)) => Some("go there"),
             None if model.heading().is_some() => Some("fold or unfold"),
             Some(OverlayView::Home(view)) if view.run().is_some_and(|run| run.state == HomeRunState::Active) => {
                 Some("watch")
@@ -187,6 +189,7 @@ pub(crate) fn step(model: &mut ScreenModel, run_view: &RunView, by: isize) {
         Some(OverlayView::Entry(view)) => view.scroll = view.scroll.saturating_add_signed(by),
         Some(OverlayView::Log(list)) => list.step(by, run_view.messages().len()),
         Some(OverlayView::Breakpoints(list)) => list.step(by, model.playhead.breakpoints.len()),
+        Some(OverlayView::Bookmarks(list)) => list.step(by, model.playhead.bookmarks.list.len()),
         Some(OverlayView::FailureGroups(view)) => view.list.step(by, view.lines.len()),
         Some(OverlayView::Find(view)) => view.list.step(by, view.hits.len()),
         Some(OverlayView::Home(view)) => view.select(view.list.selected.saturating_add_signed(by), by > 0),
@@ -256,6 +259,7 @@ fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &Run
         Some(OverlayView::Entry(view)) => view.scroll = if LAST { view.lines } else { 0 },
         Some(OverlayView::Log(list)) => go(list, run_view.messages().len()),
         Some(OverlayView::Breakpoints(list)) => go(list, model.playhead.breakpoints.len()),
+        Some(OverlayView::Bookmarks(list)) => go(list, model.playhead.bookmarks.list.len()),
         Some(OverlayView::FailureGroups(view)) => go(&mut view.list, view.lines.len()),
         Some(OverlayView::Find(view)) => go(&mut view.list, view.hits.len()),
         Some(OverlayView::Home(view)) => view.select(if LAST { usize::MAX } else { 0 }, !LAST),

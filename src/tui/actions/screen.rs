@@ -150,7 +150,9 @@ fn copy(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
         }),
         Some(OverlayView::Inspect(view)) => inspect::copy(view, run_view),
         Some(OverlayView::Compare(view)) => compare::copy(view, run_view),
-        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Home(_)) => Vec::new(),
+        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Bookmarks(_) | OverlayView::Home(_)) => {
+            Vec::new()
+        }
         Some(OverlayView::Grid | OverlayView::Find(_) | OverlayView::Lanes(_)) => copy_name(model, run_view),
         None if model.units_view.focus == Pane::Units => copy_name(model, run_view),
         None => {

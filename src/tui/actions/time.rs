@@ -3,7 +3,8 @@
 use ratatui::layout::Rect;
 
 use super::{
-    ActionSpec, Availability, Unavailable, change, effects, hold, listing, units, views::toggle as toggle_view,
+    ActionSpec, Availability, Unavailable, bookmarks, change, effects, hold, listing, units,
+    views::toggle as toggle_view,
 };
 use crate::{
     run::breakpoint::TimeStop,
@@ -59,6 +60,15 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "breakpoints",
         "breakpoints; Enter toggles, x deletes",
         |model, _| toggle_view(model, OverlayView::Breakpoints(ScrollList::default())),
+    ),
+    change(UserAction::Bookmark, "bookmark", "bookmark", "bookmark this moment or edit its note", bookmarks::edit)
+        .when(bookmarks::can_bookmark),
+    change(
+        UserAction::Bookmarks,
+        "bookmarks",
+        "bookmarks",
+        "bookmarks; Enter goes there, e edits, x deletes",
+        |model, _| toggle_view(model, OverlayView::Bookmarks(ScrollList::default())),
     ),
     change(UserAction::Lanes, "lanes", "lanes", "slots over time: waits, critical path", |model, _| {
         toggle_view(model, OverlayView::Lanes(Box::default()));

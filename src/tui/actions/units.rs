@@ -1,7 +1,8 @@
 //! Actions on units: retrying, stopping, holding, the concurrency, and their confirmations.
 
 use super::{
-    ActionSpec, Availability, Unavailable, amend, change, effects, failure_groups, find, hold, marks, require,
+    ActionSpec, Availability, Unavailable, amend, bookmarks, change, effects, failure_groups, find, hold, marks,
+    require,
     views::{is_breakpoints, toggle},
 };
 use crate::{
@@ -29,9 +30,16 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "retry-with",
         "retry with",
         "retry the unit or the group with feedback, another model or budget",
-        amend::open,
+        |model, run_view| match bookmarks::is_shown(model) {
+            true => bookmarks::edit_selected(model),
+            false => amend::open(model, run_view),
+        },
     )
+    .special_hint(|model, _| bookmarks::is_shown(model).then_some("edit note"))
     .when(|model, run_view| {
+        if bookmarks::is_shown(model) {
+            return bookmarks::is_selected(model);
+        }
         require_present(model, UserAction::RetryWith)?;
         can_retry_selection(model, run_view)
     })
@@ -48,10 +56,16 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     change(UserAction::Causes, "causes", "causes", "failures by cause; remaining work", |model, _| {
         toggle(model, OverlayView::FailureGroups(FailureGroupsView::default()));
     }),
-    change(UserAction::Stop, "stop", "stop", "stop the unit; asks", stop)
-        .when(can_stop)
-        .special_hint(|model, _| is_breakpoints(model).then_some("delete"))
-        .selects_unit(),
+    effects(UserAction::Stop, "stop", "stop", "stop the unit; asks", |model, run_view| {
+        if bookmarks::is_shown(model) {
+            return bookmarks::delete_selected(model);
+        }
+        stop(model, run_view);
+        Vec::new()
+    })
+    .when(can_stop)
+    .special_hint(|model, _| (is_breakpoints(model) || bookmarks::is_shown(model)).then_some("delete"))
+    .selects_unit(),
     change(
         UserAction::Mark,
         "mark",
@@ -385,6 +399,9 @@ const STOPS_SESSION: &str = "Changed files are kept; the session can be resumed 
 fn can_stop(model: &ScreenModel, run_view: &RunView) -> Availability {
     if is_breakpoints(model) {
         return Ok(());
+    }
+    if bookmarks::is_shown(model) {
+        return bookmarks::is_selected(model);
     }
     require_present(model, UserAction::Stop)?;
     if marks::has_marks(model) && model.connection.accepts_commands() {

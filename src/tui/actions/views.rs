@@ -3,7 +3,7 @@
 use std::mem::discriminant;
 
 use super::{
-    compare, failure_groups, find, home, inspect, is_grid, listing, marks,
+    bookmarks, compare, failure_groups, find, home, inspect, is_grid, listing, marks,
     navigation::{fold, select_unit},
     time,
 };
@@ -19,6 +19,9 @@ use crate::{
 pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     if let Some(OverlayView::Home(_)) = model.views.last() {
         return home::open(model);
+    }
+    if bookmarks::is_shown(model) {
+        return bookmarks::go_to_selected(model, run_view);
     }
     open_view(model, run_view);
     Vec::new()
@@ -47,6 +50,7 @@ fn open_view(model: &mut ScreenModel, run_view: &RunView) {
             | OverlayView::Help(_)
             | OverlayView::Inspect(_)
             | OverlayView::Compare(_)
+            | OverlayView::Bookmarks(_)
             | OverlayView::Home(_),
         ) => {
             return;

@@ -5,6 +5,8 @@ use tokio::sync::mpsc;
 use super::{App, HostRequest};
 use crate::{
     control::{RefusalReason, RunCommand},
+    diagnostic::Diagnostic as _,
+    run::bookmark::BookmarkChange,
     tape::Seq,
     text,
     tui::{ExitReason, actions::find, effect::ScreenEffect, export, load, text_search},
@@ -64,6 +66,7 @@ impl App {
             ScreenEffect::Scrub(moment) => self.playing.pending_scrub = Some(moment),
             ScreenEffect::Step(step) => self.step(&step),
             ScreenEffect::RunUntil(condition) => self.run_until(condition),
+            ScreenEffect::ChangeBookmarks(change) => self.change_bookmarks(change),
             ScreenEffect::SetPlayback(playback) => self.set_playback(playback),
             ScreenEffect::FindInRun(query) => match text_search::RunSearch::new(&query, &self.timeline) {
                 Ok(search) => self.reading.run_search = Some(search),
@@ -75,6 +78,25 @@ impl App {
             },
         }
         None
+    }
+
+    /// Changes the bookmarks and keeps the change immediately, so that it survives a program that is killed. A problem is
+    /// shown once.
+    fn change_bookmarks(&mut self, mut change: BookmarkChange) {
+        if let BookmarkChange::Set(bookmark) = &mut change {
+            // Without a body, this reads only the time.
+            let at = load::read_head(&mut self.timeline, bookmark.entry, 0, |entry, _| entry.at);
+            bookmark.at = at.unwrap_or(bookmark.at);
+        }
+        let bookmarks = &mut self.model.playhead.bookmarks;
+        change.apply(&mut bookmarks.list);
+        let problem = match &bookmarks.store {
+            Some(store) => store.change(&change).err().map(|problem| problem.to_line()),
+            None => Some("bookmarks of this record are lost when you quit".to_owned()),
+        };
+        if let Some(problem) = problem.filter(|_| !std::mem::replace(&mut bookmarks.has_reported_loss, true)) {
+            self.model.toasts.show(problem);
+        }
     }
 
     fn copy_entries(&mut self, seqs: &[Seq], what: &str) -> Option<HostRequest> {

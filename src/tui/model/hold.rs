@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::{run::state::UnitState, tape::UnitKey, text};
+use crate::{
+    run::{bookmark::Bookmark, state::UnitState},
+    tape::UnitKey,
+    text,
+};
 
 /// Maximum number of calls that the question about a release lists.
 const MAX_LISTED_CALLS: usize = 5;
@@ -51,6 +55,8 @@ pub(crate) enum InputPurpose {
     Command,
     /// Text that listed units contain.
     FilterUnits,
+    /// Note of a bookmark.
+    Bookmark(Box<Bookmark>),
 }
 
 impl LineInput {

@@ -32,6 +32,8 @@ pub(crate) enum OverlayView {
     Grid,
     /// Conditions at which playback stops.
     Breakpoints(ScrollList),
+    /// Moments that the user marked.
+    Bookmarks(ScrollList),
     /// The forecast and the failure groups.
     FailureGroups(FailureGroupsView),
     /// Where a text occurs in the run.

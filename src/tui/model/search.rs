@@ -112,6 +112,7 @@ impl ScreenModel {
             Some(
                 OverlayView::Help(_)
                 | OverlayView::Breakpoints(_)
+                | OverlayView::Bookmarks(_)
                 | OverlayView::Grid
                 | OverlayView::Compare(_)
                 | OverlayView::Home(_),

@@ -76,6 +76,11 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
                 list.select(list.offset + row, model.playhead.breakpoints.len());
             }
         }
+        Some(OverlayView::Bookmarks(list)) => {
+            if let Some(row) = clicked(layout::inner(plan.body)) {
+                list.select(list.offset + row, model.playhead.bookmarks.list.len());
+            }
+        }
         Some(OverlayView::FailureGroups(view)) => {
             let mut rows = layout::inner(plan.body);
             let above = FailureGroupsView::header_rows(rows.height).min(rows.height);

@@ -167,7 +167,7 @@ fn pair(scene: &DrawContext<'_>, pair: &CallPair, attempts: [&AttemptState; 2], 
     if area.width + 2 >= layout::MIN_WIDE_COLUMNS {
         for (side, half) in halves(area).into_iter().enumerate() {
             if let Some(row) = row(side) {
-                stream::row(scene, row, half, buf);
+                stream::row(scene, row, false, half, buf);
             }
         }
         let left = halves(area)[0];
@@ -181,7 +181,7 @@ fn pair(scene: &DrawContext<'_>, pair: &CallPair, attempts: [&AttemptState; 2], 
     let wide = u16::try_from(wide).unwrap_or(0).min(area.width);
     let rest = Rect { x: area.x + wide, width: area.width - wide, ..area };
     if let Some(row) = row(1).or_else(|| row(0)) {
-        stream::row(scene, row, rest, buf);
+        stream::row(scene, row, false, rest, buf);
     }
 }
 

@@ -28,6 +28,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
             InputPurpose::Say(_) => pen.put(StyleRole::Key, "message to the agent: "),
             InputPurpose::Command => pen.put(StyleRole::Key, ":"),
             InputPurpose::FilterUnits => pen.put(StyleRole::Key, "only units with: "),
+            InputPurpose::Bookmark(_) => pen.put(StyleRole::Key, "note of the bookmark: "),
         }
         // Keep the end of the typed text visible.
         let room = pen.room().saturating_sub(30).max(8);

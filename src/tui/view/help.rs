@@ -27,6 +27,7 @@ fn legend(glyphs: &GlyphSet) -> impl Iterator<Item = HelpLine> {
     let actions = legend::ACTIONS
         .iter()
         .map(|(kind, end, about)| HelpLine::Sign(row_role(*kind, *end), glyphs.row(*kind, *end), about));
+    let actions = actions.chain([HelpLine::Sign(StyleRole::Key, glyphs.bookmark(), legend::BOOKMARK)]);
     let columns = legend::COLUMNS.iter().map(|(name, about)| HelpLine::Sign(StyleRole::Dim, name, about));
     section("Units").chain(units).chain(section("Actions")).chain(actions).chain(section("Columns")).chain(columns)
 }

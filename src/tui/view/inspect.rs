@@ -145,9 +145,11 @@ fn actions(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Bu
     if rows.is_empty() {
         RowWriter::row(scene, buf, area).put(StyleRole::Dim, "no output yet");
     }
+    let attempt = view.attempt(scene.run_view).map(|(_, attempt)| attempt);
+    let bookmarked = attempt.map(|attempt| stream::bookmarked_rows(scene, attempt)).unwrap_or_default();
     for (y, (index, row)) in (area.y..area.bottom()).zip(rows.iter().enumerate().skip(view.actions.offset)) {
         let line = Rect { y, height: 1, ..area };
-        stream::row(scene, row, line, buf);
+        stream::row(scene, row, bookmarked.contains(&index), line, buf);
         if index == view.actions.selected {
             let role = if view.is_list() { StyleRole::Selected } else { StyleRole::Resting };
             buf.set_style(line, scene.theme.style(role));

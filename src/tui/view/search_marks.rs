@@ -41,6 +41,7 @@ fn searched_rows(scene: &DrawContext<'_>, plan: &ScreenLayout) -> Option<(Rect, 
         Some(
             OverlayView::Help(_)
             | OverlayView::Breakpoints(_)
+            | OverlayView::Bookmarks(_)
             | OverlayView::Grid
             | OverlayView::Compare(_)
             | OverlayView::Home(_),

@@ -8,6 +8,7 @@ use crate::{
     text::{self, clock, dollars, latency},
     tui::{
         action::UserAction,
+        actions::inspect::row_at,
         cache::{RowId, RowLine},
         layout::{self, Pane, StreamAreas},
         model::{GroupKey, ScrollList, UnitGroup},
@@ -97,10 +98,11 @@ pub(crate) fn rows(
     if all.is_empty() {
         RowWriter::row(scene, buf, rows).put(StyleRole::Dim, "no output yet");
     }
+    let bookmarked = bookmarked_rows(scene, attempt);
     let visible = all.iter().enumerate().skip(list.offset);
     for (y, (index, row)) in (rows.y..rows.bottom()).zip(visible) {
         let line = Rect { y, height: 1, ..rows };
-        self::row(scene, row, line, buf);
+        self::row(scene, row, bookmarked.contains(&index), line, buf);
         if index == list.selected && (focus || !list.follow) {
             let role = if focus { StyleRole::Selected } else { StyleRole::Resting };
             buf.set_style(line, scene.theme.style(role));
@@ -120,6 +122,14 @@ pub(crate) fn rows(
         pen.cell(role, scene.theme.glyphs.row(kind, RowOutcome::Ok), 2);
         pen.put(role, &text);
     }
+}
+
+/// Indexes of the rows of an attempt that have a bookmark.
+pub(super) fn bookmarked_rows(scene: &DrawContext<'_>, attempt: &AttemptState) -> Vec<usize> {
+    let state = &scene.run_view.state;
+    let bookmarks = scene.model.playhead.bookmarks.of_attempt(state, attempt.id);
+    let rows = scene.run_view.rows(attempt.id);
+    bookmarks.into_iter().filter_map(|bookmark| row_at(rows, bookmark.entry, state.entries)).collect()
 }
 
 /// Paints why an attempt ended without success or seems to hang, with the keys that act on it.
@@ -294,7 +304,7 @@ pub(super) fn title_with_facts(
     title
 }
 
-pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, area: Rect, buf: &mut Buffer) {
+pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, is_bookmarked: bool, area: Rect, buf: &mut Buffer) {
     let entries = scene.run_view.state.entries;
     let (kind, end) = (row.kind, row.end(entries));
     let unread = RowLine::default();
@@ -308,6 +318,9 @@ pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, area: Rect, buf: &mu
     // Show the sign of a failure only once, in the row that reports it.
     let shown = if row.is_already_marked() { RowOutcome::Ok } else { end };
     pen.cell(role, scene.theme.glyphs.row(kind, shown), 2);
+    if is_bookmarked {
+        pen.cell(StyleRole::Key, scene.theme.glyphs.bookmark(), 2);
+    }
 
     let timed = scene.source.origin.has_times && kind == RowKind::Tool;
     let took = match (end, line.ended) {

@@ -2,6 +2,8 @@
 //!
 //! Its cost depends on the number of columns, not on the length of the run.
 
+use std::collections::BTreeSet;
+
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter};
@@ -35,10 +37,13 @@ fn strip(scene: &DrawContext<'_>, marks: Option<Rect>, area: Rect, buf: &mut Buf
     let cells = activity.resample(width);
     let most = cells.iter().map(|cell| cell.entries).max().unwrap_or_default();
     let here = activity.cell_at(scene.model.playhead.time, width);
+    let bookmarks = &scene.model.playhead.bookmarks.list;
+    let bookmarked: BTreeSet<_> = bookmarks.iter().map(|bookmark| activity.cell_at(bookmark.at, width)).collect();
     if let Some(row) = marks {
         let mut pen = RowWriter::row(scene, buf, row);
-        for cell in &cells {
+        for (place, cell) in cells.iter().enumerate() {
             match cell.marks.most_important() {
+                _ if bookmarked.contains(&place) => pen.put(StyleRole::Key, glyphs.bookmark()),
                 Some(mark) => pen.put(mark_role(mark), glyphs.mark(mark)),
                 None => pen.skip(1),
             }
@@ -50,6 +55,7 @@ fn strip(scene: &DrawContext<'_>, marks: Option<Rect>, area: Rect, buf: &mut Buf
         let mark = cell.marks.most_important().filter(|_| marks.is_none());
         let (role, glyph) = match mark {
             _ if place == here => (StyleRole::Key, glyphs.here),
+            _ if marks.is_none() && bookmarked.contains(&place) => (StyleRole::Key, glyphs.bookmark()),
             Some(mark) if before != Some(mark) => (mark_role(mark), glyphs.mark(mark)),
             Some(mark) => (mark_role(mark), level(glyphs.levels, *cell, most)),
             None if cell.entries == 0 => (StyleRole::Dim, " "),
@@ -190,6 +196,10 @@ fn marks(scene: &DrawContext<'_>) -> Vec<BarSegment> {
             (count > 0).then(|| (rank, mark_role(mark), format!("{} {count} {word}", glyphs.mark(mark))))
         })
         .collect();
+    let bookmarks = scene.model.playhead.bookmarks.list.len();
+    if bookmarks > 0 {
+        pieces.push((3, StyleRole::Key, format!("{} {}", glyphs.bookmark(), text::pluralize(bookmarks, "bookmark"))));
+    }
     let on = scene.model.playhead.breakpoints.iter().filter(|breakpoint| breakpoint.is_enabled).count();
     if on > 0 {
         let word = if on == 1 { "breakpoint" } else { "breakpoints" };

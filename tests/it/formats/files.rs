@@ -15,12 +15,16 @@ use super::{
     events::recorded,
     golden::{assert_published, json_lines, lines_without, without_ids},
 };
-use crate::it::{
-    commands::test_dir::TestDir,
-    support::{
-        files::{EntryKind, tree_snapshot},
-        git::git,
+use crate::{
+    it::{
+        commands::test_dir::TestDir,
+        support::{
+            files::{EntryKind, tree_snapshot},
+            git::git,
+        },
     },
+    run::bookmark::{self, Bookmark},
+    tape::{Millis, Seq},
 };
 
 /// A unit that writes a page and a source and cannot map its file, and a reconcile step that reviews its artifacts.
@@ -176,6 +180,25 @@ fn run_without_git_leaves_what_is_published() {
     let ran = place.run(&["run", "--ui", "json", "--claude-bin", &claude]);
     ran.expect_success();
     assert_published("project.txt", &layout(&place));
+}
+
+#[test]
+fn bookmarks_are_as_published() {
+    let bookmark = |entry, unit: Option<&str>, attempt, note: &str| Bookmark {
+        entry: Seq(entry),
+        at: Millis(entry * 100),
+        unit: unit.map(Into::into),
+        attempt,
+        note: note.into(),
+    };
+    let list = [
+        bookmark(0, None, None, ""),
+        bookmark(7, Some("docs-orders"), None, "before the retry"),
+        bookmark(12, Some("docs \"quoted\""), Some(2), "a \u{1b}[31m note"),
+    ];
+    let lines = bookmark::to_lines(&list);
+    assert_eq!(bookmark::parse(lines.as_bytes()), (list.to_vec(), 0));
+    assert_published("bookmarks.jsonl", &lines);
 }
 
 #[test]

@@ -16,8 +16,22 @@ use super::{
 const SIZES: [(u16, u16); 5] = [(40, 12), (60, 20), (80, 24), (120, 36), (200, 60)];
 
 /// Keys that open each view from the table of units.
-const VIEWS: [&str; 13] =
-    ["", "<tab>z", "<enter>", "<tab>gg<enter>", "i", "i3", "=", "v", "vz", "C", "L", "S", ":break failure<enter>B"];
+const VIEWS: [&str; 14] = [
+    "",
+    "<tab>z",
+    "<enter>",
+    "<tab>gg<enter>",
+    "i",
+    "i3",
+    "=",
+    "v",
+    "vz",
+    "C",
+    "L",
+    "S",
+    ":break failure<enter>B",
+    "b<enter>'",
+];
 
 /// The states, by name.
 fn states() -> Vec<(&'static str, TapeFixture)> {

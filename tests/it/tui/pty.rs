@@ -354,6 +354,25 @@ fn blocked_terminal_does_not_block_agents() {
 }
 
 #[test]
+fn bookmarks_survive_a_killed_screen() {
+    let state = tempfile::tempdir().unwrap();
+    let tape = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes/harbor.jsonl");
+    let variables = [("XDG_STATE_HOME", state.path().to_str().unwrap())];
+    let open = || PtySession::with(&["replay", tape.to_str().unwrap()], &variables);
+    let mut session = open();
+    session.shows("needs you · ");
+    session.press("bhalf\r");
+    session.shows("bookmark added");
+    session.signal(Signal::SIGKILL);
+    let mut session = open();
+    session.shows("★ 1 bookmark");
+    session.press("'");
+    session.shows("  half");
+    session.press("q");
+    session.end();
+}
+
+#[test]
 fn arrangement_of_the_table_is_kept() {
     let state = tempfile::tempdir().unwrap();
     let tape = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes/harbor.jsonl");

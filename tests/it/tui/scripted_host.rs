@@ -237,6 +237,7 @@ pub(crate) fn options() -> Options {
         exit_when: None,
         home: None,
         table: Default::default(),
+        bookmarks: Default::default(),
     }
 }
 

@@ -1,0 +1,43 @@
+//! Finds the bookmarks of a record that is shown on the screen.
+
+use std::{fs, sync::Arc};
+
+use super::{args::GlobalArgs, runs};
+use crate::{
+    config::paths::UserDirs,
+    run::SourceInfo,
+    store::{BookmarkFile, RunStore},
+    tape::RunId,
+    text::pluralize,
+    tui,
+};
+
+/// Loads the bookmarks of a recorded run.
+pub(crate) fn attach_to_run(options: &mut tui::Options, store: &RunStore, run: RunId) {
+    attach(options, BookmarkFile::of_run(store, run));
+}
+
+/// Loads the bookmarks of what the user named: a run of the project, or a file. Input without a name has none.
+pub(crate) fn attach_to_record(options: &mut tui::Options, global: &GlobalArgs, what: &str, info: &SourceInfo) {
+    if let Ok(Some((store, found))) = runs::find_recorded(global, what, info) {
+        return attach_to_run(options, &store, found.id);
+    }
+    let path = fs::canonicalize(what).ok().filter(|path| what != "-" && path.is_file());
+    if let (Some(path), Some(state)) = (path, UserDirs::from_environment().state) {
+        attach(options, BookmarkFile::of_path(&state, &path));
+    }
+}
+
+fn attach(options: &mut tui::Options, file: BookmarkFile) {
+    match file.load() {
+        Ok((list, invalid)) => {
+            options.bookmarks = tui::Bookmarks { list, store: Some(Arc::new(file)), has_reported_loss: false };
+            if invalid > 0 {
+                let lines = pluralize(invalid, "line");
+                options.startup_messages.push(format!("skipped {lines} of the bookmarks that cannot be read"));
+            }
+        }
+        // Without the store, nothing overwrites what could not be read.
+        Err(error) => options.startup_messages.push(format!("cannot read the bookmarks: {error}")),
+    }
+}
