@@ -25,6 +25,7 @@ pub(crate) mod schedule_change;
 pub(crate) mod shared_files;
 pub(crate) mod slot_lanes;
 pub(crate) mod spending;
+pub(crate) mod start_rows;
 pub(crate) mod state;
 pub(crate) mod timeline;
 pub(crate) mod trace;

@@ -4,16 +4,20 @@
 //! attempt, which only grow; an earlier moment shows the same rows up to a cutoff. Bodies are not copied: a row
 //! contains positions, and the caller reads the entry again to display it.
 
+mod token_counts;
+
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use token_counts::TokenCounts;
+
 use super::{
     activity_mark::{ActivityMark, ActivityMarks},
     schedule_change::RecordedChange,
+    start_rows::StartRows,
 };
 use crate::{
-    decode::Usage,
     tape::{
         Millis, Seq, UnitKey,
         note::{
@@ -507,40 +511,6 @@ pub(crate) struct HeldCallState {
     pub reached: Option<Arc<str>>,
 }
 
-/// Tokens of an attempt: the highest value per message while it runs, the result's totals afterwards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TokenCounts {
-    /// Input tokens that were not cached.
-    pub input: u64,
-    pub output: u64,
-    /// Read from the cache.
-    pub cache_read: u64,
-    /// Written to the cache.
-    pub cache_write: u64,
-}
-
-impl From<Usage> for TokenCounts {
-    fn from(usage: Usage) -> Self {
-        let Usage { input, output, cache_read, cache_write } = usage;
-        Self { input, output, cache_read, cache_write }
-    }
-}
-
-impl TokenCounts {
-    pub(crate) fn plus(self, other: Self) -> Self {
-        Self {
-            input: self.input.saturating_add(other.input),
-            output: self.output.saturating_add(other.output),
-            cache_read: self.cache_read.saturating_add(other.cache_read),
-            cache_write: self.cache_write.saturating_add(other.cache_write),
-        }
-    }
-
-    pub(crate) fn total(&self) -> u64 {
-        [self.output, self.cache_read, self.cache_write].into_iter().fold(self.input, u64::saturating_add)
-    }
-}
-
 /// Index of an attempt's rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct AttemptId(pub u32);
@@ -712,6 +682,8 @@ pub(crate) struct RunView {
     /// Calls that ran with arguments edited by a person: entry and block of the call, mapped to the entry with the
     /// arguments. It only grows.
     pub(crate) argument_edits: BTreeMap<(u32, u8), u32>,
+    /// What the rows of starts cover.
+    pub(crate) start_rows: StartRows,
     /// Changes that decide when attempts start. It only grows.
     pub(crate) schedule_changes: Vec<RecordedChange>,
 }
@@ -737,6 +709,18 @@ impl RunView {
     /// The rows of an attempt at the moment of `state`.
     pub(crate) fn rows(&self, id: AttemptId) -> &[StreamRow] {
         self.attempt_rows(id).rows_at(self.state.entries)
+    }
+
+    /// The entries of a row at the moment of `state`: the first, the last if it is another one, and those that the row of
+    /// a start covers.
+    pub(crate) fn row_entries(&self, row: &StreamRow) -> [Option<Seq>; 3] {
+        let entries = self.state.entries;
+        let [announcement, proof] = match (row.kind, row.block) {
+            (RowKind::Note, 0) => self.start_rows.covered(row.first(), entries),
+            _ => [None; 2],
+        };
+        let last = row.last(entries).filter(|last| *last != row.first());
+        [Some(row.first()), announcement, proof.or(last)]
     }
 
     /// The entries of an attempt at the moment of `state`.

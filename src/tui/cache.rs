@@ -59,7 +59,9 @@ impl RowId {
     /// The key of a row at the moment that `run_view` shows.
     pub(crate) fn new(row: &StreamRow, run_view: &RunView) -> Self {
         let first = row.first();
-        let (last, edited) = (row.last(run_view.state.entries), run_view.edited_arguments_entry(first, row.block));
+        let covered = run_view.row_entries(row).into_iter().flatten().last();
+        let last = row.last(run_view.state.entries).and(covered);
+        let edited = run_view.edited_arguments_entry(first, row.block);
         Self { first, block: row.block, kind: row.kind, last, edited }
     }
 }

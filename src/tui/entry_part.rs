@@ -39,7 +39,8 @@ pub(crate) fn row_parts(run_view: &RunView, attempt_id: AttemptId, index: usize)
         | RowKind::Started
         | RowKind::Completed
         | RowKind::Note => {
-            return vec![EntryPart { title: "line", seq: row.first(), content: PartContent::Line }];
+            let lines = run_view.row_entries(row).into_iter().flatten();
+            return lines.map(|seq| EntryPart { title: "line", seq, content: PartContent::Line }).collect();
         }
     };
     let mut parts = vec![EntryPart { title, seq: row.first(), content: PartContent::Block(row.block) }];

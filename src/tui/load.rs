@@ -222,6 +222,10 @@ fn row_line(timeline: &mut Timeline, row: &StreamRow, id: RowId) -> RowLine {
     });
     let (mut line, call) = begun.unwrap_or_else(|error| (RowLine { label: error, ..RowLine::default() }, None));
     let end = row.end(timeline.view().state.entries);
+    if let (RowKind::Note, Some(_)) = (id.kind, id.last.filter(|last| *last != id.first)) {
+        line.label = start_label(timeline, row).unwrap_or(line.label);
+        return line;
+    }
     if let Some(last) = id.last.filter(|last| *last != id.first)
         && let Ok((ended, row_outcome)) = read_head(timeline, last, MAX_DECODED_BYTES, |arrived, size| {
             (arrived.at, row_outcome(&arrived.body, size, call.as_deref(), end))
@@ -231,6 +235,18 @@ fn row_line(timeline: &mut Timeline, row: &StreamRow, id: RowId) -> RowLine {
         line.outcome = row_outcome;
     }
     line
+}
+
+/// The text of the row of a start, from the entries that it covers.
+fn start_label(timeline: &mut Timeline, row: &StreamRow) -> Option<String> {
+    let view = timeline.view();
+    let mut attempts = view.state.units.iter().flat_map(|unit| &unit.attempts);
+    let number = attempts.find(|attempt| attempt.setup.start_note == Some(row.first()))?.number;
+    let mut facts = row_text::StartFacts::default();
+    for seq in view.row_entries(row).into_iter().flatten() {
+        read_head(timeline, seq, MAX_DECODED_BYTES, |arrived, size| facts.read(&arrived.body, size)).ok()?;
+    }
+    Some(facts.label(number))
 }
 
 /// The text of a row, and the id of the call if it is one.

@@ -51,7 +51,7 @@ impl PlaceBatch {
 }
 
 /// The entries of a row, or a single entry.
-type PlaceEntries = [Option<Seq>; 2];
+type PlaceEntries = [Option<Seq>; 3];
 
 /// The state of a search after a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,8 +166,8 @@ impl TextSearch {
         let places = (self.done.0..end).map(|done| {
             let place = if self.request.forward { (from + done + 1) % len } else { (from + len - done - 1) % len };
             let seqs = match rows.get(place) {
-                Some(row) => [Some(row.first()), row.last(view.state.entries)],
-                None => [entries.get(place).map(|seq| Seq(u64::from(*seq))), None],
+                Some(row) => view.row_entries(row),
+                None => [entries.get(place).map(|seq| Seq(u64::from(*seq))), None, None],
             };
             (place, seqs)
         });
@@ -247,8 +247,7 @@ impl RunSearch {
     fn start_batch(&mut self, timeline: &Timeline, attempt_id: AttemptId) -> bool {
         let view = timeline.view();
         let rows = view.rows(attempt_id).iter().enumerate().skip(self.rows).take(PLACES.1);
-        let places: Vec<(usize, PlaceEntries)> =
-            rows.map(|(place, row)| (place, [Some(row.first()), row.last(view.state.entries)])).collect();
+        let places: Vec<(usize, PlaceEntries)> = rows.map(|(place, row)| (place, view.row_entries(row))).collect();
         let entries = EntryBatch::new(places.iter().flat_map(|(_, seqs)| seqs).flatten().copied().collect());
         self.batch = PlaceBatch { places, entries };
         !self.batch.places.is_empty()

@@ -59,6 +59,8 @@ pub(super) struct AttemptFold {
     rows: usize,
     reducer: AttemptReducer,
     translator: EventTranslator,
+    /// What the row of the start covers so far.
+    start_row: StartRow,
     /// Rows of calls without a result, by id.
     call_rows: HashMap<Box<str>, usize>,
     /// Requests of the agent that wait for an answer from `ingestdeck`.
@@ -67,6 +69,19 @@ pub(super) struct AttemptFold {
     failure_announced: bool,
     /// Entry and time of the end of the last turn, in a capture.
     turn_ended: Option<Box<(Seq, Millis)>>,
+}
+
+/// What the row of the start of an attempt covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StartRow {
+    /// There is no such row.
+    Missing,
+    /// Only the `attempt_started` note.
+    Note,
+    /// The note and the announcement of the session.
+    Announced,
+    /// The proof of the isolation, too.
+    Complete,
 }
 
 impl AttemptFold {
@@ -90,6 +105,7 @@ impl AttemptFold {
             attempt,
             id: attempt_id,
             rows: 0,
+            start_row: StartRow::Missing,
             call_rows: HashMap::new(),
             open_requests: OpenControlRequests::default(),
             failure_announced: false,
@@ -177,7 +193,7 @@ impl AttemptFold {
                 let attempt = self.attempt(view);
                 attempt.setup.model = init.model.as_deref().map(Arc::from);
                 if attempt.setup.session.is_none() {
-                    self.push_row(view, StreamRow::new(seq, 0, RowKind::Started, RowOutcome::Ok, 0));
+                    self.announcement_row(view, seq, init);
                 }
             }
             LineBody::Assistant(chat) => {

@@ -78,7 +78,7 @@ impl Fold {
                 attempt.setup.is_isolation_verified = checked.breach.is_none();
                 attempt.setup.breach = checked.breach.as_deref().map(Arc::from);
                 match checked.breach {
-                    None => fold.note_row(view, entry.seq, RowOutcome::Ok),
+                    None => fold.isolation_row(view, entry.seq),
                     Some(_) => fold.breach_row(view, entry.seq),
                 }
             }
@@ -323,7 +323,7 @@ impl Fold {
         unit.retry_at = None;
         unit.status = UnitStatus::Running;
         fold.attempt(view).silent_since = Some(entry.at);
-        fold.note_row(view, entry.seq, RowOutcome::Ok);
+        fold.start_row(view, entry.seq);
         if started.amendment.is_some() {
             fold.amendment_row(view, entry.seq);
         }

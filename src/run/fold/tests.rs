@@ -283,3 +283,4 @@ fn attempts_beyond_the_limit_are_counted_as_lost() {
 }
 
 mod silence;
+mod start_row;

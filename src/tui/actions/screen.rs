@@ -165,9 +165,12 @@ fn copy(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
 
 /// Copies the raw lines of a row.
 pub(crate) fn copy_row(run_view: &RunView, row: &StreamRow) -> Vec<ScreenEffect> {
-    let mut seqs = vec![row.first()];
-    seqs.extend(row.last(run_view.state.entries).filter(|last| *last != row.first()));
-    let what = if row.kind == RowKind::Tool { "call and result" } else { "entry" };
+    let seqs: Vec<_> = run_view.row_entries(row).into_iter().flatten().collect();
+    let what = match row.kind {
+        RowKind::Tool => "call and result",
+        _ if seqs.len() > 1 => "entries",
+        _ => "entry",
+    };
     vec![ScreenEffect::CopyEntries { seqs, what: what.to_owned() }]
 }
 

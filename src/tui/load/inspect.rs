@@ -73,7 +73,8 @@ fn action(timeline: &mut Timeline, attempt: &AttemptState, index: usize) -> Vec<
         pieces.extend(timing(timeline, &row, last, before));
         pieces.push(DocumentBlock::BlankLine);
     }
-    for (index, seq) in [Some(row.first()), last].into_iter().flatten().enumerate() {
+    let lines = timeline.view().row_entries(&row);
+    for (index, seq) in lines.into_iter().flatten().enumerate() {
         if index > 0 {
             pieces.push(DocumentBlock::BlankLine);
         }
@@ -443,8 +444,12 @@ fn prologue(timeline: &Timeline, attempt: &AttemptState) -> Vec<Seq> {
 
 /// The announcement of the agent when its session began.
 fn init<T>(timeline: &mut Timeline, attempt: &AttemptState, make: impl Fn(&InitLine<'_>, Seq) -> T) -> Option<T> {
-    let mut rows = timeline.view().rows(attempt.id).iter().take(MAX_PROLOGUE_ENTRIES);
-    let first = rows.find(|row| row.kind == RowKind::Started).map(StreamRow::first);
+    let run_view = timeline.view();
+    let mut rows = run_view.rows(attempt.id).iter().take(MAX_PROLOGUE_ENTRIES);
+    let first = rows.find_map(|row| match (row.kind, run_view.row_entries(row)) {
+        (RowKind::Started, _) => Some(row.first()),
+        (_, [_, announcement, _]) => announcement,
+    });
     let places = first.map_or_else(|| prologue(timeline, attempt), |first| vec![first]);
     places.into_iter().find_map(|seq| {
         let read = read(timeline, seq, |arrived| {

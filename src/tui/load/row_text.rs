@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use crate::{
     actions::label,
-    decode::{LineBody, LineKind, MessageBlock, RawJson, ResultLine, ToolResult, line::SystemLine},
+    decode::{self, LineBody, LineKind, MessageBlock, RawJson, ResultLine, ToolResult, line::SystemLine},
     tape::{
-        Millis, Note,
+        EntryBody, Millis, Note,
         note::{Amendment, AttemptOutcome},
     },
     text::{dollars, latency, one_row, size},
@@ -225,6 +225,42 @@ pub(super) fn note_row(note: &Note) -> String {
             format!("failed: {}", end.verdict.cause.label())
         }
         note => note.to_string(),
+    }
+}
+
+/// What the entries at the start of an attempt state.
+#[derive(Debug, Default)]
+pub(super) struct StartFacts {
+    model: Option<String>,
+    tools: usize,
+    is_isolated: bool,
+}
+
+impl StartFacts {
+    /// Adds an entry. What the agent announced has priority over what was requested.
+    pub(super) fn read(&mut self, body: &EntryBody<'_>, size: u64) {
+        match body {
+            _ if super::is_huge(size) => {}
+            EntryBody::Note(json) => match Note::parse(json) {
+                Note::AttemptStarted(start) => (self.model, self.tools) = (start.model, start.tools.len()),
+                Note::IsolationChecked(check) => self.is_isolated = check.breach.is_none(),
+                _ => {}
+            },
+            EntryBody::Stdout(json) => {
+                if let LineBody::Init(init) = &decode::decode_line(json).body {
+                    self.tools = init.tools.len();
+                    self.model = init.model.as_deref().map(str::to_owned).or(self.model.take());
+                }
+            }
+            EntryBody::Stdin(_) | EntryBody::StdoutRaw(_) | EntryBody::Stderr(_) => {}
+        }
+    }
+
+    /// The text of the row of the start of the attempt `number`.
+    pub(super) fn label(&self, number: u32) -> String {
+        let model = self.model.as_deref().unwrap_or("default model");
+        let isolation = if self.is_isolated { " · isolation holds" } else { "" };
+        format!("attempt {number} started · {model} · {}{isolation}", counted(self.tools, "tool"))
     }
 }
 

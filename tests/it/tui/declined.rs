@@ -43,7 +43,7 @@ fn declined_call_has_its_own_sign_and_text() {
     );
     assert!(text.contains(" △1 "), "{text}");
     assert!(!text.contains("✗1"), "it is not a failure: {text}");
-    let opened = live(&at_work(), "<tab>gg<down><down><enter>", (120, 24)).text();
+    let opened = live(&at_work(), "<tab>gg<down><enter>", (120, 24)).text();
     assert!(opened.contains("result · declined: the tool did not perform the call"), "{opened}");
 }
 

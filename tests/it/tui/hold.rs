@@ -307,7 +307,7 @@ fn edited() -> TapeFixture {
 
 #[test]
 fn inspector_shows_the_arguments_that_ran_after_an_edit() {
-    let keys = "iggjjjj";
+    let keys = "iggjjj";
     let live = screen(&edited(), keys, (160, 60));
     let replay = play(edited().timeline(), None, options(), ScriptedHost::new(keys, (160, 60))).0.text();
     for text in [&live, &replay] {
@@ -320,7 +320,7 @@ fn inspector_shows_the_arguments_that_ran_after_an_edit() {
         assert!(changed.contains("revenue-policy") && changed.contains("+ Per order."), "{text}");
         assert!(!changed.split("result").next().unwrap_or_default().contains("Per day."), "{text}");
     }
-    let next = play(edited().timeline(), None, options(), ScriptedHost::new("iggjjjjjj", (160, 60))).0.text();
+    let next = play(edited().timeline(), None, options(), ScriptedHost::new("iggjjjjj", (160, 60))).0.text();
     assert!(next.contains("- Per order.") && next.contains("+ Per month."), "a later write starts from it:\n{next}");
 }
 

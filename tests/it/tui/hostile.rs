@@ -230,7 +230,7 @@ fn copied_and_exported_text_is_unescaped() {
     let text = "\u{1b}[31mred\u{202e}\u{200b}漢\0";
     let tape = tape(text);
     let (script, _) =
-        play(tape.timeline(), None, options(), ScriptedHost::new("gg<tab>/t1<enter>gg<down><down><down>y", (120, 36)));
+        play(tape.timeline(), None, options(), ScriptedHost::new("gg<tab>/t1<enter>gg<down><down>y", (120, 36)));
     let lines: Vec<serde_json::Value> =
         script.copied[0].lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 1, "{:?}", script.copied);

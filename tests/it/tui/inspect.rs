@@ -151,11 +151,26 @@ fn images_are_listed_by_type() {
 }
 
 #[test]
+fn row_of_the_start_opens_all_entries_it_covers() {
+    let text = |keys: &str| shown(twice().timeline(), keys, (200, 100)).text();
+    let start = text("iagg");
+    let (start, shown) = (start.lines().any(|line| line.contains("isolation holds")), start);
+    assert!(start, "{shown}");
+    for entry in ["attempt_started", "\"init\"", "isolation_checked"] {
+        assert!(shown.contains(entry), "{entry}:\n{shown}");
+    }
+    // The search finds the row by the content of any of them, and the wire still has a line for each.
+    assert!(text("ia/mcp_servers<enter>").contains(" 1/"), "{}", text("ia/mcp_servers<enter>"));
+    let wire = text("i6");
+    assert!(wire.contains(" init ") && wire.contains("isolation checked"), "{wire}");
+}
+
+#[test]
 fn panels_and_attempts_keep_their_position() {
     let text = |keys: &str| shown(twice().timeline(), keys, (120, 36)).text();
     assert!(text("i3jjj21").contains("1 actions"));
     assert!(text("i3jjj23").contains("line 4/"), "{}", text("i3jjj23"));
-    assert!(text("ia]A").contains("4/"), "the other attempt has its own position");
+    assert!(text("ia]A").contains("2/"), "the other attempt has its own position");
     // Back from the detail to the actions, then out of the inspector.
     assert!(text("i<enter><esc>").contains(" inspector "));
     assert!(!text("i<enter><esc><esc>").contains(" inspector "));

@@ -3,9 +3,9 @@
 //!
 //! One event has one row and one mark, however many lines report it.
 
-use super::{AttemptFold, CallChange, CallOutcome, unwrapped_error};
+use super::{AttemptFold, CallChange, CallOutcome, StartRow, unwrapped_error};
 use crate::{
-    decode::ResultLine,
+    decode::{ResultLine, line::InitLine},
     run::state::{RowKind, RowOutcome, RunView, StreamRow, push_compact},
     tape::{
         Seq,
@@ -27,6 +27,39 @@ impl AttemptFold {
             AttemptOutcome::Stopped => RowOutcome::Aborted,
         };
         self.push_end_row(view, StreamRow::new(seq, 0, RowKind::Note, end, 0));
+    }
+
+    /// Adds a row for the start of an attempt.
+    pub(in crate::run::fold) fn start_row(&mut self, view: &mut RunView, seq: Seq) {
+        self.start_row = StartRow::Note;
+        self.note_row(view, seq, RowOutcome::Ok);
+    }
+
+    /// The agent announced its session. The row of the start covers that, unless a server is missing.
+    pub(super) fn announcement_row(&mut self, view: &mut RunView, seq: Seq, init: &InitLine<'_>) {
+        let has_all_servers = init.mcp_servers.iter().all(|(_, status)| status == "connected");
+        let start = self.attempt(view).setup.start_note;
+        let kind = match (self.start_row, start) {
+            (StartRow::Note, Some(start)) if has_all_servers => {
+                self.start_row = StartRow::Announced;
+                return view.start_rows.cover_announcement(start, seq);
+            }
+            (StartRow::Missing, _) => RowKind::Started,
+            _ if has_all_servers => RowKind::Started,
+            _ => RowKind::Warning,
+        };
+        self.push_row(view, StreamRow::new(seq, 0, kind, RowOutcome::Ok, 0));
+    }
+
+    /// The isolation is proven. The row of the start covers that.
+    pub(in crate::run::fold) fn isolation_row(&mut self, view: &mut RunView, seq: Seq) {
+        match (self.start_row, self.attempt(view).setup.start_note) {
+            (StartRow::Announced, Some(start)) => {
+                self.start_row = StartRow::Complete;
+                view.start_rows.cover_isolation(start, seq);
+            }
+            _ => self.note_row(view, seq, RowOutcome::Ok),
+        }
     }
 
     /// Adds a row for a breach of the isolation, which will make the attempt fail.

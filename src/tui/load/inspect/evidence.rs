@@ -116,9 +116,14 @@ fn isolation_summary(
         DocumentBlock::section("isolation", Some(words.as_str().into())),
         DocumentBlock::fact("proof", role, words),
     ];
-    let entries = timeline.view().state.entries;
-    for seq in gathered.isolation_entries.iter().filter(|seq| seq.0 < entries) {
-        let check = read(timeline, *seq, |arrived| match arrived.body {
+    let run_view = timeline.view();
+    let entries = run_view.state.entries;
+    // The first row covers a check that found no breach.
+    let first_row = run_view.rows(attempt.id).first().map(|row| run_view.row_entries(row));
+    let first_row = first_row.into_iter().flatten().flatten().filter(|seq| !gathered.isolation_entries.contains(seq));
+    let checks: Vec<_> = first_row.chain(gathered.isolation_entries.iter().copied()).collect();
+    for seq in checks.into_iter().filter(|seq| seq.0 < entries) {
+        let check = read(timeline, seq, |arrived| match arrived.body {
             EntryBody::Note(json) => match Note::parse(json) {
                 Note::IsolationChecked(check) => Some((arrived.at, check)),
                 _ => None,
