@@ -130,6 +130,13 @@ impl ActivityIndex {
         usize::try_from(place.min(u128::from(last))).unwrap_or_default()
     }
 
+    /// Returns the last time in a cell.
+    pub(crate) fn cell_end(&self, cell: usize, cells: usize) -> Millis {
+        let last = cells.saturating_sub(1).max(1) as u128;
+        let next = ((cell as u128 + 1) * u128::from(self.last.0.max(1))).div_ceil(last);
+        Millis(u64::try_from(next).unwrap_or(u64::MAX).saturating_sub(1).min(self.last.0))
+    }
+
     /// Returns the first failure or denial at or after the entry `seq`.
     pub(crate) fn first_problem_from(&self, seq: Seq) -> Option<(Seq, AttemptId, ActivityMark)> {
         let place = self.problems.partition_point(|(bad, ..)| u64::from(*bad) < seq.0);

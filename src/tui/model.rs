@@ -16,6 +16,7 @@ mod hold;
 mod home_view;
 pub(crate) mod inspect;
 mod lanes_view;
+mod mouse;
 mod overlay_views;
 mod scroll_list;
 mod search;
@@ -42,6 +43,7 @@ pub(crate) use hold::{CallId, InputPurpose, LineInput, release_consequences};
 pub(crate) use home_view::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, HomeView};
 pub(crate) use inspect::{InspectPanel, InspectSide, InspectView};
 pub(crate) use lanes_view::LanesView;
+pub(crate) use mouse::{ClickAction, ClickTargets, MouseState};
 pub(crate) use overlay_views::{EntryView, HelpView, OverlayView, TranscriptView};
 pub(crate) use scroll_list::{ScrollList, scrolled};
 pub(crate) use search::{MAX_MATCHES, PaneMatches, SearchState, matching_cells};
@@ -98,14 +100,6 @@ pub(crate) struct ScreenModel {
     /// Panes for several units.
     pub grid: Grid,
     forecast: ForecastView,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MouseState {
-    /// True when the program captures the mouse.
-    pub is_captured: bool,
-    /// True while the mouse button that was pressed on the timeline bar may still be down.
-    pub is_dragging_bar: bool,
 }
 
 /// What the user may do with the run from this screen.
@@ -363,7 +357,7 @@ impl ScreenModel {
             size: (0, 0),
             keymap,
             pending: Vec::new(),
-            mouse: MouseState { is_captured: true, is_dragging_bar: false },
+            mouse: MouseState::new(),
             connection: RunConnection { is_live: live, ..RunConnection::default() },
             units_view,
             views: Vec::new(),

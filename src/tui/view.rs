@@ -38,7 +38,7 @@ pub(crate) use wide_cells::close_wide_cells;
 use super::{
     cache::ScreenCache,
     layout::{self, ScreenLayout},
-    model::{InputPurpose, OverlayView, ScreenModel},
+    model::{ClickTargets, InputPurpose, OverlayView, ScreenModel},
     theme::{StyleRole, Theme},
 };
 use crate::{
@@ -57,6 +57,8 @@ pub(crate) struct DrawContext<'a> {
     pub cache: &'a ScreenCache,
     pub theme: &'a Theme,
     pub source: &'a SourceStatus,
+    /// Receives what the mouse can act on.
+    pub targets: &'a ClickTargets,
     /// True while the pane of the selected unit keeps its previous content, so that it need not be painted.
     pub is_side_pane_kept: bool,
 }

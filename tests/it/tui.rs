@@ -19,6 +19,7 @@ mod huge_lines;
 mod inspect;
 mod keys;
 mod lanes;
+mod mouse;
 mod notifications;
 mod patches;
 mod pty;

@@ -129,6 +129,17 @@ pub(crate) fn show_attempt(view: &mut InspectView, run_view: &RunView, attempt: 
     }
 }
 
+/// Shows the attempt with this index, in the panel that is shown.
+pub(crate) fn select_attempt(model: &mut ScreenModel, run_view: &RunView, index: usize) {
+    match model.views.last_mut() {
+        Some(OverlayView::Inspect(view)) => show_attempt(view, run_view, index),
+        Some(OverlayView::Transcript(view)) if view.attempt != index => {
+            (view.attempt, view.list, view.awaited) = (index, ScrollList::following(), None);
+        }
+        _ => {}
+    }
+}
+
 /// Moves the focus to the details at the right, or to the actions at the left.
 pub(crate) fn go_to_side(view: &mut InspectView, right: bool) {
     if view.panel == InspectPanel::Actions {

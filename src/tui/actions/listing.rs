@@ -5,7 +5,7 @@ use crate::{
     run::state::RunView,
     tui::{
         layout::Pane,
-        model::{InputPurpose, LineInput, ScreenModel, StatusFilter, UnitListing},
+        model::{InputPurpose, LineInput, ScreenModel, StatusFilter, UnitListing, UnitSort},
     },
 };
 
@@ -19,6 +19,14 @@ pub(crate) fn change(model: &mut ScreenModel, run_view: &RunView, change: impl F
     model.units_view.focus = Pane::Units;
     model.search.matches = None;
     model.units_view.listing.refresh(&run_view.state);
+}
+
+/// Orders by a column, or reverses its order.
+pub(crate) fn sort_by(model: &mut ScreenModel, run_view: &RunView, sort: UnitSort) {
+    change(model, run_view, |listing| {
+        let is_repeated = listing.sort == sort;
+        (listing.sort, listing.is_reversed) = (sort, is_repeated && !listing.is_reversed);
+    });
 }
 
 /// Lets the user type the text that listed units contain.

@@ -200,7 +200,7 @@ pub(crate) fn scrub_with_wheel(
     scrub(model, SeekTarget::Time(Millis(at)))
 }
 
-fn scrub(model: &mut ScreenModel, moment: SeekTarget) -> Vec<ScreenEffect> {
+pub(crate) fn scrub(model: &mut ScreenModel, moment: SeekTarget) -> Vec<ScreenEffect> {
     model.units_view.follows_work = false;
     // A playing tape continues from the new moment.
     if matches!(model.playhead.playback, Playback::Speed(_) | Playback::Unthrottled) {

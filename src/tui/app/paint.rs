@@ -5,7 +5,7 @@ use ratatui::buffer::Buffer;
 use super::{App, RedrawPriority};
 use crate::tui::{
     cache, load,
-    model::OverlayView,
+    model::{ClickTargets, OverlayView},
     view::{self, DrawContext},
     visible_content::cache_request,
 };
@@ -26,6 +26,7 @@ impl App {
             let wants = self.wanted_content(false);
             load::load(&mut self.timeline, &mut self.cache, &wants);
         }
+        let targets = ClickTargets::default();
         let scene = DrawContext {
             model: &self.model,
             run_view: self.timeline.view(),
@@ -33,9 +34,11 @@ impl App {
             cache: &self.cache,
             theme: &self.theme,
             source: &self.shown,
+            targets: &targets,
             is_side_pane_kept: is_kept,
         };
         view::draw(&scene, buf);
+        self.model.mouse.targets = targets.into_targets();
         let side_pane = self.model.side_pane(self.timeline.view());
         self.frames.side_pane.finish(is_kept, side_pane, buf);
     }

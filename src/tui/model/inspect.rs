@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 
 use super::scroll_list::ScrollList;
 use crate::{
@@ -265,6 +265,18 @@ impl InspectView {
         // Until the document is laid out that far, keep the restored scroll position.
         if self.document.complete || self.document.lines > self.lines.selected {
             self.lines.clamp(self.document.lines, height(areas.detail));
+        }
+    }
+
+    /// Scrolls the half at a place, and leaves the other one as it is.
+    pub(crate) fn scroll_at(&mut self, run_view: &RunView, body: Rect, at: Position, by: isize) {
+        let areas = self.areas(body);
+        if let Some(area) = areas.detail.filter(|area| area.contains(at)) {
+            self.scroll_to_end = false;
+            self.lines.scroll(by, self.document.lines, usize::from(area.height));
+        } else if areas.actions.is_some_and(|area| area.contains(at)) {
+            let len = self.attempt_id(run_view).map_or(0, |attempt_id| run_view.rows(attempt_id).len());
+            self.select(self.actions.selected.saturating_add_signed(by), len);
         }
     }
 

@@ -43,6 +43,14 @@ impl ScrollList {
         self.selected = len.saturating_sub(1);
     }
 
+    /// Scrolls by `by` rows. The selection moves only to remain visible.
+    pub(crate) fn scroll(&mut self, by: isize, len: usize, height: usize) {
+        let height = height.max(1);
+        self.offset = self.offset.saturating_add_signed(by).min(len.saturating_sub(height));
+        let last = (self.offset + height).min(len).saturating_sub(1);
+        self.select(self.selected.clamp(self.offset.min(last), last), len);
+    }
+
     /// Brings selection and offset into range.
     pub(crate) fn clamp(&mut self, len: usize, height: usize) {
         if self.follow {

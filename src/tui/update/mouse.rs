@@ -1,18 +1,22 @@
-//! The mouse: the left button selects, the wheel scrolls the pane under the pointer.
+//! The mouse: the left button selects a row or does what the painted text is for, a double click opens, and the wheel
+//! scrolls the pane under the pointer.
 
 use ratatui::layout::{Position, Rect};
 
 use crate::{
     run::state::RunView,
     tui::{
+        action::UserAction,
         actions::{
-            grid,
+            grid, inspect, listing,
             navigation::{fold, select_line, step},
             time,
         },
         effect::ScreenEffect,
-        layout::{self, Pane},
-        model::{FailureGroupsView, InspectSide, OverlayView, ScreenModel, TableLine, recording_failure_lines},
+        layout::{self, Pane, ScreenLayout},
+        model::{
+            ClickAction, FailureGroupsView, InspectSide, OverlayView, ScreenModel, TableLine, recording_failure_lines,
+        },
     },
 };
 
@@ -22,14 +26,55 @@ const WHEEL_ROWS: isize = 3;
 pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16) -> Vec<ScreenEffect> {
     let plan = model.layout();
     let at = Position { x, y };
-    if model.dialogs.covers_view() || plan.is_too_small() {
+    if plan.is_too_small() {
         return Vec::new();
     }
-    model.mouse.is_dragging_bar = plan.bar.contains(at);
+    let is_covered = model.dialogs.covers_view() || model.dialogs.line_input.is_some();
+    let target = model.mouse.target(at, &plan, is_covered);
+    model.mouse.is_dragging_bar = plan.bar.contains(at) && !model.dialogs.covers_view();
+    if let Some(target) = target {
+        model.mouse.last_click = None;
+        return act(model, run_view, target);
+    }
+    if model.dialogs.covers_view() {
+        return Vec::new();
+    }
     if model.mouse.is_dragging_bar {
         return time::scrub_to_column(model, plan.bar, x);
     }
-    let clicked = |rows: Rect| rows.contains(at).then(|| usize::from(y - rows.y));
+    if !select(model, run_view, at, &plan) {
+        model.mouse.last_click = None;
+    } else if model.mouse.is_double_click(at, model.toasts.now) {
+        return UserAction::Open.spec().perform(model, run_view);
+    }
+    Vec::new()
+}
+
+/// Does what the clicked part of the screen is for.
+fn act(model: &mut ScreenModel, run_view: &RunView, target: ClickAction) -> Vec<ScreenEffect> {
+    match target {
+        ClickAction::Perform(action) => {
+            model.toasts.dismiss_answers();
+            model.pending.clear();
+            return action.spec().perform(model, run_view);
+        }
+        ClickAction::Panel(number) => inspect::select_panel(model, number),
+        ClickAction::Attempt(index) => inspect::select_attempt(model, run_view, index),
+        ClickAction::Sort(sort) => listing::sort_by(model, run_view, sort),
+        ClickAction::Seek(target) => return time::scrub(model, target),
+    }
+    Vec::new()
+}
+
+/// Selects the row at a place. Returns false if there is none, or if a second click has another meaning.
+fn select(model: &mut ScreenModel, run_view: &RunView, at: Position, plan: &ScreenLayout) -> bool {
+    let y = at.y;
+    let mut is_row = false;
+    let mut clicked = |rows: Rect| {
+        let row = rows.contains(at).then(|| usize::from(y - rows.y));
+        is_row |= row.is_some();
+        row
+    };
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
             let [.., rows] = layout::inspector_areas(plan.body);
@@ -69,6 +114,7 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
             let panes = model.grid.panes(plan.body);
             if let Some((place, _)) = panes.into_iter().find(|(_, area)| area.contains(at)) {
                 model.grid.choose(place);
+                is_row = true;
             }
         }
         Some(OverlayView::Breakpoints(list)) => {
@@ -92,12 +138,12 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
         Some(OverlayView::Inspect(view)) => {
             let areas = view.areas(plan.body);
             let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.rows(attempt_id).len());
-            if let Some(row) = areas.actions.and_then(clicked).map(|row| view.actions.offset + row) {
+            if let Some(row) = areas.actions.and_then(&mut clicked).map(|row| view.actions.offset + row) {
                 view.side = InspectSide::Actions;
                 if row < len {
                     view.select(row, len);
                 }
-            } else if let Some(row) = areas.detail.and_then(clicked) {
+            } else if let Some(row) = areas.detail.and_then(&mut clicked) {
                 view.side = InspectSide::Detail;
                 view.select_line(view.lines.offset + row);
             }
@@ -118,6 +164,7 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
                     Some((line, TableLine::Unit(_))) => select_line(model, line, true),
                     Some((line, TableLine::Group(_))) => {
                         // The first click selects a heading, the next one folds it.
+                        is_row = false;
                         if line != model.selected_line() || !fold(model, None) {
                             select_line(model, line, true);
                         }
@@ -136,7 +183,7 @@ pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16)
             }
         }
     }
-    Vec::new()
+    is_row
 }
 
 /// Handles the button held down: on the timeline bar it moves the cursor.
@@ -173,7 +220,12 @@ pub(super) fn wheel(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16,
         step(model, run_view, if down { WHEEL_ROWS } else { -WHEEL_ROWS });
         model.units_view.focus = focus;
     } else {
-        step(model, run_view, if down { WHEEL_ROWS } else { -WHEEL_ROWS });
+        let by = if down { WHEEL_ROWS } else { -WHEEL_ROWS };
+        if let Some(OverlayView::Inspect(view)) = model.views.last_mut() {
+            view.scroll_at(run_view, plan.body, at, by);
+        } else {
+            step(model, run_view, by);
+        }
     }
     Vec::new()
 }

@@ -6,7 +6,7 @@ use super::{DrawContext, RowWriter, key_names};
 use crate::tui::{
     action::UserAction,
     actions::hints,
-    model::{FILTER_SYNTAX, InputPurpose},
+    model::{ClickAction, FILTER_SYNTAX, InputPurpose},
     playback::Playback,
     theme::StyleRole,
 };
@@ -91,16 +91,18 @@ fn hints(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, actions: &[UserAction
     let hint =
         |action: UserAction| model.keymap.first(action).map(|key| (key_names(scene, &key).into_owned(), word(action)));
     let width = |(key, word): &(String, &str)| text::width(key) + text::width(word) + 3;
-    let mut hints: Vec<_> = actions.iter().filter_map(|action| hint(*action)).collect();
+    let mut hints: Vec<_> = actions.iter().filter_map(|action| Some((*action, hint(*action)?))).collect();
     // Drop the hints before help and quit from the end, then quit, then help; the first hint is kept.
-    while hints.iter().map(width).sum::<usize>() > pen.room() + 1 && hints.len() > 1 {
+    while hints.iter().map(|(_, hint)| width(hint)).sum::<usize>() > pen.room() + 1 && hints.len() > 1 {
         let place = if hints.len() > 3 { hints.len() - 3 } else { hints.len() - 1 };
         hints.remove(place);
     }
-    for (key, word) in hints {
+    for (action, (key, word)) in hints {
+        let start = pen.next_column();
         pen.put(StyleRole::Key, &key);
         pen.put(StyleRole::Text, " ");
         pen.put(StyleRole::Dim, word);
+        scene.targets.add(pen.area_since(start), ClickAction::Perform(action));
         pen.skip(2);
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     text,
     tui::{
         layout,
-        model::{InspectPanel, InspectSide, InspectView},
+        model::{ClickAction, InspectPanel, InspectSide, InspectView},
         theme::{StyleRole, status_role},
     },
 };
@@ -93,7 +93,8 @@ fn attempt_word(attempt: &AttemptState) -> String {
 fn attempts(scene: &DrawContext<'_>, unit: &UnitState, shown: Option<usize>, area: Rect, buf: &mut Buffer) {
     let mut pen = RowWriter::row(scene, buf, area);
     for (index, attempt) in unit.attempts.iter().enumerate() {
-        tab(&mut pen, Some(index) == shown, &format!("try {} {}", attempt.number, attempt_word(attempt)));
+        let area = tab(&mut pen, Some(index) == shown, &format!("try {} {}", attempt.number, attempt_word(attempt)));
+        scene.targets.add(area, ClickAction::Attempt(index));
     }
     let session = shown.and_then(|index| unit.attempts.get(index)).and_then(|attempt| attempt.setup.session.as_deref());
     if let Some(session) = session {
@@ -102,13 +103,16 @@ fn attempts(scene: &DrawContext<'_>, unit: &UnitState, shown: Option<usize>, are
     }
 }
 
-/// Paints a tab. The selected one also differs in its text, since a terminal may have no colours.
-pub(super) fn tab(pen: &mut RowWriter<'_>, is_selected: bool, text: &str) {
+/// Paints a tab, and returns its area. The selected one also differs in its text, since a terminal may have no colours.
+pub(super) fn tab(pen: &mut RowWriter<'_>, is_selected: bool, text: &str) -> Rect {
+    let start = pen.next_column();
     match is_selected {
         true => pen.put(StyleRole::Badge, &format!("[{text}]")),
         false => pen.put(StyleRole::Dim, &format!(" {text} ")),
     }
+    let area = pen.area_since(start);
     pen.skip(1);
+    area
 }
 
 /// Position in the actions or in the lines.
@@ -136,7 +140,7 @@ fn panels(scene: &DrawContext<'_>, selected: Option<InspectPanel>, area: Rect, b
     for (number, (panel, label)) in (1..).zip(tabs()) {
         let is_selected = panel == selected;
         let text = if is_short && !is_selected { number.to_string() } else { format!("{number} {label}") };
-        tab(&mut pen, is_selected, &text);
+        scene.targets.add(tab(&mut pen, is_selected, &text), ClickAction::Panel(number - 1));
     }
 }
 

@@ -59,6 +59,16 @@ impl<'a> RowWriter<'a> {
         Self { theme: scene.theme, x: area.x, end: area.right(), y: area.y, buf }
     }
 
+    /// The area that was written since `start`, a former [`next_column`](Self::next_column).
+    pub(crate) fn area_since(&self, start: u16) -> Rect {
+        Rect { x: start, y: self.y, width: self.x.saturating_sub(start), height: 1 }
+    }
+
+    /// The column of the next character.
+    pub(crate) fn next_column(&self) -> u16 {
+        self.x
+    }
+
     /// Number of columns that remain.
     pub(crate) fn room(&self) -> usize {
         usize::from(self.end.saturating_sub(self.x))

@@ -2,17 +2,17 @@
 //!
 //! Its cost depends on the number of columns, not on the length of the run.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter};
 use crate::{
-    run::{ActivityMark, activity_index::ActivityBucket, state::UnitStatus},
+    run::{ActivityMark, SeekTarget, activity_index::ActivityBucket, bookmark::Bookmark, state::UnitStatus},
     tape::Millis,
     text::{self, clock},
     tui::{
-        model::wall_clock,
+        model::{ClickAction, wall_clock},
         playback::Playback,
         theme::{StyleRole, mark_role},
     },
@@ -38,12 +38,24 @@ fn strip(scene: &DrawContext<'_>, marks: Option<Rect>, area: Rect, buf: &mut Buf
     let most = cells.iter().map(|cell| cell.entries).max().unwrap_or_default();
     let here = activity.cell_at(scene.model.playhead.time, width);
     let bookmarks = &scene.model.playhead.bookmarks.list;
-    let bookmarked: BTreeSet<_> = bookmarks.iter().map(|bookmark| activity.cell_at(bookmark.at, width)).collect();
+    let cell_of = |bookmark: &Bookmark| (activity.cell_at(bookmark.at, width), bookmark.entry);
+    let bookmarked: BTreeMap<_, _> = bookmarks.iter().map(cell_of).collect();
+    let mark_row = marks.unwrap_or(area);
+    for (place, cell) in cells.iter().enumerate() {
+        // A click on a mark shows the moment after it.
+        let target = match bookmarked.get(&place) {
+            Some(entry) => SeekTarget::Entries(entry.0.saturating_add(1)),
+            None if cell.marks.most_important().is_some() => SeekTarget::Time(activity.cell_end(place, width)),
+            None => continue,
+        };
+        let x = mark_row.x.saturating_add(u16::try_from(place).unwrap_or(u16::MAX));
+        scene.targets.add(Rect { x, width: 1, ..mark_row }, ClickAction::Seek(target));
+    }
     if let Some(row) = marks {
         let mut pen = RowWriter::row(scene, buf, row);
         for (place, cell) in cells.iter().enumerate() {
             match cell.marks.most_important() {
-                _ if bookmarked.contains(&place) => pen.put(StyleRole::Key, glyphs.bookmark()),
+                _ if bookmarked.contains_key(&place) => pen.put(StyleRole::Key, glyphs.bookmark()),
                 Some(mark) => pen.put(mark_role(mark), glyphs.mark(mark)),
                 None => pen.skip(1),
             }
@@ -55,7 +67,7 @@ fn strip(scene: &DrawContext<'_>, marks: Option<Rect>, area: Rect, buf: &mut Buf
         let mark = cell.marks.most_important().filter(|_| marks.is_none());
         let (role, glyph) = match mark {
             _ if place == here => (StyleRole::Key, glyphs.here),
-            _ if marks.is_none() && bookmarked.contains(&place) => (StyleRole::Key, glyphs.bookmark()),
+            _ if marks.is_none() && bookmarked.contains_key(&place) => (StyleRole::Key, glyphs.bookmark()),
             Some(mark) if before != Some(mark) => (mark_role(mark), glyphs.mark(mark)),
             Some(mark) => (mark_role(mark), level(glyphs.levels, *cell, most)),
             None if cell.entries == 0 => (StyleRole::Dim, " "),

@@ -10,8 +10,8 @@ use crate::{
         action::UserAction,
         layout::{self, Pane},
         model::{
-            ConnectionProgress, GroupKey, Grouping, RunTotals, StatusFilter, TableLine, UnitCounts, UnitGroup,
-            UnitListing, UnitSort,
+            ClickAction, ConnectionProgress, GroupKey, Grouping, RunTotals, StatusFilter, TableLine, UnitCounts,
+            UnitGroup, UnitListing, UnitSort,
         },
         theme::{StyleRole, status_role},
         unit_row::{
@@ -142,27 +142,36 @@ fn headings(scene: &DrawContext<'_>, columns: &UnitColumns, area: Rect, buf: &mu
     let role = |is_order: bool| if is_order { StyleRole::Focus } else { StyleRole::Dim };
     let mut pen = RowWriter::row(scene, buf, area);
     pen.skip(2);
+    let start = pen.next_column();
     pen.cell(role(sort == UnitSort::Key), "UNIT", columns.key);
+    scene.targets.add(pen.area_since(start), ClickAction::Sort(UnitSort::Key));
     for column in &columns.shown {
-        let role = role(orders_by(*column, sort));
+        let start = pen.next_column();
+        let order = order_of(*column);
+        let role = role(order == Some(sort));
         if *column == UnitColumn::State {
             pen.skip(2);
             pen.cell(role, column.heading(), column.width() - 2);
         } else {
             pen.cell_right(role, column.heading(), column.width());
         }
+        if let Some(order) = order {
+            scene.targets.add(pen.area_since(start), ClickAction::Sort(order));
+        }
     }
     pen.skip(2);
     pen.cell(StyleRole::Dim, "WHY", columns.why);
 }
 
-fn orders_by(column: UnitColumn, sort: UnitSort) -> bool {
-    matches!(
-        (column, sort),
-        (UnitColumn::Cost, UnitSort::Cost)
-            | (UnitColumn::Age, UnitSort::Age)
-            | (UnitColumn::Failures, UnitSort::Failures)
-    )
+/// The order of the units by a column.
+fn order_of(column: UnitColumn) -> Option<UnitSort> {
+    Some(match column {
+        UnitColumn::Cost => UnitSort::Cost,
+        UnitColumn::Age => UnitSort::Age,
+        UnitColumn::Failures => UnitSort::Failures,
+        UnitColumn::State => UnitSort::Plan,
+        UnitColumn::Attempts | UnitColumn::Calls | UnitColumn::Turns | UnitColumn::Idle => return None,
+    })
 }
 
 /// Paints a heading: what its units have in common, and the keys that act on them.
