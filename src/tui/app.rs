@@ -156,7 +156,7 @@ impl App {
         let origin = timeline.source().info().clone();
         model.playhead.bounds.has_times = origin.has_times;
         model.playhead.bounds.started_at = origin.started_at;
-        model.playhead.bounds.zone = options.zone;
+        model.playhead.bounds.zone = options.zone.clone();
         model.playhead.bookmarks = options.bookmarks;
         let shown = SourceStatus {
             known_entries: timeline.known_entries(),
@@ -169,7 +169,7 @@ impl App {
         let mut app = Self {
             timeline,
             model,
-            cache: ScreenCache::default(),
+            cache: ScreenCache::new(options.zone),
             theme: options.theme,
             shown,
             commands,

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use jiff::tz::TimeZone;
+
 use super::{
     attempt_summary::AttemptSummary,
     comparison::{CompareKey, Comparison},
@@ -31,6 +33,7 @@ const MAX_SUMMARIES: usize = 8;
 /// Cached content that views show.
 #[derive(Debug, Default)]
 pub(crate) struct ScreenCache {
+    zone: Option<TimeZone>,
     rows: HashMap<RowId, RowLine>,
     entries: HashMap<u64, EntryLine>,
     /// The most recently shown document is last.
@@ -145,6 +148,15 @@ pub(crate) struct CacheRequest {
 }
 
 impl ScreenCache {
+    pub(crate) fn new(zone: TimeZone) -> Self {
+        Self { zone: Some(zone), ..Self::default() }
+    }
+
+    /// Time zone of wall clock times in documents.
+    pub(crate) fn zone(&self) -> TimeZone {
+        self.zone.clone().unwrap_or(TimeZone::UTC)
+    }
+
     pub(crate) fn row(&self, id: RowId) -> Option<&RowLine> {
         self.rows.get(&id)
     }

@@ -23,8 +23,10 @@ const MAX_SLOTS: u32 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotEstimate {
     pub slots: u32,
-    /// `None` if the duration of a unit cannot be forecast.
+    /// `None` if the duration of a unit that waits for a slot cannot be forecast.
     pub total: Option<Millis>,
+    /// True if a running unit has taken longer than expected, so that the rest of its time is not in `total`.
+    pub is_minimum: bool,
     /// True for the concurrency at the moment of the view.
     pub is_current: bool,
 }
@@ -45,7 +47,7 @@ pub(super) fn estimate(state: &RunState, lanes: &SlotLanes, log: &ScheduleLog, n
     slots
         .into_iter()
         .map(|slots| {
-            let total = jobs.as_ref().map(|jobs| {
+            let total = jobs.as_ref().map(|(jobs, _)| {
                 let (steps, units): (Vec<usize>, Vec<usize>) = (0..jobs.len()).partition(is_step);
                 let of_step =
                     |sum: u64, (delay, took): &(Millis, Millis)| sum.saturating_add(delay.0).saturating_add(took.0);
@@ -53,13 +55,16 @@ pub(super) fn estimate(state: &RunState, lanes: &SlotLanes, log: &ScheduleLog, n
                 let units: Vec<&Job> = units.iter().map(|index| &jobs[*index]).collect();
                 Millis(around.saturating_add(makespan(&units, slots).0).saturating_add(steps))
             });
-            SlotEstimate { slots, total, is_current: slots == current }
+            let is_minimum = jobs.as_ref().is_some_and(|(_, is_minimum)| *is_minimum);
+            SlotEstimate { slots, total, is_minimum, is_current: slots == current }
         })
         .collect()
 }
 
-/// The attempts at every unit, with the expected ones of units that are not finished. `None` if one is unknown.
-fn jobs(state: &RunState, lanes: &SlotLanes, now: Millis) -> Option<Vec<Job>> {
+/// The attempts at every unit, with the expected ones of units that are not finished, and whether the rest of a running
+/// one is unknown. `None` if nothing is known about one that waits for a slot.
+fn jobs(state: &RunState, lanes: &SlotLanes, now: Millis) -> Option<(Vec<Job>, bool)> {
+    let mut is_minimum = false;
     let mut jobs: Vec<Job> = vec![Vec::new(); state.units.len()];
     let mut ends: Vec<Option<Millis>> = vec![None; state.units.len()];
     for attempt in &lanes.attempts {
@@ -72,7 +77,14 @@ fn jobs(state: &RunState, lanes: &SlotLanes, now: Millis) -> Option<Vec<Job>> {
     let expected = expected_active_times(state, now);
     for (index, unit) in state.units.iter().enumerate().filter(|(_, unit)| !unit.status.is_finished()) {
         let used: u64 = jobs[index].iter().map(|(_, took)| took.0).sum();
-        let rest = Millis(expected.get(index).copied().flatten()?.0.saturating_sub(used));
+        let rest = match expected.get(index).copied().flatten() {
+            Some(expected) => Millis(expected.0.saturating_sub(used)),
+            None if unit.status.is_in_flight() => {
+                is_minimum = true;
+                Millis(0)
+            }
+            None => return None,
+        };
         match jobs[index].last_mut().filter(|_| unit.status.is_in_flight()) {
             Some((_, took)) => took.0 += rest.0,
             None => {
@@ -82,7 +94,7 @@ fn jobs(state: &RunState, lanes: &SlotLanes, now: Millis) -> Option<Vec<Job>> {
             }
         }
     }
-    Some(jobs)
+    Some((jobs, is_minimum))
 }
 
 /// Time until the last job ends if at most `slots` attempts run at the same time.

@@ -137,6 +137,21 @@ fn estimate_is_unknown_without_finished_units() {
 }
 
 #[test]
+fn estimate_with_an_overdue_unit_is_a_minimum() {
+    let mut units: Vec<_> = (0..3).map(|index| unit(["a", "b", "c"][index], index as u32, &[(1, 3)])).collect();
+    let mut overdue = unit("d", 3, &[(3, 30)]);
+    overdue.status = UnitStatus::Running;
+    (overdue.attempts[0].ended_at, overdue.attempts[0].verdict) = (None, None);
+    units.push(overdue);
+    let lanes = SlotLanes::new(&run(units, 2, 30, &[]));
+    let estimates = lanes.estimates.iter().map(|it| (it.slots, it.total.map(|total| total.0 / SECOND), it.is_minimum));
+    assert_eq!(
+        estimates.collect::<Vec<_>>(),
+        [(1, Some(34), true), (2, Some(30), true), (4, Some(28), true), (8, Some(28), true)]
+    );
+}
+
+#[test]
 fn capture_without_plan_has_lanes_only() {
     let mut run_view = run(vec![unit("a", 0, &[(0, 5)]), unit("b", 1, &[(2, 7)])], 1, 7, &[]);
     (run_view.schedule_changes, run_view.state.planned) = (Vec::new(), None);

@@ -108,7 +108,7 @@ pub(crate) fn commands(scene: &DrawContext<'_>, typed: &str, body: Rect, buf: &m
     }
 }
 
-/// Paints a message of several lines at the bottom of the body.
+/// Paints a message of several lines at the bottom of the body, above its border.
 fn multiline_message(scene: &DrawContext<'_>, message: &str, body: Rect, buf: &mut Buffer) {
     let width = body.width.saturating_sub(2);
     let mut lines = text::wrap(message, usize::from(width.saturating_sub(2)).max(1));
@@ -118,7 +118,7 @@ fn multiline_message(scene: &DrawContext<'_>, message: &str, body: Rect, buf: &m
         lines.last_mut().into_iter().for_each(|line| line.push_str(scene.theme.glyphs.cut));
     }
     let rows = u16::try_from(lines.len()).unwrap_or(MAX_MESSAGE_LINES).min(body.height);
-    let area = Rect { x: body.x + 1, y: body.bottom().saturating_sub(rows), width, height: rows };
+    let area = Rect { x: body.x + 1, y: body.bottom().saturating_sub(rows + 1).max(body.y), width, height: rows };
     Clear.render(area, buf);
     for (y, line) in (area.y..area.bottom()).zip(&lines) {
         let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..area });

@@ -221,7 +221,9 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
     };
     let mut pieces = vec![(role, format!("{glyph} {}", cut(word, 16)))];
     if scene.source.origin.has_times {
-        pieces.push((StyleRole::Text, format!(" {}", clock(scene.model.playhead.time))));
+        // A run that a retry reopened did not run while it waited for that.
+        let time = scene.model.playhead.time.since(state.time_ended);
+        pieces.push((StyleRole::Text, format!(" {}", clock(time))));
     }
     HeaderItem { spans: pieces, rank: 0, min_width: None }
 }

@@ -273,8 +273,12 @@ fn estimates(view: &LanesView) -> String {
     if view.lanes.estimates.is_empty() {
         return "?, the tape has no plan".to_owned();
     }
+    if view.lanes.estimates.iter().all(|estimate| estimate.total.is_none()) {
+        return "unknown until three units of each remaining adapter have finished".to_owned();
+    }
     let estimates = view.lanes.estimates.iter().map(|estimate| {
-        let total = estimate.total.map_or_else(|| "?".to_owned(), |total| format!("about {total}"));
+        let word = if estimate.is_minimum { "at least" } else { "about" };
+        let total = estimate.total.map_or_else(|| "?".to_owned(), |total| format!("{word} {total}"));
         let current = if estimate.is_current { " (now)" } else { "" };
         format!("{}{current} {total}", estimate.slots)
     });

@@ -38,14 +38,6 @@ fn searched_rows(scene: &DrawContext<'_>, plan: &ScreenLayout) -> Option<(Rect, 
     let (model, body) = (scene.model, plan.body);
     let [.., below_tabs] = layout::inspector_areas(body);
     match model.views.last() {
-        Some(
-            OverlayView::Help(_)
-            | OverlayView::Breakpoints(_)
-            | OverlayView::Bookmarks(_)
-            | OverlayView::Grid
-            | OverlayView::Compare(_)
-            | OverlayView::Home(_),
-        ) => None,
         Some(OverlayView::Lanes(_)) => Some((layout::inner(body), None)),
         Some(OverlayView::Transcript(view)) => Some((below_tabs, Some(view.list.offset))),
         Some(OverlayView::Entry(_)) => Some((layout::inner(body), None)),
@@ -63,6 +55,8 @@ fn searched_rows(scene: &DrawContext<'_>, plan: &ScreenLayout) -> Option<(Rect, 
             Some((below(inside, FailureGroupsView::header_rows(inside.height)), Some(view.list.offset)))
         }
         Some(OverlayView::Find(view)) => Some((layout::inner(body), Some(view.list.offset))),
+        // The model decides which views can be searched; the others show no query.
+        Some(_) => None,
         None if model.units_view.focus == layout::Pane::Units => Some((layout::unit_list(plan.units?), None)),
         None => {
             let attempt = model.attempt(scene.run_view).map(|(_, attempt)| attempt);

@@ -48,6 +48,32 @@ fn queued_unit_shows_no_repeated_wait() {
 }
 
 #[test]
+fn long_message_leaves_the_border_visible() {
+    for size in [(40, 12), (60, 20), (80, 24)] {
+        let options = Options { startup_messages: vec!["the record is damaged ".repeat(12)], ..options() };
+        let (script, _) = play(tape::running().timeline(), None, options, ScriptedHost::new("", size));
+        let text = script.text();
+        assert!(text.contains("the record is damaged"), "{text}");
+        let corners = |left: char, right: char| {
+            text.lines().filter(|line| line.starts_with(left) && line.ends_with(right)).count()
+        };
+        assert_eq!(corners('┌', '┐'), corners('└', '┘'), "{text}");
+    }
+}
+
+#[test]
+fn clock_excludes_the_time_before_a_retry() {
+    let mut tape = TapeFixture::new("orbit", false);
+    tape.plan(&["a", "b"]).start("a", 1).wait(20_000).end("a", 1, 1).run_ended(0, 1);
+    tape.wait(95_000).note(Some(("a", 1)), &Note::RetryRequested { next: 2, amendment: None });
+    tape.start("a", 2).wait(4000).say("a", 2, "Again.");
+    let (script, _) = play(tape.timeline(), None, options(), ScriptedHost::new("", (120, 36)));
+    assert!(script.text().lines().next().unwrap().contains(" 00:24 "), "{}", script.text());
+    // The timeline shows when it happened.
+    assert!(script.text().contains("01:59 of 01:59"), "{}", script.text());
+}
+
+#[test]
 fn stop_message_is_shown_until_the_run_ends() {
     let (text, _) = live("<c-c><c-c>");
     assert!(text.contains("stopping all; again to kill and quit") && !text.contains("nothing new starts"), "{text}");

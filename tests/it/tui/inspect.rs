@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use crate::tui::host::HostInput;
+use crate::tui::{Options, host::HostInput};
 use crate::{
     replay::FileSource,
     run::Timeline,
     tape::{
         EntryBody, Note,
-        note::{AttemptStarted, IsolationChecked},
+        note::{AttemptEnded, AttemptOutcome, AttemptStarted, IsolationChecked, StopReason, Verdict, VerdictCause},
     },
 };
 use proptest::prelude::*;
@@ -163,6 +163,36 @@ fn row_of_the_start_opens_all_entries_it_covers() {
     assert!(text("ia/mcp_servers<enter>").contains(" 1/"), "{}", text("ia/mcp_servers<enter>"));
     let wire = text("i6");
     assert!(wire.contains(" init ") && wire.contains("isolation checked"), "{wire}");
+}
+
+#[test]
+fn reset_of_a_limit_is_in_the_zone_of_the_screen() {
+    let mut tape = TapeFixture::new("orbit", false);
+    tape.plan(&[UNIT]).start(UNIT, 1).wait(10);
+    let verdict = Verdict {
+        outcome: AttemptOutcome::Failed,
+        stop: StopReason::Error,
+        cause: VerdictCause::UsageLimit { resets_at: Some(1_795_356_000) },
+        reason: "the limit is reached".into(),
+        remedy: Some("wait for the reset at 2026-11-22T14:00:00Z, or sign in with another account".into()),
+    };
+    let ended = AttemptEnded {
+        verdict,
+        tool_failures: 0,
+        failed_call: None,
+        exit_code: Some(1),
+        signal: None,
+        stderr_tail: Vec::new(),
+        wrote: Vec::new(),
+        work: Default::default(),
+        extra: Default::default(),
+    };
+    tape.note(Some((UNIT, 1)), &Note::AttemptEnded(Box::new(ended)));
+    let zone = jiff::tz::TimeZone::fixed(jiff::tz::offset(2));
+    let (script, _) = play(tape.timeline(), None, Options { zone, ..options() }, ScriptedHost::new("i5", (120, 36)));
+    let text = script.text();
+    assert!(text.contains("a usage limit until 2026-11-22 16:00 +02"), "{text}");
+    assert!(text.contains("wait for the reset at 2026-11-22 16:00 +02, or"), "{text}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The outcome of an attempt with its cause, and the output of its process outside of the protocol.
 
+use jiff::{Timestamp, tz::TimeZone};
+
 use super::{ABSENT, MAX_SHOWN_BYTES, read, read_head, read_progress};
 use crate::{
     decode,
@@ -99,7 +101,7 @@ pub(super) fn verdict(
     attempt: &AttemptState,
 ) -> Vec<DocumentBlock> {
     let ended = end_note(timeline, attempt);
-    let mut pieces = verdict_blocks(unit, attempt, timeline.view().state.clock);
+    let mut pieces = verdict_blocks(unit, attempt, timeline.view().state.clock, &cache.zone());
     pieces.push(DocumentBlock::BlankLine);
     pieces.extend(end(timeline, attempt, ended.as_ref()));
     pieces.push(DocumentBlock::BlankLine);
@@ -112,7 +114,7 @@ pub(super) fn verdict(
     pieces
 }
 
-fn verdict_blocks(unit: &UnitState, attempt: &AttemptState, now: Millis) -> Vec<DocumentBlock> {
+fn verdict_blocks(unit: &UnitState, attempt: &AttemptState, now: Millis, zone: &TimeZone) -> Vec<DocumentBlock> {
     let Some(verdict) = &attempt.verdict else {
         let (role, words) = match attempt.ended_at {
             None => (status_role(unit.status), format!("none yet: the unit is {}", state_text(unit, now))),
@@ -139,17 +141,28 @@ fn verdict_blocks(unit: &UnitState, attempt: &AttemptState, now: Millis) -> Vec<
     let mut pieces = vec![
         DocumentBlock::section("verdict", Some(verdict.reason.as_str().into())),
         DocumentBlock::fact("outcome", role, outcome),
-        DocumentBlock::fact("cause", role, cause(&verdict.cause)),
+        DocumentBlock::fact("cause", role, cause(&verdict.cause, zone)),
         DocumentBlock::fact("reason", StyleRole::Text, &verdict.reason),
     ];
     if let Some(remedy) = &verdict.remedy {
+        // The tape has the time of a reset in UTC.
+        let reset = match &verdict.cause {
+            VerdictCause::UsageLimit { resets_at: Some(at) } => Timestamp::from_second(*at).ok(),
+            _ => None,
+        };
+        let remedy = reset.map_or(remedy.clone(), |at| remedy.replace(&at.to_string(), &wall_clock(at, zone)));
         pieces.push(DocumentBlock::fact("remedy", StyleRole::Strong, remedy));
     }
     pieces.push(DocumentBlock::fact("stop", StyleRole::Text, stop));
     pieces
 }
 
-fn cause(cause: &VerdictCause) -> String {
+/// A time in a zone, with the name of the zone.
+fn wall_clock(at: Timestamp, zone: &TimeZone) -> String {
+    at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M %Z").to_string()
+}
+
+fn cause(cause: &VerdictCause, zone: &TimeZone) -> String {
     match cause {
         VerdictCause::Completed => "the model was done".to_owned(),
         VerdictCause::Budget => "its turn or cost budget ran out".to_owned(),
@@ -158,8 +171,8 @@ fn cause(cause: &VerdictCause) -> String {
         VerdictCause::Cancelled => "the attempt was stopped".to_owned(),
         VerdictCause::ContextOverflow => "the context of the model was full".to_owned(),
         VerdictCause::UsageLimit { resets_at: None } => "a usage limit; its reset time is unknown".to_owned(),
-        VerdictCause::UsageLimit { resets_at: Some(at) } => match jiff::Timestamp::from_second(*at) {
-            Ok(at) => format!("a usage limit until {}", at.strftime("%Y-%m-%d %H:%M UTC")),
+        VerdictCause::UsageLimit { resets_at: Some(at) } => match Timestamp::from_second(*at) {
+            Ok(at) => format!("a usage limit until {}", wall_clock(at, zone)),
             Err(_) => "a usage limit".to_owned(),
         },
         VerdictCause::RateLimited => "too many requests in a short time".to_owned(),
