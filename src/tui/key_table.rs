@@ -245,6 +245,25 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn former_keys_are_a_valid_settings_file() {
+        #[derive(Deserialize)]
+        struct Settings {
+            keys: KeyOverrides,
+        }
+        let text = include_str!("../../assets/keymaps/former.toml");
+        let settings: Settings = toml::from_str(text).unwrap();
+        let keymap = Keymap::new(&settings.keys).unwrap();
+        let lookup = |key| keymap.lookup(ActionScope::View, &key::parse(key).unwrap());
+        assert_eq!(lookup("l"), ChordLookup::Action(UserAction::NextAttempt));
+        assert_eq!(lookup("<right>"), ChordLookup::Action(UserAction::Right));
+        assert!(actions::ALL.iter().all(|spec| keymap.chords(spec.action).next().is_some()), "every action has a key");
+        // The guide has the same table.
+        let guide = include_str!("../../assets/guide/keys.md");
+        let table = text.split_once("[keys]").unwrap().1.trim();
+        assert!(guide.contains(&format!("[keys]\n{table}\n")), "{table}");
+    }
+
+    #[test]
     fn documented_key_table_is_current() {
         insta::assert_snapshot!(built_in().markdown());
     }
