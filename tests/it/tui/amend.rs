@@ -14,6 +14,7 @@ use crate::{
 use tokio::sync::{mpsc, watch};
 
 use super::{
+    screens::SIZES,
     scripted_host::{ScriptedHost, live_handle, options, play},
     tape::{self, TapeFixture},
 };
@@ -88,7 +89,7 @@ fn pasted_feedback_is_escaped() {
 
 #[test]
 fn form_fits_every_size() {
-    for size in [(40, 12), (80, 24), (120, 36)] {
+    for size in SIZES {
         let shown = |keys: &str| live(&tape::running(), ScriptedHost::new(keys, size)).0.text();
         insta::assert_snapshot!(format!("form_{}x{}", size.0, size.1), shown("ggeUse<space>the<space>glossary."));
         insta::assert_snapshot!(format!("form_wrong_{}x{}", size.0, size.1), shown("gge<tab><tab><c-a><c-k>many<c-s>"));

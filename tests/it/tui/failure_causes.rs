@@ -14,12 +14,12 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::{
+    screens::SIZES,
     scripted_host::{ScriptedHost, live_handle, options, play},
     tape::TapeFixture,
 };
 
 const SIZE: (u16, u16) = (120, 36);
-const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), SIZE];
 
 /// Ten units: five failed, three of them alike; two succeeded; one runs; two are queued.
 fn failures() -> TapeFixture {

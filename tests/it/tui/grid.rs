@@ -11,12 +11,12 @@ use tokio::sync::{mpsc, watch};
 
 use super::{
     hold,
+    screens::SIZES,
     scripted_host::{ScriptedHost, live_handle, options, play},
     tape::{self, TapeFixture},
 };
 
 const SIZE: (u16, u16) = (120, 36);
-const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), SIZE];
 
 /// Seven units: one failed, one done, three running, two queued.
 fn several() -> TapeFixture {

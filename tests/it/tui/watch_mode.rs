@@ -12,11 +12,10 @@ use crate::{
 use tokio::sync::{oneshot, watch};
 
 use super::{
+    screens::SIZES,
     scripted_host::{ScriptedHost, options, play},
     tape::{self, TapeFixture},
 };
-
-const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
 
 /// State of the writer process of the watched record.
 enum WriterState {
