@@ -15,7 +15,7 @@ pub(crate) mod entry_search;
 pub(crate) mod entry_source;
 pub(crate) mod failure_groups;
 pub(crate) mod fold;
-mod note_sentence;
+pub(crate) mod note_sentence;
 pub(crate) mod outcome;
 pub(crate) mod prior_run;
 pub(crate) mod recorded_decisions;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::state::{RunState, UnitNeed, UnitState, UnitStatus};
-use crate::units::error_groups::{UnitFailure, group_failures};
+use crate::units::error_groups::{MAX_ERROR_CHARS, UnitFailure, group_failures};
 
 /// Units that need a person for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,10 @@ pub(crate) fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
             let first = group.members.first().and_then(|member| failed.get(*member)).map(|(_, unit)| *unit);
             FailureGroup {
                 cause: group.cause,
-                pattern: group.error,
+                pattern: match group.error.chars().count() {
+                    MAX_ERROR_CHARS.. => group.error + "…",
+                    _ => group.error,
+                },
                 example: first.map(|unit| state.failure_reason(unit).into_owned()).unwrap_or_default(),
                 remedy: first.and_then(|unit| state.remedy(unit)).map(str::to_owned),
                 units: group.members.iter().filter_map(|member| failed.get(*member)).map(|(unit, _)| *unit).collect(),

@@ -76,7 +76,7 @@ fn sentence(note: &Note) -> String {
                 (AttemptOutcome::Failed, _) => "failed",
                 (AttemptOutcome::Stopped, _) => "stopped",
             };
-            format!("{outcome}: {}", end.verdict.reason)
+            with_outcome(outcome, &end.verdict.reason)
         }
         Note::RetryScheduled { next, delay_ms, .. } => format!("attempt {next} starts in {}", Millis(*delay_ms)),
         Note::RetryRequested { next, amendment } => {
@@ -158,6 +158,11 @@ fn sentence(note: &Note) -> String {
         ),
         Note::Unknown { kind } => format!("note of unknown kind {kind}"),
     }
+}
+
+/// A reason after an outcome, which the reason may begin with.
+pub(crate) fn with_outcome(outcome: &str, reason: &str) -> String {
+    if reason.starts_with(outcome) { reason.to_owned() } else { format!("{outcome}: {reason}") }
 }
 
 fn amended(amendment: Option<&Amendment>) -> String {

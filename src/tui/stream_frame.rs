@@ -8,7 +8,10 @@ use super::{
     theme::{StyleRole, status_role},
 };
 use crate::{
-    run::state::{AttemptState, HeldCallState, UnitStatus},
+    run::{
+        note_sentence::with_outcome,
+        state::{AttemptState, HeldCallState, UnitStatus},
+    },
     tape::note::{AttemptOutcome, VerdictCause},
     text,
 };
@@ -35,7 +38,7 @@ pub(crate) fn verdict_lines(attempt: &AttemptState, width: u16, most: u16) -> Ve
         }
         _ => String::new(),
     };
-    let reason = format!("{word}: {}{calls}", text::one_row(&reason, 600));
+    let reason = with_outcome(word, &format!("{}{calls}", text::one_row(&reason, 600)));
     let mut lines: Vec<_> = text::wrap(&reason, columns).into_iter().take(4).map(|row| (role, row)).collect();
     if let Some(remedy) = &verdict.remedy {
         let remedy = text::one_row(remedy, 300);

@@ -7,7 +7,7 @@ use std::{borrow::Cow, collections::HashMap};
 /// Maximum number of characters of an error that are compared.
 const MAX_INPUT_CHARS: usize = 600;
 /// Maximum length of a normalized error, in characters.
-const MAX_ERROR_CHARS: usize = 160;
+pub(crate) const MAX_ERROR_CHARS: usize = 160;
 
 /// A failure, reduced to the fields that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

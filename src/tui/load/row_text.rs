@@ -62,6 +62,8 @@ fn outcome<'a>(result: &'a ResultLine<'_>) -> &'a str {
         Some(subtype) if subtype.starts_with("error") => subtype,
         _ if result.failed() => "failed",
         None => "completed",
+        // The verdict decides whether the unit succeeded.
+        Some("success") => "the agent ended its turn",
         Some(subtype) => subtype,
     }
 }
