@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{
     args::{AttachArgs, GlobalArgs, Ui},
-    ctl,
+    bookmarks, ctl,
     engine_process::{self, EngineProcess, EngineStart, LaunchRecord},
     exit::{CliError, Exit},
     launch::{RunResult, TapeLocation, print_next_steps, report_stopping},
@@ -174,7 +174,8 @@ impl ScreenClient<'_> {
         let options = settings::screen_options(self.global, self.config)?;
         let project = project::resolve_directory(self.global).ok();
         let project = project.filter(|_| matches!(self.location, TapeLocation::InProject { .. }));
-        let options = tui::Options { can_hold: true, project, startup_messages: self.notices.clone(), ..options };
+        let mut options = tui::Options { can_hold: true, project, startup_messages: self.notices.clone(), ..options };
+        bookmarks::attach_to_tape(&mut options, self.run, &self.tape);
         let connection = EngineConnection {
             run: self.run,
             request: AttachRequest { on_disconnect: self.action },

@@ -1,6 +1,6 @@
 //! Finds the bookmarks of a record that is shown on the screen.
 
-use std::{fs, sync::Arc};
+use std::{fs, path::Path, sync::Arc};
 
 use super::{args::GlobalArgs, runs};
 use crate::{
@@ -15,6 +15,15 @@ use crate::{
 /// Loads the bookmarks of a recorded run.
 pub(crate) fn attach_to_run(options: &mut tui::Options, store: &RunStore, run: RunId) {
     attach(options, BookmarkFile::of_run(store, run));
+}
+
+/// Loads the bookmarks of the recorded run with this tape.
+pub(crate) fn attach_to_tape(options: &mut tui::Options, run: RunId, tape: &Path) {
+    /// A tape is `.ktx/ingestdeck/runs/<id>/tape.jsonl` in its project.
+    const LEVELS_BELOW_PROJECT: usize = 5;
+    if let Some(project) = tape.ancestors().nth(LEVELS_BELOW_PROJECT) {
+        attach_to_run(options, &RunStore::new(project), run);
+    }
 }
 
 /// Loads the bookmarks of what the user named: a run of the project, or a file. Input without a name has none.

@@ -94,6 +94,8 @@ const VIEWS: &[&str] = &[
     "to-start",
     "to-end",
     "breakpoints",
+    "bookmark",
+    "bookmarks",
     "lanes",
     "command",
     "help",
