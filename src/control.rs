@@ -16,6 +16,7 @@ pub(crate) use crate::config::schema::{DisconnectAction, ToolFailures};
 use crate::tape::{Millis, UnitKey, note::Amendment};
 
 /// A command of a client to the engine.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum RunCommand {
@@ -89,6 +90,7 @@ pub(crate) enum RunCommand {
 }
 
 /// A limit of a run that can be changed while it is active, with its new value.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RunLimit {
@@ -266,6 +268,7 @@ impl RunCommand {
 }
 
 /// A person's decision about a waiting call.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum UserDecision {
@@ -318,6 +321,7 @@ pub(crate) struct CommandOrigin {
 }
 
 /// Options of an attached client.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AttachRequest {
@@ -325,6 +329,7 @@ pub(crate) struct AttachRequest {
 }
 
 /// The fields of a request on the wire. Exactly one of `command`, `attach` and `detach` is present.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RequestFields {
@@ -343,6 +348,7 @@ struct RequestFields {
 }
 
 /// An empty object, with room for options.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DetachRequest {}
@@ -381,6 +387,7 @@ impl From<ClientRequest> for RequestFields {
 }
 
 /// A line to a client on the control socket.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum EngineLine {
@@ -390,6 +397,7 @@ pub(crate) enum EngineLine {
 }
 
 /// The reply to one request.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EngineReply {
     pub version: u32,
@@ -400,6 +408,7 @@ pub(crate) struct EngineReply {
 }
 
 /// An occurrence that attached clients are informed about.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum EngineEvent {
@@ -410,6 +419,7 @@ pub(crate) enum EngineEvent {
 }
 
 /// The engine's reply to a request.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
 pub(crate) enum CommandReply {
@@ -435,6 +445,7 @@ pub(crate) enum CommandReply {
 }
 
 /// Why a command had no effect.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum RefusalReason {
@@ -649,6 +660,20 @@ mod tests {
         assert!(message(r#"{"version":1,"id":9,"command":{"command":"drain"},"detach":{}}"#).1.contains("exactly one"));
         let long = format!(r#"{{"version":1,"id":9,"detach":{{}},"client":"{}"}}"#, "x".repeat(61));
         assert!(message(&long).1.contains("too long"));
+    }
+
+    #[test]
+    fn published_schemas_are_current() {
+        let schemas = json!({
+            "request": schemars::schema_for!(RequestFields),
+            "line": schemars::schema_for!(EngineLine),
+        });
+        let text = format!("{schemas:#}\n");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/guide/control.schema.json");
+        if std::env::var_os("INGESTDECK_WRITE_FORMATS").is_some() {
+            std::fs::write(path, &text).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(path).unwrap(), text, "INGESTDECK_WRITE_FORMATS=1 updates the file");
     }
 
     #[test]

@@ -281,6 +281,9 @@ pub(crate) struct StepArgs {
 pub(crate) struct AttachArgs {
     /// Run id or a unique part of it [default: the active run]
     pub run: Option<String>,
+    /// Exit after this step; for benchmarks
+    #[arg(long, hide = true, value_enum)]
+    pub until: Option<MeasuredStep>,
 }
 
 /// `watch`.

@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use super::{
-    args::{AttachArgs, GlobalArgs, Ui},
+    args::{AttachArgs, GlobalArgs, MeasuredStep, Ui},
     bookmarks, ctl,
     engine_process::{self, EngineProcess, EngineStart, LaunchRecord},
     exit::{CliError, Exit},
@@ -73,8 +73,16 @@ pub(crate) fn attach(global: &GlobalArgs, args: &AttachArgs) -> Result<Exit, Cli
     let location = TapeLocation::InProject { flag: global.project_dir.clone() };
     let config = settings::load(global)?;
     let action = *config.ui.on_disconnect;
-    let client =
-        ScreenClient { global, config: &config, run: run.id, tape: run.tape, location, action, notices: Vec::new() };
+    let client = ScreenClient {
+        global,
+        config: &config,
+        run: run.id,
+        tape: run.tape,
+        location,
+        action,
+        notices: Vec::new(),
+        until: args.until,
+    };
     Ok(client.show((source, finish), None)?.exit)
 }
 
@@ -98,7 +106,8 @@ pub(crate) fn start_on_screen(
     let LaunchRecord { run, tape, notices, .. } = engine.record.clone();
     let run = RunId::parse(&run).ok_or_else(|| CliError::failed("the engine of the run sent no run id"))?;
     let followed = FileSource::follow(&tape)?;
-    ScreenClient { global, config: &config, run, tape, location, action, notices }.show(followed, Some(engine))
+    ScreenClient { global, config: &config, run, tape, location, action, notices, until: None }
+        .show(followed, Some(engine))
 }
 
 /// Starts the run of this command in an engine, and prints where it is.
@@ -142,6 +151,8 @@ struct ScreenClient<'a> {
     action: DisconnectAction,
     /// Sentences that are shown when the screen opens.
     notices: Vec<String>,
+    /// When a measured screen closes.
+    until: Option<MeasuredStep>,
 }
 
 /// The task that exchanges lines with the engine.
@@ -175,6 +186,7 @@ impl ScreenClient<'_> {
         let project = project::resolve_directory(self.global).ok();
         let project = project.filter(|_| matches!(self.location, TapeLocation::InProject { .. }));
         let mut options = tui::Options { can_hold: true, project, startup_messages: self.notices.clone(), ..options };
+        options.exit_when = self.until.map(screen::exit_condition);
         bookmarks::attach_to_tape(&mut options, self.run, &self.tape);
         let connection = EngineConnection {
             run: self.run,
@@ -225,7 +237,12 @@ impl ScreenClient<'_> {
                 self.report_detached();
                 return Ok(ended(Exit::Ok));
             }
-            ExitReason::Quit | ExitReason::Chosen(_) | ExitReason::ConditionMet => {}
+            ExitReason::ConditionMet => {
+                let _ = leave.send(LeaveMode::RunContinues);
+                let _ = task.await;
+                return Ok(ended(Exit::Ok));
+            }
+            ExitReason::Quit | ExitReason::Chosen(_) => {}
         }
         let units = &left.timeline.latest_state().units;
         let has_work = units.iter().any(|unit| unit.status.is_in_flight() || unit.status == UnitStatus::Queued);

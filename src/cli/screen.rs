@@ -38,11 +38,7 @@ pub(crate) fn show_record(
     options.project = project_of(global, &timeline);
     options.paused = args.paused;
     options.speed = speed;
-    options.exit_when = args.until.map(|until| match until {
-        MeasuredStep::FirstFrame => tui::ExitCondition::FirstFrame,
-        MeasuredStep::Indexed => tui::ExitCondition::Indexed,
-        MeasuredStep::End => tui::ExitCondition::End,
-    });
+    options.exit_when = args.until.map(exit_condition);
     bookmarks::attach_to_record(&mut options, global, &args.what, timeline.source().info());
     let runtime = runtime(1)?;
     let left = runtime.block_on(table_memory::run(timeline, None, options));
@@ -54,6 +50,15 @@ pub(crate) fn show_record(
         print_partial_summary(left.timeline)?;
     }
     Ok(exit)
+}
+
+/// When a measured screen closes.
+pub(super) fn exit_condition(until: MeasuredStep) -> tui::ExitCondition {
+    match until {
+        MeasuredStep::FirstFrame => tui::ExitCondition::FirstFrame,
+        MeasuredStep::Indexed => tui::ExitCondition::Indexed,
+        MeasuredStep::End => tui::ExitCondition::End,
+    }
 }
 
 /// The directory of the project, if the record is one of its runs; other records belong to other directories.

@@ -26,6 +26,7 @@ pub(crate) enum MismatchPolicy {
 }
 
 /// Which failed tool calls fail a unit.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ToolFailures {
@@ -64,6 +65,7 @@ pub(crate) enum ProgressMode {
 }
 
 /// What happens to a run when its last attached client disappears without detaching.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DisconnectAction {

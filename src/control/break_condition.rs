@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::tape::Millis;
 
 /// An occurrence in a run that can stop time.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "condition", content = "value", rename_all = "snake_case")]
 pub(crate) enum BreakCondition {
@@ -45,6 +46,7 @@ fn positive_cost<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f64, D::Er
 }
 
 /// A shell pattern for names: `*`, `?`, `[a-z]`, `{a,b}`.
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(with = "String"))]
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct NamePattern {

@@ -16,6 +16,7 @@ impl fmt::Display for Seq {
 }
 
 /// Name of a work unit, unique in its run. For a bare capture it is the session id, or the file's stem.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct UnitKey(Arc<str>);

@@ -396,6 +396,7 @@ pub(crate) struct AttemptStarted {
 }
 
 /// Changes of an attempt that a person requested.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Amendment {

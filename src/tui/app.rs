@@ -411,6 +411,8 @@ impl App {
     /// True if all entries have been folded or played.
     pub(crate) fn is_at_end(&self) -> bool {
         match self.model.playhead.playback {
+            // A run that is shown live has no end, so everything that is there counts.
+            Playback::Follow if self.model.connection.is_live => self.reading.progress != PollStatus::More,
             Playback::Follow => self.reading.progress == PollStatus::End,
             Playback::Speed(_) | Playback::Unthrottled => false,
             Playback::Paused => self.reading.indexed && self.timeline.view().state.entries >= self.shown.known_entries,

@@ -4,6 +4,7 @@
 //! `INGESTDECK_BENCH_MB=100` shrinks the capture (the goals are meant for the full size). Exits with 1 when a hard goal
 //! is missed, or when a measurement fails.
 
+mod attach;
 mod audit;
 mod capture;
 mod flood;
@@ -53,6 +54,7 @@ pub(crate) fn run() -> ExitCode {
     report.topic("audit", audit::measure);
     report.topic("views", views::measure);
     report.topic("overhead", overhead::measure);
+    report.topic("attach", attach::measure);
     report.topic("plan", plan::measure);
     report.topic("units", units::measure);
     report.end()
