@@ -8,7 +8,7 @@ mod untrusted;
 pub(crate) use self::{
     figures::{clock, count, dollars, latency, pluralize, seconds, size},
     untrusted::{
-        classified_chars, column_count, fit, fit_middle, graphemes, is_hidden, one_row, printable, printable_pieces,
-        width, wrap,
+        classified_chars, column_count, fit, fit_middle, graphemes, is_hidden, is_plain, is_simple_piece, one_row,
+        printable, printable_pieces, width, wrap,
     },
 };

@@ -21,18 +21,22 @@ pub(crate) fn printable(text: &str, width: usize) -> Cow<'_, str> {
 
 /// Like [`printable`], with the mark `cut` instead of `…`.
 pub(crate) fn fit<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, str> {
-    if text.len() <= width && is_plain(text.as_bytes()) {
+    let (simple, columns) = simple_prefix(text, width.saturating_add(1));
+    if simple == text.len() && columns <= width {
         return Cow::Borrowed(text);
     }
-    let room = width.saturating_sub(cut.width());
+    let mark = if self::width(cut) <= width { cut } else { "" };
+    let room = width.saturating_sub(self::width(cut));
+    if columns > width {
+        let (kept, _) = simple_prefix(text, room);
+        return Cow::Owned([&text[..kept], mark].concat());
+    }
     let (mut out, mut used, mut kept) = (String::new(), 0, 0);
     for piece in printable_pieces(text) {
         let wide = column_count(&piece);
         if used + wide > width {
             out.truncate(kept);
-            if cut.width() <= width {
-                out.push_str(cut);
-            }
+            out.push_str(mark);
             return Cow::Owned(out);
         }
         out.push_str(&piece);
@@ -79,7 +83,10 @@ pub(crate) fn fit_middle<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, 
 
 /// Columns of `text` after escaping.
 pub(crate) fn width(text: &str) -> usize {
-    if is_plain(text.as_bytes()) { text.len() } else { printable_pieces(text).map(|piece| column_count(&piece)).sum() }
+    match simple_prefix(text, usize::MAX) {
+        (simple, columns) if simple == text.len() => columns,
+        _ => printable_pieces(text).map(|piece| column_count(&piece)).sum(),
+    }
 }
 
 /// Joins the lines of `text` with a visible mark and collapses other white space. The result is not escaped yet.
@@ -105,7 +112,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     }
     for line in text.split('\n') {
         let line = line.strip_suffix('\r').unwrap_or(line);
-        let wrap = if is_plain(line.as_bytes()) { wrap_plain } else { wrap_line };
+        let wrap = if is_plain(line) { wrap_plain } else { wrap_line };
         wrap(line, width, &mut rows);
     }
     rows
@@ -131,7 +138,7 @@ fn wrap_line(line: &str, width: usize, rows: &mut Vec<String>) {
     rows.push(row.text);
 }
 
-/// Like [`wrap_line`], for printable ASCII only, where each byte is one column.
+/// Like [`wrap_line`], for printable ASCII only.
 fn wrap_plain(mut line: &str, width: usize, rows: &mut Vec<String>) {
     while let Some((row, _)) = line.split_at_checked(width).filter(|(_, rest)| !rest.is_empty()) {
         let word = row.rfind(' ').map(|space| space + 1);
@@ -170,17 +177,39 @@ impl RowWrapper {
     }
 }
 
-fn is_plain(text: &[u8]) -> bool {
-    text.iter().all(|byte| (b' '..=b'~').contains(byte))
+/// True for printable ASCII, where each byte takes one column.
+pub(crate) fn is_plain(text: &str) -> bool {
+    text.bytes().all(is_plain_byte)
+}
+
+fn is_plain_byte(byte: u8) -> bool {
+    (b' '..=b'~').contains(&byte)
 }
 
 /// Display columns of a printable piece.
 pub(crate) fn column_count(piece: &str) -> usize {
-    // A single byte is printable ASCII: everything else was escaped.
-    match piece.as_bytes() {
-        [_] | [0xe2, 0x94 | 0x95, _] => 1,
-        _ => piece.width(),
-    }
+    if is_simple_piece(piece) { 1 } else { piece.width() }
+}
+
+/// True for a piece of one simple character; see [`is_simple`].
+pub(crate) fn is_simple_piece(piece: &str) -> bool {
+    let mut chars = piece.chars();
+    chars.next().is_some_and(is_simple) && chars.as_str().is_empty()
+}
+
+/// True for common printable characters that take one column and do not join with other characters except combining
+/// marks, so that the Unicode tables are not needed for them: ASCII, lines, blocks, geometric shapes and signs of the
+/// screen.
+fn is_simple(char: char) -> bool {
+    matches!(char, ' '..='~' | '·' | '…' | '→' | '✓' | '✗' | '─'..='◼')
+}
+
+/// Bytes and columns of the simple characters at the start of `text`, of which at most `most` are counted. A combining
+/// mark may follow the last one.
+fn simple_prefix(text: &str, most: usize) -> (usize, usize) {
+    let plain = text.bytes().take(most).position(|byte| !is_plain_byte(byte)).unwrap_or(text.len().min(most));
+    let simple = text[plain..].chars().take(most - plain).take_while(|char| is_simple(*char));
+    simple.fold((plain, plain), |(bytes, columns), char| (bytes + char.len_utf8(), columns + 1))
 }
 
 /// Splits `text` into printable pieces that must not be split further.
@@ -198,22 +227,16 @@ pub(crate) fn graphemes(safe: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || grapheme(&mut rest).map(|(first, _)| first))
 }
 
-/// Takes the first grapheme of a text. The flag is true if it is known to be printable and one column wide.
+/// Takes the first grapheme of a text. The flag is true if it is a simple character.
 fn grapheme<'a>(rest: &mut &'a str) -> Option<(&'a str, bool)> {
-    // ASCII letters and box-drawing lines do not join with other characters except combining marks, so the Unicode
-    // tables are not needed for them.
-    let length = match rest.as_bytes() {
-        [b' '..=b'~', after @ ..] if is_unjoined(after) => 1,
-        [0xe2, 0x94 | 0x95, _, after @ ..] if is_unjoined(after) => 3,
-        _ => 0,
-    };
-    let first = if length > 0 { &rest[..length] } else { rest.graphemes(true).next()? };
-    *rest = &rest[first.len()..];
-    Some((first, length > 0))
-}
-
-fn is_unjoined(next: &[u8]) -> bool {
-    matches!(next, [] | [0..=0x7f, ..] | [0xe2, 0x94 | 0x95, ..])
+    let mut chars = rest.chars();
+    let is_first_simple = chars.next().is_some_and(is_simple);
+    let after = chars.as_str();
+    let is_alone = is_first_simple && chars.next().is_none_or(|next| next.is_ascii() || is_simple(next));
+    let length = if is_alone { rest.len() - after.len() } else { rest.graphemes(true).next()?.len() };
+    let (first, after) = rest.split_at(length);
+    *rest = after;
+    Some((first, is_alone))
 }
 
 fn printable_piece(grapheme: &str) -> Cow<'_, str> {
@@ -356,10 +379,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fast_path_finds_the_same_pieces(text in "([ -~]|[─-╿]|\\PC|[\u{0300}\u{200d}\u{1f1e6}-\u{1f1ff}\r\n\t\u{fe0f}]){0,40}") {
+        fn fast_path_finds_the_same_pieces(text in "([ -~]|[─-◿·…→✓✗]|\\PC|[\u{0300}\u{200d}\u{1f1e6}-\u{1f1ff}\r\n\t\u{fe0f}]){0,40}") {
             let all: Vec<Cow<'_, str>> = text.graphemes(true).map(printable_piece).collect();
             prop_assert_eq!(printable_pieces(&text).collect::<Vec<_>>(), all);
             prop_assert_eq!(width(&text), printable_pieces(&text).map(|piece| piece.width()).sum::<usize>());
+        }
+
+        #[test]
+        fn fast_path_cuts_at_the_same_places(text in "[ -~]{0,12}|([a-c─-◿…é漢]|[\u{0300}\u{fe0f}]){0,12}", room in 0..12_usize) {
+            let pieces: Vec<_> = printable_pieces(&text).collect();
+            let columns = |pieces: &[Cow<'_, str>]| pieces.iter().map(|piece| column_count(piece)).sum::<usize>();
+            let kept = |most| (0..=pieces.len()).rev().find(|end| columns(&pieces[..*end]) <= most).unwrap_or_default();
+            let cut = match room {
+                _ if columns(&pieces) <= room => pieces.concat(),
+                0 => String::new(),
+                _ => pieces[..kept(room - 1)].concat() + ELLIPSIS,
+            };
+            prop_assert_eq!(printable(&text, room), cut);
         }
 
         #[test]

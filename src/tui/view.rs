@@ -85,7 +85,10 @@ pub(crate) fn draw(scene: &DrawContext<'_>, buf: &mut Buffer) {
     if area.is_empty() {
         return;
     }
-    buf.set_style(area, scene.theme.style(StyleRole::Text));
+    let style = scene.theme.style(StyleRole::Text);
+    for cell in &mut buf.content {
+        cell.set_style(style);
+    }
     paint(scene, area, &plan, buf);
     close_wide_cells(buf);
 }

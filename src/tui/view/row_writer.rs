@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use ratatui::{
-    buffer::{Buffer, CellWidth as _},
+    buffer::{Buffer, Cell, CellWidth as _},
     layout::Rect,
     style::Style,
 };
@@ -91,22 +91,31 @@ impl<'a> RowWriter<'a> {
 
     /// Like the buffer's own writer, for text that is already safe.
     fn write(&mut self, style: Style, safe: &str, width: usize) {
-        let end = self.x.saturating_add(u16::try_from(width).unwrap_or(u16::MAX)).min(self.end);
+        let first = self.buf.index_of(self.x, self.y);
+        let cells = &mut self.buf.content[first..first + width];
+        if text::is_plain(safe) {
+            for (cell, place) in cells.iter_mut().zip(0..safe.len()) {
+                cell.set_symbol(&safe[place..=place]).set_style(style);
+            }
+            self.skip(safe.len());
+            return;
+        }
+        let mut cells = cells.iter_mut();
         for grapheme in text::graphemes(safe) {
-            let wide = grapheme.cell_width();
+            let wide = if text::is_simple_piece(grapheme) { 1 } else { grapheme.cell_width() };
             if wide == 0 {
                 continue;
             }
-            let next = self.x.saturating_add(wide);
-            if next > end {
+            if usize::from(wide) > cells.len() {
                 return;
             }
-            self.buf[(self.x, self.y)].set_symbol(grapheme).set_style(style);
-            for x in self.x + 1..next {
-                // Covered by the first column of the character.
-                self.buf[(x, self.y)].reset();
+            let mut covered = cells.by_ref().take(usize::from(wide));
+            if let Some(first) = covered.next() {
+                first.set_symbol(grapheme).set_style(style);
             }
-            self.x = next;
+            // The first column shows the whole character.
+            covered.for_each(Cell::reset);
+            self.x += wide;
         }
     }
 

@@ -2,6 +2,8 @@
 
 use ratatui::buffer::{Buffer, CellWidth as _};
 
+use crate::text;
+
 /// Repairs all wide characters of a frame: if the right half is covered by other text or outside the frame, the
 /// character becomes a blank. The cell of a right half becomes a blank in the style of the left half. ratatui skips
 /// right halves when it compares frames, so the writer of the terminal must know their content.
@@ -11,7 +13,8 @@ pub(crate) fn close_wide_cells(buffer: &mut Buffer) {
         let mut x = 0;
         while x < row.len() {
             // A wide character has at least three bytes in UTF-8.
-            if row[x].symbol().len() < 3 || row[x].cell_width() < 2 {
+            let symbol = row[x].symbol();
+            if symbol.len() < 3 || text::is_simple_piece(symbol) || row[x].cell_width() < 2 {
                 x += 1;
                 continue;
             }
