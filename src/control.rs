@@ -669,7 +669,7 @@ mod tests {
             "line": schemars::schema_for!(EngineLine),
         });
         let text = format!("{schemas:#}\n");
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/guide/control.schema.json");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/control.schema.json");
         if std::env::var_os("INGESTDECK_WRITE_FORMATS").is_some() {
             std::fs::write(path, &text).unwrap();
         }

@@ -133,8 +133,8 @@ impl EngineProcess {
     }
 }
 
-/// True once the run is planned.
-static IS_LAUNCHED: AtomicBool = AtomicBool::new(false);
+/// True once the run is about to be recorded: from then on, it ends in order.
+static IS_RECORDED: AtomicBool = AtomicBool::new(false);
 /// Reports whether the client has confirmed the launch record.
 static CONFIRMED: Mutex<Option<oneshot::Receiver<bool>>> = Mutex::new(None);
 
@@ -155,7 +155,7 @@ pub(crate) fn begin() -> Result<(), CliError> {
         let mut received = Vec::new();
         let is_read = io::stdin().take(MAX_CONFIRMATION_BYTES).read_to_end(&mut received).is_ok();
         let is_confirmed = is_read && received == CONFIRMATION;
-        if !is_confirmed && !IS_LAUNCHED.load(Ordering::SeqCst) {
+        if !is_confirmed && !IS_RECORDED.load(Ordering::SeqCst) {
             std::process::exit(Exit::Signal(SIGINT).code().into());
         }
         // The receiver is gone if the run has ended.
@@ -164,11 +164,16 @@ pub(crate) fn begin() -> Result<(), CliError> {
     Ok(())
 }
 
+/// Lets the run end in order even if the client ends before it receives the launch record.
+pub(crate) fn begin_run() {
+    IS_RECORDED.store(true, Ordering::SeqCst);
+}
+
 /// Hands the run over to the client that started this engine: prints the launch record, and directs later messages to
 /// the log. The result resolves to false if the client ended before it confirmed.
 ///
 /// # Errors
-/// If clients cannot connect, or the client is gone.
+/// If clients cannot connect, or the log cannot be created.
 pub(crate) fn hand_over(run: &LiveRun, notices: &[String]) -> Result<impl Future<Output = bool> + use<>, CliError> {
     let failed = |error: &dyn std::fmt::Display| {
         CliError::failed("cannot start the engine of the run").with_cause(error).with_help("use --ui lines")
@@ -191,13 +196,12 @@ pub(crate) fn hand_over(run: &LiveRun, notices: &[String]) -> Result<impl Future
     let redirect = || -> io::Result<()> {
         unistd::dup2_stderr(&log)?;
         let mut stdout = output::raw_stdout();
-        writeln!(stdout, "{line}")?;
-        stdout.flush()?;
+        // A client that is gone does not confirm the record, which stops the run in order.
+        let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
         unistd::dup2_stdout(&null)?;
         Ok(())
     };
     redirect().map_err(|error| failed(&error))?;
-    IS_LAUNCHED.store(true, Ordering::SeqCst);
     let confirmed = CONFIRMED.lock().unwrap_or_else(PoisonError::into_inner).take();
     Ok(async move {
         match confirmed {

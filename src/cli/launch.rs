@@ -77,6 +77,9 @@ pub(crate) fn launch(
     client.scripted = launch.agent.is_scripted();
     client.screen.iter_mut().for_each(|options| options.startup_messages.clone_from(&notices));
     client.notices = notices;
+    if global.is_engine {
+        engine_process::begin_run();
+    }
     launch::launch(launch, client.is_interactive(), async |run| client.attend(run).await)?
 }
 
