@@ -8,6 +8,7 @@ use std::{
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::{self, JoinHandle},
+    time::timeout,
 };
 
 use super::{
@@ -39,6 +40,9 @@ use crate::{
     text::commands,
     tui::{self, EngineChannel, ExitReason, LiveHandle, TuiExit},
 };
+
+/// How long the engine may take to confirm that a client has detached.
+const DETACH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long to wait before another attempt to reach the engine.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
@@ -230,16 +234,15 @@ impl ScreenClient<'_> {
                 task.abort();
                 return Ok(ended(screen::exit_after(&left.reason, Exit::Ok)));
             }
-            ExitReason::Detached => {
-                // A connection that broke ends the attachment, too.
+            ExitReason::Detached | ExitReason::ConditionMet => {
                 let _ = leave.send(LeaveMode::RunContinues);
-                let _ = task.await;
-                self.report_detached();
-                return Ok(ended(Exit::Ok));
-            }
-            ExitReason::ConditionMet => {
-                let _ = leave.send(LeaveMode::RunContinues);
-                let _ = task.await;
+                // An engine that does not reply must not keep the screen, whose signals are no longer handled.
+                if timeout(DETACH_TIMEOUT, &mut task).await.is_err() {
+                    task.abort();
+                }
+                if left.reason == ExitReason::Detached {
+                    self.report_detached();
+                }
                 return Ok(ended(Exit::Ok));
             }
             ExitReason::Quit | ExitReason::Chosen(_) => {}
@@ -269,9 +272,7 @@ impl ScreenClient<'_> {
         let end = end.map_err(CliError::internal)?;
         if matches!(end, AttachmentEnd::Detached { .. }) && left.timeline.latest_state().ended.is_none() {
             // Other screens keep the run open.
-            if !has_work {
-                self.report_detached();
-            }
+            self.report_detached();
             return Ok(ended(if has_work { Exit::UnitFailed } else { Exit::Ok }));
         }
         let (reason, interrupted) = (left.reason, left.interrupted);
@@ -315,7 +316,8 @@ impl EngineConnection {
     /// Connects again while the engine lives: a stopped screen may have been disconnected. Returns `None` once the
     /// engine is gone.
     async fn reopen(&self) -> Option<AttachedClient> {
-        while self.store.is_alive(self.run).unwrap_or(false) {
+        // A lock that cannot be read does not prove that the engine has ended.
+        while self.store.is_alive(self.run).unwrap_or(true) {
             if let Ok(client) = self.open().await {
                 return Some(client);
             }

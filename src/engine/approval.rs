@@ -151,6 +151,7 @@ impl ApprovalQueue {
         let (there, gone): (Vec<_>, Vec<_>) = hold.queued.drain(..).partition(stays);
         hold.queued = there;
         (hold.is_held, hold.leash) = (true, None);
+        hold.queued.iter_mut().for_each(|waiting| waiting.is_paused_only = false);
         if hold.queued.is_empty() {
             self.note_or_log(unit, hold.attempt, &Note::RunUntil { condition: until.to_text() });
             hold.until = Some(until);
@@ -535,6 +536,18 @@ mod tests {
         for id in ["d", "e", "f", "g"] {
             assert_eq!(gate.decide(call(id)).await, ApprovalDecision::Allow);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn resume_keeps_calls_that_met_a_condition() {
+        let (approvals, tape) = approvals();
+        let gate = approvals.gate(&unit(), 1);
+        approvals.pause();
+        let mut waiting = ask(&gate, "a");
+        until(&tape, "held wiki_write").await;
+        approvals.run_until(&unit(), None, vec![tool("wiki_*")]);
+        approvals.resume();
+        assert!(timeout(Duration::from_secs(3600), &mut waiting).await.is_err(), "it waits for a person");
     }
 
     #[tokio::test(start_paused = true)]

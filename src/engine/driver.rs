@@ -34,8 +34,9 @@ use crate::{
 /// How often a long wait checks the wall clock. Timers of tokio do not advance while the machine is suspended.
 const WALL_CLOCK_POLL: Duration = Duration::from_secs(30);
 
-/// Capacity of the queue of requests to an attempt.
+/// Capacity of the queue of requests to an attempt, and the part of it that only stop requests use.
 const ORDER_QUEUE_CAPACITY: usize = 16;
+const STOP_REQUESTS: usize = 4;
 
 /// The result of an attempt.
 #[derive(Clone, Debug)]
@@ -233,12 +234,15 @@ impl<E: Executor> ScheduleDriver<E> {
             ScheduleEffect::StartAttempt { unit, attempt, amendment } => self.start_attempt(unit, attempt, amendment),
             ScheduleEffect::StopAttempt { unit, attempt, how } => {
                 if let Some(orders) = self.order_senders.get(&(unit, attempt)) {
-                    // A full channel already holds stop requests; a closed one means that the attempt is over.
+                    // A full channel holds stop requests already, since messages leave room for them; a closed one
+                    // means that the attempt is over.
                     let _ = orders.try_send(AttemptOrder::Stop(how));
                 }
             }
             ScheduleEffect::MessageAttempt { unit, attempt, text } => {
                 let orders = self.order_senders.get(&(unit.clone(), attempt));
+                // Messages leave room for stop requests.
+                let orders = orders.filter(|orders| orders.capacity() > STOP_REQUESTS);
                 if orders.is_none_or(|orders| orders.try_send(AttemptOrder::Message(text)).is_err()) {
                     let text = "a message did not reach the agent; send it again".to_owned();
                     self.record_note(Some((&unit, attempt)), &Note::Message { level: Severity::Warning, text })?;
@@ -318,7 +322,6 @@ async fn first_record_error(blown: &mut watch::Receiver<Option<RecordError>>) ->
     }
 }
 
-/// The verdict of an attempt that could not be prepared.
 /// Logs the outcome of an attempt, without the agent's text.
 pub(crate) fn log_verdict(
     unit: &UnitKey,
@@ -331,6 +334,7 @@ pub(crate) fn log_verdict(
     tracing::debug!(unit, attempt, ?outcome, cause, ?exit_code, ?signal, "verdict");
 }
 
+/// The verdict of an attempt that could not be prepared.
 pub(crate) fn preparation_failed(reason: impl Into<String>) -> Verdict {
     Verdict {
         outcome: AttemptOutcome::Failed,

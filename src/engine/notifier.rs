@@ -138,13 +138,18 @@ impl RunNotifier {
                         () = sleep(LOOK_INTERVAL) => {}
                     }
                 }
+                Some(delivered) = self.deliveries.join_next(), if !self.deliveries.is_empty() => self.report(delivered),
                 // The last screen may have disappeared.
                 _ = attached.changed() => {}
                 () = sleep(SILENCE_POLL), if can_be_silent => {}
             }
         }
         // The run is over, so a failure can no longer be recorded.
-        while self.deliveries.join_next().await.is_some() {}
+        while let Some(delivered) = self.deliveries.join_next().await {
+            if let Ok(Err(text)) = delivered {
+                tracing::warn!(text, "a notification was not delivered");
+            }
+        }
     }
 
     /// Reads the tape, and delivers what is new.
@@ -191,9 +196,6 @@ impl RunNotifier {
     }
 
     fn deliver(&mut self, notification: RunNotification) {
-        while let Some(delivered) = self.deliveries.try_join_next() {
-            self.report(delivered);
-        }
         if self.deliveries.len() >= MAX_DELIVERIES {
             tracing::warn!(text = notification.text, "a notification is dropped: earlier ones are not delivered yet");
             return;

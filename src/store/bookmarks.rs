@@ -81,10 +81,14 @@ impl BookmarkFile {
     }
 
     fn write(&self, change: &BookmarkChange) -> io::Result<()> {
-        let (mut bookmarks, _) = self.load()?;
-        change.apply(&mut bookmarks);
         let (dir, name) = self.open(true)?.ok_or(io::ErrorKind::NotFound)?;
-        if bookmarks.is_empty() {
+        let bytes = dir.read_if_exists(name, MAX_BYTES)?.unwrap_or_default();
+        let (mut bookmarks, _) = bookmark::parse(&bytes);
+        change.apply(&mut bookmarks);
+        // A later version may have written them.
+        let is_unknown = |line: &&[u8]| !line.trim_ascii().is_empty() && bookmark::parse(line).0.is_empty();
+        let unknown: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').filter(is_unknown).collect();
+        if bookmarks.is_empty() && unknown.is_empty() {
             return dir.remove(name).map(drop);
         }
         if let Self::State { .. } = self
@@ -92,7 +96,12 @@ impl BookmarkFile {
         {
             remove_oldest(&dir)?;
         }
-        dir.write_unsynced(name, bookmark::to_lines(&bookmarks).as_bytes(), PRIVATE_MODE, 0o600)
+        let mut lines = bookmark::to_lines(&bookmarks).into_bytes();
+        for line in unknown {
+            lines.extend_from_slice(line);
+            lines.push(b'\n');
+        }
+        dir.write_unsynced(name, &lines, PRIVATE_MODE, 0o600)
     }
 }
 

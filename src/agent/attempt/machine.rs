@@ -444,7 +444,7 @@ impl AttemptMachine {
                 }
                 call.earlier_failures = self.stats.facts.work.tally.calls().len();
                 self.pending_approvals.push((id.clone(), call.tool.clone(), call.tool_use_id.clone()));
-                let mut steps = self.send_messages();
+                let mut steps = if self.escalation.is_none() { self.send_messages() } else { Vec::new() };
                 steps.push(AttemptEffect::RequestApproval(id, call));
                 steps
             }

@@ -49,7 +49,7 @@ impl Diagnostic for ControlClientError {
     fn help(&self) -> Option<String> {
         Some(match self {
             Self::Connect { .. } => {
-                "only runs that are active on this machine accept commands; list them with `ingestdeck runs list`"
+                "only runs that are active on this machine accept commands; list them with `ingestdeck runs list`, or follow one with `ingestdeck watch`"
                     .into()
             }
             Self::Reply(_) => "check whether the run is still active with `ingestdeck runs list`".into(),
@@ -239,7 +239,13 @@ impl AttachedClient {
                         let reason = RefusalReason::InvalidArgument { problem: error.to_string() };
                         drop(reports.refusals.try_send(reason));
                     }
-                    sent => sent?,
+                    Err(error) => {
+                        // The next connection cannot repeat it: the engine may have carried it out.
+                        let problem = "the connection broke; send the command again".to_owned();
+                        drop(reports.refusals.try_send(RefusalReason::InvalidArgument { problem }));
+                        return Err(error);
+                    }
+                    Ok(()) => {}
                 },
                 ClientEvent::Leave => {
                     if leave.mode.is_some() {

@@ -43,7 +43,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: 
         pen.cell(StyleRole::Key, scene.theme.glyphs.bookmark(), 2);
         let at = match scene.source.origin.has_times {
             true => clock(bookmark.at),
-            false => format!("#{}", bookmark.entry.0 + 1),
+            false => format!("#{}", bookmark.entry.0.saturating_add(1)),
         };
         pen.cell(StyleRole::Dim, &at, TIME_WIDTH);
         if units > 0 {
