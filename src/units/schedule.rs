@@ -159,7 +159,7 @@ pub(crate) enum ScheduleEvent {
         usd: f64,
     },
     /// A person changes the number of slots. The change is relative, so that two requests in a row add up. The result
-    /// stays within [`CONCURRENCY_RANGE`]. Running attempts are not stopped.
+    /// stays within [`CONCURRENCY_RANGE`](crate::control::CONCURRENCY_RANGE). Running attempts are not stopped.
     ConcurrencyChanged {
         by: i32,
     },

@@ -101,8 +101,8 @@ impl BackgroundRun {
             let request = json!({"version": 1, "id": 1, "command": command});
             writeln!(stream, "{request}").unwrap();
         }
-        let replies = BufReader::new(stream).lines().take(2).map(|line| line.unwrap());
-        assert!(replies.map(|line| line.contains("accepted")).all(|is_accepted| is_accepted));
+        let mut replies = BufReader::new(stream).lines().take(2);
+        assert!(replies.all(|line| line.unwrap().contains("accepted")));
     }
 
     /// The end of the run while screens show it.
