@@ -10,6 +10,7 @@ use crate::{
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
+    screens::SIZES,
     scripted_host::{ScriptedHost, live_handle, options, play},
     tape::{self, TapeFixture},
 };
@@ -35,7 +36,7 @@ fn play_broken(tape: &TapeFixture, script: ScriptedHost, wait: u64) -> (Scripted
 
 #[test]
 fn broken_run_shows_cause_and_remedy() {
-    for size in [(40, 12), (80, 24), (120, 36)] {
+    for size in SIZES {
         insta::assert_snapshot!(format!("broken_{}x{}", size.0, size.1), broken("", size, 8).0.text());
         insta::assert_snapshot!(format!("broken_log_{}x{}", size.0, size.1), broken("L", size, 8).0.text());
     }

@@ -4,11 +4,10 @@ use serde_json::json;
 
 use super::{
     inspect::twice,
+    screens::SIZES,
     scripted_host::{ScriptedHost, options, play},
     tape::{self, TapeFixture},
 };
-
-const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
 
 fn shown(tape: &TapeFixture, keys: &str, size: (u16, u16)) -> ScriptedHost {
     play(tape.timeline(), None, options(), ScriptedHost::new(keys, size)).0

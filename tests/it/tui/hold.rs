@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
 use super::{
+    screens::SIZES,
     scripted_host::{ScriptedHost, live_handle, options, play},
     tape::TapeFixture,
 };
@@ -156,7 +157,7 @@ fn until(condition: &str) -> TapeFixture {
 
 #[test]
 fn run_until_call_is_shown_and_can_be_held() {
-    for size in [(40, 12), (80, 24), (120, 36)] {
+    for size in SIZES {
         insta::assert_snapshot!(format!("until_{}x{}", size.0, size.1), screen(&until("tool sl_*"), "", size));
     }
     let unit = "dbt-all".into();
@@ -214,7 +215,7 @@ fn ctrl_c_works_in_the_editor() {
 
 #[test]
 fn pending_approval_is_shown_in_full() {
-    for size in [(40, 12), (80, 24), (120, 36)] {
+    for size in SIZES {
         insta::assert_snapshot!(format!("held_{}x{}", size.0, size.1), screen(&held(), "", size));
     }
     insta::assert_snapshot!("held_edited_80x24", screen(&held(), "e", (80, 24)));

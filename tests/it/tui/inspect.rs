@@ -15,11 +15,11 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::{
+    screens::SIZES,
     scripted_host::{ScriptedHost, options, play},
     tape::{self, TapeFixture},
 };
 
-const SIZES: [(u16, u16); 3] = [(40, 12), (80, 24), (120, 36)];
 const UNIT: &str = "notion-revenue-policy";
 
 fn shown(timeline: Timeline, keys: &str, size: (u16, u16)) -> ScriptedHost {

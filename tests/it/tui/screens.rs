@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use crate::{
     replay::FileSource,
     run::Timeline,
-    tape::note::Severity,
+    tape::{Note, note::Severity},
     tui::{ColorLevel, Theme},
 };
 use ratatui::style::{Color, Modifier};
@@ -101,6 +101,20 @@ fn help_and_log_are_rendered() {
 fn question_is_rendered() {
     at_every_size!("question", |size| live(&tape::running(), "R", size).text());
     at_every_size!("leaving", |size| live(&tape::running(), "q", size).text());
+}
+
+#[test]
+fn find_and_breakpoints_are_rendered() {
+    at_every_size!("find", |size| shown(tape::running().timeline(), ":find<space>arr<enter>", size));
+    let keys = ":break<space>failure<enter>:break<space>tool<space>wiki_*<enter>B";
+    at_every_size!("breakpoints", |size| shown(tape::running().timeline(), keys, size));
+}
+
+#[test]
+fn paused_run_is_rendered() {
+    let mut tape = tape::running();
+    tape.note(None, &Note::RunPaused);
+    at_every_size!("paused", |size| live(&tape, "", size).text());
 }
 
 #[test]

@@ -47,7 +47,8 @@ impl AttemptFold {
             // The name of the tool is not repeated.
             let refusal = line.strip_prefix(tool).and_then(|rest| rest.strip_prefix(" was not called: "));
             let line = refusal.unwrap_or(&line);
-            let tool = if tool.is_empty() { String::new() } else { format!("{tool}: ") };
+            let names_tool = line.strip_prefix(tool).is_some_and(|rest| rest.starts_with(' '));
+            let tool = if tool.is_empty() || names_tool { String::new() } else { format!("{tool}: ") };
             attempt.deciding_failure = Some(tool.chars().chain(line.chars()).take(KEPT).collect::<String>().into());
         }
     }
