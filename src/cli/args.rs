@@ -339,7 +339,7 @@ pub(crate) enum CtlVerb {
     },
     /// Retry a unit
     Retry {
-        /// Unit key
+        /// Key of the unit, as printed by `plan`
         unit: String,
         /// Feedback for the model
         #[arg(long, value_name = "TEXT")]
@@ -355,7 +355,7 @@ pub(crate) enum CtlVerb {
     RetryFailed,
     /// Stop a unit; a second time kills it
     Stop {
-        /// Unit key
+        /// Key of the unit, as printed by `plan`
         unit: String,
     },
     /// Stop all units and start no more
@@ -370,11 +370,11 @@ pub(crate) enum CtlVerb {
     LiftLimit,
     /// Start no more units, and hold the running ones at their next tool call
     Pause,
-    /// End a pause
+    /// End a pause: units start again, and the calls that it held are made
     Resume,
     /// Change a limit of the run
     Set {
-        /// The limit
+        /// The limit to change
         #[arg(value_enum)]
         limit: LimitName,
         /// The new value: a number (+1 and -1 change the concurrency), strict or recoverable, a duration, or `none`
@@ -383,48 +383,48 @@ pub(crate) enum CtlVerb {
     },
     /// Hold a unit at its next tool call
     Hold {
-        /// Unit key
+        /// Key of the unit, as printed by `plan`
         unit: String,
     },
     /// Let a unit run until one of its calls meets a condition; that call waits
     RunUntil {
-        /// Unit key
+        /// Key of the unit, as printed by `plan`
         unit: String,
-        /// A call failed
+        /// Stop at the first call after a failed one
         #[arg(long)]
         failure: bool,
-        /// A call of this tool
+        /// Stop at a call of this tool
         #[arg(long, value_name = "GLOB")]
         tool: Vec<String>,
-        /// A call that names a path
+        /// Stop at a call that names a path
         #[arg(long, value_name = "GLOB")]
         path: Vec<String>,
-        /// The run has cost this much
+        /// Stop at the first call after the run has cost this much
         #[arg(long, value_name = "USD")]
         cost: Option<f64>,
     },
     /// Send a message to the agent of a running unit; it arrives with the result of its current or next call
     Say {
-        /// Unit key
+        /// Key of the unit, as printed by `plan`
         unit: String,
-        /// The message
+        /// Text of the message, at most 20,000 characters
         text: String,
     },
     /// Hold a unit at every Nth call
     Leash {
-        /// Unit key
+        /// Key of the unit, as printed by `plan`
         unit: String,
-        /// Number of calls
+        /// Number of calls after which the unit waits, 1 or more
         calls: u32,
     },
     /// Release a held unit; its waiting calls are allowed
     Release {
-        /// Unit key
+        /// Key of the unit, as printed by `plan`
         unit: String,
     },
     /// Allow the tool call of a held unit that has waited longest
     Allow {
-        /// Unit key
+        /// Key of the unit, as printed by `plan`
         unit: String,
         /// Another call that waits, by its id
         #[arg(long, value_name = "ID")]
@@ -432,7 +432,7 @@ pub(crate) enum CtlVerb {
     },
     /// Allow a waiting tool call with other arguments
     Edit {
-        /// Unit key
+        /// Key of the unit, as printed by `plan`
         unit: String,
         /// The arguments, a JSON object
         #[arg(long, value_name = "JSON")]
@@ -443,7 +443,7 @@ pub(crate) enum CtlVerb {
     },
     /// Deny a waiting tool call; needs --reason
     Deny {
-        /// Unit key
+        /// Key of the unit, as printed by `plan`
         unit: String,
         /// Another call that waits, by its id
         #[arg(long, value_name = "ID")]

@@ -90,8 +90,7 @@ pub(crate) fn attach(global: &GlobalArgs, args: &AttachArgs) -> Result<Exit, Cli
     Ok(client.show((source, finish), None)?.exit)
 }
 
-/// Starts the run of this command in an engine, and shows it on the screen. `always` replaces the setting for a screen
-/// that disappears.
+/// Starts the run of this command in an engine, and shows it on the screen. `always` replaces `ui.on_disconnect`.
 ///
 /// # Errors
 /// If the run cannot be started or shown.
@@ -313,8 +312,7 @@ impl EngineConnection {
         Ok(client.attach(self.request).await?.0)
     }
 
-    /// Connects again while the engine lives: a stopped screen may have been disconnected. Returns `None` once the
-    /// engine is gone.
+    /// Connects again, since a stopped screen may have been disconnected. Returns `None` once the engine has ended.
     async fn reopen(&self) -> Option<AttachedClient> {
         // A lock that cannot be read does not prove that the engine has ended.
         while self.store.is_alive(self.run).unwrap_or(true) {

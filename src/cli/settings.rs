@@ -32,7 +32,7 @@ pub(crate) fn load(global: &GlobalArgs) -> Result<Config, CliError> {
 /// As [`load`], without printing warnings.
 ///
 /// # Errors
-/// As [`load`].
+/// If a layer cannot be read or has an invalid value.
 pub(crate) fn load_quietly(global: &GlobalArgs) -> Result<Config, CliError> {
     let config = load_layers(global)?.finish();
     // Invalid themes and keys are reported by every command, not only by those with a screen.

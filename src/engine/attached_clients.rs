@@ -1,7 +1,7 @@
 //! The attached clients of a run: how many there are, and what they are informed about.
 //!
-//! A run stays open for commands after its last unit while a client is attached. The module must not know how clients
-//! are connected.
+//! A run stays open for commands after its last unit while a client is attached. The module must not depend on the
+//! transport of clients.
 
 use tokio::sync::watch;
 

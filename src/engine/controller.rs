@@ -1,8 +1,8 @@
 //! Carries out the commands of clients: decisions about calls go to the approval queue, everything else to the schedule.
 //!
 //! The one way by which a client changes a run. Each command becomes a note with its sender before it takes effect, and
-//! commands of several clients take effect in the order of these notes. The module must not know what kind of client
-//! sends a command.
+//! commands of several clients take effect in the order of these notes. The module must not depend on the kind of a
+//! client, or on its transport.
 
 use std::{
     collections::HashSet,

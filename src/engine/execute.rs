@@ -367,8 +367,7 @@ fn prompt_amendment(amendment: &Amendment, files_kept: bool) -> PromptAmendment<
     }
 }
 
-/// Forwards requests to an agent, beginning with `early` ones. A drain is not forwarded, because running attempts may
-/// finish.
+/// Forwards requests to an agent, beginning with `early` ones. A drain is not forwarded: running attempts may finish.
 pub(crate) async fn forward_orders(
     early: Vec<AttemptOrder>,
     mut orders: mpsc::Receiver<AttemptOrder>,

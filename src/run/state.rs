@@ -711,8 +711,8 @@ impl RunView {
         self.attempt_rows(id).rows_at(self.state.entries)
     }
 
-    /// The entries of a row at the moment of `state`: the first, the last if it is another one, and those that the row of
-    /// a start covers.
+    /// The entries of a row at the moment of `state`: the first, the last if it is another one, and all entries of the
+    /// start of an attempt.
     pub(crate) fn row_entries(&self, row: &StreamRow) -> [Option<Seq>; 3] {
         let entries = self.state.entries;
         let [announcement, proof] = match (row.kind, row.block) {
