@@ -285,6 +285,8 @@ pub(crate) struct ResultLine<'a> {
     pub usage: Option<RawJson<'a>>,
     /// Raw value of `modelUsage`.
     pub model_usage: Option<RawJson<'a>>,
+    /// Raw value of `model_usage_since_last_result`: the part of this turn.
+    pub model_usage_since_last_result: Option<RawJson<'a>>,
     /// `total_cost_usd`: total of the process, and in some releases also of the session before it.
     pub total_cost_usd: Option<f64>,
     /// Sum of the costs in `model_usage_since_last_result`, which is the cost of this turn.

@@ -253,7 +253,11 @@ fn result<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult
             b"usage" => line.usage = scan.raw()?,
             b"modelUsage" => line.model_usage = scan.raw()?,
             b"total_cost_usd" => line.total_cost_usd = scan.float()?,
-            b"model_usage_since_last_result" => line.cost_since_last_result = costs(scan)?,
+            b"model_usage_since_last_result" => {
+                line.model_usage_since_last_result = scan.raw()?;
+                let usage = line.model_usage_since_last_result;
+                line.cost_since_last_result = usage.map(sum_costs).transpose()?.flatten();
+            }
             b"duration_ms" => line.duration_ms = scan.count()?,
             b"duration_api_ms" => line.duration_api_ms = scan.count()?,
             b"num_turns" => line.num_turns = scan.count()?,
@@ -266,8 +270,9 @@ fn result<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult
 }
 
 /// Sums the `costUSD` of all models. `None` if one model has none.
-fn costs(scan: &mut JsonScanner<'_>) -> ScanResult<Option<f64>> {
+fn sum_costs(usage: RawJson<'_>) -> ScanResult<Option<f64>> {
     let mut total = Some(0.0);
+    let mut scan = JsonScanner::from_text(usage.0);
     let is_object = scan.object(|scan, _| {
         let mut cost = None;
         scan.object(|scan, key| {

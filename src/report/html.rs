@@ -242,6 +242,7 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
             attempt.state.counts.denials
         )),
         Some(format!("cost {}", labels::dollars(attempt.state.counts.cost_usd, false))),
+        labels::model_costs(attempt.state.setup.models()),
         Some(format!("tokens {}", labels::tokens(attempt.state.counts.tokens))),
         Some(format!("model {}", attempt.state.setup.model_name().unwrap_or("?"))),
         Some(format!("session {}", attempt.state.setup.session.as_deref().unwrap_or("?"))),

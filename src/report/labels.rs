@@ -5,7 +5,7 @@ use crate::{
         RunOutcome,
         recorded_decisions::{RecordedDecision, RecordedDecisionKind},
         report::{ReportTotals, RunReport, ToolCallCounts, UnitReport},
-        state::{LossCounts, TokenCounts, UnitStatus},
+        state::{LossCounts, ModelSpending, TokenCounts, UnitStatus},
     },
     tape::Millis,
     text::{self, commands, pluralize},
@@ -17,6 +17,25 @@ pub(super) fn dollars(cost: Option<f64>, is_partial: bool) -> String {
         Some(_) if is_partial => format!("≥ {}", text::dollars(cost)),
         Some(_) | None => text::dollars(cost),
     }
+}
+
+/// What the run used of each model, over all attempts.
+pub(super) fn models(report: &RunReport) -> Vec<ModelSpending> {
+    let mut sum: Vec<ModelSpending> = Vec::new();
+    let attempts = report.units.iter().flat_map(|unit| &unit.attempts);
+    for model in attempts.flat_map(|attempt| attempt.state.setup.models()) {
+        match sum.iter_mut().find(|known| known.model == model.model) {
+            Some(known) => *known = known.clone().plus(model),
+            None => sum.push(model.clone()),
+        }
+    }
+    sum
+}
+
+/// The cost of each model, if there are several.
+pub(super) fn model_costs(models: &[ModelSpending]) -> Option<String> {
+    let parts = models.iter().map(|model| format!("{} {}", model.model, dollars(model.cost_usd, false)));
+    (models.len() > 1).then(|| parts.collect::<Vec<_>>().join(", "))
 }
 
 /// For example `12.3s` or `1m 01s`.

@@ -56,6 +56,9 @@ fn totals(out: &mut String, report: &RunReport) {
     let cost = labels::dollars(totals.cost, totals.is_cost_partial);
     let _ =
         writeln!(out, "* {} · cost {cost} · tokens {}", labels::time(report.duration), labels::tokens(totals.tokens));
+    if let Some(models) = labels::model_costs(&labels::models(report)) {
+        let _ = writeln!(out, "* cost by model: {}", plain(&models, MAX_SENTENCE_WIDTH));
+    }
     if let Some(began) = labels::started_at(report) {
         let _ = writeln!(out, "* began {began}");
     }

@@ -13,7 +13,7 @@ pub(crate) use self::call_ledger::{CallLedger, CallOutcome};
 use self::{call_ledger::CallCounts, message_usage::MessageUsage, reported_result::ReportedValues};
 use super::{
     spending::AttemptCost,
-    state::{AttemptCounts, TokenCounts},
+    state::{AttemptCounts, ModelSpending, TokenCounts},
 };
 use crate::{
     actions::{LineRole, StreamState, TurnTracker},
@@ -115,6 +115,11 @@ impl AttemptReducer {
         self.cost.cost()
     }
 
+    /// Cost and tokens for each model so far, known from the first result on.
+    pub(crate) fn model_spending(&self) -> Vec<ModelSpending> {
+        self.reported.models.models(self.cost.has_own_totals())
+    }
+
     /// The accounting so far. Tokens are those of the result, or else the highest report of each message.
     pub(crate) fn counts(&self) -> AttemptCounts {
         let CallCounts { calls, failures, denials, refused_by_person, declined } = self.calls.counts;
@@ -205,7 +210,8 @@ impl AttemptReducer {
     }
 
     fn result<'l>(&mut self, result: &'l ResultLine<'l>, changes: &mut Vec<CallChange<'l>>) {
-        self.cost.add_result(result);
+        let is_new_process = self.cost.add_result(result);
+        self.reported.models.add_result(result, is_new_process);
         if let Some(totals) = result.usage.map(|usage| TokenCounts::from(Usage::from_raw(usage))) {
             self.usage.set_totals(totals);
         }

@@ -102,6 +102,22 @@ pub(crate) enum SinkEvent<'a> {
         at: Millis,
         change: RunEvent<'a>,
     },
+    /// A line of an agent that belongs to a turn, before the events that it causes. For sinks with another vocabulary.
+    Line {
+        at: Millis,
+        unit: &'a str,
+        attempt: u32,
+        line: &'a AgentLine<'a>,
+        /// Turns of the model so far, including this line.
+        turns: u32,
+    },
+    /// A note, before its effects. For sinks that need who decided what.
+    Note {
+        at: Millis,
+        /// Unit and attempt; `None` for a note about the whole run.
+        attempt: Option<(&'a str, u32)>,
+        note: &'a Note,
+    },
 }
 
 /// Refines the outcome of a call or an attempt where its event lacks it or differs from it.

@@ -88,23 +88,32 @@ impl AttemptCost {
         self.total_includes_prior = version.and_then(total_includes_prior).or(self.total_includes_prior);
     }
 
-    pub(crate) fn add_result(&mut self, result: &ResultLine<'_>) {
+    /// Adds a result. Returns true if its totals are those of another process and start at zero.
+    pub(crate) fn add_result(&mut self, result: &ResultLine<'_>) -> bool {
         if let Some(cost) = result.cost_since_last_result.filter(|cost| *cost >= 0.0) {
             self.turns = Some(self.turns.unwrap_or_default() + cost);
         }
-        let Some(total) = result.total_cost_usd.filter(|cost| cost.is_finite() && *cost >= 0.0) else { return };
-        if let Some(last) = self.total.filter(|last| *last > total) {
+        let total = result.total_cost_usd.filter(|cost| cost.is_finite() && *cost >= 0.0);
+        let is_new_process = self.total.zip(total).is_some_and(|(last, total)| last > total);
+        let Some(total) = total else { return false };
+        if let Some(last) = self.total.filter(|_| is_new_process) {
             // The total decreased, so another process reports a total that starts at zero.
             self.finished_total += last - self.total_offset().unwrap_or_default();
             self.is_resumed = false;
         }
         self.total = Some(total);
+        is_new_process
     }
 
     /// The cost of the attempt so far; `None` if it is unknown.
     pub(crate) fn cost(&self) -> Option<f64> {
         let of_totals = || Some(self.finished_total + (self.total? - self.total_offset()?).max(0.0));
         self.turns.or_else(of_totals)
+    }
+
+    /// True if the totals contain nothing that was spent before the attempt.
+    pub(crate) fn has_own_totals(&self) -> bool {
+        !self.is_resumed || self.total_includes_prior == Some(false)
     }
 
     /// The part of a process's total that was spent before the attempt.

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use token_counts::TokenCounts;
+pub(crate) use token_counts::{ModelSpending, TokenCounts};
 
 use super::{
     activity_mark::{ActivityMark, ActivityMarks},
@@ -412,11 +412,18 @@ pub(crate) struct AttemptSetup {
     pub start_note: Option<Seq>,
     /// True if a script plays the model.
     pub is_scripted: bool,
+    /// Cost and tokens for each model, as the results report them.
+    pub model_usage: Option<Arc<Vec<ModelSpending>>>,
     /// Milliseconds from the start to the first text, thinking or call of the model; at least 1.
     pub first_output_ms: Option<NonZeroU32>,
 }
 
 impl AttemptSetup {
+    /// Cost and tokens for each model; empty until a result reports them.
+    pub(crate) fn models(&self) -> &[ModelSpending] {
+        self.model_usage.as_deref().map_or(&[], Vec::as_slice)
+    }
+
     /// The model that answered, else the requested model.
     pub(crate) fn model_name(&self) -> Option<&str> {
         self.model.as_deref().or(self.requested_model.as_deref())

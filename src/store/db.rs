@@ -13,16 +13,22 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBe
 use serde::Serialize;
 
 use super::index_rows::{AttemptIndexRow, CallIndexRow, RunIndexRows, UnitIndexRow};
-use crate::{diagnostic::Diagnostic, scoped_dir::ScopedDir, tape::RunId};
+use crate::{diagnostic::Diagnostic, run::state::ModelSpending, scoped_dir::ScopedDir, tape::RunId};
 
 mod artifacts;
+mod audit;
+mod costs;
 mod prior_runs;
+mod query;
 
 pub(crate) use artifacts::ArtifactHistory;
+pub(crate) use audit::{AUDIT_COLUMNS, AuditFilter};
+pub(crate) use costs::{AttemptCostRow, CostFilter};
 pub(crate) use prior_runs::{FileHistory, FileKey, UnitEffort, UnitHistory};
+pub(crate) use query::{IndexQueryError, QueryLimits};
 
 /// Migrations in order; `user_version` is the number of applied migrations.
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("../../assets/migrations/0001_index.sql"),
     include_str!("../../assets/migrations/0002_budget.sql"),
     include_str!("../../assets/migrations/0003_raw_files.sql"),
@@ -30,13 +36,14 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("../../assets/migrations/0005_unfinished.sql"),
     include_str!("../../assets/migrations/0006_unit_key.sql"),
     include_str!("../../assets/migrations/0007_reconciled.sql"),
+    include_str!("../../assets/migrations/0008_audit.sql"),
 ];
 
 /// Maximum wait for another process that writes to the index.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// All tables, children before their parents.
-const TABLES: [&str; 6] = ["artifacts", "raw_files", "tool_calls", "attempts", "units", "runs"];
+const TABLES: [&str; 7] = ["artifacts", "raw_files", "model_usage", "tool_calls", "attempts", "units", "runs"];
 
 #[derive(Debug)]
 pub(crate) struct Db {
@@ -338,7 +345,7 @@ fn write(transaction: &Transaction<'_>, rows: &RunIndexRows) -> Result<(), rusql
 
 fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunIndexRows) -> Result<(), rusqlite::Error> {
     let run = &rows.run;
-    let sql = "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+    let sql = "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
     transaction.prepare_cached(sql)?.execute(params![
         id,
         run.header.project,
@@ -355,6 +362,7 @@ fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunIndexRows) -> Re
         run.cost_usd,
         to_i64(run.lost),
         to_i64(run.budget),
+        run.header.agent.as_ref().map(serde_name),
     ])?;
     Ok(())
 }
@@ -408,11 +416,20 @@ fn write_attempt(transaction: &Transaction<'_>, run: &str, attempt: &AttemptInde
         cache_read,
         cache_write,
     ])?;
+    let sql = "INSERT INTO model_usage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    for ModelSpending { model, cost_usd, tokens } in &attempt.models {
+        let [input, output] = [tokens.input, tokens.output].map(to_i64);
+        let [cache_read, cache_write] = [tokens.cache_read, tokens.cache_write].map(to_i64);
+        let (unit, attempt) = (&attempt.unit, attempt.attempt);
+        let columns = params![run, unit, attempt, model, input, output, cache_read, cache_write, cost_usd];
+        transaction.prepare_cached(sql)?.execute(columns)?;
+    }
     Ok(())
 }
 
 fn write_call(transaction: &Transaction<'_>, run: &str, call: &CallIndexRow) -> Result<(), rusqlite::Error> {
-    let sql = "INSERT INTO tool_calls VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+    let sql = "INSERT INTO tool_calls VALUES
+        (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
     transaction.prepare_cached(sql)?.execute(params![
         run,
         call.unit,
@@ -423,12 +440,17 @@ fn write_call(transaction: &Transaction<'_>, run: &str, call: &CallIndexRow) -> 
         call.status.as_str(),
         to_i64(call.seq.0),
         call.result_seq.map(|seq| to_i64(seq.0)),
-        to_i64(call.started.0),
-        call.duration.map(|duration| to_i64(duration.0)),
+        to_i64(call.times.started.0),
+        call.times.duration.map(|duration| to_i64(duration.0)),
         call.input,
         call.output,
         call.output_bytes.map(to_i64),
         call.error,
+        call.parent_tool_use_id,
+        call.times.waited.map(|waited| to_i64(waited.0)),
+        call.ruling.decision.as_str(),
+        call.ruling.decided_by,
+        call.ruling.reason,
     ])?;
     Ok(())
 }
@@ -471,7 +493,7 @@ mod tests {
         db.connection.pragma_update(None, "user_version", 99).unwrap();
         drop(db);
         let error = Db::open(&path).unwrap_err();
-        assert!(matches!(error, DbError::NewerSchema { found: 99, known: 7, .. }), "{error}");
+        assert!(matches!(error, DbError::NewerSchema { found: 99, known: 8, .. }), "{error}");
         assert!(error.to_line().contains("reindex"));
     }
 

@@ -9,15 +9,12 @@ use std::{
 use crate::{
     replay::FileSource,
     run::entry_source::{EntrySource, NewEntry, Recorder},
-    store::{
-        Db, RecordedRun, RunStatus, RunStore, index_rows::CallStatus, index_rows::RunIndexRows, runs::NewRun,
-        runs::RunStoreError,
-    },
+    store::{Db, RecordedRun, RunStatus, RunStore, index_rows::RunIndexRows, runs::NewRun, runs::RunStoreError},
     tape::{
         EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
         note::{
-            AttemptEnded, AttemptOutcome, CallDecision, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict,
-            VerdictCause,
+            AttemptEnded, AttemptOutcome, CallDecision, CommandReceived, PlannedUnit, RunEnded, RunPlanned, StopReason,
+            Verdict, VerdictCause,
         },
     },
 };
@@ -331,17 +328,17 @@ fn calls_are_indexed_with_their_results() {
     let good = of("good");
     assert!(!good.is_empty());
     for (position, call) in good.iter().enumerate() {
-        assert_eq!(call.status, CallStatus::Complete, "{call:?}");
+        assert_eq!(call.status.as_str(), "complete", "{call:?}");
         assert_eq!(call.turn_number as usize, position + 1);
         assert!(call.result_seq.unwrap() > call.seq);
         assert!(call.input.is_some() && call.output.is_some() && call.error.is_none(), "{call:?}");
     }
     let failing = of("failing");
-    assert_eq!(failing[0].status, CallStatus::Error);
+    assert_eq!(failing[0].status.as_str(), "error");
     assert!(failing[0].error.as_deref().is_some_and(|text| !text.is_empty()), "{failing:?}");
-    assert!(of("denied").iter().any(|call| call.status == CallStatus::Denied), "{:?}", of("denied"));
+    assert!(of("denied").iter().any(|call| call.status.as_str() == "denied"), "{:?}", of("denied"));
     let cut = &of("cut")[0];
-    assert_eq!((cut.status, cut.result_seq), (CallStatus::Error, None));
+    assert_eq!((cut.status.as_str(), cut.result_seq), ("error", None));
     assert_eq!(cut.error.as_deref(), Some("no result before the run ended"));
     for unit in ["good", "failing", "denied"] {
         let attempt = rows.attempts.iter().find(|attempt| attempt.unit == unit).unwrap();
@@ -414,6 +411,68 @@ fn indexed_call_has_the_arguments_that_ran() {
     let rows = RunIndexRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 0).unwrap();
     let inputs: Vec<_> = rows.calls.iter().map(|call| call.input.as_deref().unwrap()).collect();
     assert_eq!(inputs, [r#"{"key":"model"}"#, r#"{"key":"person"}"#]);
+}
+
+#[test]
+fn indexed_call_names_who_decided_it_and_why() {
+    let project = tempfile::tempdir().unwrap();
+    let run = RunStore::new(project.path()).create(None, header).unwrap();
+    plan(&run, &["unit"]);
+    let unit = UnitKey::from("unit");
+    let of_attempt = |body: EntryBody<'_>| run.tape.record(&[NewEntry { attempt: Some((&unit, 1)), body }]).unwrap();
+    let call = |id: &str| {
+        let block = json!({"type": "tool_use", "id": id, "name": "mcp__ktx__wiki_write", "input": {"key": "model"}});
+        let line = json!({"type": "assistant", "parent_tool_use_id": (id == "t4").then_some("t1"),
+            "message": {"id": "m1", "role": "assistant", "content": [block]}});
+        of_attempt(EntryBody::Stdout(line.to_string().as_bytes()));
+    };
+    let held = |id: &str| {
+        let (tool, reached) = ("wiki_write".to_owned(), (id == "t5").then(|| "tool wiki_*".to_owned()));
+        let held = Note::CallHeld { tool, tool_use_id: Some(id.into()), input: json!({}), reached };
+        of_attempt(EntryBody::Note(&held.to_json()));
+    };
+    let decided = |id: &str, decision, reason: Option<&str>| {
+        let (input, reason) = (None, reason.map(str::to_owned));
+        let decided = Note::CallDecided { tool_use_id: Some(id.into()), decision, input, reason };
+        of_attempt(EntryBody::Note(&decided.to_json()));
+    };
+    let command = |units: &[&str], user: &str| {
+        let (client, user) = (Some("ctl".to_owned()), Some(user.to_owned()));
+        let units = units.iter().map(|unit| UnitKey::from(*unit)).collect();
+        let received = CommandReceived { command: "decide".into(), units, client, user, reason: None };
+        note(&run, None, &Note::CommandReceived(Box::new(received)));
+    };
+    ["t1", "t2", "t3", "t4", "t5", "t6"].into_iter().for_each(call);
+    ["t2", "t3", "t4", "t5"].into_iter().for_each(held);
+    command(&["unit"], "anna");
+    decided("t2", CallDecision::Denied, Some("not now"));
+    command(&["other"], "berta");
+    decided("t3", CallDecision::Allowed, None);
+    command(&[], "carla");
+    decided("t4", CallDecision::Released, None);
+    decided("t6", CallDecision::Withdrawn, None);
+    end(&run);
+    let tape = run.tape.path().to_owned();
+    drop(run);
+    let rows = RunIndexRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 0).unwrap();
+    let rulings: Vec<_> = rows
+        .calls
+        .iter()
+        .map(|call| {
+            let (by, reason) = (call.ruling.decided_by.as_deref(), call.ruling.reason.as_deref());
+            (call.ruling.decision.as_str(), by, reason, call.times.waited.is_some())
+        })
+        .collect();
+    let expected = [
+        ("allowed", Some("rule"), None, false),
+        ("denied", Some("anna (ctl)"), Some("not now"), true),
+        ("allowed", Some("anna (ctl)"), None, true),
+        ("released", Some("carla (ctl)"), None, true),
+        ("held", None, Some("tool wiki_*"), false),
+        ("withdrawn", None, None, true),
+    ];
+    assert_eq!(rulings, expected);
+    assert_eq!(rows.calls[3].parent_tool_use_id.as_deref(), Some("t1"));
 }
 
 /// The id of a run that started that many milliseconds from now.

@@ -66,7 +66,9 @@ impl ReplaySteps {
             | SinkEvent::Agent { .. }
             | SinkEvent::Patch { .. }
             | SinkEvent::Message { .. }
-            | SinkEvent::Run { .. } => return,
+            | SinkEvent::Run { .. }
+            | SinkEvent::Line { .. }
+            | SinkEvent::Note { .. } => return,
         };
         // A held call resumes the same attempt; it does not start again.
         self.0.push(step);

@@ -3,6 +3,7 @@
 use crate::{
     actions::{LineRole, error_text},
     decode::{AgentLine, ChatLine, LineBody, MessageBlock, ResultLine, line::RateLimitEvent},
+    run::model_spending::ModelLedger,
     units::verdict::{ReportedFacts, ResultFacts},
 };
 
@@ -11,6 +12,7 @@ use crate::{
 pub(super) struct ReportedValues {
     /// `last_text` is only the text of error lines.
     facts: ReportedFacts,
+    pub(super) models: ModelLedger,
 }
 
 impl ReportedValues {

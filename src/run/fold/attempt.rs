@@ -181,6 +181,10 @@ impl AttemptFold {
         let none = || ReducedLine { role: LineRole::Trailing, calls: Vec::new() };
         let ReducedLine { role, calls } = if is_over { none() } else { self.reducer.push(line) };
         self.copy_counts(view);
+        if role != LineRole::Trailing {
+            let turns = self.reducer.turn_count();
+            emit(SinkEvent::Line { at: entry.at, unit: &self.key, attempt: self.number, line, turns });
+        }
         match &line.body {
             LineBody::Init(_)
             | LineBody::Assistant(_)
@@ -230,7 +234,12 @@ impl AttemptFold {
                 self.apply_calls(view, seq, &calls, depth);
                 self.system(view, seq, system, depth);
             }
-            LineBody::Result(_) => self.attempt(view).clear_live_text(),
+            LineBody::Result(_) => {
+                let models = self.reducer.model_spending();
+                let attempt = self.attempt(view);
+                attempt.setup.model_usage = (!models.is_empty()).then(|| Arc::new(models));
+                attempt.clear_live_text();
+            }
             LineBody::Other(_) => view.state.loss_counts.unknown += 1,
             LineBody::Malformed => {
                 view.state.loss_counts.malformed += 1;

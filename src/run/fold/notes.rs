@@ -48,6 +48,11 @@ impl Fold {
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let at = entry.at;
+        let attempt = match entry.scope {
+            Address::Attempt(unit, attempt) => Some((unit, attempt)),
+            Address::Run | Address::BySession => None,
+        };
+        emit(SinkEvent::Note { at, attempt, note });
         match note {
             Note::RunPlanned(planned) => self.planned(view, entry, planned, emit),
             Note::SourceRead(read) => view.state.inputs.sources.push(Arc::new((**read).clone())),

@@ -1,6 +1,25 @@
-//! Tokens by their kind.
+//! Tokens by their kind, and what an attempt used of one model.
+
+use std::sync::Arc;
 
 use crate::decode::Usage;
+
+/// What an attempt used of one model, as its agent reports it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ModelSpending {
+    pub model: Arc<str>,
+    /// US dollars; `None` if the agent reported none for this model.
+    pub cost_usd: Option<f64>,
+    pub tokens: TokenCounts,
+}
+
+impl ModelSpending {
+    /// The sum of two parts. The cost is unknown if one of them is.
+    pub(crate) fn plus(self, other: &Self) -> Self {
+        let cost_usd = self.cost_usd.zip(other.cost_usd).map(|(one, other)| one + other);
+        Self { cost_usd, tokens: self.tokens.plus(other.tokens), ..self }
+    }
+}
 
 /// Tokens of an attempt: the highest value per message while it runs, the result's totals afterwards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

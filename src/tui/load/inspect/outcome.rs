@@ -245,6 +245,16 @@ fn end(timeline: &mut Timeline, attempt: &AttemptState, ended: Option<&(Seq, Att
     pieces
 }
 
+/// The cost, with its parts if several models share it.
+fn cost_text(attempt: &AttemptState) -> String {
+    let models: Vec<String> = match attempt.setup.models() {
+        [] | [_] => Vec::new(),
+        several => several.iter().map(|model| format!("{} {}", model.model, dollars(model.cost_usd))).collect(),
+    };
+    let parts = if models.is_empty() { String::new() } else { format!(" ({})", models.join(", ")) };
+    format!("{}{parts}", dollars(attempt.counts.cost_usd))
+}
+
 fn figures(timeline: &Timeline, attempt: &AttemptState) -> Vec<DocumentBlock> {
     let timed = timeline.source().info().has_times;
     let runs = attempt.pid.is_some();
@@ -255,7 +265,7 @@ fn figures(timeline: &Timeline, attempt: &AttemptState) -> Vec<DocumentBlock> {
     vec![
         DocumentBlock::section("figures", None),
         DocumentBlock::fact("time", StyleRole::Text, if timed { took.to_string() } else { "?".to_owned() }),
-        DocumentBlock::fact("cost", StyleRole::Text, dollars(attempt.counts.cost_usd)),
+        DocumentBlock::fact("cost", StyleRole::Text, cost_text(attempt)),
         DocumentBlock::fact("turns", StyleRole::Text, format!("{}{budget}", attempt.counts.turns)),
         DocumentBlock::fact(
             "calls",

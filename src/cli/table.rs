@@ -1,0 +1,204 @@
+//! Tables on stdout: aligned text for people, JSON lines and CSV for programs. It must not know what a table contains.
+
+use std::{
+    borrow::Cow,
+    io::{self, StdoutLock, Write},
+};
+
+use serde_json::{Map, Value};
+
+use super::{
+    args::{GlobalArgs, TableFormat, Ui},
+    exit::CliError,
+    output::{self, EscapingWriter},
+    playback_output,
+};
+use crate::{report::redact::Redactor, text};
+
+/// Rows that are read before the widths of a text table are decided.
+const MEASURED_ROWS: usize = 1_000;
+/// Maximum width of a column of a text table, except the last one.
+const MAX_WIDTH: usize = 48;
+
+/// Writes one table, row by row. Secrets of known kinds are masked.
+pub(super) struct TableWriter {
+    out: EscapingWriter<StdoutLock<'static>>,
+    format: TableFormat,
+    columns: Vec<String>,
+    /// `v` of each JSON object, if the format has a version.
+    version: Option<u64>,
+    redactor: Redactor,
+    /// Rows of a text table whose widths are not decided yet.
+    measured: Vec<Vec<String>>,
+    /// Width of each column, and whether it is aligned to the right.
+    layout: Option<Vec<(usize, bool)>>,
+    result: io::Result<()>,
+}
+
+impl TableFormat {
+    /// The requested format, or the one that fits `--ui`.
+    pub(super) fn resolve(requested: Option<Self>, global: &GlobalArgs) -> Self {
+        requested.unwrap_or(if global.ui == Ui::Json { Self::Json } else { Self::Text })
+    }
+}
+
+impl TableWriter {
+    pub(super) fn new(format: TableFormat, columns: Vec<String>, version: Option<u64>, redactor: Redactor) -> Self {
+        let out = output::stdout_for(if format == TableFormat::Json { Ui::Json } else { Ui::Lines });
+        let (measured, layout, result) = (Vec::new(), None, Ok(()));
+        let mut table = Self { out, format, columns, version, redactor, measured, layout, result };
+        if format == TableFormat::Csv {
+            let header = csv_record(table.columns.iter().map(|name| Cow::Borrowed(name.as_str())));
+            table.write(header.as_bytes());
+        }
+        table
+    }
+
+    /// Writes a row with one value per column. Returns false once the output is closed.
+    pub(super) fn push(&mut self, row: Vec<Value>) -> bool {
+        let row: Vec<Value> = row.into_iter().map(|value| self.masked(value)).collect();
+        match self.format {
+            TableFormat::Json => {
+                let version = self.version.map(|version| ("v".to_owned(), version.into()));
+                let object: Map<String, Value> =
+                    version.into_iter().chain(self.columns.iter().cloned().zip(row)).collect();
+                self.write(format!("{}\n", Value::Object(object)).as_bytes());
+            }
+            TableFormat::Csv => self.write(csv_record(row.iter().map(csv_field)).as_bytes()),
+            TableFormat::Text => {
+                self.measured.push(row.iter().map(display).collect());
+                if self.layout.is_some() || self.measured.len() >= MEASURED_ROWS {
+                    self.write_measured();
+                }
+            }
+        }
+        self.result.is_ok()
+    }
+
+    /// Writes the rest of the table, and then `note` if it is for people.
+    pub(super) fn finish(mut self, note: &str) -> Result<(), CliError> {
+        if self.format == TableFormat::Text {
+            self.write_measured();
+            self.write(note.as_bytes());
+        }
+        self.result.and_then(|()| self.out.flush()).map_err(|error| playback_output::stdout_failed(&error))
+    }
+
+    fn masked(&mut self, value: Value) -> Value {
+        match value {
+            Value::String(text) => self.redactor.text(&text).into(),
+            other => other,
+        }
+    }
+
+    fn write_measured(&mut self) {
+        let rows = std::mem::take(&mut self.measured);
+        let layout = match self.layout.take() {
+            Some(layout) => layout,
+            None if rows.is_empty() => return,
+            None => {
+                let layout = measure(&self.columns, &rows);
+                self.write(text_line(&self.columns, &layout).as_bytes());
+                layout
+            }
+        };
+        rows.iter().for_each(|row| self.write(text_line(row, &layout).as_bytes()));
+        self.layout = Some(layout);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if self.result.is_ok() {
+            self.result = self.out.write_all(bytes);
+        }
+    }
+}
+
+fn measure(columns: &[String], rows: &[Vec<String>]) -> Vec<(usize, bool)> {
+    let is_figure = |cell: &String| {
+        let cell = cell.trim_start_matches(['$', '-', '≥', ' ']);
+        let is_number = cell.starts_with(|first: char| first.is_ascii_digit()) && !cell.contains(['-', ':']);
+        cell.is_empty() || cell == "?" || is_number
+    };
+    let measure_column = |(index, name): (usize, &String)| {
+        let cells = || rows.iter().filter_map(|row| row.get(index));
+        let widest = cells().map(|cell| text::width(cell)).max().unwrap_or_default();
+        (widest.max(text::width(name)).min(MAX_WIDTH), cells().all(is_figure))
+    };
+    columns.iter().enumerate().map(measure_column).collect()
+}
+
+fn text_line(cells: &[String], layout: &[(usize, bool)]) -> String {
+    let mut line = String::new();
+    for (index, (cell, (width, is_right))) in cells.iter().zip(layout).enumerate() {
+        let is_last = index + 1 == layout.len();
+        let cell = text::printable(cell, if is_last && !is_right { usize::MAX } else { *width });
+        let pad = width.saturating_sub(text::width(&cell));
+        match (is_right, is_last) {
+            (true, _) => line.push_str(&format!("{:pad$}{cell}", "")),
+            (false, true) => line.push_str(&cell),
+            (false, false) => line.push_str(&format!("{cell}{:pad$}", "")),
+        }
+        if !is_last {
+            line.push_str("  ");
+        }
+    }
+    line.truncate(line.trim_end().len());
+    line.push('\n');
+    line
+}
+
+fn display(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// The text of a field. A spreadsheet must not run text as a formula, so such a text gets an apostrophe in front.
+fn csv_field(value: &Value) -> Cow<'_, str> {
+    match value {
+        Value::Null => "".into(),
+        Value::String(text) if text.starts_with(['=', '+', '-', '@', '\t', '\r']) => format!("'{text}").into(),
+        Value::String(text) => text.as_str().into(),
+        other => other.to_string().into(),
+    }
+}
+
+/// A record of CSV as RFC 4180 describes it, with a line feed at its end.
+fn csv_record<'a>(fields: impl Iterator<Item = Cow<'a, str>>) -> String {
+    let quoted = fields.map(|field| {
+        if field.contains([',', '"', '\n', '\r']) || field.starts_with(' ') || field.ends_with(' ') {
+            format!("\"{}\"", field.replace('"', "\"\"")).into()
+        } else {
+            field
+        }
+    });
+    quoted.collect::<Vec<_>>().join(",") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn csv_fields_are_quoted_and_never_formulas() {
+        let row = [json!("a,b"), json!("a \"x\""), json!("=1+1"), json!(null), json!(-1.5), json!("two\nlines")];
+        let expected = "\"a,b\",\"a \"\"x\"\"\",'=1+1,,-1.5,\"two\nlines\"\n";
+        assert_eq!(csv_record(row.iter().map(csv_field)), expected);
+    }
+
+    #[test]
+    fn figures_are_aligned_to_the_right() {
+        let rows = [["a", "$1.00", "x"], ["long", "$?", "yy"]].map(|row| row.map(str::to_owned).to_vec());
+        let columns = ["name", "cost", "last"].map(str::to_owned);
+        let layout = measure(&columns, &rows);
+        assert_eq!(text_line(&columns, &layout), "name   cost  last\n");
+        assert_eq!(text_line(&rows[1], &layout), "long     $?  yy\n");
+        let wide = ["w".repeat(100), String::new(), "z".repeat(100)];
+        let layout = measure(&columns, &[wide.to_vec()]);
+        assert_eq!(text::width(&text_line(&wide, &layout)), MAX_WIDTH + 2 + 4 + 2 + 100 + 2);
+    }
+}
