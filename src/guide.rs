@@ -44,6 +44,8 @@ pages! {
     screen = "screen",
     keys = "keys",
     reports = "reports",
+    audit = "audit",
+    tracing = "tracing",
     isolation = "isolation",
     security = "security",
     settings = "settings" with "config.toml",

@@ -1,9 +1,12 @@
 //! The command-line arguments. Knows nothing about what the commands do.
 
+mod index;
+
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::index::{AuditArgs, AuditDecision, CostGrouping, CostsArgs, PeriodArgs, QueryArgs, TableFormat};
 use crate::{config::value, guide::PAGES, report::ReportFormat};
 
 /// Variable that names the Claude Code program.
@@ -37,6 +40,9 @@ pub(crate) struct GlobalArgs {
     /// Output: `auto` is the screen on a terminal, and lines elsewhere
     #[arg(long, global = true, value_enum, default_value_t = Ui::Auto)]
     pub ui: Ui,
+    /// Names of the events of --ui json: those of Takopi, or of agent SDKs (`tool:start`, `stream:token`)
+    #[arg(long, global = true, value_enum, default_value_t = EventVocabulary::Takopi)]
+    pub events: EventVocabulary,
     /// When to use color
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
     pub color: Color,
@@ -73,6 +79,15 @@ pub(crate) enum Ui {
     Json,
     /// Nothing but the exit code.
     None,
+}
+
+/// Names of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EventVocabulary {
+    /// `started`, `action`, `completed`.
+    Takopi,
+    /// `tool:start`, `tool:result`, `agent:turn`, `stream:token`, `agent:complete`.
+    Agent,
 }
 
 /// When to use colors.
@@ -122,6 +137,10 @@ pub(crate) enum CliCommand {
     Report(ReportArgs),
     /// Compare two runs unit by unit
     Diff(DiffArgs),
+    /// Show who called which tool, when, with which arguments and result, and who decided it
+    Audit(AuditArgs),
+    /// Show what runs cost, by day, connection, model, unit or run
+    Costs(CostsArgs),
     /// Manage recorded runs
     Runs {
         /// Subcommand.
@@ -602,6 +621,12 @@ pub(crate) struct ExportArgs {
     /// Output file; `-` is stdout [default: stdout]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// With --format otlp: send the spans to this collector instead of printing them
+    #[arg(long, value_name = "URL", conflicts_with = "out")]
+    pub endpoint: Option<String>,
+    /// With --format otlp: include arguments and results of tool calls
+    #[arg(long)]
+    pub content: bool,
 }
 
 /// Format of an export.
@@ -613,6 +638,8 @@ pub(crate) enum ExportFormat {
     MemoryFlow,
     /// KTX's ingest trace at the finest level.
     Trace,
+    /// OpenTelemetry spans, one OTLP request per line.
+    Otlp,
 }
 
 /// `diff`.
@@ -640,6 +667,8 @@ pub(crate) enum RunsCommand {
     },
     /// Export a run to share it, with known kinds of secrets masked
     Export(ExportArgs),
+    /// Run a read-only SQL query on the index of all runs
+    Query(QueryArgs),
     /// Delete old runs, keeping those needed for incremental planning
     Prune(PruneArgs),
     /// Rebuild the index from the tapes

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use serde_json::{Map, Value};
 
 use super::{
+    args::EventVocabulary,
     exit::{CliError, Exit},
     json::JsonWriter,
     output, playback_output,
@@ -63,7 +64,8 @@ pub(super) fn print_events(runs: &RunStore, run: &RecordedRun, follow: bool, con
     let (source, finish) = recorded_tapes::follow(runs, run)?;
     let mut timeline = Timeline::new_forward_only(Box::new(source));
     let writer = WatchedRun::new(runs.clone(), run.clone());
-    let mut out = JsonWriter::new(MetadataFilter::new(output::raw_stdout(), content), timeline.source().info());
+    let filter = MetadataFilter::new(output::raw_stdout(), content);
+    let mut out = JsonWriter::new(filter, timeline.source().info(), EventVocabulary::Takopi);
     loop {
         let progress = timeline.advance(SLICE, &mut |emitted| out.write_event(&emitted))?;
         match progress {

@@ -25,6 +25,7 @@ use crate::{
         launch::{Launch, retry_policy},
         notifier::NotificationTargets,
         prepare::PreparedProject,
+        span_exporter::TraceOptions,
     },
     ingest::plan::{self, UnitSelection},
     units::failure_tally::FailureRule,
@@ -139,6 +140,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         retry: retry_policy(&config),
         initially_held: Vec::new(),
         notifications: NotificationTargets::default(),
+        trace: TraceOptions::default(),
         prepared,
         reconcile: None,
     };

@@ -11,7 +11,7 @@ use std::{
 use super::{
     args::{ExportArgs, ExportFormat, GlobalArgs},
     exit::{CliError, Exit},
-    output, playback_output, project, replay, runs,
+    otel, output, playback_output, project, replay, runs,
 };
 use crate::{
     report::{export, redact::Redactor},
@@ -30,9 +30,22 @@ const SLICE: usize = 1 << 20;
 /// # Errors
 /// If the run does not exist or cannot be read, or if the export cannot be written.
 pub(crate) fn export(global: &GlobalArgs, args: &ExportArgs) -> Result<Exit, CliError> {
+    if args.format != ExportFormat::Otlp {
+        if args.endpoint.is_some() {
+            return Err(otel::needs_otlp("--endpoint"));
+        }
+        if args.content {
+            return Err(otel::needs_otlp("--content"));
+        }
+    }
     let project = project::resolve_directory(global).ok();
     let mut redactor = Redactor::for_process(project.as_deref());
     match out_file::target_path(args.out.as_deref()) {
+        None if args.endpoint.is_some() => {
+            let endpoint = args.endpoint.as_deref().unwrap_or_default();
+            let count = otel::send(global, args, endpoint, &mut redactor)?;
+            playback_output::print_stderr(&format!("ingestdeck: {} sent", pluralize(count, "span")));
+        }
         Some(path) => {
             // Fail before the output file is changed.
             runs::resolve_tape(global, &args.run)?;
@@ -88,6 +101,13 @@ fn write(
                 }
                 out.write_all(&output::escape_json(&traced)).map_err(failed)
             })
+        }
+        ExportFormat::Otlp => {
+            for request in otel::requests(global, args, redactor)? {
+                let line = format!("{request}\n");
+                out.write_all(&output::escape_json(line.as_bytes())).map_err(failed)?;
+            }
+            Ok(())
         }
         ExportFormat::MemoryFlow => {
             let (source, live) = replay::open_record(global, &args.run)?;

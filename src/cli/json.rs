@@ -1,12 +1,15 @@
 //! `--ui json`: one object per line. The contract with programs; the README describes the objects.
 
+mod agent_events;
+
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
+use self::agent_events::{AgentEventTranslator, TranslatedEvent};
 use crate::{
     actions::AgentEvent,
-    cli::{output, summary::RunSummary},
+    cli::{args::EventVocabulary, output, summary::RunSummary},
     run::{RunEvent, RunState, SinkEvent, SourceInfo},
     tape::Millis,
 };
@@ -23,20 +26,37 @@ pub(crate) struct JsonWriter<W> {
     /// The attempt of the last event, with its serialized form.
     attempt_stamp: (String, u32, Vec<u8>),
     seq: u64,
+    /// Set if events of attempts have the names of agent SDKs.
+    translator: Option<AgentEventTranslator>,
     result: io::Result<()>,
 }
 
 impl<W: Write> JsonWriter<W> {
     /// A writer for one source.
-    pub(crate) fn new(out: W, origin: &SourceInfo) -> Self {
+    pub(crate) fn new(out: W, origin: &SourceInfo, vocabulary: EventVocabulary) -> Self {
         let run = origin.header.as_ref().map_or_else(|| "null".into(), |header| format!("\"{}\"", header.run));
         let buffer = Vec::with_capacity(BUFFER_BYTES * 2);
-        Self { out, buffer, run: run.into_bytes(), attempt_stamp: Default::default(), seq: 0, result: Ok(()) }
+        let translator = (vocabulary == EventVocabulary::Agent).then(|| AgentEventTranslator::new(origin));
+        let (run, attempt_stamp, seq, result) = (run.into_bytes(), Default::default(), 0, Ok(()));
+        Self { out, buffer, run, attempt_stamp, seq, translator, result }
     }
 
     /// Writes the events of one entry.
     pub(crate) fn write_event(&mut self, emitted: &SinkEvent<'_>) {
+        if let Some(events) = self.translator.as_mut().and_then(|translator| translator.translate(emitted)) {
+            for TranslatedEvent { at, unit, attempt, json, tool_use_id } in events {
+                self.stamp(at, Some((unit, attempt)));
+                self.value(&json);
+                if let Some(id) = tool_use_id {
+                    self.buffer.extend_from_slice(b",\"tool_use_id\":");
+                    self.value(&id.into());
+                }
+                self.end_line();
+            }
+            return;
+        }
         match emitted {
+            SinkEvent::Line { .. } | SinkEvent::Note { .. } => return,
             SinkEvent::Agent { at, unit, attempt, event, outcome_detail, .. } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 event.write_json(&mut self.buffer);
@@ -73,6 +93,10 @@ impl<W: Write> JsonWriter<W> {
                 self.value(&change_json(change));
             }
         }
+        self.end_line();
+    }
+
+    fn end_line(&mut self) {
         self.buffer.extend_from_slice(b"}\n");
         if self.buffer.len() >= BUFFER_BYTES {
             self.flush();

@@ -110,6 +110,7 @@ impl<W: Write> LinesWriter<W> {
                 self.line(*at, &attempt_label(unit, *attempt), message_glyph(*level), text);
             }
             SinkEvent::Run { at, change } => self.write_run_change(*at, change),
+            SinkEvent::Line { .. } | SinkEvent::Note { .. } => {}
         }
     }
 

@@ -108,7 +108,7 @@ impl EventSink {
     /// The sink for `ui`, which must not be the screen.
     pub(crate) fn new(ui: Ui, global: &GlobalArgs, origin: &SourceInfo) -> Self {
         match ui {
-            Ui::Json => Self::Json(JsonWriter::new(BlockingWriter::new(), origin)),
+            Ui::Json => Self::Json(JsonWriter::new(BlockingWriter::new(), origin, global.events)),
             Ui::None => Self::None,
             Ui::Lines | Ui::Auto | Ui::Tui => {
                 Self::Lines(LinesWriter::new(BufWriter::new(BlockingWriter::new()), uses_color(global.color)))
@@ -283,7 +283,9 @@ fn event_time(emitted: &SinkEvent<'_>) -> Millis {
         | SinkEvent::Unit { at, .. }
         | SinkEvent::Patch { at, .. }
         | SinkEvent::Message { at, .. }
-        | SinkEvent::Run { at, .. } => *at,
+        | SinkEvent::Run { at, .. }
+        | SinkEvent::Line { at, .. }
+        | SinkEvent::Note { at, .. } => *at,
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     exit::{self, CliError, Exit},
     launch::{self, TapeLocation},
     model_choice::ModelChoice,
-    plan, playback_output, project, settings,
+    otel, plan, playback_output, project, settings,
 };
 use crate::{
     agent::{
@@ -72,6 +72,7 @@ pub(crate) fn start_run(
         return Err(CliError::usage("--model names no model").with_help("give one, as in `--model sonnet`"));
     }
     let notifications = settings::notification_targets(&config)?;
+    let trace = otel::trace_options(&config)?;
     let model = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, args.model.as_deref()).model;
     let taken = project::plan_run(global, &project, select, model.as_deref())?;
     // A selection names what to run, whatever KTX has ingested.
@@ -158,6 +159,7 @@ pub(crate) fn start_run(
         retry: retry_policy(&config),
         initially_held: held,
         notifications,
+        trace,
         prepared,
         reconcile: pass,
     };

@@ -7,7 +7,7 @@ use super::{
     doctor,
     exit::{CliError, Exit},
     launch::{self, LiveClient, TapeLocation},
-    output, playback_output, runs, settings,
+    otel, output, playback_output, runs, settings,
 };
 use crate::{
     agent::session::{ClaudeSessionArgs, launch_args, resume_line},
@@ -31,7 +31,8 @@ pub(crate) fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, C
     // Calls of a plain session do not wait for approval.
     let client = LiveClient::new(global, &config, TapeLocation::PathOnly, false)?;
     let ui = playback_output::resolve_ui(global.ui);
-    let request = SessionRequest { exe, cwd, prompt, args: flags, runs, is_interactive: client.is_interactive() };
+    let (is_interactive, trace) = (client.is_interactive(), otel::trace_options(&config)?);
+    let request = SessionRequest { exe, cwd, prompt, args: flags, runs, is_interactive, trace };
     let (outcome, resumable) = session_run::run(request, &config, async |run| client.attend(run).await)?;
     let outcome = outcome?;
     if let Some(session) = &resumable

@@ -11,6 +11,9 @@
 //! | `report --format json`, and KTX's trace and memory flow | `events`, `report.json`, `trace.jsonl`, `memory-flow.json` |
 //! | `report --format junit` (`md` and `html` are for people) | `src/report/snapshots` |
 //! | `plan`, `doctor` | `commands`, one file each |
+//! | `--events agent` | `schemas`, `agent-events.jsonl` and `assets/agent-events.schema.json` |
+//! | `runs export --format otlp` | `tests/it/commands/tracing.rs`, by the rules of OTLP |
+//! | `audit`, `costs` | `schemas`, one file each, and `assets/audit.schema.json` |
 //! | the `ktx.yaml` that `init` writes | `tests/it/commands.rs`; `init`, `config` and `completions` print nothing for programs |
 //! | subcommands, arguments and flags | `surface`, `command-line.txt`; the texts of `--help` by `tests/it/commands.rs` |
 //! | settings, environment variables, keys of `ktx.yaml` | `surface`, `settings.txt`, `environment.txt`, `ktx.yaml` |
@@ -34,5 +37,6 @@ mod events;
 mod files;
 mod golden;
 mod notes;
+mod schemas;
 mod surface;
 mod words;

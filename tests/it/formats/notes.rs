@@ -271,6 +271,7 @@ fn planned() -> RunPlanned {
                 peer_files: None,
             },
         ],
+        traceparent: Some(text("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")),
         skipped: vec![
             SkippedConnection { connection: text("bi"), why: text("no adapter"), fault: true },
             SkippedConnection { connection: text("wh"), why: text("no files"), fault: false },

@@ -1,0 +1,330 @@
+//! Published schemas of JSON output, and real output that is read with the types that they are made from.
+
+use std::{fs, path::PathBuf};
+
+use schemars::{JsonSchema, schema_for};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use super::{
+    events::recorded,
+    golden::{assert_published, is_message, json_lines, lines_without},
+};
+use crate::it::commands::test_dir::TestDir;
+
+/// A tool call in the output of `audit`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct AuditLine {
+    v: u64,
+    /// Time of the call, RFC 3339.
+    at: String,
+    project: Option<String>,
+    run: String,
+    agent: Option<String>,
+    connection: Option<String>,
+    unit: String,
+    attempt: u32,
+    session: Option<String>,
+    model: Option<String>,
+    #[serde(flatten)]
+    call: AuditCallPart,
+}
+
+/// The fields of the call itself.
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct AuditCallPart {
+    turn_number: u32,
+    tool_use_id: String,
+    parent_tool_use_id: Option<String>,
+    tool: String,
+    /// Arguments as JSON, shortened unless `--full` is given.
+    input: Option<String>,
+    status: AuditStatus,
+    error: Option<String>,
+    output_bytes: Option<u64>,
+    /// Result as JSON; exists with `--results`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output: Option<String>,
+    duration_ms: Option<u64>,
+    waited_ms: Option<u64>,
+    decision: AuditRuling,
+    decided_by: Option<String>,
+    decision_reason: Option<String>,
+    seq: u64,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum AuditStatus {
+    Open,
+    Complete,
+    Error,
+    Denied,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum AuditRuling {
+    Allowed,
+    Edited,
+    Denied,
+    Released,
+    Withdrawn,
+    Held,
+}
+
+/// A line of the output of `costs`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CostLine {
+    v: u64,
+    by: CostKey,
+    /// Null for the total.
+    key: Option<String>,
+    attempts: u64,
+    unknown_attempts: u64,
+    input_tokens: u64,
+    output_tokens: u64,
+    cache_read_tokens: u64,
+    cache_write_tokens: u64,
+    model_usage_usd: Option<f64>,
+    total_cost_usd: Option<f64>,
+    difference_usd: Option<f64>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum CostKey {
+    Day,
+    Connection,
+    Model,
+    Unit,
+    Run,
+}
+
+/// Compares a schema file in `assets` with the types.
+fn assert_schemas(name: &str, schemas: &Value) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("assets").join(name);
+    let text = format!("{schemas:#}\n");
+    if std::env::var_os("INGESTDECK_WRITE_FORMATS").is_some() {
+        fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), text, "INGESTDECK_WRITE_FORMATS=1 updates {name}");
+}
+
+/// Reads objects as `T`, which must keep every key and value.
+fn assert_conforms<T: Serialize + DeserializeOwned>(objects: &[Value]) {
+    for object in objects {
+        let read: T = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}: {object}"));
+        assert_eq!(&serde_json::to_value(&read).unwrap(), object);
+    }
+}
+
+fn objects(place: &TestDir, args: &[&str]) -> Vec<Value> {
+    json_lines(place.run(args).expect_success())
+}
+
+#[test]
+fn audit_schemas_are_current() {
+    let schemas = json!({"audit": schema_for!(AuditLine), "costs": schema_for!(CostLine)});
+    assert_schemas("audit.schema.json", &schemas);
+}
+
+#[test]
+fn audit_output_matches_its_schema_and_golden_file() {
+    let place = recorded();
+    let short = objects(&place, &["audit", "--ui", "json"]);
+    assert_conforms::<AuditLine>(&short);
+    assert!(short.iter().all(|call| call.get("output").is_none()), "results need --results");
+    let mut all = objects(&place, &["audit", "--format", "json", "--results", "--full"]);
+    all.iter_mut().filter(|call| call["output"].is_null()).for_each(|call| {
+        call.as_object_mut().unwrap().remove("output");
+    });
+    assert_conforms::<AuditLine>(&all);
+    for word in ["complete", "error", "denied", "edited", "allowed"] {
+        assert!(all.iter().any(|call| call["status"] == word || call["decision"] == word), "no call is {word}");
+    }
+    assert_published("audit.jsonl", &lines_without(all, &is_message));
+}
+
+#[test]
+fn costs_output_matches_its_schema_and_golden_file() {
+    let place = recorded();
+    let mut all = Vec::new();
+    for by in ["day", "connection", "model", "unit", "run"] {
+        let lines = objects(&place, &["costs", "--by", by, "--ui", "json"]);
+        let total = lines.last().unwrap();
+        assert!(total["key"].is_null() && lines.iter().filter(|line| line["key"].is_null()).count() == 1);
+        all.extend(lines);
+    }
+    assert_conforms::<CostLine>(&all);
+    let totals: Vec<&Value> = all.iter().filter(|line| line["key"].is_null()).collect();
+    for key in ["attempts", "total_cost_usd", "model_usage_usd", "input_tokens"] {
+        assert!(totals.iter().all(|total| total[key] == totals[0][key]), "{key} differs: {totals:?}");
+    }
+    assert_published("costs.jsonl", &lines_without(all, &is_message));
+}
+
+/// An event of an attempt with `--events agent`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type")]
+enum AgentSdkEvent {
+    #[serde(rename = "stream:token")]
+    Token {
+        text: String,
+        accumulated: String,
+        #[serde(flatten)]
+        stamp: EventStamp,
+    },
+    #[serde(rename = "agent:turn")]
+    Turn {
+        turn: u32,
+        content: Vec<TextBlock>,
+        #[serde(flatten)]
+        stamp: EventStamp,
+    },
+    #[serde(rename = "tool:invoke", rename_all = "camelCase")]
+    Invoke {
+        tool_id: String,
+        tool: Option<String>,
+        input: Value,
+        #[serde(flatten)]
+        stamp: EventStamp,
+    },
+    #[serde(rename = "tool:start")]
+    Start {
+        tool: Option<String>,
+        input: Value,
+        #[serde(flatten)]
+        stamp: EventStamp,
+    },
+    #[serde(rename = "tool:result")]
+    Result {
+        tool: Option<String>,
+        input: Value,
+        output: ToolOutput,
+        /// Milliseconds since the call; null if the call is not known.
+        duration: Option<u64>,
+        #[serde(flatten)]
+        stamp: EventStamp,
+    },
+    #[serde(rename = "agent:complete")]
+    Complete {
+        result: String,
+        turns: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+        #[serde(flatten)]
+        stamp: EventStamp,
+    },
+    #[serde(rename = "state:update", rename_all = "camelCase")]
+    State {
+        status: AgentStatus,
+        /// Key of the unit.
+        task_id: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+        #[serde(flatten)]
+        stamp: EventStamp,
+    },
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct EventStamp {
+    session_id: Option<String>,
+    /// Milliseconds since 1970.
+    timestamp: Option<i64>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum TextBlock {
+    Text { text: String },
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct ToolOutput {
+    content: Value,
+    is_error: bool,
+    /// The content is longer than 64 KiB and left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    truncated: Option<bool>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum AgentStatus {
+    Idle,
+    Running,
+    Paused,
+    Completed,
+    Error,
+}
+
+#[test]
+fn agent_event_schema_is_current() {
+    assert_schemas("agent-events.schema.json", &json!({"event": schema_for!(AgentSdkEvent)}));
+}
+
+#[test]
+fn agent_events_match_their_schema_and_golden_file() {
+    let place = TestDir::new();
+    let tape = |name: &str| super::golden::path(name).to_str().unwrap().to_owned();
+    let captures = [
+        "partial_messages.jsonl",
+        "success_tools.jsonl",
+        "subagent_foreground.jsonl",
+        "permission_denied_dontask.jsonl",
+    ];
+    let captures = captures.map(|name| format!("{}/tests/fixtures/captures/{name}", env!("CARGO_MANIFEST_DIR")));
+    let tapes = ["run.jsonl", "run-unsaved.jsonl", "run-failed.jsonl"].map(tape);
+    let mut golden = Vec::new();
+    let mut seen = Vec::new();
+    for file in tapes.iter().chain(&captures) {
+        let args = ["replay", file, "--ui", "json", "--events", "agent"];
+        let lines = objects(&place, &args);
+        assert!(lines.iter().enumerate().all(|(index, line)| line["seq"] == index && line["v"] == 1), "{file}");
+        assert_eq!(lines.last().unwrap()["event"]["state"], "summary", "{file}");
+        let own = |line: &&Value| line["event"]["type"].as_str().is_some_and(|kind| kind.contains(':'));
+        let events: Vec<Value> = lines.iter().filter(own).map(|line| line["event"].clone()).collect();
+        assert_conforms_in_any_order::<AgentSdkEvent>(&events);
+        seen.extend(events.iter().map(|event| event["type"].as_str().unwrap().to_owned()));
+        for line in lines.iter().filter(own) {
+            let needs_id = ["tool:start", "tool:result"].contains(&line["event"]["type"].as_str().unwrap());
+            assert_eq!(line["tool_use_id"].is_string(), needs_id, "{line}");
+        }
+        if tapes.contains(file) {
+            golden.extend(lines);
+        }
+    }
+    for kind in
+        ["stream:token", "agent:turn", "tool:invoke", "tool:start", "tool:result", "agent:complete", "state:update"]
+    {
+        assert!(seen.iter().any(|seen| seen == kind), "no event is {kind}");
+    }
+    assert_published("agent-events.jsonl", &lines_without(golden, &is_message));
+}
+
+/// Like [`assert_conforms`]; the order of keys is not compared.
+fn assert_conforms_in_any_order<T: Serialize + DeserializeOwned>(objects: &[Value]) {
+    for object in objects {
+        let read: T = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}: {object}"));
+        let again = serde_json::to_value(&read).unwrap();
+        assert_eq!(
+            again.as_object().map(serde_json::Map::len),
+            object.as_object().map(serde_json::Map::len),
+            "{object}"
+        );
+        object.as_object().unwrap().iter().for_each(|(key, value)| assert_eq!(&again[key], value, "{key}: {object}"));
+    }
+}
+
+#[test]
+fn agent_vocabulary_needs_json() {
+    let place = TestDir::new();
+    let ran = place.run(&["replay", "x.jsonl", "--events", "agent"]);
+    assert_eq!(ran.expect_refusal(2), "--events agent needs --ui json; add --ui json, or leave it out");
+}
