@@ -2,8 +2,10 @@
 
 pub(crate) mod args;
 mod attach;
+mod audit;
 mod bookmarks;
 mod config_show;
+mod costs;
 mod ctl;
 mod ctl_events;
 pub(crate) mod debug;
@@ -22,11 +24,14 @@ pub(crate) mod lines;
 pub(crate) mod manual;
 pub(crate) mod mcp;
 pub(crate) mod model_choice;
+mod otel;
 pub(crate) mod output;
+mod period;
 pub(crate) mod plan;
 pub(crate) mod playback_output;
 pub(crate) mod project;
 mod prune;
+mod query;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
@@ -38,6 +43,7 @@ pub(crate) mod settings;
 pub(crate) mod signals;
 pub(crate) mod step;
 pub(crate) mod summary;
+mod table;
 mod table_memory;
 pub(crate) mod watch;
 
@@ -46,7 +52,7 @@ use std::process::ExitCode;
 use clap::FromArgMatches as _;
 
 use self::{
-    args::{Cli, CliCommand, RunsCommand, Ui},
+    args::{Cli, CliCommand, EventVocabulary, RunsCommand, Ui},
     exit::{CliError, Exit},
 };
 use crate::{agent::scripted, diagnostic::Diagnostic as _, engine::descriptors, group_guard, ingest};
@@ -111,6 +117,9 @@ fn parse_and_run() -> Exit {
 
 fn run(cli: &Cli) -> Result<Exit, CliError> {
     let global = &cli.global;
+    if global.events == EventVocabulary::Agent && global.ui != Ui::Json && !global.is_engine {
+        return Err(CliError::usage("--events agent needs --ui json").with_help("add --ui json, or leave it out"));
+    }
     let Some(command) = &cli.command else { return home::home(global, run) };
     match command {
         CliCommand::Plan(select) => plan::plan(global, select),
@@ -131,10 +140,13 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         CliCommand::Mcp(args) => mcp::mcp(global, args),
         CliCommand::Report(args) => report::report(global, args),
         CliCommand::Diff(args) => diff::diff(global, args),
+        CliCommand::Audit(args) => audit::audit(global, args),
+        CliCommand::Costs(args) => costs::costs(global, args),
         CliCommand::Runs { command } => match command {
             RunsCommand::List => runs::list(global),
             RunsCommand::Show { run } => runs::show(global, run),
             RunsCommand::Export(args) => export::export(global, args),
+            RunsCommand::Query(args) => query::query(global, args),
             RunsCommand::Prune(args) => prune::prune(global, args),
             RunsCommand::Reindex => runs::reindex(global),
         },

@@ -109,6 +109,8 @@ pub(crate) struct Config {
     pub ingest: IngestSettings,
     /// Section `[notify]`: notifications while no screen is attached.
     pub notify: NotifySettings,
+    /// Section `[otel]`: export of spans to an OpenTelemetry collector.
+    pub otel: OtelSettings,
     /// Section `[ui]`: the screen.
     pub ui: UiSettings,
     /// Section `[keys]`: chords by action. Actions and chords are not validated here.
@@ -188,6 +190,15 @@ pub(crate) struct IngestSettings {
 pub(crate) struct NotifySettings {
     /// Address that receives each notification as JSON.
     pub url: Setting<Option<String>>,
+}
+
+/// Section `[otel]`: export of spans to an OpenTelemetry collector.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OtelSettings {
+    /// Address of the collector, which accepts OTLP as JSON.
+    pub endpoint: Setting<Option<String>>,
+    /// Also send arguments and results of tool calls.
+    pub content: Setting<bool>,
 }
 
 /// Section `[ui]`: the screen.
@@ -432,6 +443,7 @@ impl Config {
                 allow_paths: get(&merged, "ingest.allow_paths"),
             },
             notify: NotifySettings { url: get(&merged, "notify.url") },
+            otel: OtelSettings { endpoint: get(&merged, "otel.endpoint"), content: get(&merged, "otel.content") },
             ui: UiSettings {
                 theme: get(&merged, "ui.theme"),
                 mouse: get(&merged, "ui.mouse"),

@@ -13,6 +13,7 @@ pub(crate) mod descriptors;
 pub(crate) mod driver;
 pub(crate) mod execute;
 pub(crate) mod fail_fast_recorder;
+mod http_post;
 pub(crate) mod launch;
 pub(crate) mod notifier;
 pub(crate) mod prepare;
@@ -22,6 +23,7 @@ pub(crate) mod recorded_tapes;
 pub(crate) mod resume;
 pub(crate) mod run_meter;
 pub(crate) mod session_run;
+pub(crate) mod span_exporter;
 pub(crate) mod trace;
 pub(crate) mod unsaved_run;
 

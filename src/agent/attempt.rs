@@ -77,6 +77,8 @@ pub(crate) struct AttemptContext {
     pub amendment: Option<Amendment>,
     /// Cost of the earlier attempts of the continued session, in US dollars; `None` if that is unknown.
     pub paid_usd: Option<f64>,
+    /// `TRACEPARENT` of the agent: its span in the trace of the run, if there is one.
+    pub traceparent: Option<String>,
 }
 
 impl AttemptContext {

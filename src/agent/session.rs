@@ -225,8 +225,10 @@ async fn start_process(
     let args = program.with_args(launch_args::session_argv(&launch.args, prompt, delivery));
     let exe = &program.exe;
     started.argv = argv_to_strings(std::iter::once(exe.as_os_str()).chain(args.iter().map(OsString::as_os_str)));
-    let environment = launch_args::session_environment(environment, launch.use_api_billing);
+    let mut environment = launch_args::session_environment(environment, launch.use_api_billing);
+    environment.set_traceparent(launch.context.traceparent.as_deref());
     started.env_inherited = environment.inherited();
+    started.env_set = environment.set;
     started.env_stripped = environment.stripped;
     started.env_passed = environment.passed;
     let stdin = delivery == PromptDelivery::Stdin;

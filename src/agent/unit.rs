@@ -198,7 +198,8 @@ async fn start_process(
     }));
     let words = std::iter::once(program.exe.as_os_str()).chain(args.iter().map(OsString::as_os_str));
     started.argv = command_line::argv_to_strings(words);
-    let environment = agent_env::unit_environment(environment, &launch.options.pass_env, private.path());
+    let mut environment = agent_env::unit_environment(environment, &launch.options.pass_env, private.path());
+    environment.set_traceparent(launch.context.traceparent.as_deref());
     started.env_inherited = environment.inherited();
     started.env_set = environment.set;
     started.env_stripped = environment.stripped;

@@ -103,6 +103,8 @@ pub(crate) const KEYS: &[SettingKey] = &[
     key("ingest.unit_timeout", SettingKind::Duration, None),
     key("ingest.allow_paths", SettingKind::Paths, Some("")),
     key("notify.url", SettingKind::Text, None),
+    key("otel.endpoint", SettingKind::Text, None),
+    key("otel.content", SettingKind::Bool, Some("false")),
     key("ui.theme", SettingKind::Text, Some("auto")),
     key("ui.mouse", SettingKind::Bool, Some("true")),
     key("ui.ascii", SettingKind::Bool, Some("false")),

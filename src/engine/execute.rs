@@ -38,7 +38,7 @@ use crate::{
         transcript::RejectedCall,
         work_unit::WorkUnit,
     },
-    run::{Recorder, state::RECONCILE_KEY},
+    run::{Recorder, otlp::RunTrace, state::RECONCILE_KEY},
     scoped_dir,
     tape::{
         Note, UnitKey,
@@ -82,6 +82,8 @@ pub(crate) struct AttemptExecutor {
     recorder: Arc<dyn Recorder>,
     approvals: Arc<ApprovalQueue>,
     locks: SessionLocks,
+    /// The trace that agents continue, if anything records it.
+    trace: Option<RunTrace>,
     /// Reference-counted: each running attempt holds a clone.
     attempt_counter: Arc<()>,
 }
@@ -136,7 +138,13 @@ impl AttemptExecutor {
     ) -> Self {
         let run = Arc::new(run);
         let integration = Arc::new(Integration::new(Arc::clone(&run), Arc::clone(&recorder)));
-        Self { run, integration, agent, options, limits, recorder, approvals, locks, attempt_counter: Arc::default() }
+        let (trace, attempt_counter) = Default::default();
+        Self { run, integration, agent, options, limits, recorder, approvals, locks, trace, attempt_counter }
+    }
+
+    /// Agents continue this trace.
+    pub(crate) fn with_trace(self, trace: Option<RunTrace>) -> Self {
+        Self { trace, ..self }
     }
 
     /// Adds patches of a prior run; paths are relative to the project.
@@ -298,6 +306,7 @@ impl AttemptExecutor {
                 observer: Some(Arc::clone(meter) as _),
                 amendment: (!amendment.is_empty()).then(|| amendment.clone()),
                 paid_usd: amendment.resume.as_deref().and_then(|session| meter.session_cost(unit, session)),
+                traceparent: self.trace.as_ref().map(|trace| trace.traceparent_of_attempt(unit, attempt)),
             },
             options: self.options.agent.clone(),
             timeouts: self.limits.timeouts(),

@@ -31,6 +31,7 @@ use super::{
     prepare::PreparedProject,
     recorded_tapes, resume,
     run_meter::RunMeter,
+    span_exporter::{SpanExportTask, TraceOptions},
     trace::TraceTask,
 };
 use crate::{
@@ -47,7 +48,7 @@ use crate::{
     },
     program_path,
     replay::{FileSource, OpenError, file::FollowHandle},
-    run::{NewEntry, Recorder, entry_source::RecordError, state::RECONCILE_KEY},
+    run::{NewEntry, Recorder, entry_source::RecordError, otlp::RunTrace, state::RECONCILE_KEY},
     store::{RunStore, TapeWriter, runs::RunStoreError},
     tape::{
         AgentName, EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
@@ -109,6 +110,8 @@ pub(crate) struct Launch {
     pub initially_held: Vec<UnitKey>,
     /// Where notifications go while no client is attached.
     pub notifications: NotificationTargets,
+    /// Where the spans of the run go.
+    pub trace: TraceOptions,
     /// The repository and its locks.
     pub prepared: PreparedProject,
     /// The reconcile step, if it is wanted.
@@ -156,6 +159,7 @@ impl Launch {
             continues: self.continues.clone(),
             silence_after_ms: u64::try_from(self.terms.silence_after.as_millis()).ok(),
             selection: Some(self.planned.selection.clone()),
+            traceparent: self.trace.parent.clone(),
         }));
         let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.to_note())));
         // The record must mention files that were left out.
@@ -199,6 +203,7 @@ pub(crate) fn launch<T>(
         is_interactive,
         limits: Some(Arc::clone(&limits)),
         notifications: std::mem::take(&mut launch.notifications),
+        trace: launch.trace.clone(),
     };
     let now = Timestamp::now();
     let job = IngestJob::new(now);
@@ -213,12 +218,12 @@ pub(crate) fn launch<T>(
     let diff = launch.planned.diff_counts().to_string();
     let locks = session_locks(&setup.runs, launch.agent.is_scripted());
     let (agent, terms, continues, reconcile) = (launch.agent, launch.terms, launch.continues, launch.reconcile);
-    let make = |recorder, approvals| {
+    let make = |recorder, approvals, trace| {
         let worktrees = Worktrees::new(repository, &job.id, &head.commit);
         let units = IngestRun::index_units(launch.planned.units);
         let run = IngestRun { project, units, diff, job, worktrees, reconcile, projections };
         let attempts = AttemptExecutor::new(run, agent, terms, limits, recorder, approvals, locks);
-        attempts.with_prior_patches(resume::pending_patches(continues.as_ref()))
+        attempts.with_prior_patches(resume::pending_patches(continues.as_ref())).with_trace(trace)
     };
     setup.run_schedule(now, schedule, &plan, make, client)
 }
@@ -291,6 +296,8 @@ pub(crate) struct RunSetup {
     pub is_interactive: bool,
     /// Where notifications go while no client is attached.
     pub notifications: NotificationTargets,
+    /// Where the spans of the run go.
+    pub trace: TraceOptions,
     /// The limits that clients can change; `None` for a session, whose calls do not ask for approval either.
     pub limits: Option<Arc<AttemptLimits>>,
 }
@@ -306,7 +313,7 @@ impl RunSetup {
         now: Timestamp,
         schedule: Schedule,
         plan: &[Note],
-        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>) -> E,
+        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>, Option<RunTrace>) -> E,
         client: impl AsyncFnOnce(LiveRun) -> T,
     ) -> Result<T, LaunchError> {
         private_dir::remove_abandoned_dirs();
@@ -337,7 +344,7 @@ impl RunSetup {
         now: Timestamp,
         schedule: Schedule,
         plan: &[Note],
-        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>) -> E,
+        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>, Option<RunTrace>) -> E,
         client: impl AsyncFnOnce(LiveRun) -> T,
     ) -> Result<T, LaunchError> {
         let new = self.runs.create(self.newest_run(now), |run| Header {
@@ -366,10 +373,11 @@ impl RunSetup {
         let recorder: Arc<dyn Recorder> = Arc::clone(&fail_fast_recorder) as _;
         let clients = AttachedClients::new();
         let notifier = self.start_notifier(&tape, &recorder, &clients, id);
+        let exporter = self.start_span_export(&tape, &recorder);
         let meter = Arc::new(RunMeter::new(inputs.downgrade()));
         let approvals = Arc::new(ApprovalQueue::new(Arc::clone(&recorder), meter));
         self.initially_held.iter().for_each(|unit| approvals.hold(unit));
-        let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&approvals)));
+        let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&approvals), self.agent_trace(id)));
         let units = schedule.unit_keys().cloned().collect();
         let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder));
         let attached = self.is_interactive.then(|| clients.attach());
@@ -413,6 +421,9 @@ impl RunSetup {
         if let Some(notifier) = notifier {
             notifier.finish().await;
         }
+        if let Some(exporter) = exporter {
+            exporter.finish().await;
+        }
         Ok(result)
     }
 
@@ -432,6 +443,19 @@ impl RunSetup {
         let (recorder, targets) = (Arc::clone(recorder), self.notifications.clone());
         let started = NotifierTask::start(followed, recorder, clients.clone(), name, targets);
         started.inspect_err(|error| tracing::warn!(%error, "no notifications are sent")).ok()
+    }
+
+    /// The trace that agents continue, if anything records it.
+    fn agent_trace(&self, run: RunId) -> Option<RunTrace> {
+        let TraceOptions { target, parent } = &self.trace;
+        (target.is_some() || parent.is_some()).then(|| RunTrace::new(run, parent.as_deref()))
+    }
+
+    /// Starts to export spans. Nothing depends on it.
+    fn start_span_export(&self, tape: &TapeWriter, recorder: &Arc<dyn Recorder>) -> Option<SpanExportTask> {
+        let target = self.trace.target.clone()?;
+        let started = SpanExportTask::start((tape.path(), tape.subscribe()), Arc::clone(recorder), target);
+        started.inspect_err(|error| tracing::warn!(%error, "no spans are exported")).ok().flatten()
     }
 
     /// Starts KTX's trace of a project's run. Nothing depends on it.

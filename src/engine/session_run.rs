@@ -15,6 +15,7 @@ use super::{
     launch::{self, LaunchError, LiveRun, RunSetup},
     notifier::NotificationTargets,
     run_meter::RunMeter,
+    span_exporter::TraceOptions,
 };
 use crate::{
     agent::{
@@ -24,6 +25,7 @@ use crate::{
         session::{self, SessionLaunch},
     },
     config::Config,
+    run::otlp::RunTrace,
     store::RunStore,
     tape::{
         AgentName, Note, UnitKey,
@@ -46,6 +48,8 @@ pub(crate) struct SessionRequest {
     pub runs: RunStore,
     /// True if the run waits for commands after the session.
     pub is_interactive: bool,
+    /// Where the spans of the run go.
+    pub trace: TraceOptions,
 }
 
 /// Runs a session. Returns the result of the client, and the id of the session if it can be continued.
@@ -57,11 +61,12 @@ pub(crate) fn run<T>(
     config: &Config,
     client: impl AsyncFnOnce(LiveRun) -> T,
 ) -> Result<(T, Option<String>), LaunchError> {
-    let SessionRequest { exe, cwd, prompt, args, runs, is_interactive } = request;
+    let SessionRequest { exe, cwd, prompt, args, runs, is_interactive, trace } = request;
     let plan = Note::RunPlanned(Box::new(RunPlanned {
         units: vec![PlannedUnit { unit: SESSION_UNIT.into(), why: "asked for".into(), ..PlannedUnit::default() }],
         concurrency: 1,
         model: args.model.clone(),
+        traceparent: trace.parent.clone(),
         ..RunPlanned::default()
     }));
     let settings = ScheduleSettings { retry: launch::retry_policy(config), ..ScheduleSettings::new(1, 1) };
@@ -75,9 +80,10 @@ pub(crate) fn run<T>(
         is_interactive,
         limits: None,
         notifications: NotificationTargets::default(),
+        trace,
     };
     let resumable = Arc::new(Mutex::new(None));
-    let make = |recorder, approvals: Arc<ApprovalQueue>| SessionExecutor {
+    let make = |recorder, approvals: Arc<ApprovalQueue>, trace| SessionExecutor {
         meter: Arc::clone(approvals.meter()),
         launch: SessionLaunch {
             context: AttemptContext {
@@ -90,6 +96,7 @@ pub(crate) fn run<T>(
                 observer: Some(Arc::clone(approvals.meter()) as _),
                 amendment: None,
                 paid_usd: None,
+                traceparent: None,
             },
             prompt,
             args,
@@ -98,6 +105,7 @@ pub(crate) fn run<T>(
             locks,
         },
         resumable: Arc::clone(&resumable),
+        trace,
     };
     let result = setup.run_schedule(Timestamp::now(), schedule, &[plan], make, client)?;
     let resumable = resumable.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -110,6 +118,8 @@ struct SessionExecutor {
     launch: SessionLaunch,
     /// The session that the next attempt can continue.
     resumable: Arc<Mutex<Option<String>>>,
+    /// The trace that agents continue, if anything records it.
+    trace: Option<RunTrace>,
 }
 
 impl SessionExecutor {
@@ -148,6 +158,7 @@ impl Executor for SessionExecutor {
         let resumed = launch.args.resume.as_deref();
         launch.context.paid_usd = resumed.and_then(|session| self.meter.session_cost(&unit, session));
         launch.context.attempt = attempt;
+        launch.context.traceparent = self.trace.as_ref().map(|trace| trace.traceparent_of_attempt(&unit, attempt));
         let (send, commands) = mpsc::channel(4);
         let forwarding = tokio::spawn(forward_orders(Vec::new(), orders, send));
         let end = session::run_session(launch, commands, ready).await;
@@ -210,6 +221,7 @@ mod tests {
                     observer: None,
                     amendment: None,
                     paid_usd: None,
+                    traceparent: None,
                 },
                 prompt: "Read it.".into(),
                 args,
@@ -219,6 +231,7 @@ mod tests {
             },
             meter: Arc::new(RunMeter::new(mpsc::channel(1).0.downgrade())),
             resumable: Arc::default(),
+            trace: None,
         }
     }
 

@@ -281,6 +281,9 @@ pub(crate) struct RunPlanned {
     /// The selection of the units. A run that continues this one uses the same. `None` on tapes of older versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selection: Option<UnitSelection>,
+    /// `TRACEPARENT` of the process that started the run: the span that the run belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 /// One unit of a plan.

@@ -7,6 +7,7 @@ use serde_json::Value;
 pub(crate) mod test_dir;
 
 mod agents;
+mod audit;
 mod broken;
 mod ctl;
 mod doctor;
@@ -27,6 +28,7 @@ mod reports;
 mod resume;
 mod sessions;
 mod tools;
+mod tracing;
 mod unfinished;
 mod unsaved_work;
 mod verdicts;

@@ -126,6 +126,7 @@ impl SessionFixture {
                 observer: None,
                 amendment: None,
                 paid_usd: None,
+                traceparent: None,
             },
             prompt: prompt.into(),
             args: ClaudeSessionArgs::default(),

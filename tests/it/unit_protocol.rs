@@ -195,6 +195,7 @@ impl AttemptFixture {
                 observer: None,
                 amendment: None,
                 paid_usd: None,
+                traceparent: None,
             },
             options: AgentOptions { pass_env: variables.map(String::from).into(), ..AgentOptions::default() },
             timeouts: watch::channel(AttemptTimeouts::default()).1,

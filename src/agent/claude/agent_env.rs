@@ -21,6 +21,9 @@ const ISOLATION_VARS: [(&str, &str); 6] = [
     ("DISABLE_TELEMETRY", "1"),
 ];
 
+/// The span of the attempt, in the form of W3C Trace Context.
+const TRACEPARENT: &str = "TRACEPARENT";
+
 /// Directory for the agent's temporary files.
 const TMPDIR: &str = "TMPDIR";
 
@@ -117,6 +120,17 @@ pub(crate) struct AgentEnvironment {
 }
 
 impl AgentEnvironment {
+    /// Sets the span that the agent's own spans belong to. Does nothing without one.
+    pub(crate) fn set_traceparent(&mut self, value: Option<&str>) {
+        let Some(value) = value else { return };
+        self.vars.retain(|(name, _)| name != TRACEPARENT);
+        self.vars.push((TRACEPARENT.into(), value.into()));
+        self.vars.sort();
+        self.set.push(TRACEPARENT.to_owned());
+        self.set.sort_unstable();
+        self.passed.retain(|name| name != TRACEPARENT);
+    }
+
     /// Names of the variables that the child inherits unchanged without a setting. Sorted.
     pub(crate) fn inherited(&self) -> Vec<String> {
         let names = self.vars.iter().map(|(name, _)| name.to_string_lossy().into_owned());
