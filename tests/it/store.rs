@@ -438,8 +438,10 @@ fn indexed_call_names_who_decided_it_and_why() {
     };
     let command = |units: &[&str], user: &str| {
         let (client, user) = (Some("ctl".to_owned()), Some(user.to_owned()));
-        let units = units.iter().map(|unit| UnitKey::from(*unit)).collect();
-        let received = CommandReceived { command: "decide".into(), units, client, user, reason: None };
+        let units: Vec<UnitKey> = units.iter().map(|unit| UnitKey::from(*unit)).collect();
+        let reason = (units == [UnitKey::from("other")]).then(|| "unrelated".to_owned());
+        let reason = reason.or_else(|| units.is_empty().then(|| "all clear".to_owned()));
+        let received = CommandReceived { command: "decide".into(), units, client, user, reason };
         note(&run, None, &Note::CommandReceived(Box::new(received)));
     };
     ["t1", "t2", "t3", "t4", "t5", "t6"].into_iter().for_each(call);
@@ -467,7 +469,7 @@ fn indexed_call_names_who_decided_it_and_why() {
         ("allowed", Some("rule"), None, false),
         ("denied", Some("anna (ctl)"), Some("not now"), true),
         ("allowed", Some("anna (ctl)"), None, true),
-        ("released", Some("carla (ctl)"), None, true),
+        ("released", Some("carla (ctl)"), Some("all clear"), true),
         ("held", None, Some("tool wiki_*"), false),
         ("withdrawn", None, None, true),
     ];

@@ -240,6 +240,9 @@ mod tests {
 
     const LIMITS: QueryLimits = QueryLimits { rows: 10, time: Duration::from_secs(60) };
 
+    /// Names, rows, and whether there are more rows.
+    type QueryResult = (Vec<String>, Vec<Vec<Value>>, bool);
+
     struct Index {
         _directory: tempfile::TempDir,
         db: Db,
@@ -260,11 +263,7 @@ mod tests {
             Self { _directory: directory, db }
         }
 
-        fn query(
-            &self,
-            sql: &str,
-            limits: QueryLimits,
-        ) -> Result<(Vec<String>, Vec<Vec<Value>>, bool), IndexQueryError> {
+        fn query(&self, sql: &str, limits: QueryLimits) -> Result<QueryResult, IndexQueryError> {
             let (mut names, mut rows) = (Vec::new(), Vec::new());
             let more = self.db.query(sql, limits, &mut |found| names = found, &mut |row| {
                 rows.push(row);

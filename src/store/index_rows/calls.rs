@@ -146,8 +146,8 @@ pub(super) struct CallIndexRowBuilder {
     call_counts: HashMap<(String, u32), u32>,
     /// Calls that were held, with the time and the rulings so far. A note may precede the line with the call.
     held: HashMap<CallKey, (Millis, CallRuling, Option<Millis>)>,
-    /// The person who sent the last command about each unit; `None` is the whole run.
-    senders: HashMap<Option<UnitKey>, String>,
+    /// Who sent the last command about each unit, and why; `None` is the whole run.
+    senders: HashMap<Option<UnitKey>, (String, Option<String>)>,
 }
 
 impl CallIndexRowBuilder {
@@ -222,6 +222,7 @@ impl CallIndexRowBuilder {
             (Some(name), None) | (None, Some(name)) => name.clone(),
             (None, None) => return,
         };
+        let sender = (sender, command.reason.clone());
         if command.units.is_empty() {
             // A later command about the whole run also counts for every unit.
             self.senders.clear();
@@ -240,8 +241,10 @@ impl CallIndexRowBuilder {
             }
             Note::CallDecided { tool_use_id: Some(id), decision, reason, .. } => {
                 let sender = self.senders.get(&Some(UnitKey::from(unit))).or_else(|| self.senders.get(&None));
-                let decided_by = sender.filter(|_| *decision != CallDecision::Withdrawn).cloned();
-                let ruling = CallRuling { decision: (*decision).into(), decided_by, reason: reason.clone() };
+                let sender = sender.filter(|_| *decision != CallDecision::Withdrawn).cloned();
+                let (decided_by, why) = sender.map_or((None, None), |(sender, why)| (Some(sender), why));
+                let reason = reason.clone().or(why);
+                let ruling = CallRuling { decision: (*decision).into(), decided_by, reason };
                 let (since, known, waited) =
                     self.held.entry(key(id)).or_insert_with(|| (at, ruling.clone(), Some(Millis(0))));
                 (*known, *waited) = (ruling, Some(at.since(*since)));
