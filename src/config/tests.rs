@@ -52,6 +52,8 @@ fn default_config_has_documented_values() {
     # ingest.unit_timeout is not set  # default
     ingest.allow_paths = []  # default
     # notify.url is not set  # default
+    # otel.endpoint is not set  # default
+    otel.content = false  # default
     ui.theme = "auto"  # default
     ui.mouse = true  # default
     ui.ascii = false  # default
@@ -96,6 +98,9 @@ fn every_key_reaches_its_field() {
         allow_paths = ["/data/dbt", "~/warehouse.db"]
         [notify]
         url = "https://example.com/hook"
+        [otel]
+        endpoint = "http://127.0.0.1:4318"
+        content = true
         [ui]
         theme = "light"
         mouse = false
@@ -210,6 +215,8 @@ fn every_key_reaches_its_field() {
     )
     "#
     );
+    let otel = (config.otel.endpoint.value.as_deref(), config.otel.content.value);
+    assert_eq!(otel, (Some("http://127.0.0.1:4318"), true));
 }
 
 #[test]

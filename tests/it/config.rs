@@ -72,6 +72,8 @@ fn all_layers_together_are_shown_with_their_origins() {
     # ingest.unit_timeout is not set  # default
     ingest.allow_paths = []  # default
     # notify.url is not set  # default
+    # otel.endpoint is not set  # default
+    otel.content = false  # default
     ui.theme = "auto"  # default
     ui.mouse = true  # default
     ui.ascii = true  # environment INGESTDECK_UI_ASCII

@@ -235,7 +235,7 @@ enum AgentSdkEvent {
 #[serde(rename_all = "camelCase")]
 struct EventStamp {
     session_id: Option<String>,
-    /// Milliseconds since 1970.
+    /// Milliseconds since the beginning of 1970.
     timestamp: Option<i64>,
 }
 
