@@ -1,6 +1,11 @@
 //! Sends JSON to an address with curl. It must not know what is sent.
 
-use std::{ffi::OsStr, io, process::Stdio, time::Duration};
+use std::{
+    ffi::OsStr,
+    io,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
 
 use tokio::{
     io::AsyncWriteExt as _,
@@ -22,8 +27,23 @@ const CURL_ARGS: [&str; 9] =
 /// # Errors
 /// If curl is missing, or the request is not accepted in time.
 pub(super) async fn post_json(url: &str, headers: &[(String, String)], body: &str) -> io::Result<()> {
-    let child = start_post(url, headers, body).await?;
-    wait(child).await
+    wait_for_post(start_post(url, headers, body).await?).await
+}
+
+/// Waits for the end of a request.
+///
+/// # Errors
+/// If the request is not accepted, with the reason that curl reports.
+pub(super) async fn wait_for_post(child: Child) -> io::Result<()> {
+    let status = exit_status(child).await?;
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(6) => Err(io::Error::other("the host is not known")),
+        Some(7) => Err(io::Error::other("the connection was refused")),
+        Some(22) => Err(io::Error::other("the server answered with an error")),
+        Some(28) => Err(io::ErrorKind::TimedOut.into()),
+        _ => Err(io::Error::other(format!("curl ended with {status}"))),
+    }
 }
 
 /// Starts to send `body`. The request continues if the child is dropped.
@@ -66,13 +86,16 @@ pub(super) fn helper(program: impl AsRef<OsStr>) -> Command {
 ///
 /// # Errors
 /// If it fails or takes too long.
-pub(super) async fn wait(mut child: Child) -> io::Result<()> {
-    let Ok(status) = timeout(POST_TIMEOUT, child.wait()).await else {
-        let _ = child.start_kill();
-        return Err(io::ErrorKind::TimedOut.into());
-    };
-    let status = status?;
+pub(super) async fn wait(child: Child) -> io::Result<()> {
+    let status = exit_status(child).await?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("ended with {status}"))) }
+}
+
+async fn exit_status(mut child: Child) -> io::Result<ExitStatus> {
+    timeout(POST_TIMEOUT, child.wait()).await.unwrap_or_else(|_| {
+        let _ = child.start_kill();
+        Err(io::ErrorKind::TimedOut.into())
+    })
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ pub(crate) fn send(target: &SpanTarget, spans: &[Value]) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         for batch in batches(spans) {
-            http_post::wait(target.start(batch).await?).await?;
+            http_post::wait_for_post(target.start(batch).await?).await?;
         }
         Ok(())
     })
@@ -175,7 +175,7 @@ impl SpanExporter {
             let batch: Vec<Value> = self.pending.drain(..batch_length(&self.pending)).collect();
             match self.target.start(&batch).await {
                 Ok(child) => tokio::select! {
-                    sent = http_post::wait(child) => self.report(sent),
+                    sent = http_post::wait_for_post(child) => self.report(sent),
                     // The end of the run does not wait for a slow collector. The request continues.
                     _ = finished.changed() => {}
                 },
@@ -221,7 +221,7 @@ impl SpanExporter {
             }
         }
         for child in children {
-            if let Err(error) = http_post::wait(child).await {
+            if let Err(error) = http_post::wait_for_post(child).await {
                 tracing::warn!(%error, "spans were not sent");
             }
         }
