@@ -7,15 +7,20 @@ mod commit;
 mod programs;
 
 use std::{
-    io::{self, Read, Write},
+    fs::File,
+    io::{self, ErrorKind, Read as _, Write as _},
+    os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::{Arc, OnceLock, mpsc},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{Arc, OnceLock},
     thread,
     time::{Duration, Instant},
 };
 
 use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, OFlag, fcntl},
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
@@ -355,9 +360,11 @@ impl Git {
         let failed = |cause| GitError::Io { subcommand: what(args), cause };
         let mut child = self.command(args, !input.is_empty()).spawn().map_err(failed)?;
         let _guarded = GitProcessGroup::new(&child);
-        let pumped = pump(&mut child, input, self.limits);
-        let (stdout, stderr) = match pumped.inspect_err(|_| end(&mut child)).map_err(failed)? {
-            PipeReadOutcome::Complete { stdout, stderr } => (stdout, stderr),
+        // The outputs stay open until the end of the process, which may print while it ends.
+        let mut outputs = [OutputPipe::new(child.stdout.take()), OutputPipe::new(child.stderr.take())];
+        let pumped = pump(child.stdin.take(), &mut outputs, input, self.limits);
+        match pumped.inspect_err(|_| end(&mut child)).map_err(failed)? {
+            PipeReadOutcome::Complete => {}
             unfinished => {
                 end(&mut child);
                 let (what, GitCallLimits { time, output }) = (what(args), self.limits);
@@ -366,8 +373,9 @@ impl Git {
                     _ => GitError::TimedOut { subcommand: what, limit: time },
                 });
             }
-        };
+        }
         let status = child.wait().map_err(failed)?;
+        let [stdout, stderr] = outputs.map(|output| output.bytes);
         Ok(GitOutput { success: status.success(), code: status.code(), stdout, stderr: stderr_tail(&stderr) })
     }
 
@@ -415,8 +423,11 @@ impl Git {
         command.current_dir(&self.dir).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C on the terminal must not interrupt git, which has to finish what it started.
         command.process_group(0);
-        // The guard hears of git only after it has started. SIGTERM, because git then removes its lock files.
-        group_guard::set_parent_death_signal(&mut command, Signal::SIGTERM);
+        // With a guard, a plain command starts without a copy of this process, which is several times faster. SIGTERM,
+        // because git then removes its lock files.
+        if !group_guard::is_running() {
+            group_guard::set_parent_death_signal(&mut command, Signal::SIGTERM);
+        }
         command
     }
 }
@@ -440,44 +451,85 @@ impl Drop for GitProcessGroup {
 
 /// How reading the outputs of a call ended.
 enum PipeReadOutcome {
-    Complete {
-        stdout: Vec<u8>,
-        stderr: Vec<u8>,
-    },
+    Complete,
     /// One of the outputs exceeds its limit.
     TooLarge,
     TimedOut,
 }
 
-/// Writes `input` and reads both outputs to their ends, within `limits`.
-fn pump(child: &mut Child, input: &[u8], limits: GitCallLimits) -> io::Result<PipeReadOutcome> {
+/// Writes `input` to `stdin` and reads both outputs to their ends, within `limits`.
+fn pump(
+    mut stdin: Option<ChildStdin>,
+    outputs: &mut [OutputPipe; 2],
+    input: &[u8],
+    limits: GitCallLimits,
+) -> io::Result<PipeReadOutcome> {
     let deadline = Instant::now() + limits.time;
-    let (stdout, stderr, stdin) = (child.stdout.take(), child.stderr.take(), child.stdin.take());
-    let (out, outs) = mpsc::channel();
-    let (err, errs) = mpsc::channel();
-    // The threads end when the pipes close: at the latest when the process group is killed.
-    thread::Builder::new().spawn(move || drop(out.send(read_to_limit(stdout, limits.output))))?;
-    thread::Builder::new().spawn(move || drop(err.send(read_to_limit(stderr, limits.output))))?;
-    if let Some(mut stdin) = stdin {
-        let input = input.to_vec();
-        // Ignore errors: a process that stops reading reports the reason on stderr.
-        thread::Builder::new().spawn(move || drop(stdin.write_all(&input)))?;
+    if let Some(pipe) = &stdin {
+        // Only this end of the pipe: git must not read it in this mode.
+        fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     }
-    let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
-    let Ok(stdout) = outs.recv_timeout(left(deadline)) else { return Ok(PipeReadOutcome::TimedOut) };
-    let Some(stdout) = stdout? else { return Ok(PipeReadOutcome::TooLarge) };
-    let Ok(stderr) = errs.recv_timeout(left(deadline)) else { return Ok(PipeReadOutcome::TimedOut) };
-    let Some(stderr) = stderr? else { return Ok(PipeReadOutcome::TooLarge) };
-    Ok(PipeReadOutcome::Complete { stdout, stderr })
+    let mut unwritten = input;
+    while outputs.iter().any(|output| output.pipe.is_some()) {
+        let mut pipes: Vec<PollFd<'_>> = outputs
+            .iter()
+            .filter_map(|output| Some(PollFd::new(output.pipe.as_ref()?.as_fd(), PollFlags::POLLIN)))
+            .chain(stdin.iter().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)))
+            .collect();
+        let left = deadline.saturating_duration_since(Instant::now());
+        match poll(&mut pipes, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+            Ok(0) if Instant::now() >= deadline => return Ok(PipeReadOutcome::TimedOut),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready: Vec<bool> = pipes.iter().map(|pipe| pipe.any().unwrap_or_default()).collect();
+        let mut is_ready = is_ready.into_iter();
+        for output in outputs.iter_mut() {
+            if output.pipe.is_some() && is_ready.next() == Some(true) && !output.read(limits.output)? {
+                return Ok(PipeReadOutcome::TooLarge);
+            }
+        }
+        if let Some(pipe) = &mut stdin
+            && is_ready.next() == Some(true)
+        {
+            match pipe.write(unwritten) {
+                Ok(written) => unwritten = unwritten.get(written..).unwrap_or_default(),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                // A process that stops reading reports the reason on stderr.
+                Err(_) => unwritten = &[],
+            }
+            if unwritten.is_empty() {
+                stdin = None;
+            }
+        }
+    }
+    Ok(PipeReadOutcome::Complete)
 }
 
-/// Reads all bytes of `pipe`; `None` if there are more than `limit`.
-fn read_to_limit(pipe: Option<impl Read>, limit: u64) -> io::Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::new();
-    if let Some(pipe) = pipe {
-        pipe.take(limit + 1).read_to_end(&mut bytes)?;
+/// What a call prints on one of its outputs.
+struct OutputPipe {
+    /// `None` at the end of the output.
+    pipe: Option<File>,
+    bytes: Vec<u8>,
+}
+
+impl OutputPipe {
+    fn new(pipe: Option<impl Into<OwnedFd>>) -> Self {
+        Self { pipe: pipe.map(|pipe| File::from(pipe.into())), bytes: Vec::new() }
     }
-    Ok((bytes.len() as u64 <= limit).then_some(bytes))
+
+    /// Reads what has arrived. Returns false if there are more than `limit` bytes.
+    fn read(&mut self, limit: u64) -> io::Result<bool> {
+        let Some(pipe) = &mut self.pipe else { return Ok(true) };
+        let mut chunk = [0; 1 << 14];
+        match pipe.read(&mut chunk) {
+            Ok(0) => self.pipe = None,
+            Ok(length) => self.bytes.extend_from_slice(chunk.get(..length).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        Ok(self.bytes.len() as u64 <= limit)
+    }
 }
 
 /// Terminates the process group of `child`, so that git removes its lock files, and kills it after [`TERMINATE_GRACE`].

@@ -41,8 +41,8 @@ const MAX_CLIENTS: usize = 64;
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client that is not attached may be connected without a request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Minimum interval between two reports of growth to a client: a screen draws less often.
-const GROWTH_INTERVAL: Duration = Duration::from_millis(8);
+/// Minimum interval between two reports of growth to a client, which draws a frame for each.
+const GROWTH_INTERVAL: Duration = Duration::from_millis(50);
 /// How long clients may take to receive their last replies when the run ends.
 const CLOSING_TIMEOUT: Duration = Duration::from_secs(1);
 
