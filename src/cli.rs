@@ -29,6 +29,7 @@ pub(crate) mod output;
 mod period;
 pub(crate) mod plan;
 pub(crate) mod playback_output;
+pub(crate) mod policy;
 pub(crate) mod project;
 mod prune;
 mod query;

@@ -111,6 +111,8 @@ pub(crate) struct Config {
     pub notify: NotifySettings,
     /// Section `[otel]`: export of spans to an OpenTelemetry collector.
     pub otel: OtelSettings,
+    /// Section `[policy]`: rules about tool calls.
+    pub policy: PolicySettings,
     /// Section `[ui]`: the screen.
     pub ui: UiSettings,
     /// Section `[keys]`: chords by action. Actions and chords are not validated here.
@@ -199,6 +201,17 @@ pub(crate) struct OtelSettings {
     pub endpoint: Setting<Option<String>>,
     /// Also send arguments and results of tool calls.
     pub content: Setting<bool>,
+}
+
+/// Section `[policy]`: rules about tool calls, which are not validated here.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PolicySettings {
+    /// Calls that need no permission.
+    pub allow: Setting<Vec<String>>,
+    /// Calls that wait for a person.
+    pub hold: Setting<Vec<String>>,
+    /// Calls that are refused.
+    pub deny: Setting<Vec<String>>,
 }
 
 /// Section `[ui]`: the screen.
@@ -444,6 +457,11 @@ impl Config {
             },
             notify: NotifySettings { url: get(&merged, "notify.url") },
             otel: OtelSettings { endpoint: get(&merged, "otel.endpoint"), content: get(&merged, "otel.content") },
+            policy: PolicySettings {
+                allow: get(&merged, "policy.allow"),
+                hold: get(&merged, "policy.hold"),
+                deny: get(&merged, "policy.deny"),
+            },
             ui: UiSettings {
                 theme: get(&merged, "ui.theme"),
                 mouse: get(&merged, "ui.mouse"),

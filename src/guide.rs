@@ -41,6 +41,8 @@ pages! {
     ingest = "ingest",
     resume = "resume",
     control = "control",
+    sessions = "sessions",
+    policy = "policy",
     screen = "screen",
     keys = "keys",
     reports = "reports",

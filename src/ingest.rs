@@ -44,6 +44,7 @@ pub(crate) mod source;
 pub(crate) mod source_diff;
 pub(crate) mod staged_copies;
 pub(crate) mod standalone_tools;
+pub(crate) mod standard_tools;
 pub(crate) mod tool;
 pub(crate) mod transcript;
 pub(crate) mod work_unit;

@@ -114,8 +114,8 @@ pub(crate) struct Options {
     pub paused: bool,
     /// Playback speed relative to the recorded times; infinity plays as fast as possible.
     pub speed: Option<f64>,
-    /// True if tool calls of the run can be held.
-    pub can_hold: bool,
+    /// The run is a session, to which messages can be sent at any time.
+    pub is_session: bool,
     /// Checks edited arguments of held calls, if the tools of the run are known.
     pub check_arguments: Option<ArgumentsCheck>,
     /// Messages shown when the screen opens.

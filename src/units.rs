@@ -4,6 +4,7 @@
 //! callers perform. The module must not depend on streams, files or clocks.
 
 pub(crate) mod call_effect;
+pub(crate) mod call_policy;
 pub(crate) mod error_groups;
 pub(crate) mod failure_tally;
 pub(crate) mod forecast;

@@ -95,11 +95,16 @@ pub(crate) struct ApprovalRequest {
     pub input: Value,
     /// Number of calls of the attempt that failed before this one.
     pub earlier_failures: usize,
+    /// The agent asks for a permission, so the call must not pass without a decision.
+    pub asks_permission: bool,
 }
 
 /// Decision about a held call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ApprovalDecision {
+    /// There is no decision: the agent applies its own rules.
+    Pass,
+    /// A person or a rule allows the call; the agent asks no further question.
     Allow,
     /// Allow the call with other arguments.
     AllowEdited(Value),
@@ -146,7 +151,17 @@ pub(crate) struct ControlProtocol {
     /// Requests of the agent to the tool server: JSON-RPC id → request ids, oldest first.
     pending_tool_calls: HashMap<String, Vec<String>>,
     /// Requests of the agent that wait for a decision.
-    pending_approvals: Vec<String>,
+    pending_approvals: Vec<PendingDecision>,
+    /// A person answers requests for permission. Without one, they are denied.
+    answers_permissions: bool,
+}
+
+/// A request of the agent that waits for a decision.
+#[derive(Debug)]
+struct PendingDecision {
+    request_id: String,
+    /// Arguments of a call that asks for a permission; `None` for a hook.
+    permission: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -160,6 +175,11 @@ struct ControlReply {
 }
 
 impl ControlProtocol {
+    /// Passes requests for permission to a person.
+    pub(crate) fn with_permission_requests() -> Self {
+        Self { answers_permissions: true, ..Self::default() }
+    }
+
     pub(crate) fn start_request(&mut self, ask: ControlRequest) -> ControlFrame {
         self.request_count += 1;
         let id = format!("deck-{}", self.request_count);
@@ -208,10 +228,23 @@ impl ControlProtocol {
 
     /// Answers a held call. Returns `None` if the agent no longer waits.
     pub(crate) fn resolve_approval(&mut self, request_id: &str, decision: ApprovalDecision) -> Option<ControlFrame> {
-        let at = self.pending_approvals.iter().position(|held| held == request_id)?;
-        self.pending_approvals.swap_remove(at);
+        let at = self.pending_approvals.iter().position(|held| held.request_id == request_id)?;
+        let pending = self.pending_approvals.swap_remove(at);
+        if let Some(input) = pending.permission {
+            let answer = match decision {
+                ApprovalDecision::Pass | ApprovalDecision::Allow => {
+                    json!({"behavior": "allow", "updatedInput": input})
+                }
+                ApprovalDecision::AllowEdited(edited) => json!({"behavior": "allow", "updatedInput": edited}),
+                ApprovalDecision::Deny(reason) | ApprovalDecision::DenyByPolicy(reason) => {
+                    json!({"behavior": "deny", "message": reason})
+                }
+            };
+            return Some(success_frame(request_id, answer));
+        }
         let output = match decision {
-            ApprovalDecision::Allow => return Some(success_frame(request_id, json!({}))),
+            ApprovalDecision::Pass => return Some(success_frame(request_id, json!({}))),
+            ApprovalDecision::Allow => json!({"hookEventName": "PreToolUse", "permissionDecision": "allow"}),
             ApprovalDecision::AllowEdited(input) => json!({
                 "hookEventName": "PreToolUse",
                 "permissionDecision": "allow",
@@ -230,6 +263,9 @@ impl ControlProtocol {
         let effect = match body.get("subtype").and_then(Value::as_str) {
             Some("mcp_message") => return self.handle_tool_message(request_id, body),
             Some("hook_callback") => return self.handle_hook(request_id, &mut body),
+            Some("can_use_tool") if self.answers_permissions => {
+                return self.handle_permission_request(request_id, &mut body);
+            }
             Some("can_use_tool") => success_frame(
                 request_id,
                 json!({"behavior": "deny", "message": "only the tools of this work unit may be used"}),
@@ -283,21 +319,8 @@ impl ControlProtocol {
             PRE_TOOL_USE => {
                 let permission_mode = text("/input/permission_mode");
                 let input = body.pointer_mut("/input/tool_input").map(Value::take).unwrap_or_default();
-                self.pending_approvals.push(request_id.to_owned());
-                if self.pending_approvals.len() > MAX_OPEN_REQUESTS {
-                    let refusal = self.resolve_approval(
-                        request_id,
-                        ApprovalDecision::DenyByPolicy(TOO_MANY_REQUESTS_MESSAGE.to_owned()),
-                    );
-                    return refusal.map(ControlEffect::Write).into_iter().collect();
-                }
-                let call = ApprovalRequest { tool, tool_use_id, input, earlier_failures: 0 };
-                vec![ControlEffect::ApprovalNeeded {
-                    request_id: request_id.to_owned(),
-                    tool_id,
-                    permission_mode,
-                    call,
-                }]
+                let call = ApprovalRequest { tool, tool_use_id, input, earlier_failures: 0, asks_permission: false };
+                vec![self.request_approval(request_id, tool_id, permission_mode, call)]
             }
             POST_TOOL_USE_FAILURE => {
                 let message = text("/input/error").unwrap_or_default();
@@ -305,6 +328,33 @@ impl ControlProtocol {
             }
             _ => vec![should_continue],
         }
+    }
+
+    fn handle_permission_request(&mut self, request_id: &str, body: &mut Value) -> Vec<ControlEffect> {
+        let text = |key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
+        let (tool_id, tool_use_id) = (text("tool_name").unwrap_or_default(), text("tool_use_id"));
+        let input = body.get_mut("input").map(Value::take).unwrap_or_default();
+        let tool = bare_name(&tool_id).to_owned();
+        let call = ApprovalRequest { tool, tool_use_id, input, earlier_failures: 0, asks_permission: true };
+        vec![self.request_approval(request_id, tool_id, None, call)]
+    }
+
+    fn request_approval(
+        &mut self,
+        request_id: &str,
+        tool_id: String,
+        permission_mode: Option<String>,
+        call: ApprovalRequest,
+    ) -> ControlEffect {
+        let permission = call.asks_permission.then(|| call.input.clone());
+        self.pending_approvals.push(PendingDecision { request_id: request_id.to_owned(), permission });
+        if self.pending_approvals.len() > MAX_OPEN_REQUESTS
+            && let refusal = ApprovalDecision::DenyByPolicy(TOO_MANY_REQUESTS_MESSAGE.to_owned())
+            && let Some(frame) = self.resolve_approval(request_id, refusal)
+        {
+            return ControlEffect::Write(frame);
+        }
+        ControlEffect::ApprovalNeeded { request_id: request_id.to_owned(), tool_id, permission_mode, call }
     }
 
     fn handle_reply(&mut self, body: Value) -> Option<ControlEffect> {
@@ -323,7 +373,7 @@ impl ControlProtocol {
             waiting.retain(|other| other != request_id);
             !waiting.is_empty()
         });
-        let at = self.pending_approvals.iter().position(|held| held == request_id)?;
+        let at = self.pending_approvals.iter().position(|held| held.request_id == request_id)?;
         self.pending_approvals.swap_remove(at);
         Some(ControlEffect::ApprovalCancelled(request_id.to_owned()))
     }
@@ -509,11 +559,16 @@ mod tests {
         let mut control = ControlProtocol::default();
         let input = json!({"path": "a"});
         let effects = request(&mut control, "r1", pre_tool_use("mcp__ktx__wiki_read", &input));
-        let call =
-            ApprovalRequest { tool: "wiki_read".into(), tool_use_id: Some("t1".into()), input, earlier_failures: 0 };
+        let call = ApprovalRequest {
+            tool: "wiki_read".into(),
+            tool_use_id: Some("t1".into()),
+            input,
+            earlier_failures: 0,
+            asks_permission: false,
+        };
         let (request_id, tool_id, permission_mode) = ("r1".into(), "mcp__ktx__wiki_read".into(), None);
         assert_eq!(effects, [ControlEffect::ApprovalNeeded { request_id, tool_id, permission_mode, call }]);
-        let frame = control.resolve_approval("r1", ApprovalDecision::Allow).unwrap();
+        let frame = control.resolve_approval("r1", ApprovalDecision::Pass).unwrap();
         assert_eq!(json_of(&frame)["response"]["response"], json!({}));
         assert_eq!(control.resolve_approval("r1", ApprovalDecision::Allow), None, "decided twice");
     }
@@ -526,6 +581,8 @@ mod tests {
             json_of(&control.resolve_approval("r", decision).unwrap())["response"]["response"]["hookSpecificOutput"]
                 .clone()
         };
+        let allowed = json!({"hookEventName": "PreToolUse", "permissionDecision": "allow"});
+        assert_eq!(output(ApprovalDecision::Allow), allowed);
         assert_eq!(
             output(ApprovalDecision::AllowEdited(json!({"path": "b"}))),
             json!({"hookEventName": "PreToolUse", "permissionDecision": "allow", "updatedInput": {"path": "b"}})
@@ -534,6 +591,28 @@ mod tests {
             output(ApprovalDecision::Deny("not now".into())),
             json!({"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "not now"})
         );
+    }
+
+    #[test]
+    fn permission_request_is_answered_with_a_behavior() {
+        let mut control = ControlProtocol::with_permission_requests();
+        let body =
+            json!({"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": "t1", "input": {"command": "ls"}});
+        let mut answer = |decision| {
+            let effects = request(&mut control, "r", body.clone());
+            let [ControlEffect::ApprovalNeeded { call, .. }] = effects.as_slice() else { panic!("{effects:?}") };
+            assert!(call.asks_permission && call.tool == "Bash" && call.input == json!({"command": "ls"}));
+            json_of(&control.resolve_approval("r", decision).unwrap())["response"]["response"].clone()
+        };
+        assert_eq!(answer(ApprovalDecision::Allow), json!({"behavior": "allow", "updatedInput": {"command": "ls"}}));
+        let edited = json!({"command": "pwd"});
+        assert_eq!(
+            answer(ApprovalDecision::AllowEdited(edited.clone())),
+            json!({"behavior": "allow", "updatedInput": edited})
+        );
+        assert_eq!(answer(ApprovalDecision::Deny("no".into())), json!({"behavior": "deny", "message": "no"}));
+        let effects = request(&mut ControlProtocol::default(), "r", body);
+        assert_eq!(written(&effects)[0]["response"]["behavior"], "deny", "without a person");
     }
 
     #[test]

@@ -3,18 +3,19 @@
 //! Starts the process of a session, and locks a session that is resumed. It must not judge the session: it returns facts.
 //! `agent::attempt` runs it.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, sync::Arc};
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
     Agent,
     attempt::{
-        AttemptCommand, AttemptContext, AttemptRunner, SessionLocking, machine::AttemptMachine,
+        ApprovalGate, AttemptCommand, AttemptContext, AttemptRunner, SessionLocking, machine::AttemptMachine,
         recorder::AttemptRecorder, session_monitor::SessionMonitor,
     },
     claude::command_line::argv_to_strings,
     facts_collector::AttemptFactsCollector,
+    mcp,
     process::{self, Child, ProcessTimeouts, SpawnRequest},
     session_lock::{SessionLock, SessionLockError, SessionLocks},
     start_error::StartError,
@@ -27,6 +28,7 @@ use crate::{
         note::{AttemptOutcome, AttemptStarted, Severity, StopMode, StopReason, Verdict, VerdictCause},
     },
     units::{
+        Toolset,
         failure_tally::{FailureRule, FailureTally},
         retry::RetryMode,
         verdict::{AgentStartFault, AttemptFacts, IsolationStatus, WorkFacts, session_remedy},
@@ -35,6 +37,7 @@ use crate::{
 
 pub(crate) mod launch_args;
 pub(crate) mod resume;
+pub(super) mod work_log;
 
 pub(crate) use launch_args::{ClaudeSessionArgs, InvalidPrompt, PromptDelivery};
 pub(crate) use resume::resume_line;
@@ -52,6 +55,19 @@ pub(crate) struct SessionLaunch {
     pub mismatch: MismatchPolicy,
     /// Locks of the sessions.
     pub locks: SessionLocks,
+    /// Speak the two-way protocol. Without it, the prompt is all that the agent gets.
+    pub conversation: Option<Conversation>,
+}
+
+/// What the agent of a session asks for in the two-way protocol.
+#[derive(Clone, Debug)]
+pub(crate) struct Conversation {
+    /// Decides about each call.
+    pub gate: Arc<dyn ApprovalGate>,
+    /// The standard tools that the session asks for; may be empty.
+    pub tools: Arc<dyn Toolset>,
+    /// A person answers requests for permission. Without one, Claude Code denies such calls.
+    pub asks_permission: bool,
 }
 
 /// Facts about a finished session.
@@ -65,6 +81,10 @@ pub(crate) struct SessionEnd {
     pub mismatch: Option<String>,
     /// Tools may have run, so the prompt must not be sent again.
     pub tools_ran: bool,
+    /// Messages of a person that the agent did not receive.
+    pub undelivered: Vec<String>,
+    /// The first message for a new session that continues the work; empty if the process did not start.
+    pub continuation: String,
     /// Facts for the verdict, without failed tool calls: they do not fail a plain session.
     pub facts: AttemptFacts,
 }
@@ -130,6 +150,8 @@ pub(crate) async fn run_session_with_env(
         forked_from: launch.args.resume.clone().filter(|_| launch.args.fork),
         mismatch: None,
         tools_ran: false,
+        undelivered: Vec::new(),
+        continuation: String::new(),
         // The limit on prompts only applies to units.
         facts: AttemptFacts::default(),
     };
@@ -145,7 +167,7 @@ pub(crate) async fn run_session_with_env(
                     return end;
                 }
             },
-            Some(_) = commands.recv() => {
+            Some(_) = stop_request(&mut commands, &mut end.undelivered) => {
                 end.facts.interruption.stopped = Some(StopMode::Stop);
                 return end;
             }
@@ -165,6 +187,7 @@ pub(crate) async fn run_session_with_env(
         end.facts.interruption.record_error = Some(error.to_string());
         return end;
     }
+    let task = prompt.clone();
     match begun {
         Err(why) => {
             end.facts.process.start_error = Some(why.message);
@@ -177,12 +200,21 @@ pub(crate) async fn run_session_with_env(
             if is_resumed {
                 stats.resume_session(launch.context.paid_usd);
             }
-            let to_stdin = if delivery == PromptDelivery::Stdin { prompt } else { String::new() };
-            let machine = AttemptMachine::for_session(stats, monitor, to_stdin, timeouts);
-            let runner = AttemptRunner::new(&launch.context, tape, child, machine, timeouts)
-                .with_session_lock(SessionLocking { locks: launch.locks, held: lock, pending: None });
-            let machine = runner.run(&launch.context, commands, ready).await;
+            let locking = SessionLocking { locks: launch.locks, held: lock, pending: None };
+            let runner = |machine| {
+                AttemptRunner::new(&launch.context, tape, child, machine, timeouts).with_session_lock(locking)
+            };
+            let runner = if let Some(Conversation { gate, tools, .. }) = launch.conversation {
+                let ids = mcp::tool_ids(&tools.specs());
+                runner(AttemptMachine::for_conversation(stats, monitor, prompt, ids, timeouts)).with_tools(tools, gate)
+            } else {
+                let to_stdin = if delivery == PromptDelivery::Stdin { prompt } else { String::new() };
+                runner(AttemptMachine::for_session(stats, monitor, to_stdin, timeouts))
+            };
+            let mut machine = runner.run(&launch.context, commands, ready).await;
+            end.undelivered = machine.take_undelivered();
             let monitor = machine.session();
+            end.continuation = monitor.map(|monitor| monitor.work().continuation_prompt(&task)).unwrap_or_default();
             end.session = monitor.and_then(SessionMonitor::session).map(str::to_owned);
             end.mismatch = monitor.and_then(SessionMonitor::mismatch).map(str::to_owned);
             end.tools_ran = monitor.is_some_and(SessionMonitor::tools_ran);
@@ -195,6 +227,19 @@ pub(crate) async fn run_session_with_env(
         }
     }
     end
+}
+
+/// Waits for a request to end the session. Messages wait for its next turn.
+async fn stop_request(
+    commands: &mut mpsc::Receiver<AttemptCommand>,
+    messages: &mut Vec<String>,
+) -> Option<AttemptCommand> {
+    loop {
+        match commands.recv().await? {
+            AttemptCommand::Message(text) => messages.push(text),
+            stop => return Some(stop),
+        }
+    }
 }
 
 async fn acquire_lock(
@@ -219,7 +264,10 @@ async fn start_process(
     started: &mut AttemptStarted,
 ) -> Result<(Child, PromptDelivery), StartError> {
     let unsent = |error: InvalidPrompt| StartError { fault: AgentStartFault::Other, message: error.to_line() };
-    let delivery = launch_args::choose_delivery(prompt).map_err(unsent)?;
+    let mut delivery = launch_args::choose_delivery(prompt).map_err(unsent)?;
+    if let Some(Conversation { asks_permission, .. }) = &launch.conversation {
+        delivery = PromptDelivery::Conversation { asks_permission: *asks_permission };
+    }
     let AttemptContext { agent, unit, attempt, cwd, .. } = &launch.context;
     let program = agent.program(unit, *attempt);
     let args = program.with_args(launch_args::session_argv(&launch.args, prompt, delivery));
@@ -231,7 +279,7 @@ async fn start_process(
     started.env_set = environment.set;
     started.env_stripped = environment.stripped;
     started.env_passed = environment.passed;
-    let stdin = delivery == PromptDelivery::Stdin;
+    let stdin = delivery != PromptDelivery::Argument;
     let order = SpawnRequest { exe: exe.clone(), args, cwd: cwd.clone(), env: environment.vars, stdin };
     let spawned = process::spawn(order).await;
     let child = spawned.map_err(|error| StartError::from_io_error(exe, cwd, &error))?;

@@ -564,6 +564,9 @@ pub(crate) struct SessionArgs {
     /// Section of the settings: `[claude]` or `[agent]`
     #[arg(long, value_enum, default_value_t = SessionProfile::Claude)]
     pub profile: SessionProfile,
+    /// Work in a new git worktree instead of the current directory
+    #[arg(long)]
+    pub worktree: bool,
     /// The prompt
     #[arg(last = true, required = true)]
     pub prompt: Vec<String>,

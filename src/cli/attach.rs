@@ -188,7 +188,7 @@ impl ScreenClient<'_> {
         let options = settings::screen_options(self.global, self.config)?;
         let project = project::resolve_directory(self.global).ok();
         let project = project.filter(|_| matches!(self.location, TapeLocation::InProject { .. }));
-        let mut options = tui::Options { can_hold: true, project, startup_messages: self.notices.clone(), ..options };
+        let mut options = tui::Options { project, startup_messages: self.notices.clone(), ..options };
         options.exit_when = self.until.map(screen::exit_condition);
         bookmarks::attach_to_tape(&mut options, self.run, &self.tape);
         let connection = EngineConnection {

@@ -28,7 +28,7 @@ use crate::{
         span_exporter::TraceOptions,
     },
     ingest::plan::{self, UnitSelection},
-    units::failure_tally::FailureRule,
+    units::{call_policy::CallPolicy, failure_tally::FailureRule},
 };
 
 const FILES: &[(&str, &str)] = &[
@@ -141,6 +141,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         initially_held: Vec::new(),
         notifications: NotificationTargets::default(),
         trace: TraceOptions::default(),
+        policy: CallPolicy::default(),
         prepared,
         reconcile: None,
     };

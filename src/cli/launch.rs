@@ -58,8 +58,8 @@ pub(crate) struct LiveClient<'a> {
     notices: Vec<String>,
     /// Whether a script plays the model.
     scripted: bool,
-    /// True if calls can be held, which means that there are units in a queue.
-    can_hold: bool,
+    /// The run is one session, so there is no queue of units.
+    is_session: bool,
 }
 
 /// Runs the plan and shows it. `notices` are sentences that are shown when the screen starts.
@@ -73,7 +73,7 @@ pub(crate) fn launch(
     record_location: TapeLocation,
     notices: Vec<String>,
 ) -> Result<RunResult, CliError> {
-    let mut client = LiveClient::new(global, config, record_location, true)?;
+    let mut client = LiveClient::new(global, config, record_location, false)?;
     client.scripted = launch.agent.is_scripted();
     client.screen.iter_mut().for_each(|options| options.startup_messages.clone_from(&notices));
     client.notices = notices;
@@ -90,14 +90,14 @@ impl<'a> LiveClient<'a> {
         global: &'a GlobalArgs,
         config: &Config,
         record_location: TapeLocation,
-        can_hold: bool,
+        is_session: bool,
     ) -> Result<Self, CliError> {
         let ui = playback_output::resolve_ui(global.ui);
         let screen = (ui == Ui::Tui).then(|| settings::screen_options(global, config)).transpose()?;
         let is_in_project = matches!(record_location, TapeLocation::InProject { .. });
         let project = project::resolve_directory(global).ok().filter(|_| is_in_project);
-        let screen = screen.map(|options| tui::Options { can_hold, project, ..options });
-        Ok(Self { global, ui, screen, record_location, notices: Vec::new(), scripted: false, can_hold })
+        let screen = screen.map(|options| tui::Options { is_session, project, ..options });
+        Ok(Self { global, ui, screen, record_location, notices: Vec::new(), scripted: false, is_session })
     }
 
     /// True if the client sends commands after the last unit.
@@ -198,7 +198,7 @@ impl<'a> LiveClient<'a> {
     }
 
     fn shutdown_state(&self) -> ShutdownState {
-        if self.can_hold { ShutdownState::default() } else { ShutdownState::without_drain() }
+        if self.is_session { ShutdownState::without_drain() } else { ShutdownState::default() }
     }
 
     /// Adds to an error of the output that the run continued and where it is recorded.

@@ -8,7 +8,7 @@ use super::{
     exit::{self, CliError, Exit},
     launch::{self, TapeLocation},
     model_choice::ModelChoice,
-    otel, plan, playback_output, project, settings,
+    otel, plan, playback_output, policy, project, settings,
 };
 use crate::{
     agent::{
@@ -73,6 +73,7 @@ pub(crate) fn start_run(
     }
     let notifications = settings::notification_targets(&config)?;
     let trace = otel::trace_options(&config)?;
+    let policy = policy::call_policy(&config, &project.root)?;
     let model = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, args.model.as_deref()).model;
     let taken = project::plan_run(global, &project, select, model.as_deref())?;
     // A selection names what to run, whatever KTX has ingested.
@@ -160,6 +161,7 @@ pub(crate) fn start_run(
         initially_held: held,
         notifications,
         trace,
+        policy,
         prepared,
         reconcile: pass,
     };

@@ -159,7 +159,7 @@ pub(crate) fn screen_options(global: &GlobalArgs, config: &Config) -> Result<tui
         }
     })?;
     Ok(tui::Options {
-        can_hold: false,
+        is_session: false,
         check_arguments: Some(ingest::tool::argument_problems),
         project: None,
         startup_messages: Vec::new(),

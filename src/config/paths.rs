@@ -45,6 +45,11 @@ impl UserDirs {
         self.state.as_ref().map(|dir| dir.join("locks"))
     }
 
+    /// The directory for worktrees of sessions.
+    pub(crate) fn worktrees(&self) -> Option<PathBuf> {
+        self.state.as_ref().map(|dir| dir.join("worktrees"))
+    }
+
     /// Path of the settings file.
     pub(crate) fn config_file(&self) -> Option<PathBuf> {
         self.config.as_ref().map(|dir| dir.join("config.toml"))

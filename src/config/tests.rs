@@ -54,6 +54,9 @@ fn default_config_has_documented_values() {
     # notify.url is not set  # default
     # otel.endpoint is not set  # default
     otel.content = false  # default
+    policy.allow = []  # default
+    policy.hold = []  # default
+    policy.deny = []  # default
     ui.theme = "auto"  # default
     ui.mouse = true  # default
     ui.ascii = false  # default
@@ -101,6 +104,10 @@ fn every_key_reaches_its_field() {
         [otel]
         endpoint = "http://127.0.0.1:4318"
         content = true
+        [policy]
+        allow = ["grep"]
+        hold = ["bash"]
+        deny = ["bash arg:rm -rf"]
         [ui]
         theme = "light"
         mouse = false

@@ -326,6 +326,7 @@ mod tests {
             tool_use_id: Some("t1".into()),
             input: json!({}),
             earlier_failures: 0,
+            asks_permission: false,
         };
         let waiting = tokio::spawn(async move { gate.decide(call).await });
         let decide = || RunCommand::Decide { unit: unit(), call: Some("t1".into()), decision: UserDecision::Allow };

@@ -44,12 +44,14 @@ pub(crate) struct AttemptEnd {
     pub verdict: Verdict,
     /// How the attempt may be retried automatically.
     pub repeat: RetryMode,
+    /// Messages of a person that the agent of a session did not receive: its next turn.
+    pub undelivered: Vec<String>,
 }
 
 /// The result of an attempt that left nothing behind.
 impl From<Verdict> for AttemptEnd {
     fn from(verdict: Verdict) -> Self {
-        Self { verdict, repeat: RetryMode::FromStart }
+        Self { verdict, repeat: RetryMode::FromStart, undelivered: Vec::new() }
     }
 }
 
@@ -120,7 +122,8 @@ pub(crate) struct ScheduleDriver<E> {
     executor: Arc<E>,
     recorder: Arc<dyn Recorder>,
     order_senders: HashMap<(UnitKey, u32), mpsc::Sender<AttemptOrder>>,
-    attempts: JoinSet<ScheduleEvent>,
+    /// Tasks, each with the events at its end.
+    attempts: JoinSet<Vec<ScheduleEvent>>,
     timers: JoinSet<TimerId>,
     ready: JoinSet<Option<ScheduleEvent>>,
     ended: Option<RunEnded>,
@@ -194,7 +197,10 @@ impl<E: Executor> ScheduleDriver<E> {
                 Ok(()) = attached.changed(), if self.ended.is_some() => None,
                 Some(ready) = self.ready.join_next() => ready.ok().flatten(),
                 Some(done) = self.attempts.join_next() => {
-                    Some(done.map_err(|error| DriverError::TaskPanicked(error.to_string()))?)
+                    let mut events = done.map_err(|error| DriverError::TaskPanicked(error.to_string()))?;
+                    let last = events.pop();
+                    events.into_iter().try_for_each(|event| self.handle(event))?;
+                    last
                 }
                 Some(fired) = self.timers.join_next() => fired.ok().map(ScheduleEvent::TimerFired),
                 else => return Ok(self.ended.take().unwrap_or_default()),
@@ -252,16 +258,16 @@ impl<E: Executor> ScheduleDriver<E> {
                 let executor = Arc::clone(&self.executor);
                 self.attempts.spawn(async move {
                     executor.write_projections().await;
-                    ScheduleEvent::Projected
+                    vec![ScheduleEvent::Projected]
                 });
             }
             ScheduleEffect::Integrate { units } => {
                 let executor = Arc::clone(&self.executor);
-                self.attempts.spawn(async move { ScheduleEvent::Integrated(executor.integrate(units).await) });
+                self.attempts.spawn(async move { vec![ScheduleEvent::Integrated(executor.integrate(units).await)] });
             }
             ScheduleEffect::Save { failed } => {
                 let executor = Arc::clone(&self.executor);
-                self.attempts.spawn(async move { ScheduleEvent::Saved { ok: executor.save(failed).await } });
+                self.attempts.spawn(async move { vec![ScheduleEvent::Saved { ok: executor.save(failed).await }] });
             }
             ScheduleEffect::SetTimer { id, after_ms } => {
                 self.timers.spawn(async move {
@@ -288,8 +294,11 @@ impl<E: Executor> ScheduleDriver<E> {
         self.order_senders.insert((unit.clone(), attempt), orders);
         let (executor, key) = (Arc::clone(&self.executor), unit.clone());
         self.attempts.spawn(async move {
-            let AttemptEnd { verdict, repeat } = executor.run(key.clone(), attempt, amendment, received, ready).await;
-            ScheduleEvent::AttemptEnded { unit: key, attempt, verdict, repeat }
+            let AttemptEnd { verdict, repeat, undelivered } =
+                executor.run(key.clone(), attempt, amendment, received, ready).await;
+            let ended = ScheduleEvent::AttemptEnded { unit: key.clone(), attempt, verdict, repeat };
+            let again = |text| ScheduleEvent::MessageRequested { unit: key.clone(), text };
+            std::iter::once(ended).chain(undelivered.into_iter().map(again)).collect()
         });
         self.ready.spawn(async move { is_ready.await.ok().map(|()| ScheduleEvent::AttemptReady { unit, attempt }) });
     }

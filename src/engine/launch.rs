@@ -55,6 +55,7 @@ use crate::{
         note::{ContinuedRun, RunEnded, RunPlanned, Severity},
     },
     units::{
+        call_policy::CallPolicy,
         governor::ThrottlePolicy,
         retry::RetryPolicy,
         schedule::{FailureMode, Schedule, ScheduleSettings},
@@ -112,6 +113,8 @@ pub(crate) struct Launch {
     pub notifications: NotificationTargets,
     /// Where the spans of the run go.
     pub trace: TraceOptions,
+    /// Rules about tool calls.
+    pub policy: CallPolicy,
     /// The repository and its locks.
     pub prepared: PreparedProject,
     /// The reconcile step, if it is wanted.
@@ -204,6 +207,7 @@ pub(crate) fn launch<T>(
         limits: Some(Arc::clone(&limits)),
         notifications: std::mem::take(&mut launch.notifications),
         trace: launch.trace.clone(),
+        policy: std::mem::take(&mut launch.policy),
     };
     let now = Timestamp::now();
     let job = IngestJob::new(now);
@@ -298,8 +302,10 @@ pub(crate) struct RunSetup {
     pub notifications: NotificationTargets,
     /// Where the spans of the run go.
     pub trace: TraceOptions,
-    /// The limits that clients can change; `None` for a session, whose calls do not ask for approval either.
+    /// The limits that clients can change; `None` for a plain session, whose calls do not ask for approval either.
     pub limits: Option<Arc<AttemptLimits>>,
+    /// Rules about tool calls.
+    pub policy: CallPolicy,
 }
 
 impl RunSetup {
@@ -375,7 +381,8 @@ impl RunSetup {
         let notifier = self.start_notifier(&tape, &recorder, &clients, id);
         let exporter = self.start_span_export(&tape, &recorder);
         let meter = Arc::new(RunMeter::new(inputs.downgrade()));
-        let approvals = Arc::new(ApprovalQueue::new(Arc::clone(&recorder), meter));
+        let approvals = ApprovalQueue::new(Arc::clone(&recorder), meter);
+        let approvals = Arc::new(approvals.with_policy(self.policy.clone(), self.is_interactive));
         self.initially_held.iter().for_each(|unit| approvals.hold(unit));
         let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&approvals), self.agent_trace(id)));
         let units = schedule.unit_keys().cloned().collect();

@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use jiff::Timestamp;
@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     approval::ApprovalQueue,
+    attempt_limits::AttemptLimits,
     driver::{self, AttemptEnd, AttemptOrder, Executor},
     execute::forward_orders,
     launch::{self, LaunchError, LiveRun, RunSetup},
@@ -19,20 +20,29 @@ use super::{
 };
 use crate::{
     agent::{
-        attempt::AttemptContext,
+        attempt::{AttemptContext, AttemptTimeouts},
         claude::ClaudeCode,
         process::StreamLimits,
         session::{self, SessionLaunch},
     },
     config::Config,
+    ingest::standard_tools::StandardTools,
     run::otlp::RunTrace,
     store::RunStore,
     tape::{
         AgentName, Note, UnitKey,
-        note::{Amendment, AttemptEnded, PlannedUnit, RunPlanned},
+        note::{Amendment, AttemptEnded, PlannedUnit, RunPlanned, VerdictCause},
     },
-    units::schedule::{Schedule, ScheduleSettings},
+    units::{
+        call_policy::CallPolicy,
+        failure_tally::FailureRule,
+        retry::RetryMode,
+        schedule::{Schedule, ScheduleSettings},
+    },
 };
+
+/// Turns of a session without a limit.
+const NO_TURN_LIMIT: u32 = 0;
 
 /// The unit key of a session on its tape.
 const SESSION_UNIT: &str = "session";
@@ -50,6 +60,16 @@ pub(crate) struct SessionRequest {
     pub is_interactive: bool,
     /// Where the spans of the run go.
     pub trace: TraceOptions,
+    /// The session speaks the two-way protocol, with these tools and rules. Without it, a session is one prompt.
+    pub conversation: Option<ConversationRequest>,
+}
+
+/// Standard tools and rules for a session.
+#[derive(Debug)]
+pub(crate) struct ConversationRequest {
+    /// Standard tools; may be none.
+    pub tools: Arc<StandardTools>,
+    pub policy: CallPolicy,
 }
 
 /// Runs a session. Returns the result of the client, and the id of the session if it can be continued.
@@ -61,7 +81,7 @@ pub(crate) fn run<T>(
     config: &Config,
     client: impl AsyncFnOnce(LiveRun) -> T,
 ) -> Result<(T, Option<String>), LaunchError> {
-    let SessionRequest { exe, cwd, prompt, args, runs, is_interactive, trace } = request;
+    let SessionRequest { exe, cwd, prompt, args, runs, is_interactive, trace, conversation } = request;
     let plan = Note::RunPlanned(Box::new(RunPlanned {
         units: vec![PlannedUnit { unit: SESSION_UNIT.into(), why: "asked for".into(), ..PlannedUnit::default() }],
         concurrency: 1,
@@ -69,22 +89,29 @@ pub(crate) fn run<T>(
         traceparent: trace.parent.clone(),
         ..RunPlanned::default()
     }));
-    let settings = ScheduleSettings { retry: launch::retry_policy(config), ..ScheduleSettings::new(1, 1) };
+    let settings =
+        ScheduleSettings { retry: launch::retry_policy(config), is_session: true, ..ScheduleSettings::new(1, 1) };
     let schedule = Schedule::new(vec![SESSION_UNIT.into()], settings);
     let locks = launch::session_locks(&runs, false);
+    let turns = args.max_turns.unwrap_or(NO_TURN_LIMIT);
+    let limits = Arc::new(AttemptLimits::new(turns, FailureRule::default(), AttemptTimeouts::default()));
     let setup = RunSetup {
         runs,
         project_name: Some(SESSION_UNIT.into()),
         agent: AgentName::ClaudeCode,
         initially_held: Vec::new(),
         is_interactive,
-        limits: None,
+        limits: conversation.is_some().then(|| Arc::clone(&limits)),
+        policy: conversation.as_ref().map(|conversation| conversation.policy.clone()).unwrap_or_default(),
         notifications: NotificationTargets::default(),
         trace,
     };
     let resumable = Arc::new(Mutex::new(None));
     let make = |recorder, approvals: Arc<ApprovalQueue>, trace| SessionExecutor {
         meter: Arc::clone(approvals.meter()),
+        limits,
+        conversation: conversation.map(|request| (request.tools, Arc::clone(&approvals))),
+        asks_permission: is_interactive,
         launch: SessionLaunch {
             context: AttemptContext {
                 agent: Arc::new(ClaudeCode { exe }),
@@ -103,6 +130,7 @@ pub(crate) fn run<T>(
             use_api_billing: *config.claude.use_api_billing,
             mismatch: *config.claude.session_mismatch,
             locks,
+            conversation: None,
         },
         resumable: Arc::clone(&resumable),
         trace,
@@ -115,6 +143,12 @@ pub(crate) fn run<T>(
 #[derive(Debug)]
 struct SessionExecutor {
     meter: Arc<RunMeter>,
+    /// The limits that clients can change.
+    limits: Arc<AttemptLimits>,
+    /// Set for the two-way protocol.
+    conversation: Option<(Arc<StandardTools>, Arc<ApprovalQueue>)>,
+    /// A person answers requests for permission.
+    asks_permission: bool,
     launch: SessionLaunch,
     /// The session that the next attempt can continue.
     resumable: Arc<Mutex<Option<String>>>,
@@ -128,7 +162,13 @@ impl SessionExecutor {
         let mut launch = self.launch.clone();
         let Some(amendment) = amendment else { return launch };
         let feedback = amendment.feedback.as_deref();
-        if amendment.resume.is_some() {
+        let mut amendment = amendment.clone();
+        if let Some(message) = &amendment.message {
+            amendment.resume = amendment.resume.or_else(|| self.resumable().clone());
+            launch.args.resume = amendment.resume.clone().or(launch.args.resume);
+            launch.args.fork &= amendment.resume.is_none();
+            launch.prompt.clone_from(message);
+        } else if amendment.resume.is_some() {
             launch.args.resume.clone_from(&amendment.resume);
             launch.args.fork = false;
             launch.prompt = feedback.map_or_else(
@@ -140,8 +180,17 @@ impl SessionExecutor {
         }
         launch.args.model = amendment.model.clone().or(launch.args.model);
         launch.args.max_turns = amendment.step_budget.or(launch.args.max_turns);
-        launch.context.amendment = Some(amendment.clone());
+        launch.context.amendment = Some(amendment);
         launch
+    }
+
+    /// Turns of the next attempt, if a client has changed them or there is a limit.
+    fn max_turns(&self) -> Option<u32> {
+        Some(self.limits.current().step_budget).filter(|turns| *turns != NO_TURN_LIMIT)
+    }
+
+    fn resumable(&self) -> MutexGuard<'_, Option<String>> {
+        self.resumable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -155,6 +204,12 @@ impl Executor for SessionExecutor {
         ready: oneshot::Sender<()>,
     ) -> AttemptEnd {
         let mut launch = self.amended_launch(amendment.as_deref());
+        launch.args.max_turns = amendment.and_then(|amendment| amendment.step_budget).or(self.max_turns());
+        launch.conversation = self.conversation.as_ref().map(|(tools, approvals)| session::Conversation {
+            gate: approvals.gate(&unit, attempt),
+            tools: Arc::clone(tools) as _,
+            asks_permission: self.asks_permission,
+        });
         let resumed = launch.args.resume.as_deref();
         launch.context.paid_usd = resumed.and_then(|session| self.meter.session_cost(&unit, session));
         launch.context.attempt = attempt;
@@ -163,9 +218,13 @@ impl Executor for SessionExecutor {
         let forwarding = tokio::spawn(forward_orders(Vec::new(), orders, send));
         let end = session::run_session(launch, commands, ready).await;
         forwarding.abort();
-        *self.resumable.lock().unwrap_or_else(PoisonError::into_inner) = end.resumable().map(str::to_owned);
-        let repeat = end.retry_mode();
+        if let Some((tools, _)) = &self.conversation {
+            tools.stop_commands();
+        }
         let verdict = end.verdict(self.launch.context.agent.as_ref(), &unit);
+        let is_full = verdict.cause == VerdictCause::ContextOverflow && !end.continuation.is_empty();
+        *self.resumable() = end.resumable().filter(|_| !is_full).map(str::to_owned);
+        let repeat = if is_full { RetryMode::NewSession(end.continuation) } else { end.retry_mode() };
         driver::log_verdict(&unit, attempt, &verdict, end.facts.process.exit_code, end.facts.process.signal);
         let ended = AttemptEnded {
             verdict: verdict.clone(),
@@ -182,7 +241,7 @@ impl Executor for SessionExecutor {
         if let Err(error) = self.launch.context.recorder.record_note(Some((&unit, attempt)), &note) {
             tracing::error!(%error, "a verdict is lost");
         }
-        AttemptEnd { verdict, repeat }
+        AttemptEnd { verdict, repeat, undelivered: end.undelivered }
     }
 }
 
@@ -228,7 +287,11 @@ mod tests {
                 use_api_billing: false,
                 mismatch: MismatchPolicy::Error,
                 locks: crate::agent::session_lock::SessionLocks::new("/locks"),
+                conversation: None,
             },
+            limits: Arc::new(AttemptLimits::new(NO_TURN_LIMIT, FailureRule::default(), AttemptTimeouts::default())),
+            conversation: None,
+            asks_permission: false,
             meter: Arc::new(RunMeter::new(mpsc::channel(1).0.downgrade())),
             resumable: Arc::default(),
             trace: None,

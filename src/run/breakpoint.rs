@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     actions::label,
-    control::{BreakCondition, NamePattern},
+    control::BreakCondition,
     run::{
         ActivityMark, EntryRef, SeekTarget, SinkEvent,
         event::{ActionDetail, ActionPhase, AgentEvent, ToolDetail},
@@ -14,6 +14,7 @@ use crate::{
         timeline::StopCondition,
     },
     tape::Seq,
+    units::call_policy::has_file_argument,
 };
 
 impl BreakCondition {
@@ -21,7 +22,7 @@ impl BreakCondition {
     pub(crate) fn matches_call_input(&self, tool: &str, input: &Value) -> bool {
         match self {
             Self::Tool(pattern) => pattern.matches(label::short_name(tool)) || pattern.matches(tool),
-            Self::Path(pattern) => has_file_argument(input, false, pattern),
+            Self::Path(pattern) => has_file_argument(input, pattern),
             Self::Failure | Self::Cost(_) | Self::Silence(_) => false,
         }
     }
@@ -56,21 +57,6 @@ impl BreakCondition {
             }
             Self::Failure | Self::Tool(_) | Self::Path(_) | Self::Cost(_) | Self::Silence(_) => None,
         }
-    }
-}
-
-/// True if a file argument matches the pattern, by its whole path or by its last component.
-fn has_file_argument(input: &Value, is_path: bool, pattern: &NamePattern) -> bool {
-    match input {
-        Value::String(text) if is_path => {
-            pattern.matches(text) || text.rsplit('/').next().is_some_and(|last| pattern.matches(last))
-        }
-        Value::Array(items) => items.iter().any(|item| has_file_argument(item, is_path, pattern)),
-        Value::Object(fields) => fields.iter().any(|(key, value)| {
-            let key = key.to_ascii_lowercase();
-            has_file_argument(value, key.contains("path") || key.contains("file"), pattern)
-        }),
-        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
@@ -203,10 +189,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::control::NamePattern;
 
     #[test]
     fn path_pattern_matches_path_or_file_name() {
-        let names = |pattern: &str, input: Value| has_file_argument(&input, false, &NamePattern::new(pattern).unwrap());
+        let names = |pattern: &str, input: Value| has_file_argument(&input, &NamePattern::new(pattern).unwrap());
         assert!(names("schema.yml", json!({"path": "models/schema.yml"})));
         assert!(names("models/*", json!({"file_path": "models/schema.yml"})));
         assert!(names("*.yml", json!({"files": ["a.sql", {"rawPath": "models/schema.yml"}]})));

@@ -96,8 +96,11 @@ fn sentence(note: &Note) -> String {
                 reached.as_ref().map(|condition| format!(" at {}", one_row(condition, 80))).unwrap_or_default();
             format!("held{reached}: {tool} {}", one_row(&input.to_string(), 300))
         }
-        Note::CallDecided { decision, input, reason, .. } => match decision {
-            CallDecision::Allowed => "allowed once".to_owned(),
+        Note::CallDecided { decision, input, reason, rule, .. } => match decision {
+            CallDecision::Allowed => match rule {
+                Some(rule) => format!("allowed by the policy: {}", one_row(rule, 80)),
+                None => "allowed once".to_owned(),
+            },
             CallDecision::Edited => {
                 let input = input.as_ref().map(|input| format!(": {}", one_row(&input.to_string(), 300)));
                 format!("allowed with other arguments{}", input.unwrap_or_default())

@@ -103,6 +103,9 @@ pub(crate) enum Note {
         /// The reason for the model, if the call was denied.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
+        /// The rule of the policy that decided instead of a person.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rule: Option<String>,
     },
     /// The run waits for a usage or rate limit.
     LimitPaused {
@@ -415,6 +418,10 @@ pub(crate) struct Amendment {
     /// Session to continue, instead of a new one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<String>,
+    /// Next message of a person in a session, which replaces the prompt. Clients send it with `say`.
+    #[cfg_attr(test, schemars(skip))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 impl Amendment {
@@ -432,6 +439,7 @@ impl fmt::Display for Amendment {
             self.model.as_ref().map(|model| format!("model {model}")),
             self.step_budget.map(|turns| format!("{turns} turns")),
             self.feedback.as_ref().map(|feedback| format!("feedback: {feedback}")),
+            self.message.as_ref().map(|message| format!("message: {message}")),
         ];
         f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
     }

@@ -216,8 +216,9 @@ pub(crate) fn scopes(model: &ScreenModel, run_view: &RunView) -> Vec<ActionScope
     } else if model.is_home() {
         vec![ActionScope::Home, ActionScope::View]
     } else {
+        let needs_decision = |unit: &crate::run::state::UnitState| unit.is_held() || unit.oldest_held_call().is_some();
         let own = hold::subject(model, run_view)
-            .map(|unit| if unit.is_held() { ActionScope::Held } else { ActionScope::Live });
+            .map(|unit| if needs_decision(unit) { ActionScope::Held } else { ActionScope::Live });
         own.into_iter().chain([ActionScope::View]).collect()
     }
 }

@@ -145,7 +145,7 @@ impl App {
         model.views.extend(options.home.map(|content| OverlayView::Home(HomeView::new(content))));
         model.mouse.is_captured = options.terminal.mouse;
         model.connection.check_arguments = options.check_arguments;
-        model.connection.can_hold = live && !watching && options.can_hold;
+        model.connection.is_session = live && !watching && options.is_session;
         model.playhead.playback = match (options.paused, options.speed) {
             (true, _) => Playback::Paused,
             (false, Some(speed)) if speed.is_infinite() => Playback::Unthrottled,

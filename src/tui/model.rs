@@ -113,8 +113,8 @@ pub(crate) struct RunConnection {
     pub leave_action: Option<DisconnectAction>,
     /// Why recording stopped before the end of the run was recorded, if this process observed it.
     pub recording_failure: Option<String>,
-    /// True when tool calls of the run can be held.
-    pub can_hold: bool,
+    /// True for a live session: it writes into the user's own directory, and messages start its turns.
+    pub is_session: bool,
     /// Checks edited arguments, if the tools of the run are known.
     pub check_arguments: Option<ArgumentsCheck>,
     /// Number of times that Ctrl-C was pressed.
@@ -127,11 +127,6 @@ impl RunConnection {
     /// True when the run accepts commands from this screen.
     pub(crate) fn accepts_commands(&self) -> bool {
         self.is_live && !self.is_watching
-    }
-
-    /// True for a live session: it writes into the user's own directory, and its calls are not held for approval.
-    pub(crate) fn is_session(&self) -> bool {
-        self.accepts_commands() && !self.can_hold
     }
 }
 

@@ -45,6 +45,8 @@ pub(crate) enum RetryMode {
     FromStart,
     /// Only by continuing this session, because its tools had lasting effects.
     ResumeSession(String),
+    /// In a new session with this message, because the context of the session is full.
+    NewSession(String),
     /// Not at all: its tools had lasting effects, and there is no session to continue.
     Never,
 }

@@ -81,6 +81,8 @@ pub(crate) struct ScheduleSettings {
     pub budget_usd: Option<f64>,
     /// How the run reacts to limits of the service.
     pub throttle_policy: ThrottlePolicy,
+    /// The units are sessions: a message to one that does not run starts its next turn.
+    pub is_session: bool,
 }
 
 impl ScheduleSettings {
@@ -94,6 +96,7 @@ impl ScheduleSettings {
             integrates_patches: false,
             budget_usd: None,
             throttle_policy: ThrottlePolicy::default(),
+            is_session: false,
         }
     }
 }

@@ -82,6 +82,7 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
 /// The screen as on a terminal that shows every colour.
 pub(crate) fn options() -> BenchResult<Options> {
     Ok(Options {
+        is_session: false,
         theme: Theme::new("dark", ColorChoice::Always.resolve(|_| None), false)?,
         keymap: Keymap::new(&KeyOverrides::new()).map_err(|errors| format!("{errors:?}"))?,
         terminal: TtyOptions {
@@ -94,7 +95,6 @@ pub(crate) fn options() -> BenchResult<Options> {
         fps: 30,
         paused: false,
         speed: None,
-        can_hold: false,
         check_arguments: None,
         project: None,
         startup_messages: Vec::new(),

@@ -502,6 +502,7 @@ const FILES_BY_PATH: &[&str] = &[
 
 /// Files that may use them, each with its reason.
 const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
+    ("src/ingest/standard_tools.rs", "the name of the session's directory, which is opened as a ScopedDir"),
     ("src/cli/table_memory.rs", "the user's directory for state"),
     ("src/store/bookmarks.rs", "creates the user's directory for state"),
     ("src/cli/bookmarks.rs", "the file that the command line names"),
@@ -525,6 +526,7 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/cli/replay.rs", "whether an argument is a path"),
     ("src/cli/runs.rs", "whether a directory is a project"),
     ("src/cli/screenshot.rs", "the file that the command line names"),
+    ("src/cli/session.rs", "the user's directory for worktrees, and whether a directory is a repository"),
     ("src/cli/settings.rs", "the user's settings and themes"),
     ("src/engine/launch.rs", "an empty directory of this run; the program of --claude-bin"),
     ("src/engine/trace.rs", "the tape of this run"),

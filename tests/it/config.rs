@@ -74,6 +74,9 @@ fn all_layers_together_are_shown_with_their_origins() {
     # notify.url is not set  # default
     # otel.endpoint is not set  # default
     otel.content = false  # default
+    policy.allow = []  # default
+    policy.hold = []  # default
+    policy.deny = []  # default
     ui.theme = "auto"  # default
     ui.mouse = true  # default
     ui.ascii = true  # environment INGESTDECK_UI_ASCII

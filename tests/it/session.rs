@@ -116,6 +116,7 @@ impl SessionFixture {
         let home = TestHome::new();
         let tape = Arc::new(SessionMemoryRecorder::default());
         let launch = SessionLaunch {
+            conversation: None,
             context: AttemptContext {
                 agent: Arc::new(program),
                 unit: UnitKey::from("session"),

@@ -399,6 +399,7 @@ fn indexed_call_has_the_arguments_that_ran() {
     };
     ["t1", "t2"].into_iter().for_each(call);
     let decided = Note::CallDecided {
+        rule: None,
         tool_use_id: Some("t2".into()),
         decision: CallDecision::Edited,
         input: Some(json!({"key": "person"})),
@@ -433,7 +434,7 @@ fn indexed_call_names_who_decided_it_and_why() {
     };
     let decided = |id: &str, decision, reason: Option<&str>| {
         let (input, reason) = (None, reason.map(str::to_owned));
-        let decided = Note::CallDecided { tool_use_id: Some(id.into()), decision, input, reason };
+        let decided = Note::CallDecided { tool_use_id: Some(id.into()), decision, input, reason, rule: None };
         of_attempt(EntryBody::Note(&decided.to_json()));
     };
     let command = |units: &[&str], user: &str| {

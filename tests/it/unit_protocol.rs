@@ -158,7 +158,7 @@ struct AllowAllGate;
 
 impl ApprovalGate for AllowAllGate {
     fn decide(&self, _call: ApprovalRequest) -> futures_util::future::BoxFuture<'_, ApprovalDecision> {
-        Box::pin(std::future::ready(ApprovalDecision::Allow))
+        Box::pin(std::future::ready(ApprovalDecision::Pass))
     }
 }
 

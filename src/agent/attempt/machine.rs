@@ -160,8 +160,10 @@ pub(in crate::agent) struct AttemptMachine {
     escalation: Option<EscalationStep>,
     /// The process has exited.
     has_exited: bool,
-    /// Set for a plain session: its agent gets one prompt without the two-way protocol, and is ended by signals.
+    /// Set for a session, which has no isolation.
     session: Option<SessionMonitor>,
+    /// The agent speaks the two-way protocol. Without it, it gets one prompt and is ended by signals.
+    is_two_way: bool,
 }
 
 impl AttemptMachine {
@@ -185,7 +187,22 @@ impl AttemptMachine {
         prompt: String,
         timeouts: ProcessTimeouts,
     ) -> Self {
-        Self { prompt, session: Some(session), ..Self::new(stats, timeouts) }
+        Self { prompt, session: Some(session), is_two_way: false, ..Self::new(stats, timeouts) }
+    }
+
+    /// One turn of a session whose calls a person can hold, and whose requests for permission a person answers. With
+    /// `tools`, our tool server is announced.
+    pub(in crate::agent) fn for_conversation(
+        stats: AttemptFactsCollector,
+        session: SessionMonitor,
+        prompt: String,
+        tools: Vec<String>,
+        timeouts: ProcessTimeouts,
+    ) -> Self {
+        let control = ControlProtocol::with_permission_requests();
+        let proof = IsolationProof::new(tools);
+        let phase = AttemptPhase::Initializing;
+        Self { prompt, proof, control, phase, session: Some(session), ..Self::new(stats, timeouts) }
     }
 
     fn new(stats: AttemptFactsCollector, timeouts: ProcessTimeouts) -> Self {
@@ -204,6 +221,7 @@ impl AttemptMachine {
             escalation: None,
             has_exited: false,
             session: None,
+            is_two_way: true,
         }
     }
 
@@ -229,7 +247,7 @@ impl AttemptMachine {
 
     pub(super) fn start(&mut self) -> Vec<AttemptEffect> {
         let set_timer = AttemptEffect::SetTimer(AttemptTimer::Startup);
-        if self.session.is_some() {
+        if !self.is_two_way {
             let prompt = std::mem::take(&mut self.prompt);
             let prompt = (!prompt.is_empty()).then(|| AttemptEffect::SendPrompt(user_message_frame(&prompt)));
             let rest = [AttemptEffect::CloseStdin, AttemptEffect::StartupFinished, set_timer];
@@ -437,7 +455,8 @@ impl AttemptMachine {
                 if let Some(why) = self.refusal_reason(true) {
                     return self.handle_decision(&id, ApprovalDecision::DenyByPolicy(why.to_owned()));
                 }
-                if let Some(sentence) = self.proof.call_breach(&tool_id, permission_mode.as_deref()) {
+                let breach = || self.proof.call_breach(&tool_id, permission_mode.as_deref());
+                if let Some(sentence) = self.session.is_none().then(breach).flatten() {
                     let mut steps = self.handle_decision(&id, ApprovalDecision::DenyByPolicy(sentence.clone()));
                     steps.extend(self.record_breach(sentence));
                     return steps;
@@ -477,6 +496,11 @@ impl AttemptMachine {
             (ControlRequest::Initialize { .. }, Ok(_))
                 if self.phase == AttemptPhase::Initializing && self.escalation.is_none() =>
             {
+                if self.session.is_some() {
+                    let mut steps = vec![AttemptEffect::StartupFinished];
+                    steps.extend(self.send_prompt());
+                    return steps;
+                }
                 self.phase = AttemptPhase::VerifyingIsolation;
                 vec![
                     AttemptEffect::WriteFrame(self.control.start_request(ControlRequest::Settings)),
@@ -526,7 +550,7 @@ impl AttemptMachine {
         let what = if self.phase == AttemptPhase::Working { "begin to work" } else { "open the conversation" };
         let seconds = self.timeouts.startup.as_secs();
         self.stats.facts.process.start_error = Some(format!("claude did not {what} within {seconds} s"));
-        self.escalate_to(if self.session.is_some() { EscalationStep::Terminate } else { EscalationStep::Interrupt })
+        self.escalate_to(if self.is_two_way { EscalationStep::Interrupt } else { EscalationStep::Terminate })
     }
 
     /// True once the agent has announced a turn.

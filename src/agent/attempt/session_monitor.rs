@@ -3,6 +3,7 @@
 
 use crate::{
     actions::{LineRole, SessionCheck, SessionIdentity, TurnTracker},
+    agent::session::work_log::WorkLog,
     config::MismatchPolicy,
     decode::{AgentLine, LineBody, MessageBlock, line::SystemLine},
     tape::note::Severity,
@@ -40,6 +41,7 @@ pub(in crate::agent) struct SessionMonitor {
     can_lock: bool,
     has_begun: bool,
     tools_ran: bool,
+    work: WorkLog,
 }
 
 impl SessionMonitor {
@@ -57,6 +59,7 @@ impl SessionMonitor {
             breach: None,
             has_begun: false,
             tools_ran: false,
+            work: WorkLog::default(),
         }
     }
 
@@ -104,7 +107,13 @@ impl SessionMonitor {
         self.turns.is_complete()
     }
 
+    /// What the session has done.
+    pub(in crate::agent) fn work(&self) -> &WorkLog {
+        &self.work
+    }
+
     pub(in crate::agent) fn push_line(&mut self, line: &AgentLine<'_>) -> SessionLineFinding {
+        self.work.push_line(line);
         self.tools_ran |= may_run_tools(&line.body);
         self.has_begun |= matches!(line.body, LineBody::Init(_) | LineBody::Result(_));
         if self.turns.push(line) == LineRole::Trailing {

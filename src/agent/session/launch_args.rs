@@ -30,6 +30,8 @@ pub(crate) struct ClaudeSessionArgs {
     pub max_turns: Option<u32>,
     /// System prompt that replaces the program's own.
     pub system_prompt: Option<String>,
+    /// The only built-in tools that exist in the session; `None` for all.
+    pub offered_tools: Option<Vec<String>>,
 }
 
 impl ClaudeSessionArgs {
@@ -65,6 +67,11 @@ pub(crate) enum PromptDelivery {
     Argument,
     /// As a user message on stdin.
     Stdin,
+    /// As a user message of the two-way protocol.
+    Conversation {
+        /// A person answers requests for permission.
+        asks_permission: bool,
+    },
 }
 
 /// Validates a prompt and selects its delivery: arguments have a maximum length and cannot contain a NUL.
@@ -88,8 +95,14 @@ fn is_slash_command(prompt: &str) -> bool {
 /// The arguments, in the order of the contract.
 pub(crate) fn session_argv(args: &ClaudeSessionArgs, prompt: &str, delivery: PromptDelivery) -> Vec<OsString> {
     let mut words: Vec<&str> = vec!["-p", "--output-format", "stream-json", "--verbose"];
-    if delivery == PromptDelivery::Stdin {
+    if delivery != PromptDelivery::Argument {
         words.extend(["--input-format", "stream-json"]);
+    }
+    if let PromptDelivery::Conversation { asks_permission } = delivery {
+        words.push("--include-partial-messages");
+        if asks_permission {
+            words.extend(["--permission-prompt-tool", "stdio"]);
+        }
     }
     if let Some(session) = &args.resume {
         words.extend(["--resume", session]);
@@ -110,6 +123,8 @@ pub(crate) fn session_argv(args: &ClaudeSessionArgs, prompt: &str, delivery: Pro
     } else {
         words.extend(["--permission-mode", DEFAULT_PERMISSION_MODE]);
     }
+    let offered = args.offered_tools.as_ref().map(|tools| format!("--tools={}", tools.join(",")));
+    words.extend(offered.as_deref());
     let turns = args.max_turns.map(|turns| turns.to_string());
     if let Some(turns) = &turns {
         words.extend(["--max-turns", turns]);
@@ -172,6 +187,7 @@ mod tests {
             bypass_permissions: true,
             max_turns: Some(50),
             system_prompt: Some("Be careful.".into()),
+            offered_tools: Some(vec!["Bash".into(), "Read".into()]),
         };
         assert_eq!(
             words(&full, "--help")[4..],
@@ -184,6 +200,7 @@ mod tests {
                 "--allowedTools",
                 "Bash,Read",
                 "--dangerously-skip-permissions",
+                "--tools=Bash,Read",
                 "--max-turns",
                 "50",
                 "--system-prompt",

@@ -210,7 +210,8 @@ fn prior_session_cost_is_not_counted_again() {
 #[test]
 fn denial_by_a_person_is_not_a_failure() {
     let decided = |decision| {
-        let note_of = Note::CallDecided { tool_use_id: Some("t1".into()), decision, input: None, reason: None };
+        let note_of =
+            Note::CallDecided { tool_use_id: Some("t1".into()), decision, input: None, reason: None, rule: None };
         vec![
             out("a", 1, INIT),
             out("a", 1, &call("t1")),

@@ -112,6 +112,7 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
         None if !model.connection.is_live => &[Open, Play, StepForward, NextPane],
         None if model.is_in_past() => &[Play, StepForward, Open, NextPane],
         None if model.connection.is_watching => &[Open, NextPane, NextFailure],
+        None if model.connection.is_session => &[Say, Stop, Open, Retry, NextPane],
         None if failed => &[Retry, RetryWith, Open, RetryFailed, NextPane, NextFailure],
         None if status.is_some_and(UnitStatus::is_finished) => &[Open, Retry, RetryWith, NextPane],
         None if status.is_none() => &[],

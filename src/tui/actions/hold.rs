@@ -31,19 +31,14 @@ pub(crate) fn subject<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<
                 | OverlayView::Home(_)
         )
     );
-    let reachable = model.connection.can_hold && model.playhead.playback == Playback::Follow && shown;
+    let reachable = model.connection.accepts_commands() && model.playhead.playback == Playback::Follow && shown;
     units::target(model, run_view).filter(|unit| reachable && !unit.status.is_finished())
-}
-
-/// True if a hold key would apply to a running session.
-pub(crate) fn is_session(model: &ScreenModel, run_view: &RunView) -> bool {
-    let follows = model.connection.is_session() && model.playhead.playback == Playback::Follow;
-    follows && units::target(model, run_view).is_some_and(|unit| !unit.status.is_finished())
 }
 
 /// True if a run whose units can be held lists no unit.
 pub(crate) fn has_no_listed_unit(model: &ScreenModel, run_view: &RunView) -> bool {
-    let reachable = model.connection.can_hold && model.playhead.playback == Playback::Follow && model.views.is_empty();
+    let reachable =
+        model.connection.accepts_commands() && model.playhead.playback == Playback::Follow && model.views.is_empty();
     reachable && !run_view.state.units.is_empty() && model.unit(run_view).is_none()
 }
 
@@ -153,17 +148,25 @@ pub(crate) fn deny(model: &mut ScreenModel, run_view: &RunView, id: CallId, reas
     vec![ScreenEffect::Command(RunCommand::Decide { unit, call, decision: UserDecision::Deny(reason) })]
 }
 
-/// The unit whose agent can receive a message.
+/// The unit that can receive a message: a running one, or a session at any time.
+fn message_target<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&'a UnitState> {
+    let is_idle_session = model.connection.is_session
+        && model.connection.accepts_commands()
+        && model.playhead.playback == Playback::Follow;
+    subject(model, run_view).or_else(|| units::target(model, run_view).filter(|_| is_idle_session))
+}
+
+/// Whether the agent of the selected unit can receive a message.
 pub(crate) fn can_say(model: &ScreenModel, run_view: &RunView) -> Availability {
-    match subject(model, run_view) {
-        Some(unit) if unit.status.is_in_flight() => Ok(()),
+    match message_target(model, run_view) {
+        Some(unit) if unit.status.is_in_flight() || model.connection.is_session => Ok(()),
         Some(unit) => Err(Unavailable::because(format!("{} does not run yet", unit.key))),
         None => Err(Unavailable::because("no running unit is selected; retry a finished one with feedback")),
     }
 }
 
 pub(crate) fn ask_message(model: &mut ScreenModel, run_view: &RunView) {
-    if let Some(unit) = subject(model, run_view).map(|unit| unit.key.clone()) {
+    if let Some(unit) = message_target(model, run_view).map(|unit| unit.key.clone()) {
         model.units_view.follows_work = false;
         model.dialogs.line_input = Some(LineInput::new(InputPurpose::Say(unit)));
     }
@@ -174,7 +177,10 @@ pub(crate) fn say(model: &mut ScreenModel, unit: UnitKey, text: String) -> Vec<S
     if text.trim().is_empty() {
         return Vec::new();
     }
-    model.toasts.show(format!("{unit} receives the message with the result of its call"));
+    model.toasts.show(match model.connection.is_session {
+        true => "the session receives the message in this turn or as its next one".to_owned(),
+        false => format!("{unit} receives the message with the result of its call"),
+    });
     vec![ScreenEffect::Command(RunCommand::Say { unit, text })]
 }
 

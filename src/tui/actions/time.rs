@@ -3,8 +3,7 @@
 use ratatui::layout::Rect;
 
 use super::{
-    ActionSpec, Availability, Unavailable, bookmarks, change, effects, hold, listing, units,
-    views::toggle as toggle_view,
+    ActionSpec, Availability, Unavailable, bookmarks, change, effects, listing, units, views::toggle as toggle_view,
 };
 use crate::{
     run::breakpoint::TimeStop,
@@ -22,7 +21,7 @@ use crate::{
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    effects(UserAction::Play, "play", "play", "play or pause", play).when(can_play),
+    effects(UserAction::Play, "play", "play", "play or pause", play),
     effects(UserAction::StepForward, "step-forward", "step", "one entry forward", step_entry::<true>),
     effects(UserAction::StepBack, "step-back", "back", "one entry back", step_entry::<false>),
     effects(UserAction::ActionForward, "action-forward", "action", "one action of the unit forward", action::<true>)
@@ -77,14 +76,6 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
 
 /// Slowest and fastest numeric speed.
 pub(crate) const SPEEDS: (f64, f64) = (0.25, 64.0);
-
-/// The key is also the one for holding, which sessions do not support.
-fn can_play(model: &ScreenModel, run_view: &RunView) -> Availability {
-    if hold::is_session(model, run_view) {
-        return Err(Unavailable::because("the calls of a session cannot be held; stop the session instead"));
-    }
-    Ok(())
-}
 
 fn play(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     model.playhead.playback = match model.playhead.playback {

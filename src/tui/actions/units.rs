@@ -352,9 +352,6 @@ fn can_pause(model: &ScreenModel, run_view: &RunView) -> Availability {
     if model.is_in_past() {
         return Err(Unavailable::because("this is the past; go back to the present first"));
     }
-    if model.connection.is_session() {
-        return Err(Unavailable::because("a plain session cannot be paused"));
-    }
     if run_view.state.ended.is_some() {
         return Err(Unavailable::because("the run has ended"));
     }
@@ -431,7 +428,7 @@ fn stop(model: &mut ScreenModel, run_view: &RunView) {
         return super::time::delete(model);
     }
     model.units_view.follows_work = false;
-    let details = vec![if model.connection.is_session() { STOPS_SESSION } else { STOPS_ATTEMPT }.to_owned()];
+    let details = vec![if model.connection.is_session { STOPS_SESSION } else { STOPS_ATTEMPT }.to_owned()];
     if marks::has_marks(model) {
         let units = marks::stoppable(model, run_view);
         let text = format!("Stop {} of {} marked?", pluralize(units.len(), "unit"), model.units_view.marked.len());

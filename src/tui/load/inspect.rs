@@ -259,8 +259,11 @@ fn decisions(
                 Note::CallHeld { tool_use_id, .. } if tool_use_id.as_deref() == Some(id) => {
                     Some((arrived.at, "held for a decision".to_owned(), None))
                 }
-                Note::CallDecided { tool_use_id, input, decision, reason } if tool_use_id.as_deref() == Some(id) => {
-                    let words = Note::CallDecided { tool_use_id: None, decision, input: None, reason }.to_string();
+                Note::CallDecided { tool_use_id, input, decision, reason, rule }
+                    if tool_use_id.as_deref() == Some(id) =>
+                {
+                    let words =
+                        Note::CallDecided { tool_use_id: None, decision, input: None, reason, rule }.to_string();
                     Some((arrived.at, words, input.map(|input| input.to_string())))
                 }
                 _ => None,

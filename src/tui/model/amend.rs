@@ -167,6 +167,7 @@ impl AmendForm {
         };
         let (planned_model, planned_turns) = &self.planned;
         Ok(Amendment {
+            message: None,
             feedback: (!feedback.is_empty()).then_some(feedback),
             model: Some(model).filter(|model| !model.is_empty() && planned_model.as_ref() != Some(model)),
             step_budget: turns.filter(|turns| Some(turns) != planned_turns.as_ref()),
@@ -255,6 +256,7 @@ mod tests {
     fn form_shows_last_attempt_and_sends_only_differences() {
         let mut form = form(last());
         let same = Amendment {
+            message: None,
             feedback: Some("shorter".into()),
             model: Some("opus".into()),
             step_budget: Some(60),

@@ -17,7 +17,15 @@ impl Schedule {
         asked_to_stop: bool,
         effects: &mut Vec<ScheduleEffect>,
     ) -> RetryDecision {
-        let next = match self.settings.retry.decide(verdict, self.table.units()[at].retries) {
+        let retries = self.table.units()[at].retries;
+        if let RetryMode::NewSession(message) = repeat {
+            if retries >= self.settings.retry.max_retries {
+                return RetryDecision::Final;
+            }
+            self.table.set_message(at, message);
+            return RetryDecision::Retry { delay_ms: 0 };
+        }
+        let next = match self.settings.retry.decide(verdict, retries) {
             RetryDecision::AwaitLimit if !self.settings.throttle_policy.enabled => RetryDecision::Final,
             RetryDecision::AwaitCapacity if self.runs_alone(at) => RetryDecision::Final,
             next => next,
@@ -29,7 +37,7 @@ impl Schedule {
                 self.table.set_resume_session(at, session);
                 next
             }
-            RetryMode::Never => {
+            RetryMode::NewSession(_) | RetryMode::Never => {
                 if !asked_to_stop && self.halt.is_none() {
                     let key = &self.table.units()[at].key;
                     let text = format!("{key} is not retried: its tools have run, and its session id is unknown");

@@ -7,7 +7,7 @@ use crate::{
     control::{CONCURRENCY_RANGE, RunLimit},
     tape::{
         Note, UnitKey,
-        note::{LimitChanged, Severity},
+        note::{Amendment, LimitChanged, Severity},
     },
 };
 
@@ -48,6 +48,10 @@ impl Schedule {
         match unit.phase {
             UnitPhase::InFlight { .. } => {
                 effects.push(ScheduleEffect::MessageAttempt { unit: key.clone(), attempt: unit.attempts, text });
+            }
+            _ if self.settings.is_session => {
+                let amendment = Amendment { message: Some(text), ..Amendment::default() };
+                self.handle_retry_request(key, Some(amendment), effects);
             }
             _ => {
                 let text = format!("{key} does not run, so it gets no message; retry it with feedback");

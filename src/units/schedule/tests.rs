@@ -440,6 +440,7 @@ fn retry_request_reopens_a_finished_run() {
 fn amendment_applies_until_it_is_replaced() {
     let retry = |amendment| ScheduleEvent::RetryRequested { unit: key(0), amendment };
     let amendment = Amendment {
+        message: None,
         feedback: Some("use the glossary".into()),
         model: Some("opus".into()),
         step_budget: Some(60),

@@ -92,7 +92,7 @@ impl ScheduledUnit {
     fn next_amendment(&self) -> Option<Arc<Amendment>> {
         let Some(session) = &self.resume else { return self.amendment.clone() };
         let before = self.amendment.as_deref().cloned().unwrap_or_default();
-        Some(Arc::new(Amendment { resume: Some(session.clone()), feedback: None, ..before }))
+        Some(Arc::new(Amendment { resume: Some(session.clone()), feedback: None, message: None, ..before }))
     }
 
     pub(super) fn note_effect(&self, note: Note) -> ScheduleEffect {
@@ -298,6 +298,14 @@ impl UnitTable {
     /// Makes automatic retries continue `session`.
     pub(super) fn set_resume_session(&mut self, at: usize, session: String) {
         self.units[at].resume = Some(session);
+    }
+
+    /// The next attempt is a new session that begins with `message`.
+    pub(super) fn set_message(&mut self, at: usize, message: String) {
+        let unit = &mut self.units[at];
+        let before = unit.amendment.as_deref().cloned().unwrap_or_default();
+        let amendment = Amendment { message: Some(message), feedback: None, resume: None, ..before };
+        (unit.amendment, unit.resume) = (Some(Arc::new(amendment)), None);
     }
 
     pub(super) fn spend_retry(&mut self, at: usize) {

@@ -217,6 +217,7 @@ fn work() -> AttemptOutput {
 
 fn amendment() -> Amendment {
     Amendment {
+        message: None,
         feedback: Some(text("Name the owner.")),
         model: Some(text("opus")),
         step_budget: Some(60),
@@ -439,6 +440,7 @@ fn notes_of_people() -> Vec<Note> {
         },
         Note::CallHeld { tool: text("wiki_write"), tool_use_id: None, input: Value::Null, reached: None },
         Note::CallDecided {
+            rule: None,
             tool_use_id: Some(text("t1")),
             decision: CallDecision::Edited,
             input: Some(json!({"key": "sales"})),
@@ -454,6 +456,7 @@ fn notes_of_people() -> Vec<Note> {
     notes.extend(every!(StopMode { Drain, Stop, Kill }).into_iter().map(|how| Note::StopRequested { how }));
     let decisions = every!(CallDecision { Allowed, Edited, Denied, Released, Withdrawn }).into_iter();
     notes.extend(decisions.map(|decision| Note::CallDecided {
+        rule: None,
         tool_use_id: None,
         decision,
         input: None,

@@ -28,7 +28,7 @@ const ROWS: u16 = 30;
 const COLUMNS: u16 = 120;
 
 /// The program on a terminal.
-struct TestTerminal {
+pub(super) struct TestTerminal {
     screen: Arc<Mutex<vt100::Parser>>,
     keys: Option<Box<dyn Write + Send>>,
     hung_up: Arc<AtomicBool>,
@@ -37,7 +37,7 @@ struct TestTerminal {
 }
 
 impl TestTerminal {
-    fn open(deck: &TestProject, args: &[&str]) -> Self {
+    pub(super) fn open(deck: &TestProject, args: &[&str]) -> Self {
         // A test that fails must not leave a run behind.
         Self::open_with(deck, args, "stop")
     }
@@ -83,7 +83,7 @@ impl TestTerminal {
     }
 
     /// Waits for a line that contains all `parts`.
-    fn sees(&self, parts: &[&str]) {
+    pub(super) fn sees(&self, parts: &[&str]) {
         let deadline = Instant::now() + LIMIT;
         while Instant::now() < deadline {
             if self.text().lines().any(|line| parts.iter().all(|part| line.contains(part))) {
@@ -94,7 +94,7 @@ impl TestTerminal {
         panic!("no line with {parts:?}:\n{}", self.text());
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(super) fn press(&mut self, keys: &str) {
         let writer = self.keys.as_mut().unwrap();
         writer.write_all(keys.as_bytes()).unwrap();
         writer.flush().unwrap();
@@ -119,7 +119,7 @@ impl TestTerminal {
     }
 
     /// Waits for the program to exit, which must restore the terminal.
-    fn leaves(&mut self) -> ExitStatus {
+    pub(super) fn leaves(&mut self) -> ExitStatus {
         let status = self.ends();
         let deadline = Instant::now() + LIMIT;
         while !self.reader.is_finished() && Instant::now() < deadline {

@@ -102,6 +102,7 @@ fn form_fits_every_size() {
 #[test]
 fn replay_shows_the_amendment() {
     let amendment = Amendment {
+        message: None,
         feedback: Some("Use the\nglossary.\u{202e}".into()),
         model: Some("opus".into()),
         step_budget: Some(60),

@@ -95,7 +95,7 @@ fn refused_calls_are_shown_next_to_failures() {
         tape.call("dbt-all", 1, id, "wiki_write", &json!({"key": "arr"}));
         let tool_use_id = Some(id.to_owned());
         let decision = CallDecision::Denied;
-        tape.note(unit, &Note::CallDecided { tool_use_id, decision, input: None, reason: None }).wait(40);
+        tape.note(unit, &Note::CallDecided { rule: None, tool_use_id, decision, input: None, reason: None }).wait(40);
         tape.result("dbt-all", 1, id, "denied by the person who watches", true).wait(40);
     }
     let text = live(&tape, "", (120, 24)).text();

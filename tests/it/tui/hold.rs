@@ -42,7 +42,7 @@ pub(crate) fn held() -> TapeFixture {
 fn decided(decision: CallDecision, input: Option<Value>, reason: Option<&str>) -> TapeFixture {
     let mut tape = held();
     let reason = reason.map(str::to_owned);
-    let note = Note::CallDecided { tool_use_id: Some("t2".into()), decision, input, reason };
+    let note = Note::CallDecided { rule: None, tool_use_id: Some("t2".into()), decision, input, reason };
     tape.wait(9000).note(Some(("dbt-all", 1)), &note);
     tape
 }
@@ -77,15 +77,9 @@ fn space_holds_and_releases_a_unit() {
 }
 
 #[test]
-fn space_plays_a_record_and_does_not_hold_a_session() {
+fn space_plays_a_record_and_leads_back_from_the_past() {
     let (script, _) = play(held().timeline(), None, options(), ScriptedHost::new("<space>", SIZE));
     assert!(script.text().contains("×1"), "a record plays:\n{}", script.text());
-    let (script, given) = live(&held(), Options { can_hold: false, ..options() }, ScriptedHost::new("s<space>", SIZE));
-    let text = script.text();
-    assert!(
-        given.is_empty() && text.contains("the calls of a session cannot be held") && text.contains("LIVE"),
-        "{text}"
-    );
     let (script, given) = live(&held(), options(), ScriptedHost::new(",<space>", SIZE));
     assert!(given.is_empty() && script.text().contains("LIVE"), "from the past it leads back:\n{}", script.text());
     let mut over = running();
@@ -94,8 +88,39 @@ fn space_plays_a_record_and_does_not_hold_a_session() {
 }
 
 #[test]
+fn message_to_an_idle_session_is_its_next_turn() {
+    let mut over = TapeFixture::new("session", false);
+    over.plan(&["session"]).start("session", 1).wait(1000).end("session", 1, 0);
+    let session = || Options { is_session: true, ..options() };
+    let (script, _) = live(&over, session(), ScriptedHost::new("", SIZE));
+    assert!(script.text().contains("m message"), "{}", script.text());
+    let (_, given) = live(&over, session(), ScriptedHost::new("mAnd<space>now?<enter>", SIZE));
+    assert_eq!(given, [RunCommand::Say { unit: "session".into(), text: "And now?".into() }]);
+    let (script, given) = live(&over, options(), ScriptedHost::new("mAnd", SIZE));
+    assert!(given.is_empty() && !script.text().contains("message to the agent"), "{}", script.text());
+}
+
+#[test]
+fn held_call_of_a_unit_that_is_not_held_can_be_decided() {
+    let mut tape = running();
+    let id = Some("t9".to_owned());
+    let held = Note::CallHeld {
+        tool: "Bash".into(),
+        tool_use_id: id,
+        input: json!({"command": "rm -rf build"}),
+        reached: Some("dangerous command rm -rf".into()),
+    };
+    tape.call("dbt-all", 1, "t9", "Bash", &json!({"command": "rm -rf build"}));
+    tape.note(Some(("dbt-all", 1)), &held);
+    let text = screen(&tape, "", SIZE);
+    assert!(text.contains("dangerous command rm -rf") && text.contains("s allow once"), "{text}");
+    let given = orders(&tape, "s");
+    assert!(matches!(given[..], [RunCommand::Decide { decision: UserDecision::Allow, .. }]), "{given:?}");
+}
+
+#[test]
 fn session_stop_question_does_not_promise_to_drop_files() {
-    let session = Options { can_hold: false, ..options() };
+    let session = Options { is_session: true, ..options() };
     let (script, _) = live(&running(), session, ScriptedHost::new("x", SIZE));
     let text = script.text();
     assert!(text.contains("Changed files are kept") && !text.contains("discarded"), "{text}");
@@ -137,9 +162,6 @@ fn unit_runs_until_failure_breakpoint_or_typed_condition() {
     assert_eq!(runs_to(&orders(&running(), "j:until<space>failure<enter>")).0, "docs-juice");
     let (script, given) = live(&held(), options(), ScriptedHost::new(":until<space>silence<space>9s<enter>", SIZE));
     assert!(given.is_empty() && script.text().contains("not at a silence"), "{}", script.text());
-    let (script, given) =
-        live(&held(), Options { can_hold: false, ..options() }, ScriptedHost::new(":until<space>failure<enter>", SIZE));
-    assert!(given.is_empty() && script.text().contains("no unit is selected that can run until"), "{}", script.text());
 }
 
 /// Like `held`, then run until a condition.
@@ -150,7 +172,7 @@ fn until(condition: &str) -> TapeFixture {
     tape.note(lane, &Note::RunUntil { condition: condition.into() });
     tape.note(
         lane,
-        &Note::CallDecided { tool_use_id: Some("t2".into()), decision: allowed, input: None, reason: None },
+        &Note::CallDecided { rule: None, tool_use_id: Some("t2".into()), decision: allowed, input: None, reason: None },
     );
     tape
 }

@@ -36,7 +36,7 @@ fn waits() -> TapeFixture {
     let (tool, id) = ("wiki_write".to_owned(), Some("t1".to_owned()));
     tape.note(lane, &Note::CallHeld { tool, tool_use_id: id.clone(), input: json!({}), reached: None }).wait(25_000);
     let decision = CallDecision::Allowed;
-    tape.note(lane, &Note::CallDecided { tool_use_id: id, decision, input: None, reason: None });
+    tape.note(lane, &Note::CallDecided { rule: None, tool_use_id: id, decision, input: None, reason: None });
     tape.end("dbt-staging", 1, 0).start("dbt-marts", 2).wait(8000);
     works(&mut tape, "dbt-marts", 2, 14_000);
     tape.end("docs-glossary", 1, 0);

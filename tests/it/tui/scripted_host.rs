@@ -217,6 +217,7 @@ impl ScreenHost for ScriptedHost {
 
 pub(crate) fn options() -> Options {
     Options {
+        is_session: false,
         theme: Theme::new("dark", ColorLevel::Full, false).unwrap(),
         keymap: Keymap::new(&KeyOverrides::new()).unwrap(),
         terminal: TtyOptions {
@@ -229,7 +230,6 @@ pub(crate) fn options() -> Options {
         fps: 30,
         paused: false,
         speed: None,
-        can_hold: true,
         check_arguments: None,
         project: None,
         startup_messages: Vec::new(),

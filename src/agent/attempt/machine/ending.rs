@@ -26,7 +26,7 @@ impl AttemptMachine {
         self.escalation = Some(step);
         self.stats.mark_interrupted();
         let effect = match step {
-            EscalationStep::Interrupt if self.session.is_some() => AttemptEffect::SignalGroup(Signal::SIGINT),
+            EscalationStep::Interrupt if !self.is_two_way => AttemptEffect::SignalGroup(Signal::SIGINT),
             EscalationStep::Interrupt if self.phase == AttemptPhase::Working => {
                 AttemptEffect::WriteFrame(self.control.start_request(ControlRequest::Interrupt))
             }

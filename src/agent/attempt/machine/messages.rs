@@ -10,7 +10,7 @@ use crate::{
 impl AttemptMachine {
     pub(super) fn handle_message(&mut self, text: String) -> Vec<AttemptEffect> {
         self.outbox.push(text);
-        if self.phase == AttemptPhase::Finished || self.session.is_some() || self.escalation.is_some() {
+        if self.phase == AttemptPhase::Finished || !self.is_two_way || self.escalation.is_some() {
             return self.undelivered_messages();
         }
         let is_call_open = self.phase == AttemptPhase::Working && self.control.has_pending_agent_requests();
@@ -27,9 +27,14 @@ impl AttemptMachine {
         messages.flat_map(send).collect()
     }
 
-    /// Reports the messages that the agent can no longer receive.
+    /// The messages that the agent did not receive.
+    pub(in crate::agent) fn take_undelivered(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.outbox)
+    }
+
+    /// Reports the messages that the agent can no longer receive. In a session they become the next turn.
     pub(super) fn undelivered_messages(&mut self) -> Vec<AttemptEffect> {
-        if std::mem::take(&mut self.outbox).is_empty() {
+        if self.session.is_some() || std::mem::take(&mut self.outbox).is_empty() {
             return Vec::new();
         }
         let text = "a message did not reach the agent, which made no further call; retry the unit with feedback";

@@ -1,4 +1,4 @@
-//! The lines of a plain session: no two-way protocol, but a lock on the session, and ids and modes that must not change.
+//! The lines of a session: a lock on the session, and ids and modes that must not change.
 
 use super::{AttemptEffect, AttemptMachine, AttemptPhase, AttemptTimer, error_note};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
         attempt::session_monitor::{SessionLineFinding, SessionMonitor},
         process::EscalationStep,
     },
-    decode::AgentLine,
+    decode::{AgentLine, LineBody},
     tape::Note,
 };
 
@@ -31,6 +31,17 @@ impl AttemptMachine {
                 steps.insert(0, error_note(text));
                 steps.extend(self.escalate_to(EscalationStep::Terminate));
             }
+        }
+        if let LineBody::Control { .. } = line.body {
+            steps.extend(self.handle_line_body(line));
+            return steps;
+        }
+        if self.is_two_way && is_complete && self.phase != AttemptPhase::Finished {
+            steps.extend(self.finish());
+            return steps;
+        }
+        if self.phase == AttemptPhase::Initializing {
+            return steps;
         }
         // A background task may start another turn after a result.
         self.phase = if is_complete || self.has_exited { AttemptPhase::Finished } else { AttemptPhase::Working };

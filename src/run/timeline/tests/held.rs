@@ -12,7 +12,7 @@ fn held(id: &str) -> Note {
 }
 
 fn decided(id: &str, decision: CallDecision) -> Note {
-    Note::CallDecided { tool_use_id: Some(id.into()), decision, input: None, reason: None }
+    Note::CallDecided { tool_use_id: Some(id.into()), decision, input: None, reason: None, rule: None }
 }
 
 /// Unit `a` is held from before its first attempt; two calls wait at the same time, and a third one when the tape ends.

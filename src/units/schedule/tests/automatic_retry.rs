@@ -56,6 +56,7 @@ fn retry_continues_the_session_whose_tools_have_run() {
 fn continued_session_keeps_model_and_turns_without_the_feedback() {
     let mut schedule = schedule(1);
     let asked = Amendment {
+        message: None,
         feedback: Some("Again.".into()),
         model: Some("opus".into()),
         step_budget: Some(7),

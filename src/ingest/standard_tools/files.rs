@@ -1,0 +1,116 @@
+//! `read_file`, `edit_file` and `write_file`.
+
+use std::{io, os::unix::fs::PermissionsExt as _};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::SessionDir;
+use crate::scoped_dir::SHARED_MODE;
+
+/// Most bytes of a file that is read or written.
+const MAX_FILE_BYTES: u64 = 10 << 20;
+/// Mode of a new file; the umask applies.
+const FILE_MODE: u32 = 0o666;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub(super) enum FileEncoding {
+    #[default]
+    #[serde(rename = "utf-8")]
+    Utf8,
+    #[serde(rename = "base64")]
+    Base64,
+}
+
+/// The arguments of `read_file`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct ReadFile {
+    /// Absolute path to the file to read
+    file_path: String,
+    /// Encoding of the reply
+    #[serde(default)]
+    encoding: FileEncoding,
+}
+
+/// The arguments of `edit_file`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct EditFile {
+    /// Absolute path to the file
+    file_path: String,
+    /// Text to find and replace
+    old_string: String,
+    /// Text to write instead
+    new_string: String,
+    /// Replace all occurrences of it
+    #[serde(default)]
+    replace_all: bool,
+}
+
+/// The arguments of `write_file`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct WriteFile {
+    /// Absolute path to the file
+    file_path: String,
+    /// The new content of the file
+    content: String,
+}
+
+pub(super) fn read_file(dir: &SessionDir, ReadFile { file_path, encoding }: ReadFile) -> Result<String, String> {
+    let bytes = read(dir, &file_path)?;
+    match encoding {
+        FileEncoding::Base64 => Ok(STANDARD.encode(bytes)),
+        FileEncoding::Utf8 => String::from_utf8(bytes)
+            .map_err(|_| format!("`{file_path}` is not UTF-8 text; read it with the encoding base64")),
+    }
+}
+
+pub(super) fn edit_file(dir: &SessionDir, edit: EditFile) -> Result<String, String> {
+    let EditFile { file_path, old_string, new_string, replace_all } = edit;
+    if old_string.is_empty() {
+        return Err("old_string is empty; name the text to replace, or use write_file".to_owned());
+    }
+    let text = String::from_utf8(read(dir, &file_path)?).map_err(|_| format!("`{file_path}` is not UTF-8 text"))?;
+    let edited = match text.matches(&old_string).count() {
+        0 => return Err(format!("old_string does not occur in `{file_path}`")),
+        1 => text.replacen(&old_string, &new_string, 1),
+        _ if replace_all => text.replace(&old_string, &new_string),
+        many => {
+            return Err(format!(
+                "old_string occurs {many} times in `{file_path}`; name more text around it, or set replace_all"
+            ));
+        }
+    };
+    write(dir, &file_path, edited.as_bytes())?;
+    Ok(format!("Successfully edited {file_path}"))
+}
+
+pub(super) fn write_file(dir: &SessionDir, WriteFile { file_path, content }: WriteFile) -> Result<String, String> {
+    write(dir, &file_path, content.as_bytes())?;
+    Ok(format!("Successfully wrote {file_path}"))
+}
+
+fn read(dir: &SessionDir, path: &str) -> Result<Vec<u8>, String> {
+    let relative = dir.relative(path)?;
+    dir.open()?.read(&relative, MAX_FILE_BYTES).map_err(|error| format!("cannot read `{path}`: {}", cause(&error)))
+}
+
+fn write(dir: &SessionDir, path: &str, bytes: &[u8]) -> Result<(), String> {
+    let relative = dir.relative(path)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!("cannot write `{path}`: it has {} bytes, the limit is {MAX_FILE_BYTES}", bytes.len()));
+    }
+    // A script stays executable.
+    let root = dir.open()?;
+    let mode = root.open_file(&relative).and_then(|(file, _)| file.metadata());
+    let mode = mode.map_or(FILE_MODE, |file| file.permissions().mode() & 0o777);
+    let written = root.write(&relative, bytes, SHARED_MODE, mode);
+    written.map_err(|error| format!("cannot write `{path}`: {}", cause(&error)))
+}
+
+fn cause(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(nix::libc::ELOOP) => "links are not followed".to_owned(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,326 @@
+//! Rules about tool calls: which are denied, which wait for a person, and which need no question. Pure.
+//!
+//! A rule is a guard against mistakes, not a sandbox: a command can be written in many ways. The module must not know
+//! who asks or how a call is held; `engine::approval` applies the rules, and the guide page `policy` describes them.
+
+use std::{fmt, str::FromStr, sync::LazyLock};
+
+use regex_lite::{Regex, RegexBuilder};
+use serde_json::Value;
+
+use crate::control::NamePattern;
+
+/// Most bytes of a compiled argument pattern.
+const MAX_REGEX_BYTES: usize = 1 << 20;
+
+/// Commands that wait for a person unless a rule decides about them: their kind, and their rule.
+const DANGEROUS_COMMANDS: [(&str, &str); 5] = [
+    (
+        "rm -rf",
+        r"[Bb]ash arg:rm\s+(-\S+\s+)*(-\w*([rR]\w*f|f\w*[rR])|-\w*[rR]\s+-\w*f|-\w*f\s+-\w*[rR]|--recursive|--force)",
+    ),
+    ("git push --force", r"[Bb]ash arg:git\s+push\s+(.*\s)?(--force|-f)"),
+    ("git reset --hard", r"[Bb]ash arg:git\s+reset\s+--hard"),
+    ("DROP TABLE", r"[Bb]ash arg:(?i)DROP\s+TABLE"),
+    ("DELETE FROM", r"[Bb]ash arg:(?i)DELETE\s+FROM"),
+];
+
+/// What a rule does with the calls that match it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PolicyAction {
+    /// The call needs no permission.
+    Allow,
+    /// The call waits for a person.
+    Hold,
+    Deny,
+}
+
+/// The decision of a policy about a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PolicyDecision {
+    pub action: PolicyAction,
+    /// The rule, as it is recorded: `rule bash arg:…`.
+    pub rule: String,
+    /// What the model reads if the call is refused.
+    pub refusal: String,
+}
+
+/// A rule: `TOOL [path:PATTERN] [cost:USD] [arg:REGEX]`, where the regular expression takes the rest of the text.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyRule {
+    text: String,
+    /// Pattern for the tool name without its server prefix.
+    tool: NamePattern,
+    /// Pattern for a file argument.
+    path: Option<NamePattern>,
+    /// Cost of the run in US dollars from which the rule applies.
+    min_cost: Option<f64>,
+    /// Found in a text argument.
+    argument: Option<Regex>,
+}
+
+impl PartialEq for PolicyRule {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl fmt::Display for PolicyRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Why a text is not a rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum InvalidRule {
+    #[error("a rule begins with the name of a tool")]
+    NoTool,
+    #[error("invalid pattern `{pattern}`: {cause}")]
+    Pattern { pattern: String, cause: String },
+    #[error("invalid cost `{0}`; expected US dollars above 0")]
+    Cost(String),
+    #[error("unknown term `{0}`; expected `path:`, `cost:` or `arg:`")]
+    Term(String),
+}
+
+impl FromStr for PolicyRule {
+    type Err = InvalidRule;
+
+    fn from_str(text: &str) -> Result<Self, InvalidRule> {
+        let pattern = |pattern: &str| {
+            let invalid = |cause: String| InvalidRule::Pattern { pattern: pattern.to_owned(), cause };
+            NamePattern::new(pattern).map_err(|error| invalid(error.to_string()))
+        };
+        let text = text.trim();
+        let (tool, mut rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        if tool.is_empty() || ["path:", "cost:", "arg:"].iter().any(|term| tool.starts_with(term)) {
+            return Err(InvalidRule::NoTool);
+        }
+        let mut rule = Self { text: text.to_owned(), tool: pattern(tool)?, path: None, min_cost: None, argument: None };
+        loop {
+            rest = rest.trim_start();
+            if let Some(regex) = rest.strip_prefix("arg:") {
+                let built = RegexBuilder::new(regex).size_limit(MAX_REGEX_BYTES).build();
+                let invalid = |error: regex_lite::Error| InvalidRule::Pattern {
+                    pattern: regex.to_owned(),
+                    cause: error.to_string(),
+                };
+                rule.argument = Some(built.map_err(invalid)?);
+                return Ok(rule);
+            }
+            let (term, after) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+            if term.is_empty() {
+                return Ok(rule);
+            } else if let Some(path) = term.strip_prefix("path:") {
+                rule.path = Some(pattern(path)?);
+            } else if let Some(cost) = term.strip_prefix("cost:") {
+                let dollars = cost.trim_start_matches('$').parse().ok();
+                let dollars = dollars.filter(|dollars: &f64| dollars.is_finite() && *dollars > 0.0);
+                rule.min_cost = Some(dollars.ok_or_else(|| InvalidRule::Cost(cost.to_owned()))?);
+            } else {
+                return Err(InvalidRule::Term(term.to_owned()));
+            }
+            rest = after;
+        }
+    }
+}
+
+impl PolicyRule {
+    fn matches(&self, tool: &str, input: &Value, spent_usd: f64) -> bool {
+        self.tool.matches(tool)
+            && self.path.as_ref().is_none_or(|path| has_file_argument(input, path))
+            && self.min_cost.is_none_or(|least| spent_usd >= least)
+            && self.argument.as_ref().is_none_or(|regex| has_text(input, regex))
+    }
+}
+
+/// True if a file argument, or its last component, matches the pattern.
+pub(crate) fn has_file_argument(input: &Value, pattern: &NamePattern) -> bool {
+    fn search(input: &Value, is_path: bool, pattern: &NamePattern) -> bool {
+        match input {
+            Value::String(text) if is_path => {
+                pattern.matches(text) || text.rsplit('/').next().is_some_and(|last| pattern.matches(last))
+            }
+            Value::Array(items) => items.iter().any(|item| search(item, is_path, pattern)),
+            Value::Object(fields) => fields.iter().any(|(key, value)| {
+                let key = key.to_ascii_lowercase();
+                search(value, key.contains("path") || key.contains("file"), pattern)
+            }),
+            Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        }
+    }
+    search(input, false, pattern)
+}
+
+fn has_text(input: &Value, regex: &Regex) -> bool {
+    match input {
+        Value::String(text) => regex.is_match(text),
+        Value::Array(items) => items.iter().any(|item| has_text(item, regex)),
+        Value::Object(fields) => fields.values().any(|value| has_text(value, regex)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// The rules of a run. A denial takes precedence over a hold, and a hold over a permission.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct CallPolicy {
+    pub deny: Vec<PolicyRule>,
+    pub hold: Vec<PolicyRule>,
+    pub allow: Vec<PolicyRule>,
+    /// The only tools that may be called; `None` if there is no such list.
+    pub allowed_tools: Option<Vec<String>>,
+    /// Dangerous commands wait for a person.
+    pub hold_dangerous: bool,
+}
+
+impl CallPolicy {
+    /// Decides about a call of `tool`, a name without server prefix, in a run that has cost `spent_usd`. Returns `None`
+    /// if no rule matches.
+    pub(crate) fn decide(&self, tool: &str, input: &Value, spent_usd: f64) -> Option<PolicyDecision> {
+        let find = |rules: &[PolicyRule]| rules.iter().find(|rule| rule.matches(tool, input, spent_usd)).cloned();
+        if let Some(rule) = find(&self.deny) {
+            let refusal = format!("The policy denies this call (rule `{rule}`).");
+            return Some(PolicyDecision { action: PolicyAction::Deny, rule: format!("rule {rule}"), refusal });
+        }
+        if let Some(tools) = &self.allowed_tools
+            && !tools.iter().any(|allowed| allowed_name(allowed) == tool)
+        {
+            let refusal = format!("Tool \"{tool}\" is not allowed. Allowed tools: {}", tools.join(", "));
+            return Some(PolicyDecision { action: PolicyAction::Deny, rule: "allowed tools".to_owned(), refusal });
+        }
+        if let Some(rule) = find(&self.hold) {
+            let refusal = format!("The call needs the approval of a person (rule `{rule}`).");
+            return Some(PolicyDecision { action: PolicyAction::Hold, rule: format!("rule {rule}"), refusal });
+        }
+        if let Some(rule) = find(&self.allow) {
+            return Some(PolicyDecision {
+                action: PolicyAction::Allow,
+                rule: format!("rule {rule}"),
+                refusal: String::new(),
+            });
+        }
+        let is_dangerous = |(_, rule): &&(&str, PolicyRule)| rule.matches(tool, input, spent_usd);
+        let (kind, _) = self.hold_dangerous.then(|| DANGEROUS_RULES.iter().find(is_dangerous)).flatten()?;
+        let command = input.get("command").and_then(Value::as_str).unwrap_or_default();
+        Some(PolicyDecision {
+            action: PolicyAction::Hold,
+            rule: format!("dangerous command {kind}"),
+            refusal: format!("Dangerous command blocked: {command}. Requires explicit user approval."),
+        })
+    }
+}
+
+/// The tool of an entry of a list such as `Bash(git *)`.
+fn allowed_name(entry: &str) -> &str {
+    entry.split_once('(').map_or(entry, |(tool, _)| tool)
+}
+
+static DANGEROUS_RULES: LazyLock<Vec<(&str, PolicyRule)>> =
+    LazyLock::new(|| DANGEROUS_COMMANDS.iter().filter_map(|(kind, text)| Some((*kind, text.parse().ok()?))).collect());
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rule(text: &str) -> PolicyRule {
+        text.parse().unwrap()
+    }
+
+    fn action(policy: &CallPolicy, tool: &str, input: &Value) -> Option<PolicyAction> {
+        policy.decide(tool, input, 1.0).map(|decision| decision.action)
+    }
+
+    #[test]
+    fn rule_matches_tool_path_cost_and_argument() {
+        let input = json!({"file_path": "/src/a/main.rs", "edits": [{"new": "let x = 1;"}]});
+        for (text, matches) in [
+            ("edit_file", true),
+            ("edit_*", true),
+            ("*", true),
+            ("write_file", false),
+            ("edit_file path:*.rs", true),
+            ("edit_file path:/src/**", true),
+            ("edit_file path:*.py", false),
+            ("edit_file cost:1", true),
+            ("edit_file cost:$1.01", false),
+            (r"edit_file arg:let\s+x", true),
+            ("edit_file arg:let y", false),
+            ("edit_file path:*.rs cost:0.5 arg:x = 1", true),
+        ] {
+            assert_eq!(rule(text).matches("edit_file", &input, 1.0), matches, "{text}");
+        }
+    }
+
+    #[test]
+    fn invalid_rule_names_the_term() {
+        for (text, error) in [
+            ("", "a rule begins with the name of a tool"),
+            ("path:a", "a rule begins with the name of a tool"),
+            ("bash cost:0", "invalid cost `0`; expected US dollars above 0"),
+            ("bash cost:NaN", "invalid cost `NaN`; expected US dollars above 0"),
+            ("bash --force", "unknown term `--force`; expected `path:`, `cost:` or `arg:`"),
+            ("bash arg:(", "invalid pattern `(`: found open group without closing ')'"),
+            ("[", "invalid pattern `[`: unclosed character class; missing ']'"),
+        ] {
+            assert_eq!(text.parse::<PolicyRule>().unwrap_err().to_string(), error, "{text}");
+        }
+        assert!(format!("bash arg:{}", "(a{1000}){1000}").parse::<PolicyRule>().is_err(), "its automaton is too large");
+    }
+
+    #[test]
+    fn denial_precedes_hold_and_hold_precedes_allow() {
+        let all = vec![rule("bash")];
+        let policy = CallPolicy { deny: all.clone(), hold: all.clone(), allow: all.clone(), ..CallPolicy::default() };
+        assert_eq!(action(&policy, "bash", &json!({})), Some(PolicyAction::Deny));
+        let policy = CallPolicy { deny: Vec::new(), ..policy };
+        assert_eq!(action(&policy, "bash", &json!({})), Some(PolicyAction::Hold));
+        let policy = CallPolicy { hold: Vec::new(), ..policy };
+        assert_eq!(action(&policy, "bash", &json!({})), Some(PolicyAction::Allow));
+        assert_eq!(action(&policy, "grep", &json!({})), None);
+    }
+
+    #[test]
+    fn tool_outside_the_list_is_denied_with_the_list() {
+        let tools = ["Read", "Bash(git *)"].map(str::to_owned).to_vec();
+        let policy = CallPolicy { allowed_tools: Some(tools), ..CallPolicy::default() };
+        assert_eq!(action(&policy, "Bash", &json!({})), None);
+        let denied = policy.decide("Write", &json!({}), 0.0).unwrap();
+        assert_eq!(denied.action, PolicyAction::Deny);
+        assert_eq!(denied.refusal, "Tool \"Write\" is not allowed. Allowed tools: Read, Bash(git *)");
+    }
+
+    #[test]
+    fn dangerous_command_is_held_unless_a_rule_allows_it() {
+        let policy = CallPolicy { hold_dangerous: true, ..CallPolicy::default() };
+        assert_eq!(DANGEROUS_RULES.len(), DANGEROUS_COMMANDS.len());
+        for (command, is_dangerous) in [
+            ("rm -rf /tmp/x", true),
+            ("sudo rm  -v -fr x", true),
+            ("rm -r -f x", true),
+            ("rm --recursive x", true),
+            ("rm -r x", false),
+            ("git push --force", true),
+            ("git push origin main --force", true),
+            ("git push origin main", false),
+            ("git reset --hard HEAD~1", true),
+            ("psql -c 'drop table users'", true),
+            ("sqlite3 a.db 'DELETE FROM users'", true),
+            ("ls", false),
+        ] {
+            for tool in ["bash", "Bash"] {
+                let decision = policy.decide(tool, &json!({"command": command}), 0.0);
+                assert_eq!(decision.is_some(), is_dangerous, "{command}");
+                if let Some(decision) = decision {
+                    let expected = format!("Dangerous command blocked: {command}. Requires explicit user approval.");
+                    assert_eq!((decision.action, decision.refusal), (PolicyAction::Hold, expected));
+                }
+            }
+        }
+        let allowed = CallPolicy { allow: vec![rule("bash arg:^rm -rf target$")], ..policy };
+        assert_eq!(action(&allowed, "bash", &json!({"command": "rm -rf target"})), Some(PolicyAction::Allow));
+        assert_eq!(action(&allowed, "bash", &json!({"command": "rm -rf /"})), Some(PolicyAction::Hold));
+    }
+}

@@ -1,0 +1,130 @@
+//! A session of several turns on the screen, and one with the tools of the agent profile.
+
+use serde_json::json;
+
+use super::{screen::TestTerminal, test_project::TestProject};
+use crate::{
+    it::support::api::{ApiRoute, ApiTurn, text, tool},
+    tape::{Note, note::CallDecision},
+};
+
+/// Calls that were held or decided, as words.
+fn decisions(deck: &TestProject) -> Vec<String> {
+    let word = |note: Note| match note {
+        Note::CallHeld { tool, reached, .. } => Some(format!("held {tool} at {}", reached.unwrap_or_default())),
+        Note::CallDecided { decision: CallDecision::Denied, reason, rule, .. } => {
+            Some(format!("denied {} {}", rule.unwrap_or_default(), reason.unwrap_or_default()))
+        }
+        Note::CallDecided { decision, .. } => Some(format!("{decision:?}").to_lowercase()),
+        _ => None,
+    };
+    deck.notes().into_iter().filter_map(word).collect()
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn session_of_five_turns_is_steered_and_replayed() {
+    let bash = |command: &str| tool("Bash", json!({"command": command, "description": "a command"}));
+    let slow = ApiTurn::blocks([text(&"word ".repeat(40))]).slowly(std::time::Duration::from_millis(400));
+    let deck = TestProject::new([ApiRoute::any([
+        ApiTurn::blocks([bash("echo one")]),
+        ApiTurn::answer("First answer."),
+        ApiTurn::blocks([bash("rm -rf build")]),
+        ApiTurn::answer("Second answer."),
+        ApiTurn::blocks([tool("WebFetch", json!({"url": "http://127.0.0.1/", "prompt": "x"}))]),
+        ApiTurn::answer("Third answer."),
+        slow,
+        ApiTurn::answer("Fifth answer."),
+    ])]);
+    let mut terminal = TestTerminal::open(&deck, &["session", "--ui", "tui", "--", "first question"]);
+    terminal.sees(&["First answer."]);
+
+    terminal.press("msecond question\r");
+    terminal.sees(&["Bash waits for you", "dangerous command rm -rf"]);
+    terminal.press("s");
+    terminal.sees(&["Second answer."]);
+
+    terminal.press("mthird question\r");
+    terminal.sees(&["WebFetch waits for you", "permission request"]);
+    terminal.press("dno network\r");
+    terminal.sees(&["Third answer."]);
+
+    // The next message waits while the turn runs, and starts once that is interrupted.
+    terminal.press("mfourth question\r");
+    terminal.sees(&["word word"]);
+    terminal.press("mfifth question\r");
+    terminal.press("xy");
+    terminal.sees(&["Fifth answer."]);
+    terminal.sees(&["● ENDED"]);
+    terminal.press("q");
+    assert_eq!(terminal.leaves().exit_code(), 0);
+
+    let held = [
+        "held Bash at dangerous command rm -rf",
+        "allowed",
+        "held WebFetch at permission request",
+        "denied  no network",
+    ];
+    assert_eq!(decisions(&deck), held);
+    let started = deck.started();
+    let messages: Vec<_> = started.iter().filter_map(|it| it.amendment.as_ref()?.message.as_deref()).collect();
+    assert_eq!(messages, ["second question", "third question", "fourth question", "fifth question"]);
+    let resumed = |argv: &[String]| argv.iter().any(|word| word == "--resume");
+    assert_eq!(started.iter().map(|it| resumed(&it.argv)).collect::<Vec<_>>(), [false, true, true, true, true]);
+    let last = deck.api.requests().pop().unwrap();
+    for words in ["first question", "Second answer.", "no network", "fifth question"] {
+        assert!(last.body.contains(words), "the session remembers {words}");
+    }
+
+    let mut replay = TestTerminal::open(&deck, &["replay", "latest", "--ui", "tui"]);
+    replay.sees(&["Fifth answer."]);
+    // To the previous attempts, and back through the entries of the run.
+    replay.press("0");
+    replay.sees(&["first question"]);
+    replay.press("q");
+    assert_eq!(replay.leaves().exit_code(), 0);
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn session_with_a_full_context_continues_in_a_new_one() {
+    let full = || ApiTurn::error(400, "invalid_request_error", "prompt is too long: 250000 tokens > 200000 maximum");
+    let deck = TestProject::new([
+        ApiRoute::on("ran out of context", [ApiTurn::answer("Continued.")]),
+        ApiRoute::any([ApiTurn::blocks([tool("Bash", json!({"command": "echo one", "description": "x"}))]), full()]),
+    ]);
+    let ran = deck.play(&["session", "--ui", "json", "--", "count everything"]);
+    assert_eq!(ran.code, Some(0), "{ran:#?}");
+    let started = deck.started();
+    let [_, second] = started.as_slice() else { panic!("{started:#?}") };
+    assert!(!second.argv.iter().any(|word| word == "--resume"), "{:?}", second.argv);
+    for part in ["count everything", "- echo one"] {
+        assert!(second.prompt.contains(part), "{}", second.prompt);
+    }
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn agent_profile_serves_standard_tools_by_its_rules() {
+    let ours = |name: &str, input| tool(&format!("mcp__ktx__{name}"), input);
+    let deck = TestProject::new([ApiRoute::any([
+        ApiTurn::blocks([ours("write_file", json!({"file_path": "note.txt", "content": "from the agent"}))]),
+        ApiTurn::blocks([ours("bash", json!({"command": "cat note.txt"}))]),
+        ApiTurn::blocks([ours("bash", json!({"command": "rm -rf ."}))]),
+        ApiTurn::blocks([ours("glob", json!({"pattern": "*.txt"}))]),
+        ApiTurn::answer("Done."),
+    ])])
+    .set("[agent]\nallowed_tools = [\"write_file\", \"bash\", \"glob\"]\n[policy]\ndeny = [\"glob\"]\n");
+    let ran = deck.play(&["session", "--profile", "agent", "--ui", "json", "--", "write a note"]);
+    assert_eq!(ran.code, Some(0), "{ran:#?}");
+    assert_eq!(deck.read("note.txt"), "from the agent");
+    let expected = [
+        "denied dangerous command rm -rf Dangerous command blocked: rm -rf .. Requires explicit user approval.",
+        "denied rule glob The policy denies this call (rule `glob`).",
+    ];
+    assert_eq!(decisions(&deck), expected);
+    let offered = deck.api.requests().pop().unwrap().tool_names();
+    assert_eq!(offered, ["mcp__ktx__bash", "mcp__ktx__glob", "mcp__ktx__write_file"]);
+    let read = deck.entries().iter().any(|entry| entry["out"].to_string().contains("from the agent"));
+    assert!(read, "bash reads the file in the directory of the session");
+}
