@@ -46,6 +46,7 @@ pub(crate) mod step;
 pub(crate) mod summary;
 mod table;
 mod table_memory;
+mod texts;
 pub(crate) mod watch;
 
 use std::process::ExitCode;

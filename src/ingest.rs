@@ -9,6 +9,7 @@
 //!
 //! This module must not depend on how agents run, on the tape or on the screen.
 
+mod capture_signals;
 mod connection_scope;
 mod database;
 mod line_budget;
@@ -45,6 +46,7 @@ pub(crate) mod source_diff;
 pub(crate) mod staged_copies;
 pub(crate) mod standalone_tools;
 pub(crate) mod standard_tools;
+pub(crate) mod text_input;
 pub(crate) mod tool;
 pub(crate) mod transcript;
 pub(crate) mod work_unit;

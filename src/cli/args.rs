@@ -245,7 +245,10 @@ pub(crate) struct RunArgs {
     /// Selects units.
     #[command(flatten)]
     pub select: SelectArgs,
-    /// Number of units that run concurrently [default: from ktx.yaml]
+    /// Texts to capture instead of the units of connections.
+    #[command(flatten)]
+    pub texts: TextArgs,
+    /// Number of units that run concurrently [default: from ktx.yaml, 1 for texts]
     #[arg(long, value_name = "N")]
     pub concurrency: Option<u32>,
     /// Skip the reconcile step
@@ -259,13 +262,24 @@ pub(crate) struct RunArgs {
     pub attempt: AttemptArgs,
 }
 
+/// Texts to capture instead of the units of connections.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct TextArgs {
+    /// Capture this text in the wiki, and in the sources of CONNECTION if one is named; can be repeated
+    #[arg(long, value_name = "TEXT")]
+    pub text: Vec<String>,
+    /// Capture the text in this file, `-` for stdin; can be repeated
+    #[arg(long, value_name = "FILE")]
+    pub file: Vec<PathBuf>,
+}
+
 /// Options of attempts.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AttemptArgs {
     /// Model [default: from ktx.yaml]
     #[arg(long)]
     pub model: Option<String>,
-    /// Turn limit of an attempt [default: from ktx.yaml]
+    /// Turn limit of an attempt [default: from ktx.yaml, 30 for texts]
     #[arg(long, value_name = "N")]
     pub step_budget: Option<u32>,
     /// Cost limit of an attempt
@@ -289,7 +303,11 @@ pub(crate) struct AttemptArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StepArgs {
     /// Key of the unit, as printed by `plan`
-    pub unit: String,
+    #[arg(required_unless_present_any = ["text", "file"])]
+    pub unit: Option<String>,
+    /// A text to capture instead of a unit.
+    #[command(flatten)]
+    pub texts: TextArgs,
     /// Options of attempts.
     #[command(flatten)]
     pub attempt: AttemptArgs,

@@ -33,6 +33,7 @@ use crate::{
         launch::runtime,
         recorded_tapes,
     },
+    ingest::text_input::TextInputs,
     replay::{FileSource, file::FollowHandle},
     run::{Timeline, state::UnitStatus},
     store::{RunStatus, RunStore, runs::is_complete},
@@ -90,19 +91,21 @@ pub(crate) fn attach(global: &GlobalArgs, args: &AttachArgs) -> Result<Exit, Cli
     Ok(client.show((source, finish), None)?.exit)
 }
 
-/// Starts the run of this command in an engine, and shows it on the screen. `always` replaces `ui.on_disconnect`.
+/// Starts the run of this command in an engine with its `texts`, and shows it on the screen. `always` replaces
+/// `ui.on_disconnect`.
 ///
 /// # Errors
 /// If the run cannot be started or shown.
 pub(crate) fn start_on_screen(
     global: &GlobalArgs,
+    texts: Option<&TextInputs>,
     location: TapeLocation,
     always: Option<DisconnectAction>,
 ) -> Result<RunResult, CliError> {
     // The engine prints the warnings.
     let config = settings::load_quietly(global)?;
     let action = always.unwrap_or(*config.ui.on_disconnect);
-    let engine = match engine_process::start(global)? {
+    let engine = match engine_process::start(global, texts)? {
         EngineStart::Launched(engine) => *engine,
         EngineStart::Ended(exit) => return Ok(RunResult { exit, summary: RunSummary::default() }),
     };
@@ -113,13 +116,13 @@ pub(crate) fn start_on_screen(
         .show(followed, Some(engine))
 }
 
-/// Starts the run of this command in an engine, and prints where it is.
+/// Starts the run of this command in an engine with its `texts`, and prints where it is.
 ///
 /// # Errors
 /// If the run cannot be started.
-pub(crate) fn start_detached(global: &GlobalArgs) -> Result<Exit, CliError> {
+pub(crate) fn start_detached(global: &GlobalArgs, texts: Option<&TextInputs>) -> Result<Exit, CliError> {
     use std::io::Write as _;
-    let mut engine = match engine_process::start(global)? {
+    let mut engine = match engine_process::start(global, texts)? {
         EngineStart::Launched(engine) => *engine,
         EngineStart::Ended(exit) => return Ok(exit),
     };

@@ -98,7 +98,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
     }
     if attach::is_on_screen(global) {
         let location = record_location(args);
-        return Ok(demo_exit(&attach::start_on_screen(global, location, Some(DisconnectAction::Stop))?));
+        return Ok(demo_exit(&attach::start_on_screen(global, None, location, Some(DisconnectAction::Stop))?));
     }
     let config = settings::load(global)?;
     let temporary = match &args.keep {

@@ -1,7 +1,7 @@
 //! The engine of a run as a process without a terminal: how a client starts it, and how it hands the run over.
 //!
-//! The client starts this program again with the same arguments and [`ENGINE_FLAG`]. Until the run is planned, the
-//! engine's stderr reaches the terminal through the client. Then the engine writes one line of JSON to stdout, and from
+//! The client starts this program again with the same arguments and [`ENGINE_FLAG`], and writes one line of JSON to its
+//! stdin: the texts of the run, which only one process can read. Until the run is planned, the engine's stderr reaches the terminal through the client. Then the engine writes one line of JSON to stdout, and from
 //! there on it writes to a log only. It stops the run if the client ends before it confirms that line.
 
 use std::{
@@ -26,13 +26,15 @@ use super::{
     exit::{CliError, Exit, SIGINT},
     output,
 };
-use crate::{engine::launch::LiveRun, scoped_dir::ScopedDir};
+use crate::{engine::launch::LiveRun, ingest::text_input::TextInputs, scoped_dir::ScopedDir};
 
 /// File name of the engine's log, in the directory of the run.
 const LOG_FILE: &str = "engine.log";
 /// The line by which a client confirms that it has received the launch record.
 const CONFIRMATION: &[u8] = b"confirmed\n";
 const MAX_CONFIRMATION_BYTES: u64 = 64;
+/// Most bytes of the line with the texts of a run.
+const MAX_TEXTS_BYTES: u64 = 8 << 20;
 /// How long the last messages of the engine may take to arrive after the launch record.
 const MESSAGES_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -69,11 +71,12 @@ pub(crate) struct EngineProcess {
     stdin: Option<ChildStdin>,
 }
 
-/// Starts the engine for the arguments of this process, and waits until its run is planned.
+/// Starts the engine for the arguments of this process, hands it the texts of the run, and waits until its run is
+/// planned.
 ///
 /// # Errors
 /// If it cannot be started, or breaks off.
-pub(crate) fn start(global: &GlobalArgs) -> Result<EngineStart, CliError> {
+pub(crate) fn start(global: &GlobalArgs, texts: Option<&TextInputs>) -> Result<EngineStart, CliError> {
     let failed =
         |error: &dyn std::fmt::Display| CliError::failed("cannot start the engine of the run").with_cause(error);
     let exe = std::env::current_exe().map_err(|error| failed(&error))?;
@@ -81,7 +84,7 @@ pub(crate) fn start(global: &GlobalArgs) -> Result<EngineStart, CliError> {
     command.arg(ENGINE_FLAG).args(&global.words);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| failed(&error))?;
-    let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    let (Some(mut stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
         return Err(failed(&"it has no pipes"));
     };
@@ -90,6 +93,9 @@ pub(crate) fn start(global: &GlobalArgs) -> Result<EngineStart, CliError> {
         forward_messages(stderr);
         drop(forwarded);
     });
+    let input = serde_json::to_string(&texts).map_err(|error| failed(&error))?;
+    // An engine that has ended cannot read; it has printed why.
+    let _ = writeln!(stdin, "{input}");
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line).map_err(|error| failed(&error))?;
     // Child processes of the engine may still hold its stderr.
@@ -138,6 +144,19 @@ static IS_RECORDED: AtomicBool = AtomicBool::new(false);
 /// Reports whether the client has confirmed the launch record.
 static CONFIRMED: Mutex<Option<oneshot::Receiver<bool>>> = Mutex::new(None);
 
+/// Provides the texts that the client sent.
+static TEXTS: Mutex<Option<mpsc::Receiver<Option<TextInputs>>>> = Mutex::new(None);
+
+/// The texts of the run, from the client of this engine.
+///
+/// # Errors
+/// If the client sent none.
+pub(crate) fn take_texts() -> Result<TextInputs, CliError> {
+    let received = TEXTS.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let texts = received.and_then(|texts| texts.recv().ok()).flatten();
+    texts.ok_or_else(|| CliError::failed("the client of the engine sent no texts"))
+}
+
 /// Makes this process an engine: it leaves the terminal, and ends with its client until the run is planned, since Ctrl-C
 /// reaches only the client.
 ///
@@ -151,9 +170,19 @@ pub(crate) fn begin() -> Result<(), CliError> {
     }
     let (confirm, confirmed) = oneshot::channel();
     *CONFIRMED.lock().unwrap_or_else(PoisonError::into_inner) = Some(confirmed);
+    let (send_texts, texts) = mpsc::channel();
+    *TEXTS.lock().unwrap_or_else(PoisonError::into_inner) = Some(texts);
     std::thread::spawn(move || {
+        let mut stdin = io::stdin().lock();
+        let mut line = String::new();
+        let is_input_read = io::Read::by_ref(&mut stdin).take(MAX_TEXTS_BYTES).read_line(&mut line).is_ok();
+        if let (true, Ok(texts)) = (is_input_read, serde_json::from_str(&line)) {
+            // Only commands with texts receive them.
+            let _ = send_texts.send(texts);
+        }
+        drop(send_texts);
         let mut received = Vec::new();
-        let is_read = io::stdin().take(MAX_CONFIRMATION_BYTES).read_to_end(&mut received).is_ok();
+        let is_read = stdin.take(MAX_CONFIRMATION_BYTES).read_to_end(&mut received).is_ok();
         let is_confirmed = is_read && received == CONFIRMATION;
         if !is_confirmed && !IS_RECORDED.load(Ordering::SeqCst) {
             std::process::exit(Exit::Signal(SIGINT).code().into());

@@ -8,7 +8,7 @@ use super::{
     exit::{self, CliError, Exit},
     launch::{self, TapeLocation},
     model_choice::ModelChoice,
-    otel, plan, playback_output, policy, project, settings,
+    otel, plan, playback_output, policy, project, settings, texts,
 };
 use crate::{
     agent::{
@@ -22,9 +22,13 @@ use crate::{
         launch::{Launch, retry_policy},
         prepare::{self, PreparedProject},
         reconcile_policy::ReconcilePolicy,
-        resume::RunPlan,
+        resume::{self, RunPlan},
     },
-    ingest::{KTX_DATABASE, project::ModelRole},
+    ingest::{
+        KTX_DATABASE,
+        project::ModelRole,
+        text_input::{TEXT_STEP_BUDGET, TextInputs},
+    },
     tape::{UnitKey, note::PlannedUnit},
 };
 
@@ -33,14 +37,15 @@ use crate::{
 /// # Errors
 /// If the project, the settings or the agent cannot be used, or if the run cannot be recorded.
 pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError> {
+    let texts = texts::read(global, &args.texts, &args.select)?;
     if args.detach && !global.is_engine {
-        return attach::start_detached(global);
+        return attach::start_detached(global, texts.as_ref());
     }
     if attach::is_on_screen(global) {
         let location = TapeLocation::InProject { flag: global.project_dir.clone() };
-        return Ok(attach::start_on_screen(global, location, None)?.exit);
+        return Ok(attach::start_on_screen(global, texts.as_ref(), location, None)?.exit);
     }
-    let want = RunOverrides { concurrency: args.concurrency, held: Vec::new(), reconcile: !args.no_reconcile };
+    let want = RunOverrides { concurrency: args.concurrency, held: Vec::new(), reconcile: !args.no_reconcile, texts };
     start_run(global, &args.select, &args.attempt, want)
 }
 
@@ -53,6 +58,8 @@ pub(crate) struct RunOverrides {
     pub held: Vec<UnitKey>,
     /// Run the reconcile step, unless a setting disables it.
     pub reconcile: bool,
+    /// Texts to capture instead of the units of connections.
+    pub texts: Option<TextInputs>,
 }
 
 /// Runs the units of `select`.
@@ -63,7 +70,7 @@ pub(crate) fn start_run(
     global: &GlobalArgs,
     select: &SelectArgs,
     args: &AttemptArgs,
-    RunOverrides { concurrency, held, reconcile }: RunOverrides,
+    RunOverrides { concurrency, held, reconcile, texts }: RunOverrides,
 ) -> Result<Exit, CliError> {
     let config = settings::load(global)?;
     let project = project::open(global)?;
@@ -75,10 +82,15 @@ pub(crate) fn start_run(
     let trace = otel::trace_options(&config)?;
     let policy = policy::call_policy(&config, &project.root)?;
     let model = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, args.model.as_deref()).model;
-    let taken = project::plan_run(global, &project, select, model.as_deref())?;
+    let has_texts = texts.is_some();
+    let taken = match texts {
+        Some(texts) => resume::plan_new_texts(&project, &project::selection(select), texts)?,
+        None => project::plan_run(global, &project, select, model.as_deref())?,
+    };
+    let is_of_texts = taken.planned.is_of_texts;
     // A selection names what to run, whatever KTX has ingested.
     let is_selected =
-        select.full || !select.only.is_empty() || select.resume.failed.is_some() || select.resume.resume_run.is_some();
+        has_texts || select.full || !select.only.is_empty() || select.resume.failed.is_some() || select.resume.resume_run.is_some();
     if taken.is_ktx_locked && !is_selected {
         return Err(CliError::usage(format!(
             "{KTX_DATABASE} is locked by another program, so units that KTX has ingested would run again"
@@ -96,7 +108,8 @@ pub(crate) fn start_run(
     }
     let terms = AttemptOptions {
         model,
-        step_budget: positive("--step-budget", args.step_budget)?.unwrap_or(project.settings.work_units.step_budget),
+        step_budget: positive("--step-budget", args.step_budget)?
+            .unwrap_or(if is_of_texts { TEXT_STEP_BUDGET } else { project.settings.work_units.step_budget }),
         agent: AgentOptions {
             max_budget_usd: budget("--max-budget-usd", args.max_budget_usd)?,
             partial_messages: *config.ingest.partial_messages,
@@ -110,8 +123,10 @@ pub(crate) fn start_run(
         silence_after: *config.ingest.silence_after,
         rule: attempt_limits::rule_of(*config.ingest.tool_failures),
     };
-    let slots = positive("--concurrency", concurrency)?.unwrap_or(project.settings.work_units.max_concurrency);
-    let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile);
+    // One text after the other, so that each can build on what the earlier ones became.
+    let slots = positive("--concurrency", concurrency)?
+        .unwrap_or(if is_of_texts { 1 } else { project.settings.work_units.max_concurrency });
+    let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile && !is_of_texts);
     pass.messages(&taken).iter().for_each(|sentence| playback_output::print_stderr(&format!("ingestdeck: {sentence}")));
     let is_done = taken.is_done() && !pass.justifies_a_run(&taken, select.is_everything());
     let pass = pass.options(&taken);

@@ -7,26 +7,37 @@ use super::{
     attach,
     exit::{CliError, Exit},
     launch::TapeLocation,
-    output, playback_output, run,
+    output, playback_output, run, texts,
 };
-use crate::control::DisconnectAction;
+use crate::{control::DisconnectAction, ingest::text_input::TextInputs};
 
 /// Runs the unit on the screen.
 ///
 /// # Errors
 /// Without a terminal, if there is no such unit, or as [`run::run`].
 pub(crate) fn step(global: &GlobalArgs, args: &StepArgs) -> Result<Exit, CliError> {
+    if args.unit.is_some() && !args.texts.is_empty() {
+        return Err(CliError::usage("a unit and a text are given").with_help("step one of them"));
+    }
     let has_screen =
         playback_output::resolve_ui(global.ui) == Ui::Tui && io::stdin().is_terminal() && output::is_terminal();
     if !has_screen && !global.is_engine {
         return Err(CliError::usage("stepping needs the screen, so that you can decide")
             .with_help("use a terminal, without --ui or with `--ui tui`"));
     }
+    let texts = texts::read(global, &args.texts, &SelectArgs::default())?;
+    let keys: Vec<String> = texts.as_ref().map_or_else(|| args.unit.iter().cloned().collect(), TextInputs::keys);
+    if keys.len() > 1 {
+        return Err(CliError::usage("several texts are given").with_help("step one text; `run` captures several"));
+    }
     if !global.is_engine {
         let location = TapeLocation::InProject { flag: global.project_dir.clone() };
-        return Ok(attach::start_on_screen(global, location, Some(DisconnectAction::Stop))?.exit);
+        let shown = attach::start_on_screen(global, texts.as_ref(), location, Some(DisconnectAction::Stop))?;
+        return Ok(shown.exit);
     }
-    let select = SelectArgs { only: vec![globset::escape(&args.unit)], ..SelectArgs::default() };
-    let want = run::RunOverrides { held: vec![args.unit.as_str().into()], ..run::RunOverrides::default() };
+    let only = keys.iter().map(|key| globset::escape(key)).collect();
+    let select = SelectArgs { only, ..SelectArgs::default() };
+    let held = keys.iter().map(|key| key.as_str().into()).collect();
+    let want = run::RunOverrides { held, texts, ..run::RunOverrides::default() };
     run::start_run(global, &select, &args.attempt, want)
 }

@@ -132,6 +132,8 @@ impl Launch {
             failure_mode: self.failure_mode(),
             retry: self.retry,
             integrates_patches: true,
+            // Each text starts from what the earlier ones became, as in KTX.
+            saves_between_units: self.planned.is_of_texts,
             budget_usd: self.terms.run_budget_usd,
             throttle_policy: throttle_policy(&self.project.settings.rate_limit),
             ..ScheduleSettings::new(self.concurrency, u32::try_from(cores).unwrap_or(u32::MAX))

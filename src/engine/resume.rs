@@ -3,6 +3,7 @@
 //! Compares the record of the prior run with the current plan. Must not start anything.
 
 mod deleted_files;
+mod recorded_texts;
 mod unreconciled;
 
 use std::collections::{HashMap, HashSet};
@@ -18,7 +19,8 @@ use crate::{
     diagnostic::{Diagnostic, Problem},
     ingest::{
         content_digest,
-        plan::{IngestPlan, PlanError, UnitSelection, plan, plan_against},
+        plan::{IngestPlan, PlanError, UnitSelection, plan, plan_against, plan_texts},
+        text_input::TextInputs,
         project::Project,
         work_unit::WorkUnit,
     },
@@ -192,7 +194,11 @@ pub(crate) fn plan_run(
     let then = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone());
     let then = then.unwrap_or_else(|| asked.clone());
     let selection = UnitSelection { full: then.full || asked.full, ..then };
-    let mut planned = plan_against(project, &selection, &past.baseline).map_err(|error| match error {
+    let planned = match recorded_texts::find(chain.state()).map_err(ResumeError::NotResumable)? {
+        Some((selection, texts)) => plan_texts(project, &selection, texts),
+        None => plan_against(project, &selection, &past.baseline),
+    };
+    let mut planned = planned.map_err(|error| match error {
         PlanError::NoSuchUnit { .. } => ResumeError::NoUnitsLeft(chain.id()),
         error => error.into(),
     })?;
@@ -218,6 +224,27 @@ pub(crate) fn plan_run(
     Ok(RunPlan { efforts: past.efforts, unsaved_run: left, is_ktx_locked: history.is_ktx_locked, ..taken })
 }
 
+/// Plans `texts`. A prior run of texts does not affect them.
+///
+/// # Errors
+/// If the selection names something that does not exist.
+pub(crate) fn plan_new_texts(
+    project: &Project,
+    selection: &UnitSelection,
+    texts: TextInputs,
+) -> Result<RunPlan, ResumeError> {
+    let planned = plan_texts(project, selection, texts)?;
+    let is_empty = planned.units.is_empty();
+    Ok(RunPlan {
+        planned,
+        continues: None,
+        efforts: Vec::new(),
+        unsaved_run: None,
+        empty_reason: is_empty.then(|| "there is nothing to capture".to_owned()),
+        is_ktx_locked: false,
+    })
+}
+
 /// The records of prior runs, with a warning about unreadable ones.
 fn open_history(project: &Project, warn: WarningSink<'_>) -> Result<ProjectHistory, RefreshError> {
     let history = ProjectHistory::open(project)?;
@@ -229,7 +256,11 @@ fn open_history(project: &Project, warn: WarningSink<'_>) -> Result<ProjectHisto
 /// list all units.
 fn still_planned(project: &Project, left: Option<UnsavedRun>) -> Result<Option<UnsavedRun>, PlanError> {
     let Some(left) = left else { return Ok(None) };
-    let whole = plan(project, &UnitSelection::default())?;
+    let whole = match plan(project, &UnitSelection::default()) {
+        // Texts need no connection.
+        Err(PlanError::NoConnections(_)) => return Ok(None),
+        whole => whole?,
+    };
     Ok(left.still_planned(&whole.units))
 }
 
@@ -569,7 +600,7 @@ fn find_resumable(runs: &RunStore, what: &str) -> Result<(RecordedRun, RunState)
 pub(crate) fn not_resumable_reason(state: &RunState) -> Option<Problem> {
     match &state.planned {
         Some(plan) if plan.scripted => Some(Problem::new("was played by a script and cannot be resumed")),
-        Some(plan) if plan.units.iter().any(|unit| !unit.connection.is_empty()) => None,
+        Some(plan) if plan.has_project_units() => None,
         Some(_) if !state.inputs.sources.is_empty() => None,
         _ => Some(
             Problem::new("is not a run of work units").with_help("list the recorded runs with `ingestdeck runs list`"),

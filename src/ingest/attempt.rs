@@ -16,7 +16,6 @@ use super::{
     prompt::{self, Prompt, PromptAmendment},
     repository::PATCHES_DIR,
     skill::Skill,
-    source,
     tool::{AttemptTools, ReconcileDecision, ToolContext},
     transcript::ToolTranscript,
     work_unit::WorkUnit,
@@ -115,11 +114,8 @@ impl UnitAttempt {
         let workspace = workspace(unit, worktrees).map_err(failed("the workspace"))?;
         let transcript = ToolTranscript::open(&project.root, &job.id, &unit.planned.unit, attempt);
         let transcript = Arc::new(transcript.map_err(failed("the transcript"))?);
-        let extra = source::find_adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
-        let skills = project.instructions.skills_for_unit(extra);
-        // The reconcile step does not belong to a single connection.
-        let own = unit.stage_index.is_none().then_some(unit.planned.connection.as_str());
-        let scope = ConnectionScope::new(project, own);
+        let skills = prompt::choose_skills(unit, &project.instructions);
+        let scope = ConnectionScope::new(project, unit.own_connection());
         // The index counts as the attempt's first read of every page and source: later changes conflict with its
         // writes.
         let around = project_context::read_context(&scope, &workspace, unit.stage_index.as_deref())

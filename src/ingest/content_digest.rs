@@ -20,7 +20,6 @@ use super::{
     prompt::{self, ProjectContext, PromptAmendment},
     skill::Skill,
     slug::hex,
-    source,
     tool::{AttemptTools, ToolContext},
     work_unit::WorkUnit,
     workspace::Workspace,
@@ -41,12 +40,11 @@ const READ_BUFFER_BYTES: usize = 64 << 10;
 /// # Errors
 /// When one of its files cannot be read.
 pub(crate) fn digest_unit(project: &Project, unit: &WorkUnit, model: Option<&str>) -> io::Result<ContentDigests> {
-    let extra = source::find_adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
-    let skills = project.instructions.skills_for_unit(extra);
+    let skills = prompt::choose_skills(unit, &project.instructions);
     let context = ToolContext {
         unit: unit.clone(),
         workspace: Workspace::read_only(&project.root),
-        scope: ConnectionScope::new(project, Some(&unit.planned.connection)),
+        scope: ConnectionScope::new(project, unit.own_connection()),
         loadable_skills: project.instructions.loadable_skills(),
         records: Default::default(),
     };

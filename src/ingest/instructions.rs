@@ -43,18 +43,21 @@ pub(crate) enum PromptKind {
     WorkUnit,
     /// Instructions for the agent of the reconcile step.
     Reconcile,
-    /// The part of both that requires verification before a write.
+    /// Instructions for the agent that captures a text.
+    ExternalText,
+    /// The part of the first two that requires verification before a write.
     Verification,
 }
 
 impl PromptKind {
-    const ALL: [Self; 3] = [Self::WorkUnit, Self::Reconcile, Self::Verification];
+    const ALL: [Self; 4] = [Self::WorkUnit, Self::Reconcile, Self::ExternalText, Self::Verification];
 
     /// File name without `.md`.
     fn name(self) -> &'static str {
         match self {
             Self::WorkUnit => "work_unit",
             Self::Reconcile => "reconcile",
+            Self::ExternalText => "external_text",
             Self::Verification => "verification",
         }
     }
@@ -63,6 +66,7 @@ impl PromptKind {
         match self {
             Self::WorkUnit => include_str!("../../assets/prompts/work_unit.md"),
             Self::Reconcile => include_str!("../../assets/prompts/reconcile.md"),
+            Self::ExternalText => include_str!("../../assets/prompts/external_text.md"),
             Self::Verification => include_str!("../../assets/prompts/verification.md"),
         }
     }
@@ -147,11 +151,11 @@ impl Instructions {
         self.prompts.get(&text).map_or_else(|| text.bundled_text(), String::as_str).trim_end()
     }
 
-    /// The skills for a unit: the common ones, those that its adapter names in `extra`, and the project's own.
-    pub(crate) fn skills_for_unit(&self, extra: &[&str]) -> Vec<Arc<Skill>> {
+    /// The skills for a unit: those named in `common` and `extra`, and the project's own.
+    pub(crate) fn skills_for_unit(&self, common: &[&str], extra: &[&str]) -> Vec<Arc<Skill>> {
         let wanted = |skill: &&Arc<Skill>| {
             let name = skill.name.as_str();
-            let named = skill::COMMON_SKILLS.contains(&name) || extra.contains(&name);
+            let named = common.contains(&name) || extra.contains(&name);
             skill.is_for_units && (named || self.project_skill_names.iter().any(|own| own == name))
         };
         self.skills.iter().filter(wanted).map(Arc::clone).collect()

@@ -206,6 +206,11 @@ impl PatchIntegrator {
         &self.base
     }
 
+    /// The paths that the accepted patches change, sorted.
+    pub(crate) fn changed_paths(&self) -> impl Iterator<Item = &String> {
+        self.writers_by_path.keys()
+    }
+
     /// The commit with all accepted patches.
     pub(crate) fn head(&self) -> Result<CommitId, IntegrationError> {
         Ok(self.worktree.head()?)

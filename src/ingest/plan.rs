@@ -4,6 +4,7 @@
 
 mod chunking;
 mod partial_plan;
+mod texts;
 mod unit_names;
 
 use std::{
@@ -28,6 +29,7 @@ use super::{
     untrusted_text::visible_path,
     work_unit::WorkUnit,
 };
+pub(crate) use self::texts::plan_texts;
 pub(crate) use crate::tape::note::UnitSelection;
 use crate::{
     diagnostic::{Diagnostic, Problem},
@@ -51,6 +53,8 @@ pub(crate) struct IngestPlan {
     pub warnings: Vec<Problem>,
     /// Skipped symbolic links, each with a warning: connection and path in its source.
     pub skipped_links: Vec<(String, String)>,
+    /// True if the units capture texts that the user gave to the run.
+    pub is_of_texts: bool,
     /// The connections that were cut into units.
     pub sources: Vec<SourcePlan>,
     /// The selection that the plan was made for.
@@ -477,6 +481,7 @@ fn work_unit(
             why,
             sl_disallowed: chunk.sl_disallowed,
             peer_files: Some(chunk.peer_file_index.len() as u64),
+            text: None,
         },
         peer_file_index: chunk.peer_file_index,
         notes: chunk.notes,

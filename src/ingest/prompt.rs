@@ -10,12 +10,15 @@ use std::{
     sync::Arc,
 };
 
+mod external_text;
+
 use super::{
     instructions::{Instructions, PromptKind},
     job::IngestJob,
     line_budget::{CharBudget, OMITTED_LINE_CHARS, fit_lines, joined_chars, short_summary},
     reconcile::PriorProvenance,
-    skill::Skill,
+    skill::{COMMON_SKILLS, Skill},
+    source,
     untrusted_text::one_line,
     work_unit::WorkUnit,
 };
@@ -101,6 +104,15 @@ impl ProjectContext {
     }
 }
 
+/// The skills that the prompt of `unit` lists.
+pub(crate) fn choose_skills(unit: &WorkUnit, instructions: &Instructions) -> Vec<Arc<Skill>> {
+    if unit.is_text() {
+        return external_text::choose_skills(unit, instructions);
+    }
+    let extra = source::find_adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
+    instructions.skills_for_unit(&COMMON_SKILLS, extra)
+}
+
 /// Notice for a resumed session whose writes were not kept: the session remembers them, but the workspace does not
 /// contain them.
 const FILES_RESET_NOTICE: &str = "Your earlier changes were discarded: all pages and sources have the content of the \
@@ -117,6 +129,7 @@ pub(crate) fn build_prompt(
 ) -> Prompt {
     let task_text = || match &unit.stage_index {
         Some(stage) => format!("{}\n\n{}", stage.prompt(&project.change_summaries), layer_section(&[], project)),
+        None if unit.is_text() => external_text::task(unit, project),
         None => user(unit, project),
     };
     let user = match amendment {
@@ -136,17 +149,26 @@ fn resume_message(feedback: Option<&str>, files_kept: bool) -> String {
 }
 
 fn system(unit: &WorkUnit, job: &IngestJob, instructions: &Instructions, skills: &[Arc<Skill>]) -> String {
-    let skills: Vec<_> = skills.iter().map(|skill| format!("- {}: {}", skill.name, skill.description)).collect();
-    let task = if unit.stage_index.is_some() { PromptKind::Reconcile } else { PromptKind::WorkUnit };
-    let mut parts = vec![
-        instructions.prompt(task).to_owned(),
-        instructions.prompt(PromptKind::Verification).to_owned(),
-        format!("## Skills\nLoad the instructions of a skill with load_skill when it fits.\n{}", skills.join("\n")),
-    ];
+    let list: Vec<_> = skills.iter().map(|skill| format!("- {}: {}", skill.name, skill.description)).collect();
+    let list = format!("## Skills\nLoad the instructions of a skill with load_skill when it fits.\n{}", list.join("\n"));
+    let mut parts = match (&unit.stage_index, &unit.planned.text) {
+        (Some(_), _) => vec![PromptKind::Reconcile, PromptKind::Verification],
+        (None, Some(_)) => vec![PromptKind::ExternalText],
+        (None, None) => vec![PromptKind::WorkUnit, PromptKind::Verification],
+    }
+    .into_iter()
+    .map(|kind| instructions.prompt(kind).to_owned())
+    .chain([list])
+    .collect::<Vec<String>>();
+    parts.extend(external_text::required_skills(unit, skills));
     parts.extend(pins(&instructions.pins));
+    let connection = match unit.own_connection() {
+        None if unit.is_text() => String::new(),
+        own => format!("connection: {}\n", own.unwrap_or_default()),
+    };
     parts.push(format!(
-        "<context>\nsyncId: {}\nsource: {}\nconnection: {}\n</context>",
-        job.sync_id, unit.planned.adapter, unit.planned.connection
+        "<context>\nsyncId: {}\nsource: {}\n{connection}</context>",
+        job.sync_id, unit.planned.adapter
     ));
     parts.join("\n")
 }

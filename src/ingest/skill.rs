@@ -32,8 +32,9 @@ const KNOWN_CALLERS: [&str; 2] = [WORK_UNIT_CALLER, "research"];
 /// Longest description, in characters. Descriptions are part of every unit's prompt.
 const MAX_DESCRIPTION_CHARS: usize = 500;
 
-const BUNDLED_FILES: [&str; 8] = [
+const BUNDLED_FILES: [&str; 9] = [
     include_str!("../../assets/skills/ingest_triage/SKILL.md"),
+    include_str!("../../assets/skills/sl/SKILL.md"),
     include_str!("../../assets/skills/sl_capture/SKILL.md"),
     include_str!("../../assets/skills/wiki_capture/SKILL.md"),
     include_str!("../../assets/skills/dbt_ingest/SKILL.md"),

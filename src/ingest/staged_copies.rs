@@ -107,7 +107,7 @@ fn mark(jobs: &ScopedDir, job: &str) -> io::Result<StagedCopies> {
 
 fn copy_all(project: &Path, job: &IngestJob, planned: &mut IngestPlan) -> Result<(), StagingError> {
     let mut wanted: BTreeMap<String, (PathBuf, BTreeSet<String>)> = BTreeMap::new();
-    for unit in &planned.units {
+    for unit in planned.units.iter().filter(|unit| !unit.is_text()) {
         let entry = wanted.entry(unit.planned.connection.clone());
         let (_, paths) = entry.or_insert_with(|| (unit.source_root.clone(), BTreeSet::new()));
         paths.extend(unit.planned.raw_files.iter().chain(&unit.planned.dependency_paths).cloned());
@@ -122,7 +122,7 @@ fn copy_all(project: &Path, job: &IngestJob, planned: &mut IngestPlan) -> Result
         }
         roots.insert(connection, project.join(relative));
     }
-    for unit in &mut planned.units {
+    for unit in planned.units.iter_mut().filter(|unit| !unit.is_text()) {
         if let Some(root) = roots.get(&unit.planned.connection) {
             unit.source_root.clone_from(root);
         }

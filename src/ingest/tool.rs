@@ -94,6 +94,7 @@ impl ToolContext {
         }
         let allowed = match stage {
             Some(_) => "raw files that stage_list or eviction_list lists",
+            None if self.unit.is_text() => "none, because a text has no raw files",
             None => "rawFiles of this work unit",
         };
         Err(format!("rawPaths contains {}; name only {allowed}", foreign.join(", ")))
@@ -174,6 +175,28 @@ static TOOLS: [ToolEntry; 25] = [
     entry::<reconcile_decisions::EmitArtifactResolution>(),
 ];
 
+/// The tools for pages, which the agent of a text without a connection has.
+const WIKI_TOOLS: [&str; 6] = ["load_skill", "wiki_read", "wiki_search", "wiki_list_tags", "wiki_write", "wiki_remove"];
+
+/// The tools for sources, which the agent of a text with a connection has in addition.
+const SOURCE_TOOLS: [&str; 9] = [
+    "sl_discover",
+    "sl_read_source",
+    "sl_validate",
+    "sl_write_source",
+    "sl_edit_source",
+    "sl_rollback",
+    "discover_data",
+    "entity_details",
+    "sql_execution",
+];
+
+/// The tools for a text. It has no raw files to read or to report.
+fn text_tools(unit: &WorkUnit) -> Vec<&'static str> {
+    let of_sources = if unit.may_write_sources() { &SOURCE_TOOLS[..] } else { &[] };
+    [&WIKI_TOOLS, of_sources].concat()
+}
+
 /// Reports what is wrong with the arguments of a call; empty for an unknown tool.
 pub(crate) fn argument_problems(name: &str, arguments: &Value) -> Vec<String> {
     let short = name.rsplit("__").next().unwrap_or(name);
@@ -194,7 +217,8 @@ pub(crate) struct AttemptTools {
 impl AttemptTools {
     /// Creates the tools for `context`. Calls are recorded in the transcript, if there is one.
     pub(crate) fn new(context: Arc<ToolContext>, transcript: Option<Arc<ToolTranscript>>) -> Self {
-        let offered = TOOLS.iter().filter(|tool| (tool.is_offered)(&context));
+        let is_for_unit = |tool: &&ToolEntry| !context.unit.is_text() || text_tools(&context.unit).contains(&tool.name);
+        let offered = TOOLS.iter().filter(|tool| is_for_unit(tool) && (tool.is_offered)(&context));
         let offered_tools = offered.map(|tool| (tool, (tool.schema)())).collect();
         Self { context, transcript, offered_tools, write_lock: Mutex::default() }
     }
@@ -220,7 +244,8 @@ impl AttemptTools {
             }
         };
         let _guard = (!tool.is_read_only).then(|| self.write_lock.lock().unwrap_or_else(PoisonError::into_inner));
-        if tool.needs_ledger && self.context.records().ledger.is_empty() {
+        // The agent of a text has no ledger, as in KTX.
+        if tool.needs_ledger && !self.context.unit.is_text() && self.context.records().ledger.is_empty() {
             let text = format!(
                 "{} is locked; call record_verification_ledger first, then repeat this call with the same arguments.",
                 tool.name

@@ -49,10 +49,27 @@ impl WorkUnit {
         Self { planned, stage_index: Some(Arc::new(stage)), ..Self::default() }
     }
 
+    /// True if it captures a text that the user gave to the run.
+    pub(crate) fn is_text(&self) -> bool {
+        self.planned.text.is_some()
+    }
+
+    /// The connection that it belongs to; `None` for the reconcile step, and for a text that is given without one.
+    pub(crate) fn own_connection(&self) -> Option<&str> {
+        Some(self.planned.connection.as_str()).filter(|connection| !connection.is_empty())
+    }
+
+    /// True if it may write sources of the semantic layer. A text without a connection only becomes wiki pages.
+    pub(crate) fn may_write_sources(&self) -> bool {
+        self.planned.sl_disallowed.is_none() && !(self.is_text() && self.own_connection().is_none())
+    }
+
     /// Fewest tool calls that read its raw files completely: one per file, and one for each further page of a long
     /// file.
     pub(crate) fn min_read_calls(&self) -> u64 {
-        let further = self.planned.bytes.unwrap_or_default() / MAX_ANSWER_CHARS as u64;
+        // A text is part of the prompt.
+        let bytes = self.planned.bytes.filter(|_| !self.is_text());
+        let further = bytes.unwrap_or_default() / MAX_ANSWER_CHARS as u64;
         self.planned.raw_files.len() as u64 + further
     }
 

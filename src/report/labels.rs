@@ -108,7 +108,7 @@ pub(super) fn incomplete(report: &RunReport) -> Option<&'static str> {
 pub(super) fn resume_hint(report: &RunReport) -> Option<String> {
     let header = report.origin.header.as_ref()?;
     let is_resumable = report.planned.as_ref().is_some_and(|plan| {
-        !plan.scripted && !header.scripted && plan.units.iter().any(|unit| !unit.connection.is_empty())
+        !plan.scripted && !header.scripted && plan.has_project_units()
     });
     let is_left = report.units.iter().any(|unit| !unit.is_successful() || unit.is_unsaved);
     (is_resumable && is_left && report.outcome != RunOutcome::Running)

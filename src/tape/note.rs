@@ -289,6 +289,13 @@ pub(crate) struct RunPlanned {
     pub traceparent: Option<String>,
 }
 
+impl RunPlanned {
+    /// True if it has units of a project: of a source, or texts that the user gave to the run.
+    pub(crate) fn has_project_units(&self) -> bool {
+        self.units.iter().any(|unit| !unit.connection.is_empty() || unit.text.is_some())
+    }
+}
+
 /// One unit of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -321,6 +328,9 @@ pub(crate) struct PlannedUnit {
     /// Number of other files that it knows by name. `None` on tapes of older versions.
     #[serde(rename = "peerFileCount", skip_serializing_if = "Option::is_none")]
     pub peer_files: Option<u64>,
+    /// The text that the unit captures; `None` for a unit of a source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
 }
 
 impl PlannedUnit {
@@ -344,6 +354,7 @@ impl Default for PlannedUnit {
             bytes: None,
             sl_disallowed: None,
             peer_files: None,
+            text: None,
         }
     }
 }

@@ -76,6 +76,8 @@ pub(crate) struct ScheduleSettings {
     pub retry: RetryPolicy,
     /// Attempts write patches, which are integrated once all units have settled.
     pub integrates_patches: bool,
+    /// Patches are integrated and saved before further units start, so that these units start from the result.
+    pub saves_between_units: bool,
     /// Maximum cost of all attempts together, in US dollars. When it is spent, nothing more starts and the run ends as
     /// `limit`. `None` for no limit.
     pub budget_usd: Option<f64>,
@@ -94,6 +96,7 @@ impl ScheduleSettings {
             failure_mode: FailureMode::default(),
             retry: RetryPolicy::default(),
             integrates_patches: false,
+            saves_between_units: false,
             budget_usd: None,
             throttle_policy: ThrottlePolicy::default(),
             is_session: false,
@@ -584,6 +587,7 @@ impl Schedule {
             && self.halt.is_none()
             && !self.governor.is_paused()
             && !self.is_paused
+            && !self.must_save_first()
             && self.may_start_attempt()
             && self.table.in_flight_count() < slots
             && self.table.starting_count() < self.settings.max_starting

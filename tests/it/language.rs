@@ -51,6 +51,8 @@ const QUOTED: &[&str] = &[
     "say =",
     "{ say",
     "`say`",
+    // A signal of KTX.
+    "stands for",
     // Other programs.
     "redis-cli",
     "hard_heap_limit",

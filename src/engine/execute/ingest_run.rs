@@ -13,6 +13,7 @@ use crate::{
         job::IngestJob,
         project::Project,
         projection::PendingProjection,
+        text_input::TEXT_ADAPTER,
         work_unit::WorkUnit,
         worktree::Worktrees,
     },
@@ -52,23 +53,23 @@ impl IngestRun {
 
     /// The patch of a unit, in `file` unless it is empty.
     pub(super) fn unit_patch(&self, unit: &UnitKey, file: Option<PathBuf>) -> UnitPatch {
-        let planned = self.work_unit(unit).map(|unit| &unit.planned);
+        let work_unit = self.work_unit(unit);
         UnitPatch {
             unit: unit.clone(),
             file,
-            may_change_semantic_layer: planned.is_none_or(|planned| planned.sl_disallowed.is_none()),
-            targets: planned
-                .map_or_else(|| self.all_targets(), |planned| self.project.target_ids(Some(&planned.connection))),
+            may_change_semantic_layer: work_unit.is_none_or(WorkUnit::may_write_sources),
+            targets: work_unit
+                .map_or_else(|| self.all_targets(), |unit| self.project.target_ids(unit.own_connection())),
         }
     }
 
     /// All connections whose sources the pages of a unit may refer to.
     pub(super) fn all_targets(&self) -> Vec<String> {
-        let of_units = self.units.values().map(|(_, unit)| &unit.planned.connection);
-        let of_deleted = self.reconcile.iter().flat_map(|pass| &pass.evictions).map(|of| &of.connection);
-        let connections: BTreeSet<&String> = of_units.chain(of_deleted).collect();
+        let of_units = self.units.values().map(|(_, unit)| unit.own_connection());
+        let of_deleted = self.reconcile.iter().flat_map(|pass| &pass.evictions).map(|of| Some(of.connection.as_str()));
+        let connections: BTreeSet<Option<&str>> = of_units.chain(of_deleted).collect();
         let all: BTreeSet<String> =
-            connections.into_iter().flat_map(|connection| self.project.target_ids(Some(connection))).collect();
+            connections.into_iter().flat_map(|connection| self.project.target_ids(connection)).collect();
         if all.is_empty() { self.project.target_ids(None) } else { all.into_iter().collect() }
     }
 
@@ -83,8 +84,15 @@ impl IngestRun {
         copies.map(|copy| (copy.destination.clone(), copy)).collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
-    /// KTX's message for the commit of an ingest.
-    pub(super) fn commit_message(&self, failed: &[UnitKey]) -> String {
+    /// KTX's message for the commit of an ingest that changes `paths`.
+    pub(super) fn commit_message<'a>(
+        &self,
+        failed: &[UnitKey],
+        paths: impl IntoIterator<Item = &'a String>,
+    ) -> String {
+        if self.units.values().any(|(_, unit)| unit.is_text()) {
+            return memory_message(&self.job, paths);
+        }
         let mut sources: BTreeSet<&str> = self.units.values().map(|(_, unit)| unit.planned.adapter.as_str()).collect();
         if sources.is_empty() {
             // A commit without units is about deleted files.
@@ -94,5 +102,27 @@ impl IngestRun {
         let failed: Vec<&str> = failed.iter().map(UnitKey::as_str).collect();
         let failed = if failed.is_empty() { String::new() } else { format!("; failed WUs: {}", failed.join(", ")) };
         format!("ingest({}): {} syncId={} diff={}{failed}", sources.join(","), self.job.id, self.job.sync_id, self.diff)
+    }
+}
+
+/// KTX's message for the commit of captured texts that changes `paths`. A job is named by its start, in place of KTX's
+/// chat.
+fn memory_message<'a>(job: &IngestJob, paths: impl IntoIterator<Item = &'a String>) -> String {
+    const CHAT_CHARS: usize = 8;
+    let (wiki, sources): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| path.starts_with("wiki/"));
+    let chat: String = job.id.trim_start_matches("local-").chars().take(CHAT_CHARS).collect();
+    format!("Memory ingest ({TEXT_ADAPTER}): {} wiki, {} sl [chat={chat}]", wiki.len(), sources.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_of_texts_counts_pages_and_sources() {
+        let job = IngestJob::new("2026-03-17T15:30:01.5Z".parse().unwrap());
+        let paths = ["semantic-layer/wh/orders.yaml", "wiki/global/a.md", "wiki/global/b.md"].map(str::to_owned);
+        let message = memory_message(&job, &paths);
+        assert_eq!(message, "Memory ingest (external_ingest): 2 wiki, 1 sl [chat=mmurqopo]");
     }
 }

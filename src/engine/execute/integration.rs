@@ -162,11 +162,12 @@ impl Integration {
 
     /// Returns the saved units, or why nothing was saved.
     fn save_blocking(&self, failed: &[UnitKey]) -> Result<Vec<UnitKey>, String> {
-        let message = self.run.commit_message(failed);
         let note = |note: Note| record_note(self.recorder.as_ref(), None, &note);
         let warn = |text: String| note(Note::Message { level: Severity::Warning, text });
         let mut state = self.state();
         let (integrator, taken) = (state.integrator.take(), std::mem::take(&mut state.integrated));
+        let paths = integrator.iter().flat_map(PatchIntegrator::changed_paths);
+        let message = self.run.commit_message(failed, paths);
         let accepted = std::mem::take(&mut state.accepted);
         state.head = None;
         let saved = match (state.error.take(), integrator) {

@@ -44,7 +44,7 @@ pub(super) struct SlWriteInput {
 
 /// Units with `sl_disallowed` may read sources and not write them.
 fn may_write_sources(context: &ToolContext) -> bool {
-    context.unit.planned.sl_disallowed.is_none()
+    context.unit.may_write_sources()
 }
 
 impl AgentTool for SlWriteSource {

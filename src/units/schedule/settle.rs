@@ -14,7 +14,7 @@ impl Schedule {
         if self.stage == RunStage::Reconciling {
             return self.finish_reconcile(effects);
         }
-        if self.stage != RunStage::Running || !self.table.is_idle() {
+        if self.stage != RunStage::Running || !(self.table.is_idle() || self.is_between_units()) {
             return;
         }
         let units = self.unsaved_attempts();
@@ -29,6 +29,16 @@ impl Schedule {
                 effects.push(ScheduleEffect::Integrate { units });
             }
         }
+    }
+
+    /// True if nothing may start before the patches so far are saved.
+    pub(super) fn must_save_first(&self) -> bool {
+        self.settings.saves_between_units && !self.unsaved_attempts().is_empty()
+    }
+
+    /// True if patches can be saved although units wait to start.
+    fn is_between_units(&self) -> bool {
+        self.must_save_first() && self.table.in_flight_count() == 0
     }
 
     /// Ends with patches that are not integrated.
@@ -94,6 +104,9 @@ impl Schedule {
         let round = std::mem::take(&mut self.integrated_attempts);
         if ok {
             self.table.mark_saved(&round);
+        } else {
+            // Saving again before each unit would fail in the same way; the end of the run tries it once more.
+            self.settings.saves_between_units = false;
         }
         // A person may have requested another attempt meanwhile; its writes are saved by a separate integration.
         if self.table.is_idle() && !self.is_reconcile_pending() {
