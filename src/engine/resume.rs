@@ -3,11 +3,12 @@
 //! Compares the record of the prior run with the current plan. Must not start anything.
 
 mod deleted_files;
-mod recorded_texts;
+mod texts;
 mod unreconciled;
 
 use std::collections::{HashMap, HashSet};
 
+pub(crate) use self::texts::plan_new_texts;
 use super::{
     WarningSink,
     prior_results::ProjectHistory,
@@ -20,7 +21,6 @@ use crate::{
     ingest::{
         content_digest,
         plan::{IngestPlan, PlanError, UnitSelection, plan, plan_against, plan_texts},
-        text_input::TextInputs,
         project::Project,
         work_unit::WorkUnit,
     },
@@ -194,7 +194,7 @@ pub(crate) fn plan_run(
     let then = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone());
     let then = then.unwrap_or_else(|| asked.clone());
     let selection = UnitSelection { full: then.full || asked.full, ..then };
-    let planned = match recorded_texts::find(chain.state()).map_err(ResumeError::NotResumable)? {
+    let planned = match texts::find_recorded(chain.state()).map_err(ResumeError::NotResumable)? {
         Some((selection, texts)) => plan_texts(project, &selection, texts),
         None => plan_against(project, &selection, &past.baseline),
     };
@@ -222,27 +222,6 @@ pub(crate) fn plan_run(
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
     let left = still_planned(project, past.unsaved_run.filter(|_| is_failed))?;
     Ok(RunPlan { efforts: past.efforts, unsaved_run: left, is_ktx_locked: history.is_ktx_locked, ..taken })
-}
-
-/// Plans `texts`. A prior run of texts does not affect them.
-///
-/// # Errors
-/// If the selection names something that does not exist.
-pub(crate) fn plan_new_texts(
-    project: &Project,
-    selection: &UnitSelection,
-    texts: TextInputs,
-) -> Result<RunPlan, ResumeError> {
-    let planned = plan_texts(project, selection, texts)?;
-    let is_empty = planned.units.is_empty();
-    Ok(RunPlan {
-        planned,
-        continues: None,
-        efforts: Vec::new(),
-        unsaved_run: None,
-        empty_reason: is_empty.then(|| "there is nothing to capture".to_owned()),
-        is_ktx_locked: false,
-    })
 }
 
 /// The records of prior runs, with a warning about unreadable ones.

@@ -185,7 +185,8 @@ mod tests {
                 read_only: true,
             };
             let instructions = Instructions::default();
-            digest_unit_with(&self.unit, &instructions, &instructions.skills_for_unit(&[]), &[tool], Some(model))
+            let skills = prompt::choose_skills(&self.unit, &instructions);
+            digest_unit_with(&self.unit, &instructions, &skills, &[tool], Some(model))
                 .unwrap()
         }
     }

@@ -40,7 +40,7 @@ const MAX_TOTAL_BYTES: usize = 3 << 20;
 const LABEL_CHARS: usize = 50;
 
 /// Most bytes of the readable part of a key.
-const KEY_SLUG_BYTES: usize = 40;
+const KEY_SLUG_BYTES: usize = 26;
 
 /// A text with its name for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,8 +110,11 @@ impl TextInput {
             let why = format!("it has more than {MAX_TEXT_BYTES} bytes, the limit is {MAX_TEXT_CHARS} characters");
             return Err(refused(why).with_help(split));
         }
-        if let Some(why) = fingerprint::unsuitable_reason(bytes) {
-            return Err(refused(why.to_owned()).with_help("give a text in UTF-8"));
+        if let Some(reason) = fingerprint::unsuitable_reason(bytes) {
+            return Err(match reason.split_once("; ") {
+                Some((why, help)) => refused(why.to_owned()).with_help(help),
+                None => refused(reason.to_owned()),
+            });
         }
         let content = String::from_utf8_lossy(bytes);
         let content = content.strip_prefix('\u{feff}').unwrap_or(&content);
@@ -121,7 +124,7 @@ impl TextInput {
             return Err(refused(why).with_help(split));
         }
         if content.trim().is_empty() {
-            return Err(refused("it is empty".to_owned()).with_help("give a text in UTF-8"));
+            return Err(refused("it is empty".to_owned()));
         }
         Ok(Self { label, content: content.to_owned() })
     }

@@ -154,7 +154,12 @@ fn unit_row(state: &RunState, unit: &crate::run::state::UnitState) -> UnitIndexR
     UnitIndexRow {
         unit: unit.key.as_str().to_owned(),
         unit_key: unit.planned.as_ref().map_or(&unit.key, |planned| planned.ktx_key()).as_str().to_owned(),
-        connection: unit.planned.as_ref().map(|planned| planned.connection.clone()),
+        // Plans do not compare texts, so their runs are not kept for them.
+        connection: unit
+            .planned
+            .as_ref()
+            .filter(|planned| planned.text.is_none())
+            .map(|planned| planned.connection.clone()),
         adapter: unit.planned.as_ref().map(|planned| planned.adapter.clone()),
         status: unit.status.as_str().to_owned(),
         attempts: unit.attempts.len() as u64,

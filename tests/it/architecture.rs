@@ -539,6 +539,7 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/ingest/connection_scope.rs", "resolves the path of a database to decide whether it may be opened"),
     ("src/ingest/repository.rs", "the directory of the project, and those above it"),
     ("src/ingest/source.rs", "the directory of a source, after the path policy"),
+    ("src/ingest/text_input.rs", "files that the user names on the command line"),
     ("src/ingest/workspace/persistent.rs", "the directory that --workspace names"),
     ("src/ingest/worktree/ledger.rs", "compares paths that git prints"),
     ("src/program_path.rs", "programs in the PATH"),

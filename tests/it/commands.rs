@@ -27,6 +27,7 @@ mod records;
 mod reports;
 mod resume;
 mod sessions;
+mod texts;
 mod tools;
 mod tracing;
 mod unfinished;

@@ -9,6 +9,7 @@ mod screen;
 mod service;
 mod session;
 mod test_project;
+mod texts;
 mod tools;
 
 use serde_json::{Value, json};

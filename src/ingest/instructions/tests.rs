@@ -33,7 +33,7 @@ fn skill(name: &str, body: &str) -> String {
 }
 
 fn names(instructions: &Instructions, extra: &[&str]) -> Vec<String> {
-    instructions.skills_for_unit(extra).iter().map(|skill| skill.name.clone()).collect()
+    instructions.skills_for_unit(&skill::COMMON_SKILLS, extra).iter().map(|skill| skill.name.clone()).collect()
 }
 
 #[test]
@@ -59,7 +59,8 @@ fn project_instructions_override_and_are_reported() {
     assert_eq!(instructions.prompt(PromptKind::WorkUnit), "Be brief.");
     assert!(instructions.prompt(PromptKind::Verification).starts_with("<pre_write_verification>"));
     assert_eq!(names(&instructions, &[]), ["ingest_triage", "sl_capture", "wiki_capture", "house_style"]);
-    let bodies: Vec<_> = instructions.skills_for_unit(&["dbt_ingest"]).iter().map(|skill| skill.body.clone()).collect();
+    let skills = instructions.skills_for_unit(&skill::COMMON_SKILLS, &["dbt_ingest"]);
+    let bodies: Vec<_> = skills.iter().map(|skill| skill.body.clone()).collect();
     assert_eq!(bodies[2..], ["Ours.", "Ours too.", "New."]);
     assert_eq!(instructions.pins[0], ("arr".into(), "annual-recurring-revenue".into()));
     let messages: Vec<_> = instructions.overrides.iter().map(ToString::to_string).collect();
@@ -95,8 +96,8 @@ fn unused_instruction_files_are_reported() {
     assert_eq!(
         idle,
         [
-            ".ktx/prompts/memory_agent_bundle_ingest_work_unit.md is ignored: only these prompts can be replaced: work_unit.md, reconcile.md, verification.md",
-            ".ktx/prompts/work-units.md is ignored: only these prompts can be replaced: work_unit.md, reconcile.md, verification.md; did you mean work_unit.md?",
+            ".ktx/prompts/memory_agent_bundle_ingest_work_unit.md is ignored: only these prompts can be replaced: work_unit.md, reconcile.md, external_text.md, verification.md",
+            ".ktx/prompts/work-units.md is ignored: only these prompts can be replaced: work_unit.md, reconcile.md, external_text.md, verification.md; did you mean work_unit.md?",
             ".ktx/skills/empty is ignored: it contains no SKILL.md",
         ]
     );

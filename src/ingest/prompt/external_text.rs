@@ -49,7 +49,7 @@ pub(super) fn required_skills(unit: &WorkUnit, skills: &[Arc<Skill>]) -> Option<
     })
 }
 
-/// The user prompt.
+/// The user prompt for the text of `unit`.
 pub(super) fn task(unit: &WorkUnit, project: &ProjectContext) -> String {
     let planned = &unit.planned;
     let wiki = format!("# Wiki Index\n{}", or_empty(&wiki_index(&[], &project.wiki_pages)));

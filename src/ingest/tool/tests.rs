@@ -14,6 +14,7 @@ mod pages;
 mod queries;
 mod sources;
 mod staged;
+mod texts;
 
 /// A context with a small project in a temporary directory.
 fn tool_context() -> (ToolContext, tempfile::TempDir) {
@@ -301,7 +302,7 @@ fn skills_load_by_name_only() {
         "not of its adapter"
     );
     let text = fixture.text("load_skill", json!({"name": "../dbt_ingest"}));
-    let names = "ingest_triage, sl_capture, wiki_capture, dbt_ingest, docs_ingest, lookml_ingest, metricflow_ingest, notion_synthesize";
+    let names = "ingest_triage, sl, sl_capture, wiki_capture, dbt_ingest, docs_ingest, lookml_ingest, metricflow_ingest, notion_synthesize";
     assert_eq!(text, format!("Error: there is no skill `../dbt_ingest`; available skills: {names}"));
 }
 

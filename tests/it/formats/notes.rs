@@ -257,6 +257,7 @@ fn planned() -> RunPlanned {
                 bytes: Some(6),
                 sl_disallowed: Some(text("lookml_connection_mismatch")),
                 peer_files: Some(4),
+                text: None,
             },
             PlannedUnit {
                 unit: unit("docs-terms"),
@@ -270,6 +271,16 @@ fn planned() -> RunPlanned {
                 bytes: None,
                 sl_disallowed: None,
                 peer_files: None,
+                text: None,
+            },
+            PlannedUnit {
+                unit: unit("text-arr-is-annual-a3b8d8f4"),
+                adapter: text("external_ingest"),
+                label: Some(text("\"ARR is annual.\"")),
+                why: text("the text was given to the run"),
+                bytes: Some(14),
+                text: Some(text("ARR is annual.")),
+                ..PlannedUnit::default()
             },
         ],
         traceparent: Some(text("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")),

@@ -326,3 +326,61 @@ proptest! {
         }
     }
 }
+
+fn saving_between_units(units: usize, slots: u32) -> Schedule {
+    schedule(units, ScheduleSettings { saves_between_units: true, ..settings(slots) })
+}
+
+#[test]
+fn units_wait_until_earlier_ones_are_saved() {
+    let mut schedule = saving_between_units(4, 2);
+    let trace = feed(
+        &mut schedule,
+        [
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, succeeded_verdict()),
+            attempt_ended(1, 1, failed_verdict()),
+            integrated(&[(0, 1, true)]),
+            ScheduleEvent::Saved { ok: true },
+            attempt_ended(2, 1, failed_verdict()),
+            attempt_ended(3, 1, succeeded_verdict()),
+            integrated(&[(3, 1, true)]),
+            ScheduleEvent::Saved { ok: true },
+        ],
+    );
+    insta::assert_snapshot!(trace);
+}
+
+#[test]
+fn failed_save_between_units_is_repeated_at_the_end() {
+    let mut schedule = saving_between_units(2, 1);
+    let trace = feed(
+        &mut schedule,
+        [
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, succeeded_verdict()),
+            failed_integration(&[(0, 1, true)]),
+            ScheduleEvent::Saved { ok: false },
+            attempt_ended(1, 1, succeeded_verdict()),
+            integrated(&[(0, 1, true), (1, 1, true)]),
+            ScheduleEvent::Saved { ok: true },
+        ],
+    );
+    insta::assert_snapshot!(trace);
+}
+
+#[test]
+fn stopped_run_saves_the_finished_units() {
+    let mut schedule = saving_between_units(3, 1);
+    let trace = feed(
+        &mut schedule,
+        [
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, succeeded_verdict()),
+            ScheduleEvent::StopAllRequested,
+            integrated(&[(0, 1, true)]),
+            ScheduleEvent::Saved { ok: true },
+        ],
+    );
+    insta::assert_snapshot!(trace);
+}
