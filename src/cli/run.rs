@@ -89,8 +89,11 @@ pub(crate) fn start_run(
     };
     let is_of_texts = taken.planned.is_of_texts;
     // A selection names what to run, whatever KTX has ingested.
-    let is_selected =
-        has_texts || select.full || !select.only.is_empty() || select.resume.failed.is_some() || select.resume.resume_run.is_some();
+    let is_selected = has_texts
+        || select.full
+        || !select.only.is_empty()
+        || select.resume.failed.is_some()
+        || select.resume.resume_run.is_some();
     if taken.is_ktx_locked && !is_selected {
         return Err(CliError::usage(format!(
             "{KTX_DATABASE} is locked by another program, so units that KTX has ingested would run again"
@@ -108,8 +111,11 @@ pub(crate) fn start_run(
     }
     let terms = AttemptOptions {
         model,
-        step_budget: positive("--step-budget", args.step_budget)?
-            .unwrap_or(if is_of_texts { TEXT_STEP_BUDGET } else { project.settings.work_units.step_budget }),
+        step_budget: positive("--step-budget", args.step_budget)?.unwrap_or(if is_of_texts {
+            TEXT_STEP_BUDGET
+        } else {
+            project.settings.work_units.step_budget
+        }),
         agent: AgentOptions {
             max_budget_usd: budget("--max-budget-usd", args.max_budget_usd)?,
             partial_messages: *config.ingest.partial_messages,
@@ -124,8 +130,11 @@ pub(crate) fn start_run(
         rule: attempt_limits::rule_of(*config.ingest.tool_failures),
     };
     // One text after the other, so that each can build on what the earlier ones became.
-    let slots = positive("--concurrency", concurrency)?
-        .unwrap_or(if is_of_texts { 1 } else { project.settings.work_units.max_concurrency });
+    let slots = positive("--concurrency", concurrency)?.unwrap_or(if is_of_texts {
+        1
+    } else {
+        project.settings.work_units.max_concurrency
+    });
     let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile && !is_of_texts);
     pass.messages(&taken).iter().for_each(|sentence| playback_output::print_stderr(&format!("ingestdeck: {sentence}")));
     let is_done = taken.is_done() && !pass.justifies_a_run(&taken, select.is_everything());

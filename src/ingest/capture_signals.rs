@@ -107,8 +107,16 @@ pub(super) fn is_lookml(text: &str) -> bool {
 
 /// True if LookML, in lower case, defines more than columns and row counts.
 fn has_lookml_content(lower: &str) -> bool {
-    const STRUCTURE: [&str; 8] =
-        ["join:", "derived_table:", "description:", "extends:", "case:", "- dashboard:", "sql_always_where:", "filters:"];
+    const STRUCTURE: [&str; 8] = [
+        "join:",
+        "derived_table:",
+        "description:",
+        "extends:",
+        "case:",
+        "- dashboard:",
+        "sql_always_where:",
+        "filters:",
+    ];
     const MEASURES: [&str; 8] = [
         "type: sum",
         "type: average",
@@ -129,7 +137,8 @@ fn contains_phrase(lower: &str, phrase: &str) -> bool {
     let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     lower.match_indices(phrase).any(|(at, found)| {
         let (before, after) = (lower.get(..at), lower.get(at + found.len()..));
-        !is_part(before.and_then(|text| text.chars().next_back())) && !is_part(after.and_then(|text| text.chars().next()))
+        !is_part(before.and_then(|text| text.chars().next_back()))
+            && !is_part(after.and_then(|text| text.chars().next()))
     })
 }
 
@@ -161,7 +170,8 @@ mod tests {
         assert_eq!(skip_reason(" ok \n"), Some("it is too short to contain knowledge"));
         assert_eq!(skip_reason("from"), None, "a query may be short");
         assert_eq!(skip_reason("ARR=12"), None);
-        let wrapper = "view: orders {\n  sql_table_name: shop.orders ;;\n  dimension: id {}\n  measure: n { type: count }\n}";
+        let wrapper =
+            "view: orders {\n  sql_table_name: shop.orders ;;\n  dimension: id {}\n  measure: n { type: count }\n}";
         assert!(skip_reason(wrapper).is_some_and(|reason| reason.contains("only wraps tables")));
         let sum = wrapper.replace("type: count", "type: sum");
         assert_eq!(skip_reason(&sum), None);

@@ -186,8 +186,7 @@ mod tests {
             };
             let instructions = Instructions::default();
             let skills = prompt::choose_skills(&self.unit, &instructions);
-            digest_unit_with(&self.unit, &instructions, &skills, &[tool], Some(model))
-                .unwrap()
+            digest_unit_with(&self.unit, &instructions, &skills, &[tool], Some(model)).unwrap()
         }
     }
 

@@ -15,6 +15,7 @@ use std::{
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 
+pub(crate) use self::texts::plan_texts;
 use self::{
     chunking::{ChunkedConnection, chunk_connection, is_target},
     unit_names::RunUnitKeys,
@@ -29,7 +30,6 @@ use super::{
     untrusted_text::visible_path,
     work_unit::WorkUnit,
 };
-pub(crate) use self::texts::plan_texts;
 pub(crate) use crate::tape::note::UnitSelection;
 use crate::{
     diagnostic::{Diagnostic, Problem},

@@ -150,7 +150,8 @@ fn resume_message(feedback: Option<&str>, files_kept: bool) -> String {
 
 fn system(unit: &WorkUnit, job: &IngestJob, instructions: &Instructions, skills: &[Arc<Skill>]) -> String {
     let list: Vec<_> = skills.iter().map(|skill| format!("- {}: {}", skill.name, skill.description)).collect();
-    let list = format!("## Skills\nLoad the instructions of a skill with load_skill when it fits.\n{}", list.join("\n"));
+    let list =
+        format!("## Skills\nLoad the instructions of a skill with load_skill when it fits.\n{}", list.join("\n"));
     let mut parts = match (&unit.stage_index, &unit.planned.text) {
         (Some(_), _) => vec![PromptKind::Reconcile, PromptKind::Verification],
         (None, Some(_)) => vec![PromptKind::ExternalText],
@@ -166,10 +167,7 @@ fn system(unit: &WorkUnit, job: &IngestJob, instructions: &Instructions, skills:
         None if unit.is_text() => String::new(),
         own => format!("connection: {}\n", own.unwrap_or_default()),
     };
-    parts.push(format!(
-        "<context>\nsyncId: {}\nsource: {}\n{connection}</context>",
-        job.sync_id, unit.planned.adapter
-    ));
+    parts.push(format!("<context>\nsyncId: {}\nsource: {}\n{connection}</context>", job.sync_id, unit.planned.adapter));
     parts.join("\n")
 }
 

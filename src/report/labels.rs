@@ -107,9 +107,8 @@ pub(super) fn incomplete(report: &RunReport) -> Option<&'static str> {
 /// The command that resumes the run, if units remain and it is a run of a project's units.
 pub(super) fn resume_hint(report: &RunReport) -> Option<String> {
     let header = report.origin.header.as_ref()?;
-    let is_resumable = report.planned.as_ref().is_some_and(|plan| {
-        !plan.scripted && !header.scripted && plan.has_project_units()
-    });
+    let is_resumable =
+        report.planned.as_ref().is_some_and(|plan| !plan.scripted && !header.scripted && plan.has_project_units());
     let is_left = report.units.iter().any(|unit| !unit.is_successful() || unit.is_unsaved);
     (is_resumable && is_left && report.outcome != RunOutcome::Running)
         .then(|| commands::resume_command(None, &header.run.short().to_string()))

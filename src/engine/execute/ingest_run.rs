@@ -85,11 +85,7 @@ impl IngestRun {
     }
 
     /// KTX's message for the commit of an ingest that changes `paths`.
-    pub(super) fn commit_message<'a>(
-        &self,
-        failed: &[UnitKey],
-        paths: impl IntoIterator<Item = &'a String>,
-    ) -> String {
+    pub(super) fn commit_message<'a>(&self, failed: &[UnitKey], paths: impl IntoIterator<Item = &'a String>) -> String {
         if self.units.values().any(|(_, unit)| unit.is_text()) {
             return memory_message(&self.job, paths);
         }

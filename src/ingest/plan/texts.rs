@@ -1,6 +1,8 @@
 //! The plan of texts that the user gives to a run: one unit for each text, whatever the connections contain.
 
-use super::{IngestPlan, PlanError, Project, UnitSelection, UnitSelector, WorkUnit, check_connections_exist, known_names};
+use super::{
+    IngestPlan, PlanError, Project, UnitSelection, UnitSelector, WorkUnit, check_connections_exist, known_names,
+};
 use crate::{
     diagnostic::Problem,
     ingest::{

@@ -87,6 +87,9 @@ fn failed_text_is_resumed_from_the_record() {
     assert_eq!(summary(&events)["units"], json!({"reused": 1, "succeeded": 1}), "{resumed:?}");
     let stdin = "text-stdin-95ff5835";
     assert_eq!(states(&events, stdin).last().map(String::as_str), Some("unchanged"), "{resumed:?}");
+    let kept = place.run(&["runs", "prune", "--keep", "1", "--dry-run"]);
+    let first = record.file_name().unwrap().to_str().unwrap();
+    assert!(kept.expect_success().contains(&first[first.len() - 6..]), "no plan needs its run: {kept:?}");
     let again = place.run(&["run", "--failed", "--claude-bin", &claude]);
     assert_eq!(again.code, Some(0), "{again:?}");
     assert!(again.stderr.contains("no unit failed in run"), "{again:?}");
