@@ -177,7 +177,9 @@ impl TextInputs {
         for mut text in texts {
             let content = text.content.trim();
             if let Some(earlier) = inputs.texts.iter().find(|earlier| earlier.content.trim() == content) {
-                inputs.duplicates.push(format!("{} is left out: it is equal to {}", text.label, earlier.label));
+                inputs
+                    .duplicates
+                    .push(format!("{} is left out: an earlier text, {}, is equal", text.label, earlier.label));
                 continue;
             }
             let plain = text.label.clone();

@@ -54,7 +54,7 @@ pub(super) fn task(unit: &WorkUnit, project: &ProjectContext) -> String {
     let planned = &unit.planned;
     let wiki = format!("# Wiki Index\n{}", or_empty(&wiki_index(&[], &project.wiki_pages)));
     let layer = unit.may_write_sources().then(|| layer_section(&[], project));
-    let text = planned.text.as_deref().unwrap_or_default().replace('\t', TAB);
+    let text = planned.text.as_deref().unwrap_or_default().replace("\r\n", "\n").replace('\t', TAB);
     let label = one_line(planned.label.as_deref().unwrap_or(planned.unit.as_str()));
     let label = label.trim_matches('"');
     let task = [

@@ -27,7 +27,7 @@ fn labels_are_printable_and_unique() {
     let inputs = TextInputs::collect(vec![text("a"), text("b"), text(" a\n"), text("c")]).unwrap();
     let labels: Vec<&str> = inputs.texts.iter().map(|text| text.label.as_str()).collect();
     assert_eq!(labels, ["notes.md", "notes.md (2)", "notes.md (3)"]);
-    assert_eq!(inputs.duplicates, ["notes.md is left out: it is equal to notes.md"]);
+    assert_eq!(inputs.duplicates, ["notes.md is left out: an earlier text, notes.md, is equal"]);
 }
 
 #[test]

@@ -97,6 +97,47 @@ fn failed_text_is_resumed_from_the_record() {
     assert!(report.expect_success().contains(KEY), "{report:?}");
 }
 
+/// A text with a connection writes a source; others edit the page that refers to it, or leave a broken reference.
+const SOURCES: &str = r##"
+[[part]]
+prompt = "Treat orders"
+steps = [
+  { call = { tool = "sl_write_source", with = { connectionId = "wh", sourceName = "orders", source = { name = "orders", table = "shop.orders", grain = ["id"], columns = [{ name = "id", type = "number" }] } } } },
+  { call = { tool = "wiki_write", with = { key = "rules", summary = "Rules", content = "Text.", sl_refs = ["orders"] } } },
+  { say = "Done." },
+]
+[[part]]
+prompt = "page only"
+steps = [
+  { call = { tool = "wiki_write", with = { key = "rules", summary = "Rules, edited" } } },
+  { call = { tool = "wiki_write", with = { key = "more", summary = "More", content = "Text.", refs = ["rules"], sl_refs = ["orders"] } } },
+  { say = "Done." },
+]
+[[part]]
+steps = [
+  { call = { tool = "wiki_write", with = { key = "loose", summary = "Loose", content = "Text.", refs = ["nowhere"] } } },
+  { say = "Done." },
+]
+"##;
+
+#[test]
+fn texts_pass_the_gates_of_units() {
+    let place = orchard_project();
+    place.write("ktx.yaml", "connections: {wh: {driver: postgres}}\nllm: {provider: {backend: claude-code}}\n");
+    git(&place, &["commit", "--quiet", "--all", "--message=Settings"]);
+    let claude = place.scripted_claude(SOURCES).display().to_string();
+    let first = run_text(&place, &claude, &["wh", "--text", "Treat orders as paid."]);
+    assert_eq!(first.code, Some(0), "{first:?}");
+    assert!(subjects(&place)[0].contains(": Memory ingest (external_ingest): 1 wiki, 1 sl ["), "{first:?}");
+    let others = run_text(&place, &claude, &["--text", "page only", "--text", "A loose end."]);
+    assert_eq!(others.code, Some(100), "{others:?}");
+    let events = parse_json_events(&others.stdout);
+    assert_eq!(summary(&events)["units"], json!({"succeeded": 1, "failed": 1}), "{others:?}");
+    assert!(others.stdout.contains("wiki references target missing page(s): loose -> nowhere"), "{others:?}");
+    let changed = git(&place, &["diff", "--name-only", "HEAD~1"]);
+    assert_eq!(changed, "wiki/global/more.md\nwiki/global/rules.md\n");
+}
+
 #[test]
 fn detached_run_receives_its_texts() {
     let place = TestDir::new();
@@ -162,7 +203,7 @@ fn texts_without_content_start_no_agent() {
     place.write("ktx.yaml", "llm: {provider: {backend: claude-code}}\n");
     let output = place.run(&["run", "--ui", "lines", "--text", "hi", "--text", "hi", "--claude-bin", "/bin/false"]);
     assert_eq!((output.code, output.stdout.as_str()), (Some(0), ""), "{output:?}");
-    let expected = "warning: \"hi\" is left out: it is equal to \"hi\"\n\
+    let expected = "warning: \"hi\" is left out: an earlier text, \"hi\", is equal\n\
                     warning: \"hi\" is skipped: it is too short to contain knowledge\n\
                     ingestdeck: there is nothing to capture\n";
     assert_eq!(output.stderr, expected);
