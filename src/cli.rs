@@ -40,6 +40,7 @@ pub(crate) mod runs;
 pub(crate) mod screen;
 pub(crate) mod screenshot;
 pub(crate) mod session;
+mod session_files;
 pub(crate) mod settings;
 pub(crate) mod signals;
 pub(crate) mod step;
@@ -132,7 +133,7 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         CliCommand::Attach(args) => attach::attach(global, args),
         CliCommand::Watch(args) => watch::watch(global, args),
         CliCommand::Ctl(args) => ctl::ctl(global, args),
-        CliCommand::Replay(args) => replay::replay(global, args),
+        CliCommand::Replay(args) => replay::replay(global, args, run),
         CliCommand::Screenshot(args) => screenshot::screenshot(global, args),
         CliCommand::Session(args) => session::session(global, args),
         CliCommand::Doctor(args) => doctor::doctor(global, args),

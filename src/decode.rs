@@ -8,12 +8,14 @@ pub(crate) mod lazy_text;
 pub(crate) mod line;
 pub(crate) mod message_block;
 pub(crate) mod raw_json;
+pub(crate) mod user_text;
 
 pub(crate) mod byte_masks;
 mod chat_line;
 mod json_scanner;
 mod line_decoder;
 mod line_head;
+mod session_file_line;
 mod system_line;
 mod text;
 

@@ -5,7 +5,8 @@
 //! displayed or how tapes are written. Files are read in blocks (`pread`) and never mapped: a file that shrinks while
 //! it is open causes an error and not a crash.
 
-mod claude_sessions;
+mod agent_files;
+pub(crate) mod claude_sessions;
 pub(crate) mod detect;
 pub(crate) mod error;
 pub(crate) mod file;
@@ -17,9 +18,14 @@ mod line_parser;
 mod line_shortener;
 mod line_time;
 mod prefetch;
+mod session_process;
+mod session_tape;
 mod spool;
+mod tape_builder;
 mod zstd_reader;
 
-pub(crate) use claude_sessions::{SessionFile, recent_sessions};
+pub(crate) use claude_sessions::SessionFile;
 pub(crate) use error::OpenError;
 pub(crate) use file::FileSource;
+pub(crate) use session_process::SessionProcess;
+pub(crate) use session_tape::SessionFollower;

@@ -117,7 +117,11 @@ impl EventTranslator {
             }
             LineBody::Result(result) => self.result(result, stream, emit),
             LineBody::Malformed => self.emit_malformed(bytes, emit),
-            LineBody::System(_) | LineBody::RateLimit(_) | LineBody::Control { .. } | LineBody::Other(_) => {}
+            LineBody::System(_)
+            | LineBody::RateLimit(_)
+            | LineBody::Control { .. }
+            | LineBody::SessionFile(_)
+            | LineBody::Other(_) => {}
         }
     }
 

@@ -326,7 +326,7 @@ pub(crate) struct AttachArgs {
 /// `watch`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WatchArgs {
-    /// Run id (or a unique part of it) or `latest`
+    /// Run id (or a unique part of it), `latest`, or the session file of a running Claude Code process
     #[arg(default_value = "latest")]
     pub run: String,
 }
@@ -508,7 +508,7 @@ pub(crate) enum LimitName {
 /// `replay`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// File, run id (or a unique part of it), `latest`, or `-` for stdin
+    /// File, directory of Claude Code sessions, run id (or a unique part of it), `latest`, or `-` for stdin
     pub what: String,
     /// Start paused at the first entry
     #[arg(long)]

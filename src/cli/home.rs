@@ -12,15 +12,15 @@ use jiff::Timestamp;
 use super::{
     args::{Cli, GlobalArgs, Ui},
     exit::{CliError, Exit},
-    playback_output, project, runs, screen, settings,
+    playback_output, project, runs, screen, session_files, settings,
 };
 use crate::{
     diagnostic::Diagnostic as _,
     engine::{launch::runtime, recorded_tapes},
-    replay::{FileSource, recent_sessions},
+    replay::{FileSource, SessionFile, claude_sessions::recent_sessions},
     run::Timeline,
     store::{RunStatus, RunStore, db::IndexedRun},
-    text::{self, dollars},
+    text::{self, dollars, pluralize},
     tui::{self, ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession},
 };
 
@@ -38,9 +38,29 @@ pub(crate) fn is_available(global: &GlobalArgs) -> bool {
 /// # Errors
 /// If the terminal cannot be used, or a chosen command fails.
 pub(crate) fn home(global: &GlobalArgs, run: fn(&Cli) -> Result<Exit, CliError>) -> Result<Exit, CliError> {
+    browse(global, &|| collect(global), run)
+}
+
+/// Shows the Claude Code sessions in `folder`, and the one that the user opens there, until the user quits.
+///
+/// # Errors
+/// If the folder contains no session, or the terminal cannot be used.
+pub(super) fn choose_session(
+    global: &GlobalArgs,
+    folder: &Path,
+    run: fn(&Cli) -> Result<Exit, CliError>,
+) -> Result<Exit, CliError> {
+    browse(global, &|| collect_sessions(folder), run)
+}
+
+fn browse(
+    global: &GlobalArgs,
+    collect: &dyn Fn() -> Result<(HomeContent, Vec<String>), CliError>,
+    run: fn(&Cli) -> Result<Exit, CliError>,
+) -> Result<Exit, CliError> {
     let (mut selected, mut messages) = (0, Vec::new());
     loop {
-        let (content, problems) = collect(global)?;
+        let (content, problems) = collect()?;
         messages.extend(problems);
         let shown = HomeContent { selected, ..content };
         let reason = show(global, shown.clone(), std::mem::take(&mut messages))?;
@@ -234,15 +254,45 @@ fn home_run(status: RunStatus, known: Option<&IndexedRun>) -> HomeRun {
 fn sessions(directory: &Path, now: Timestamp) -> Vec<HomeLine> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".claude"));
     let Some(claude) = std::env::var_os("CLAUDE_CONFIG_DIR").map(PathBuf::from).or(home) else { return Vec::new() };
-    let session = |file: crate::replay::SessionFile| {
-        HomeLine::Session(HomeSession {
-            title: file.prompt.map_or_else(|| "no prompt found".to_owned(), |prompt| text::one_row(&prompt, 200)),
-            age: age(now, file.modified),
-            size: text::size(file.bytes),
-            path: file.path,
-        })
+    let found = recent_sessions(&claude, directory, MAX_SESSIONS);
+    let folder = found.files.first().and_then(|file| file.path.parent()).map(Path::to_owned);
+    let mut lines: Vec<_> = found.files.iter().map(|file| HomeLine::Session(home_session(file, now))).collect();
+    if let (Some(folder), 1..) = (folder, found.omitted) {
+        let folder = text::printable(&folder.to_string_lossy(), 300).into_owned();
+        lines.push(HomeLine::Text(format!("{} more: ingestdeck replay {folder}", found.omitted)));
+    }
+    lines
+}
+
+fn home_session(file: &SessionFile, now: Timestamp) -> HomeSession {
+    HomeSession {
+        title: session_files::title(file, 200),
+        age: if file.is_running { "running".to_owned() } else { age(now, file.modified) },
+        size: text::size(file.bytes),
+        cost: dollars(file.cost_usd),
+        is_running: file.is_running,
+        path: file.path.clone(),
+    }
+}
+
+/// The list of the sessions in `folder`.
+fn collect_sessions(folder: &Path) -> Result<(HomeContent, Vec<String>), CliError> {
+    let list = session_files::list_directory(folder)?;
+    let path = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let name = path.file_name().map_or_else(|| "/".into(), |name| name.to_string_lossy());
+    let now = Timestamp::now();
+    let mut lines = vec![HomeLine::Heading("Claude Code sessions, newest first".to_owned())];
+    lines.extend(list.files.iter().map(|file| HomeLine::Session(home_session(file, now))));
+    if list.omitted > 0 {
+        lines.push(HomeLine::Text(pluralize(list.omitted, "older session") + " left out"));
+    }
+    let content = HomeContent {
+        name: text::printable(&name, 60).into_owned(),
+        path: text::printable(&path.to_string_lossy(), 300).into_owned(),
+        lines,
+        ..HomeContent::default()
     };
-    recent_sessions(&claude, directory, MAX_SESSIONS).into_iter().map(session).collect()
+    Ok((content, Vec::new()))
 }
 
 /// Time since `then` in its largest unit; a moment in the future counts as now.

@@ -3,14 +3,16 @@
 use std::path::Path;
 
 use super::{
-    args::{GlobalArgs, ReplayArgs, Ui},
+    args::{Cli, GlobalArgs, ReplayArgs, Ui},
     exit::{self, CliError, Exit},
+    home,
     playback_output::{self, EventSink},
     runs,
+    session_files::{self, RunningSession},
 };
 use crate::{
     engine::recorded_tapes,
-    replay::FileSource,
+    replay::{FileSource, SessionProcess},
     run::{Timeline, entry_source::EntrySource as _},
     tape::Header,
 };
@@ -19,14 +21,30 @@ use crate::{
 ///
 /// # Errors
 /// If the record cannot be found or cannot be replayed.
-pub(crate) fn replay(global: &GlobalArgs, args: &ReplayArgs) -> Result<Exit, CliError> {
+pub(crate) fn replay(
+    global: &GlobalArgs,
+    args: &ReplayArgs,
+    run: fn(&Cli) -> Result<Exit, CliError>,
+) -> Result<Exit, CliError> {
     let speed = args.speed.as_deref().map(parse_speed).transpose()?;
     let ui = playback_output::resolve_ui(global.ui);
-    let source = for_ui(open(global, &args.what)?, ui);
-    let is_active = runs::find_running(global, &args.what, &source)?.is_some();
     if ui != Ui::Tui && args.paused {
         return Err(CliError::usage("--paused needs the screen").with_help("add --ui tui, or leave it out"));
     }
+    if args.what != "-" && Path::new(&args.what).is_dir() {
+        return replay_directory(global, ui, args, run);
+    }
+    if ui == Ui::Tui
+        && speed.is_none()
+        && let Some(session) = RunningSession::open(&args.what)?
+    {
+        return session_files::show(global, &args.what, session, |options| {
+            options.paused = args.paused;
+            options.exit_when = args.until.map(super::screen::exit_condition);
+        });
+    }
+    let source = for_ui(open(global, &args.what)?, ui);
+    let is_active = runs::find_running(global, &args.what, &source)?.is_some() || is_running_session(&args.what, &source);
     if ui == Ui::Tui {
         return super::screen::show_record(
             global,
@@ -41,6 +59,26 @@ pub(crate) fn replay(global: &GlobalArgs, args: &ReplayArgs) -> Result<Exit, Cli
         Timeline::new_forward_only(Box::new(source)).with_open_end(is_active),
         speed.filter(|speed| speed.is_finite()),
     )
+}
+
+/// Lists the sessions in a directory; on the screen, the user opens them from the list.
+fn replay_directory(
+    global: &GlobalArgs,
+    ui: Ui,
+    args: &ReplayArgs,
+    run: fn(&Cli) -> Result<Exit, CliError>,
+) -> Result<Exit, CliError> {
+    if args.paused || args.speed.is_some() || args.until.is_some() {
+        return Err(CliError::usage(format!("{} is a directory, and these options need one record", args.what))
+            .with_help("name one of its session files, or leave the options out"));
+    }
+    let directory = Path::new(&args.what);
+    if ui == Ui::Tui { home::choose_session(global, directory, run) } else { session_files::print_list(global, ui, directory) }
+}
+
+/// True for a session file whose process runs: the end of the file is not the end of the session.
+fn is_running_session(what: &str, source: &FileSource) -> bool {
+    source.is_session_file() && SessionProcess::of_file(Path::new(what)).is_some_and(|process| process.is_alive())
 }
 
 /// Parses a speed: a number above 0, or `max`, which is infinity.

@@ -52,6 +52,33 @@ pub(crate) fn show_record(
     Ok(exit)
 }
 
+/// Shows a session that another process writes. `polling` runs meanwhile.
+///
+/// # Errors
+/// If the terminal cannot be used.
+pub(crate) fn show_session(
+    global: &GlobalArgs,
+    what: &str,
+    timeline: Timeline,
+    live: LiveHandle,
+    polling: impl Future<Output = ()> + Send + 'static,
+    configure: impl FnOnce(&mut tui::Options),
+) -> Result<Exit, CliError> {
+    let config = settings::load(global)?;
+    let mut options = settings::screen_options(global, &config)?;
+    configure(&mut options);
+    bookmarks::attach_to_record(&mut options, global, what, timeline.source().info());
+    let runtime = runtime(1)?;
+    let left = runtime.block_on(async {
+        tokio::spawn(polling);
+        table_memory::run(timeline, Some(live), options).await
+    });
+    // The reader of a closed terminal may block forever.
+    runtime.shutdown_background();
+    let left = left.map_err(|error| terminal_error(&error))?;
+    Ok(exit_after(&left.reason, Exit::Ok))
+}
+
 /// When a measured screen closes.
 pub(super) fn exit_condition(until: MeasuredStep) -> tui::ExitCondition {
     match until {

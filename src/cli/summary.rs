@@ -207,7 +207,7 @@ impl RunSummary {
     pub(crate) fn to_text(&self, origin: &SourceInfo, state: &RunState) -> String {
         let mut text = String::new();
         let name = origin.header.as_ref().map_or_else(
-            || origin.name.clone(),
+            || origin.title.clone().unwrap_or_else(|| origin.name.clone()),
             |header| format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short()),
         );
         let name = text::printable(&name, MAX_SENTENCE_WIDTH);

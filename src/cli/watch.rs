@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -13,7 +14,9 @@ use super::{
     exit::{CliError, Exit},
     output, playback_output,
     playback_output::EventSink,
-    replay, runs, screen, settings,
+    replay, runs, screen,
+    session_files::{self, RunningSession},
+    settings,
     summary::{NextSteps, RunSummary},
     table_memory,
 };
@@ -42,6 +45,10 @@ pub(super) const WRITER_GONE: &str = "writer gone: the process of this run has e
 /// # Errors
 /// If the run does not exist, or its tape cannot be read.
 pub(crate) fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliError> {
+    let path = Path::new(&args.run);
+    if path.is_file() {
+        return watch_session(global, path, &args.run);
+    }
     let runs = runs::resolve_store(global)?;
     let found = runs.resolve(&args.run)?;
     let (source, finish) = recorded_tapes::follow(&runs, &found)?;
@@ -51,6 +58,19 @@ pub(crate) fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliEr
     match ui {
         Ui::Tui => watch_on_screen(global, &writer, Timeline::new(Box::new(source)), finish),
         ui => watch_plain(global, ui, &writer, Timeline::new_forward_only(Box::new(source)), &finish),
+    }
+}
+
+/// Follows a session of Claude Code until its process ends.
+fn watch_session(global: &GlobalArgs, path: &Path, what: &str) -> Result<Exit, CliError> {
+    let Some(session) = RunningSession::open(what)? else {
+        let shown = path.display();
+        return Err(CliError::usage(format!("{shown} is not a session file of a running Claude Code process"))
+            .with_help(format!("`ingestdeck replay {shown}` shows what it contains")));
+    };
+    match playback_output::resolve_ui(global.ui) {
+        Ui::Tui => session_files::show(global, what, session, |_| {}),
+        ui => session_files::print(global, ui, session),
     }
 }
 

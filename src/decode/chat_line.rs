@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use super::{
     ChatLine, LazyText, MessageBlock, RawJson, ToolResult, ToolUse, Usage,
     json_scanner::{JsonScanner, ScanResult},
+    line::TextAuthor,
     line_head::{LineHead, error_text},
+    session_file_line,
 };
 
 /// Location of the blocks of a line.
@@ -33,6 +35,12 @@ pub(super) fn read<'a>(
             b"api_error" | b"apiError" => chat.api_error = scan.non_empty_text()?,
             b"api_error_status" | b"apiErrorStatus" => chat.api_error_status = scan.count()?,
             b"isSynthetic" | b"isMeta" => chat.synthetic |= scan.boolean()? == Some(true),
+            b"isCompactSummary" => {
+                if scan.boolean()? == Some(true) {
+                    chat.author = TextAuthor::Compaction;
+                }
+            }
+            b"origin" => session_file_line::read_origin(scan, &mut chat.author)?,
             b"aborted" | b"isAbortedMidStream" => chat.aborted |= scan.boolean()? == Some(true),
             b"tool_result_meta" => scan.array(|scan| {
                 chat.refused.extend(refused(scan)?);

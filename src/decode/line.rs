@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{MessageBlock, RawJson};
+use super::{LazyText, MessageBlock, RawJson};
 
 /// The kind of a line in one byte, for an index and for the colours of a transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +35,10 @@ pub(crate) struct AgentLine<'a> {
     pub timestamp: Option<Cow<'a, str>>,
     /// True for a line of a session file, which contains `sessionId`.
     pub is_session_file: bool,
+    /// True for a line of a sub-agent in a session file, which has no `parent_tool_use_id`.
+    pub is_sidechain: bool,
+    /// `agentId` of a sub-agent in a session file.
+    pub agent_id: Option<Cow<'a, str>>,
     pub body: LineBody<'a>,
 }
 
@@ -66,10 +70,22 @@ pub(crate) enum LineBody<'a> {
         payload: Option<RawJson<'a>>,
     },
     Result(Box<ResultLine<'a>>),
+    /// A line that only session files contain.
+    SessionFile(SessionFileLine<'a>),
     /// JSON object of an unknown type, with the type.
     Other(Cow<'a, str>),
     /// Not a JSON object with a type.
     Malformed,
+}
+
+impl AgentLine<'_> {
+    /// Who wrote the text of a `user` line.
+    pub(crate) fn text_author(&self) -> TextAuthor {
+        match &self.body {
+            LineBody::User(chat) => chat.author,
+            _ => TextAuthor::Sender,
+        }
+    }
 }
 
 impl LineBody<'_> {
@@ -84,7 +100,7 @@ impl LineBody<'_> {
             Self::RateLimit(_) => LineKind::RateLimit,
             Self::Control { .. } => LineKind::Control,
             Self::Result(_) => LineKind::Result,
-            Self::Other(_) => LineKind::Other,
+            Self::SessionFile(_) | Self::Other(_) => LineKind::Other,
             Self::Malformed => LineKind::Malformed,
         }
     }
@@ -216,11 +232,53 @@ pub(crate) struct ChatLine<'a> {
     pub api_error_status: Option<u64>,
     /// Text that the harness injected.
     pub synthetic: bool,
+    /// Who wrote the text of a `user` line.
+    pub author: TextAuthor,
     /// True if an interrupt cut the message off.
     pub aborted: bool,
     /// Ids of calls that were refused instead of executed (`tool_result_meta` contains `reject` or a non-execution
     /// kind).
     pub refused: Vec<Cow<'a, str>>,
+}
+
+/// Who wrote the text of a `user` line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TextAuthor {
+    /// A person, or the agent that started this one.
+    #[default]
+    Sender,
+    /// The summary of a conversation that was compacted.
+    Compaction,
+    /// The report of a background task.
+    BackgroundTask,
+}
+
+/// The content of a line that only session files contain.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum SessionFileLine<'a> {
+    /// `cost-state`: the cost of the whole session so far.
+    Cost {
+        total_usd: Option<f64>,
+        /// True if the prices of some models are unknown, so that the total is too low.
+        is_incomplete: bool,
+    },
+    /// A title of the session, see [`TitleSource`].
+    Title(TitleSource, Cow<'a, str>),
+    /// A message that arrived during a turn.
+    QueuedText(TextAuthor, LazyText<'a>),
+    /// A line that is not shown, with its type.
+    Bookkeeping(Cow<'a, str>),
+}
+
+/// Where a title of a session comes from, in ascending order of precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TitleSource {
+    /// `summary`: a summary of a part of the conversation.
+    Summary,
+    /// `ai-title`: written by a model.
+    Model,
+    /// `custom-title`: chosen by a person.
+    Person,
 }
 
 impl ChatLine<'_> {

@@ -11,7 +11,7 @@ use super::{
     json_scanner::{JsonScanner, ScanResult},
     line::{PermissionDenial, RateLimitEvent, ResultLine, StreamDelta},
     line_head::{LineHead, error_text},
-    system_line,
+    session_file_line, system_line,
 };
 
 /// Decodes the lines of one agent.
@@ -27,6 +27,8 @@ const MALFORMED_LINE: AgentLine<'static> = AgentLine {
     parent_tool_use_id: None,
     timestamp: None,
     is_session_file: false,
+    is_sidechain: false,
+    agent_id: None,
     body: LineBody::Malformed,
 };
 
@@ -86,8 +88,8 @@ fn read(bytes: &[u8]) -> Option<AgentLine<'_>> {
     let (mut scan, mut head) = (whole, LineHead::default());
     let body = body(&mut scan, &mut head, name).ok()?;
     scan.end().ok()?;
-    let LineHead { session_id, parent_tool_use_id, timestamp, on_disk } = head;
-    Some(AgentLine { session_id, parent_tool_use_id, timestamp, is_session_file: on_disk, body })
+    let LineHead { session_id, parent_tool_use_id, timestamp, on_disk, is_sidechain, agent_id } = head;
+    Some(AgentLine { session_id, parent_tool_use_id, timestamp, is_session_file: on_disk, is_sidechain, agent_id, body })
 }
 
 fn body<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>, name: Cow<'a, str>) -> ScanResult<LineBody<'a>> {
@@ -108,10 +110,7 @@ fn body<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>, name: Cow<'a, s
         "control_request" | "control_response" | "control_cancel_request" | "command_lifecycle" | "keep_alive" => {
             control(scan, head, name)?
         }
-        _ => {
-            scan.object(|scan, key| head.read_field(scan, key))?;
-            LineBody::Other(name)
-        }
+        _ => session_file_line::read(scan, head, name)?,
     })
 }
 

@@ -11,6 +11,8 @@ pub(super) struct LineHead<'a> {
     pub(super) parent_tool_use_id: Option<Cow<'a, str>>,
     pub(super) timestamp: Option<Cow<'a, str>>,
     pub(super) on_disk: bool,
+    pub(super) is_sidechain: bool,
+    pub(super) agent_id: Option<Cow<'a, str>>,
 }
 
 impl<'a> LineHead<'a> {
@@ -23,6 +25,8 @@ impl<'a> LineHead<'a> {
                 self.on_disk = true;
             }
             b"parent_tool_use_id" => self.parent_tool_use_id = scan.non_empty_text()?,
+            b"isSidechain" => self.is_sidechain = scan.boolean()? == Some(true),
+            b"agentId" => self.agent_id = scan.non_empty_text()?,
             b"timestamp" => self.timestamp = scan.non_empty_text()?,
             _ => scan.skip()?,
         }

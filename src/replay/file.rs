@@ -18,6 +18,7 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
+    claude_sessions,
     detect::{self, DetectedInput, DetectionExtent, InputFormat},
     error::OpenError,
     file_lines::{EntrySplit, FileLines, NextLine, read_range},
@@ -25,6 +26,7 @@ use super::{
     ktx,
     line_parser::{LineParser, ParsedLine},
     prefetch::LinePrefetcher,
+    session_tape::{self, SessionFollower, SessionTape},
     spool::{self, SpooledStream, StreamError},
     zstd_reader,
 };
@@ -112,10 +114,47 @@ impl FollowHandle {
 }
 
 impl FileSource {
-    /// Opens a finished file. Data that is appended later is ignored. A pipe is read like stdin.
+    /// Opens a finished file. Data that is appended later is ignored. A pipe is read like stdin, and a session file
+    /// together with the transcripts of its sub-agents.
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
-        let (_, file) = open_file(path)?;
-        Self::from_file(path, file)
+        let (name, file) = open_file(path)?;
+        let source = Self::from_file(path, file)?;
+        if source.parser.format != InputFormat::SessionFile {
+            return Ok(source);
+        }
+        let source = source.with_session_title();
+        let merged = session_tape::merge(path, &source.core.file, source.parser.epoch);
+        let merged = merged.map_err(|error| OpenError::from_io(&name, &error))?;
+        Ok(match merged {
+            Some(tape) => source.with_session_tape(tape),
+            None => source,
+        })
+    }
+
+    /// Opens a session file that is still being written, with the transcripts of its sub-agents, and follows it. `None`
+    /// for other files.
+    pub(crate) fn follow_session(path: &Path) -> Result<Option<(Self, SessionFollower)>, OpenError> {
+        let (name, file) = open_file(path)?;
+        let source = Self::from_file(path, file)?;
+        if source.parser.format != InputFormat::SessionFile {
+            return Ok(None);
+        }
+        let source = source.with_session_title();
+        let followed = session_tape::follow(path, &source.core.file, source.parser.epoch);
+        let (tape, follower) = followed.map_err(|error| OpenError::from_io(&name, &error))?;
+        Ok(Some((source.with_session_tape(tape), follower)))
+    }
+
+    fn with_session_title(mut self) -> Self {
+        self.origin.title = claude_sessions::session_title(&self.core.file);
+        self
+    }
+
+    /// Reads `tape` instead of the session file from which it was made.
+    fn with_session_tape(self, tape: SessionTape) -> Self {
+        let converted = DetectedInput { format: InputFormat::Tape, header: None, first_entry: 0, first_time: None };
+        let source = Self::new(Arc::new(tape.file), self.origin.name.clone(), "", converted, tape.growth);
+        Self { origin: self.origin, ..source }
     }
 
     /// Like [`open`](Self::open), for a file that the caller has opened. `path` is only used as its name.
@@ -202,6 +241,7 @@ impl FileSource {
             started_at,
             has_times: reading.has_times(),
             fallback_unit: UnitKey::from(stem),
+            title: None,
             header,
         };
         let lines = FileLines::new(Arc::clone(&file), split, first_entry);
@@ -216,6 +256,11 @@ impl FileSource {
     pub(crate) fn with_shortened_lines(mut self) -> Self {
         self.lines.enable_shortening();
         self
+    }
+
+    /// True for a session file of Claude Code, alone or with the transcripts of its sub-agents.
+    pub(crate) fn is_session_file(&self) -> bool {
+        self.origin.format == InputFormat::SessionFile.description()
     }
 
     /// The index of its lines, for scanning ahead of the fold and for searching.

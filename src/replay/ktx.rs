@@ -3,18 +3,15 @@
 //! They are converted once, when they are opened, to an unnamed temporary file; from there on they are read, searched
 //! and stepped through like any other tape. Facts that KTX does not record are not invented.
 
-use std::{
-    fs::File,
-    io::{self, BufWriter, Write as _},
-};
+use std::{fs::File, io};
 
 use jiff::Timestamp;
 
 use super::{
     detect::{InputFormat, UnsupportedInput},
     error::OpenError,
+    tape_builder::TapeBuilder,
 };
-use crate::tape::{EntryBody, Millis, Note, Seq, TapeEntry, note::Severity};
 
 mod memory_flow;
 mod transcript;
@@ -48,48 +45,6 @@ pub(super) fn convert(file: &File, length: u64, name: &str, format: InputFormat)
         _ => memory_flow::rewrite(file, length, &mut tape).map_err(failed)?,
     };
     Ok(ConvertedRecord { tape: tape.end().map_err(failed)?, began })
-}
-
-#[derive(Debug)]
-struct TapeBuilder {
-    out: BufWriter<File>,
-    next: Seq,
-    written: u64,
-    line: Vec<u8>,
-}
-
-impl TapeBuilder {
-    fn new(file: File) -> Self {
-        Self { out: BufWriter::new(file), next: Seq(0), written: 0, line: Vec::new() }
-    }
-
-    fn entry(&mut self, at: Millis, attempt_key: Option<(&str, u32)>, body: EntryBody<'_>) -> io::Result<()> {
-        self.line.clear();
-        let attempt_key = attempt_key.map(|(unit, attempt)| (unit.into(), attempt));
-        TapeEntry { seq: self.next, at, attempt: attempt_key, body }.write(&mut self.line);
-        self.next.0 += 1;
-        self.written += self.line.len() as u64;
-        self.out.write_all(&self.line)
-    }
-
-    fn note(&mut self, at: Millis, attempt_key: Option<(&str, u32)>, note: &Note) -> io::Result<()> {
-        self.entry(at, attempt_key, EntryBody::Note(&note.to_json()))
-    }
-
-    fn message(
-        &mut self,
-        at: Millis,
-        attempt_key: Option<(&str, u32)>,
-        level: Severity,
-        text: String,
-    ) -> io::Result<()> {
-        self.note(at, attempt_key, &Note::Message { level, text })
-    }
-
-    fn end(self) -> io::Result<(File, u64)> {
-        let file = self.out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        Ok((file, self.written))
-    }
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ fn copy_all(input: &mut impl Read, file: &File, mut offset: u64, chunk: &mut [u8
 
 /// Fails before the file system of temporary files is full: it may be in memory, and other programs need it.
 #[allow(clippy::useless_conversion, reason = "the widths of these numbers differ between systems")]
-fn check_space(file: &File) -> io::Result<()> {
+pub(super) fn check_space(file: &File) -> io::Result<()> {
     let system = fstatvfs(file)?;
     let fragment: u64 = system.fragment_size().into();
     let bytes = |fragments: u64| fragments.saturating_mul(fragment);

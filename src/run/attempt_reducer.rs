@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     actions::{LineRole, StreamState, TurnTracker},
-    decode::{AgentLine, ChatLine, LineBody, MessageBlock, ResultLine, ToolResult, Usage, line::SystemLine},
+    decode::{AgentLine, ChatLine, LineBody, MessageBlock, ResultLine, ToolResult, Usage, line::{SessionFileLine, SystemLine}},
     units::verdict::{ReportedFacts, ResultFacts},
 };
 
@@ -85,6 +85,9 @@ impl AttemptReducer {
                 calls.push(self.denied(id, name, message.as_deref()));
             }
             (_, LineBody::Result(result)) => self.result(result, &mut calls),
+            (_, LineBody::SessionFile(SessionFileLine::Cost { total_usd, is_incomplete })) => {
+                self.cost.set_session_total(*total_usd, *is_incomplete);
+            }
             _ => {}
         }
         ReducedLine { role, calls }

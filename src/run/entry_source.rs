@@ -84,6 +84,8 @@ pub(crate) trait EntrySource: Send {
 pub(crate) struct SourceInfo {
     /// File name, run id or `stdin`.
     pub name: String,
+    /// Title of a session, if its file contains one.
+    pub title: Option<String>,
     /// Name of the format: `tape`, `stream-json capture`, `session file`, `two-way transcript`.
     pub format: &'static str,
     /// The header, if the source is a tape.

@@ -75,6 +75,8 @@ pub(crate) struct AttemptCost {
     finished_total: f64,
     /// The last total that the process reported.
     total: Option<f64>,
+    /// The last total in a session file, which includes earlier processes and sub-agents.
+    session_total: Option<f64>,
 }
 
 impl AttemptCost {
@@ -105,10 +107,16 @@ impl AttemptCost {
         is_new_process
     }
 
+    /// Handles the total cost in a session file. A total without any known price is unknown.
+    pub(crate) fn set_session_total(&mut self, total: Option<f64>, is_incomplete: bool) {
+        let is_known = |total: &f64| total.is_finite() && (*total > 0.0 || *total == 0.0 && !is_incomplete);
+        self.session_total = total.filter(is_known).or(self.session_total);
+    }
+
     /// The cost of the attempt so far; `None` if it is unknown.
     pub(crate) fn cost(&self) -> Option<f64> {
         let of_totals = || Some(self.finished_total + (self.total? - self.total_offset()?).max(0.0));
-        self.turns.or_else(of_totals)
+        self.session_total.or(self.turns).or_else(of_totals)
     }
 
     /// True if the totals contain nothing that was spent before the attempt.

@@ -589,10 +589,12 @@ pub(crate) enum RowKind {
     Text,
     /// Thinking of the model.
     Thinking,
+    /// What a person wrote to the agent, or the agent that started this one.
+    Prompt,
     Denial,
     /// A line that is not JSON, an unknown line, or stderr output.
     Warning,
-    /// An API retry, a fallback, a compaction, a notice, or a usage window.
+    /// An API retry, a fallback, a compaction, a report of a background task, a notice, or a usage window.
     Notice,
     Started,
     Completed,

@@ -33,6 +33,7 @@ pub(crate) fn row_parts(run_view: &RunView, attempt_id: AttemptId, index: usize)
         RowKind::Tool => "call",
         RowKind::Text => "text",
         RowKind::Thinking => "thinking",
+        RowKind::Prompt => "prompt",
         RowKind::Denial
         | RowKind::Warning
         | RowKind::Notice

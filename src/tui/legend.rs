@@ -18,7 +18,7 @@ pub(crate) const UNITS: [(UnitStatus, &str); 11] = [
 ];
 
 /// The signs of actions.
-pub(crate) const ACTIONS: [(RowKind, RowOutcome, &str); 10] = [
+pub(crate) const ACTIONS: [(RowKind, RowOutcome, &str); 11] = [
     (RowKind::Tool, RowOutcome::Open, "tool call without a result yet"),
     (RowKind::Tool, RowOutcome::Ok, "tool call that succeeded"),
     (RowKind::Tool, RowOutcome::Failed, "tool call that failed"),
@@ -27,6 +27,7 @@ pub(crate) const ACTIONS: [(RowKind, RowOutcome, &str); 10] = [
     (RowKind::Tool, RowOutcome::Aborted, "cut short"),
     (RowKind::Text, RowOutcome::Ok, "text of the model"),
     (RowKind::Thinking, RowOutcome::Ok, "thinking of the model"),
+    (RowKind::Prompt, RowOutcome::Ok, "what the user wrote"),
     (RowKind::Warning, RowOutcome::Ok, "stderr, or a line that is not understood"),
     (RowKind::Note, RowOutcome::Ok, "what ingestdeck did"),
 ];

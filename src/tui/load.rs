@@ -278,6 +278,9 @@ fn label(body: &EntryBody<'_>, size: u64, row: &StreamRow, edited: Option<&str>)
                 Some(MessageBlock::ToolUse(call)) if row.kind == RowKind::Tool => {
                     (row_text::call(&call.name, call_as_run(call, edited).input), Some(call.id.clone().into_owned()))
                 }
+                Some(MessageBlock::Text(text)) if matches!(row.kind, RowKind::Prompt | RowKind::Notice) => {
+                    (row_text::user(line.text_author(), text, MAX_ROW_CHARS), None)
+                }
                 Some(block) => (row_text::block(block, MAX_ROW_CHARS), None),
                 None => (row_text::line(&line.body, json, MAX_ROW_CHARS), None),
             }

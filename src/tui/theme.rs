@@ -256,7 +256,7 @@ pub(crate) struct GlyphSet {
     /// Statuses of units, then a conflict.
     statuses: [&'static str; 12],
     ends: [&'static str; 6],
-    kinds: [&'static str; 9],
+    kinds: [&'static str; 10],
     /// Marks a text that was cut.
     pub cut: &'static str,
     pub dot: &'static str,
@@ -334,6 +334,7 @@ impl GlyphSet {
             RowKind::Started => 6,
             RowKind::Completed => 7,
             RowKind::Note => 8,
+            RowKind::Prompt => 9,
         };
         self.kinds[kind]
     }
@@ -342,7 +343,7 @@ impl GlyphSet {
 static UNICODE: GlyphSet = GlyphSet {
     statuses: ["○", "▶", "◐", "✓", "◆", "✗", "■", "◌", "‖", "≡", "!", "≠"],
     ends: ["▸", "✓", "✗", "▲", "■", "△"],
-    kinds: ["·", "»", "∴", "▲", "!", "·", "●", "■", "◇"],
+    kinds: ["·", "»", "∴", "▲", "!", "·", "●", "■", "◇", "❯"],
     cut: "…",
     dot: "·",
     live: "●",
@@ -360,7 +361,7 @@ static UNICODE: GlyphSet = GlyphSet {
 static ASCII: GlyphSet = GlyphSet {
     statuses: ["o", ">", "~", "+", "$", "x", "#", "?", "=", "^", "!", "%"],
     ends: [">", "+", "x", "!", "#", "?"],
-    kinds: ["-", "\"", ":", "!", "!", "-", "*", "=", "@"],
+    kinds: ["-", "\"", ":", "!", "!", "-", "*", "=", "@", "<"],
     cut: "~",
     dot: "-",
     live: "*",
@@ -411,6 +412,7 @@ pub(crate) fn row_role(kind: RowKind, end: RowOutcome) -> StyleRole {
         (_, RowOutcome::Declined) => StyleRole::Warning,
         (RowKind::Tool | RowKind::Completed, RowOutcome::Ok | RowOutcome::Open) => StyleRole::Succeeded,
         (RowKind::Text, _) => StyleRole::Said,
+        (RowKind::Prompt, _) => StyleRole::Strong,
         (RowKind::Thinking, _) => StyleRole::Thinking,
         (RowKind::Warning, _) => StyleRole::Warning,
         (RowKind::Notice | RowKind::Started | RowKind::Note, _) => StyleRole::Dim,

@@ -2,6 +2,7 @@
 
 mod accounting;
 mod rows;
+mod session_file;
 
 use std::{borrow::Cow, collections::HashMap, num::NonZeroU32, sync::Arc};
 
@@ -240,6 +241,8 @@ impl AttemptFold {
                 attempt.setup.model_usage = (!models.is_empty()).then(|| Arc::new(models));
                 attempt.clear_live_text();
             }
+            LineBody::Result(_) => self.attempt(view).clear_live_text(),
+            LineBody::SessionFile(_) => {}
             LineBody::Other(_) => view.state.loss_counts.unknown += 1,
             LineBody::Malformed => {
                 view.state.loss_counts.malformed += 1;
@@ -247,6 +250,9 @@ impl AttemptFold {
                     self.push_row(view, StreamRow::new(seq, 0, RowKind::Warning, RowOutcome::Failed, depth));
                 }
             }
+        }
+        if line.is_session_file && !is_over {
+            self.session_file_line(view, entry, line, depth);
         }
         // The translator reports the session that must not answer.
         let translated = if is_mismatch { LineRole::InTurn } else { role };

@@ -88,6 +88,7 @@ impl EntrySource for MemorySource {
 
 fn timeline(entries: Vec<RecordedEntry>, at_once: usize, by_session: bool) -> Timeline {
     let origin = SourceInfo {
+        title: None,
         name: "memory".into(),
         format: "tape",
         header: None,

@@ -88,6 +88,7 @@ impl AttemptSummary {
             }
             RowKind::Text
             | RowKind::Thinking
+            | RowKind::Prompt
             | RowKind::Denial
             | RowKind::Notice
             | RowKind::Started

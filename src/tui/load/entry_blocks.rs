@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{MAX_SHOWN_BYTES, blocks, bytes, head, read_head, row_text, stream};
 use crate::{
-    decode::{self, MessageBlock, RawJson, ToolResult},
+    decode::{self, LineBody, MessageBlock, RawJson, ToolResult, line::SessionFileLine},
     run::{EntryRef, Timeline},
     tape::{EntryBody, Seq},
     text::{self, clock},
@@ -39,7 +39,8 @@ pub(super) fn entry_blocks(timeline: &mut Timeline, parts: &[EntryPart]) -> Vec<
                 }
                 PartContent::Block(block) => {
                     let line = decode::decode_line(raw);
-                    let found = blocks(&line).get(usize::from(block));
+                    let queued = queued_text(&line);
+                    let found = queued.as_ref().or_else(|| blocks(&line).get(usize::from(block)));
                     if let Some(MessageBlock::ToolUse(tool)) = found {
                         call = Some(tool.id.clone().into_owned());
                     }
@@ -113,6 +114,15 @@ fn block(block: Option<&MessageBlock<'_>>, heading: &dyn Fn(&str) -> DocumentBlo
 }
 
 /// The result of `call` in a line.
+/// The text of a message that arrived during a turn.
+fn queued_text<'a>(line: &'a decode::AgentLine<'_>) -> Option<MessageBlock<'a>> {
+    match &line.body {
+        LineBody::SessionFile(SessionFileLine::QueuedText(_, text)) => Some(MessageBlock::Text(text.borrowed())),
+        _ => None,
+    }
+}
+
+/// The result of a call in a line.
 pub(super) fn result_of<'a, 'b>(line: &'b decode::AgentLine<'a>, call: Option<&str>) -> Option<&'b ToolResult<'a>> {
     blocks(line).iter().find_map(|block| match block {
         MessageBlock::ToolResult(result) if call.is_none_or(|call| result.tool_use_id == call) => Some(result),

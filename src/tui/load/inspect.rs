@@ -8,7 +8,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::{MAX_SHOWN_BYTES, bytes, entry_blocks, file_change, read, read_head};
 use crate::{
-    decode::{self, MessageBlock, RawJson, line::InitLine},
+    decode::{
+        self, MessageBlock, RawJson,
+        line::{InitLine, SessionFileLine},
+    },
     run::{
         Timeline,
         state::{AttemptState, RowKind, RowOutcome, StreamRow},
@@ -63,6 +66,7 @@ fn action(timeline: &mut Timeline, attempt: &AttemptState, index: usize) -> Vec<
         RowKind::Tool => call(timeline, attempt, index, &row, last),
         RowKind::Text => text_blocks(timeline, &row, "text"),
         RowKind::Thinking => text_blocks(timeline, &row, "thinking"),
+        RowKind::Prompt => text_blocks(timeline, &row, "prompt"),
         RowKind::Completed => answer(timeline, &row),
         RowKind::Denial | RowKind::Warning | RowKind::Notice | RowKind::Started | RowKind::Note => Vec::new(),
     };
@@ -300,6 +304,9 @@ fn text_blocks(timeline: &mut Timeline, row: &StreamRow, what: &'static str) -> 
             return too_long_notice(what, size);
         }
         let line = decode::decode_line(bytes(&arrived.body));
+        if let decode::LineBody::SessionFile(SessionFileLine::QueuedText(_, text)) = &line.body {
+            return document(what, &text.text());
+        }
         match super::blocks(&line).get(usize::from(row.block)) {
             Some(MessageBlock::Text(text) | MessageBlock::Thinking(text)) => {
                 let text: Arc<str> = text.text().into();

@@ -4,7 +4,11 @@ use serde_json::Value;
 
 use crate::{
     actions::label,
-    decode::{self, LineBody, LineKind, MessageBlock, RawJson, ResultLine, ToolResult, line::SystemLine},
+    decode::{
+        self, LazyText, LineBody, LineKind, MessageBlock, RawJson, ResultLine, ToolResult,
+        line::{SessionFileLine, SystemLine, TextAuthor},
+        user_text::UserText,
+    },
     tape::{
         EntryBody, Millis, Note,
         note::{Amendment, AttemptOutcome},
@@ -114,8 +118,23 @@ pub(super) fn line(body: &LineBody<'_>, json: &[u8], most: usize) -> String {
                 .map(|text| format!(" · {}", one_row(text, most)));
             format!("{word}{cost}{}", text.unwrap_or_default())
         }
+        LineBody::SessionFile(line) => session_file(line, most).unwrap_or_else(raw),
         LineBody::Control { .. } | LineBody::Other(_) | LineBody::Malformed => raw(),
     }
+}
+
+/// A text that the agent received, without the markup of Claude Code.
+pub(super) fn user(author: TextAuthor, text: &LazyText<'_>, most: usize) -> String {
+    one_row(UserText::parse(author, &text.prefix(most.saturating_mul(8)).0).text(), most)
+}
+
+fn session_file(line: &SessionFileLine<'_>, most: usize) -> Option<String> {
+    Some(match line {
+        SessionFileLine::Cost { total_usd, .. } => format!("cost so far {}", dollars(*total_usd)),
+        SessionFileLine::Title(_, title) => one_row(title, most),
+        SessionFileLine::QueuedText(author, text) => user(*author, text, most),
+        SessionFileLine::Bookkeeping(_) => return None,
+    })
 }
 
 fn counted(count: usize, what: &str) -> String {
@@ -185,6 +204,17 @@ pub(super) fn kind(body: &LineBody<'_>) -> String {
         }
         .to_owned(),
         LineBody::Control { subtype, .. } => one_row(subtype, 24),
+        LineBody::SessionFile(line) => match line {
+            SessionFileLine::Cost { .. } => "cost".to_owned(),
+            SessionFileLine::Title(..) => "title".to_owned(),
+            SessionFileLine::QueuedText(TextAuthor::Sender, _) => "prompt".to_owned(),
+            SessionFileLine::QueuedText(..) => "task".to_owned(),
+            SessionFileLine::Bookkeeping(kind) => one_row(kind, 24),
+        },
+        // What the user wrote is not the result of a call.
+        LineBody::User(chat) if matches!(chat.blocks.first(), Some(MessageBlock::Text(_))) && !chat.synthetic => {
+            "prompt".to_owned()
+        }
         LineBody::Other(kind) => one_row(kind, 24),
         body => match body.kind() {
             LineKind::Init => "init",

@@ -62,11 +62,14 @@ pub(crate) enum HomeRunState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HomeSession {
     pub path: PathBuf,
-    /// The first prompt, on one row.
+    /// Its title or first prompt, on one row.
     pub title: String,
-    /// Time since it was last written.
+    /// Time since it was last written, or that it runs.
     pub age: String,
     pub size: String,
+    pub cost: String,
+    /// True while its process runs.
+    pub is_running: bool,
 }
 
 /// The state of the home screen.

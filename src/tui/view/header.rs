@@ -108,7 +108,7 @@ fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         // The end of a path identifies the tape.
         None => {
             let name = source.origin.name.rsplit('/').next().unwrap_or(&source.origin.name);
-            (name, source.origin.format.to_owned())
+            (source.origin.title.as_deref().unwrap_or(name), source.origin.format.to_owned())
         }
     };
     facts.push(HeaderItem::name(StyleRole::Strong, name));

@@ -91,7 +91,11 @@ fn draw_run(scene: &DrawContext<'_>, run: &HomeRun, is_compared: bool, area: Rec
 
 fn draw_session(scene: &DrawContext<'_>, session: &HomeSession, area: Rect, buf: &mut Buffer) {
     let mut pen = RowWriter::row(scene, buf, area);
-    pen.skip(2);
+    if session.is_running {
+        pen.cell(StyleRole::Running, scene.theme.glyphs.status(HomeRunState::Active.status()), 2);
+    } else {
+        pen.skip(2);
+    }
     if area.width >= WIDE {
         pen.cell_right(StyleRole::Dim, &session.size, 20);
     } else if area.width >= MEDIUM {
@@ -101,6 +105,9 @@ fn draw_session(scene: &DrawContext<'_>, session: &HomeSession, area: Rect, buf:
     }
     pen.cell_right(StyleRole::Dim, &session.age, AGE);
     pen.skip(2);
+    if area.width >= WIDE {
+        pen.end_with(&[(StyleRole::Dim, &format!("{:>9} ", session.cost))]);
+    }
     let room = pen.room();
     pen.put_in(StyleRole::Text, &session.title, room);
 }

@@ -347,6 +347,7 @@ pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, is_bookmarked: bool,
     let label_role = match kind {
         RowKind::Thinking => StyleRole::Thinking,
         RowKind::Text => StyleRole::Said,
+        RowKind::Prompt => StyleRole::Strong,
         RowKind::Tool | RowKind::Denial | RowKind::Completed => StyleRole::Text,
         RowKind::Warning => StyleRole::Warning,
         RowKind::Notice | RowKind::Started | RowKind::Note => StyleRole::Dim,

@@ -36,6 +36,8 @@ fn content() -> HomeContent {
             title: title.to_owned(),
             age: "3d ago".to_owned(),
             size: size.to_owned(),
+            cost: "$0.20".to_owned(),
+            is_running: title.contains('再'),
         })
     };
     HomeContent {

@@ -1,0 +1,95 @@
+//! The text of a `user` line as a person wrote it: without the markup that Claude Code adds to commands, and
+//! distinguished from texts that Claude Code wrote itself.
+
+use std::borrow::Cow;
+
+use super::line::TextAuthor;
+
+/// The text of a `user` line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum UserText<'a> {
+    /// What a person, or the agent that started this one, wrote.
+    Prompt(Cow<'a, str>),
+    /// What Claude Code reports to the model.
+    Report(Cow<'a, str>),
+}
+
+impl<'a> UserText<'a> {
+    /// Interprets the `text` of a line whose author is `author`. The text may be cut at its end.
+    pub(crate) fn parse(author: TextAuthor, text: &'a str) -> Self {
+        let text = text.trim_start();
+        if author == TextAuthor::Compaction {
+            return Self::Report(Cow::Borrowed(text));
+        }
+        if author == TextAuthor::BackgroundTask || text.starts_with("<task-notification>") {
+            return Self::Report(element(text, "summary").map_or_else(
+                || Cow::Borrowed(text.strip_prefix("<task-notification>").unwrap_or(text).trim_start()),
+                |summary| match element(text, "status") {
+                    Some(status) => Cow::Owned(format!("{summary} ({status})")),
+                    None => Cow::Borrowed(summary),
+                },
+            ));
+        }
+        if text.starts_with("[Request interrupted by user") {
+            return Self::Report(Cow::Borrowed(text));
+        }
+        if let Some(command) = element(text, "command-name").filter(|_| text.starts_with("<command-")) {
+            let arguments = element(text, "command-args").unwrap_or_default();
+            return Self::Prompt(match arguments {
+                "" => Cow::Borrowed(command),
+                arguments => Cow::Owned(format!("{command} {arguments}")),
+            });
+        }
+        if let Some(command) = element(text, "bash-input").filter(|_| text.starts_with("<bash-input>")) {
+            return Self::Prompt(Cow::Owned(format!("! {command}")));
+        }
+        for output in ["local-command-stdout", "local-command-stderr", "bash-stdout", "bash-stderr"] {
+            if let Some(content) = text.strip_prefix('<').and_then(|text| text.strip_prefix(output)) {
+                let content = content.strip_prefix('>').unwrap_or(content);
+                return Self::Report(Cow::Borrowed(element(text, output).unwrap_or(content)));
+            }
+        }
+        if text.starts_with("<local-command-caveat>") {
+            return Self::Report(Cow::Borrowed(text));
+        }
+        Self::Prompt(Cow::Borrowed(text))
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Self::Prompt(text) | Self::Report(text) => text,
+        }
+    }
+}
+
+/// The content of the first element with this name.
+fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    rest.split_once(&format!("</{name}>")).map(|(content, _)| content.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_of_claude_code_is_removed() {
+        let parse = |text| UserText::parse(TextAuthor::Sender, text);
+        let prompt = |text: &'static str| UserText::Prompt(text.into());
+        let report = |text: &'static str| UserText::Report(text.into());
+        assert_eq!(parse(" find <b>it</b>"), prompt("find <b>it</b>"));
+        let command = "<command-message>review</command-message>\n<command-name>/review</command-name>\n<command-args>src</command-args>";
+        assert_eq!(parse(command), prompt("/review src"));
+        assert_eq!(parse("<command-name>/clear</command-name>"), prompt("/clear"));
+        assert_eq!(parse("<command-name>/cut"), prompt("<command-name>/cut"));
+        assert_eq!(parse("<bash-input>ls</bash-input>"), prompt("! ls"));
+        assert_eq!(parse("<bash-stdout>a\nb</bash-stdout><bash-stderr></bash-stderr>"), report("a\nb"));
+        assert_eq!(parse("<local-command-stdout>cut"), report("cut"));
+        assert_eq!(parse("[Request interrupted by user for tool use]"), report("[Request interrupted by user for tool use]"));
+        let task = "<task-notification>\n<status>completed</status>\n<summary>Agent \"x\" finished</summary>\n<result>";
+        assert_eq!(parse(task), report("Agent \"x\" finished (completed)"));
+        assert_eq!(parse("<task-notification>\nodd"), report("odd"));
+        assert_eq!(UserText::parse(TextAuthor::Compaction, "so far"), report("so far"));
+        assert_eq!(parse(""), prompt(""));
+    }
+}
