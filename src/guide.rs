@@ -48,6 +48,7 @@ pages! {
     reports = "reports",
     audit = "audit",
     tracing = "tracing",
+    sessions = "sessions",
     isolation = "isolation",
     security = "security",
     settings = "settings" with "config.toml",

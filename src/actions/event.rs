@@ -82,6 +82,8 @@ pub(crate) enum ActionDetail<'a> {
         tool_use_id: Option<Cow<'a, str>>,
         tool_input: Option<JsonText<'a>>,
     },
+    /// What a person wrote, cut to 64 KiB.
+    Prompt(Cow<'a, str>),
     /// A line that is not JSON, cut to 1 KiB.
     MalformedLine(Cow<'a, str>),
 }

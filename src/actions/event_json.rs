@@ -79,6 +79,7 @@ impl ActionDetail<'_> {
                 to.optional_text("tool_use_id", tool_use_id.as_deref());
                 to.optional_raw("tool_input", tool_input.as_ref().map(JsonText::raw));
             }
+            Self::Prompt(text) => to.text("prompt", text),
             Self::MalformedLine(line) => to.text("line", line),
         }
     }

@@ -55,6 +55,7 @@ pub(crate) fn action_label(action: &AgentAction<'_>) -> ActionLabel {
         },
         ActionDetail::Empty
         | ActionDetail::Thinking { .. }
+        | ActionDetail::Prompt(_)
         | ActionDetail::Denial { .. }
         | ActionDetail::MalformedLine(_) => ActionLabel { kind: action.kind, text: fold_whitespace(&action.title) },
     }

@@ -3,6 +3,8 @@
 //! Owns the rules of the contract: one `started`, stable ids, warnings before the one `completed`, nothing after it. It
 //! must not depend on the source of lines; the caller reports the end of the process as [`StreamEnd`].
 
+mod prompts;
+
 use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
 use super::{
@@ -19,7 +21,7 @@ use super::{
 };
 use crate::decode::{
     AgentLine, ChatLine, LazyText, LineBody, MessageBlock, ResultLine, ToolResult, ToolUse,
-    line::{InitLine, PermissionDenial, SYNTHETIC_MODEL, SystemLine},
+    line::{InitLine, PermissionDenial, SYNTHETIC_MODEL, SessionFileLine, SystemLine},
 };
 
 /// Maximum size of a result's content in an event, in bytes of its JSON.
@@ -50,6 +52,9 @@ pub(crate) struct EventTranslator {
     /// Ids of reported denials, without their prefix.
     reported_denials: Arc<HashSet<Box<str>>>,
     session_file: SessionFileState,
+    prompt_count: u32,
+    /// Prompts before `started`.
+    waiting_prompts: Vec<Arc<str>>,
 }
 
 impl EventTranslator {
@@ -116,6 +121,7 @@ impl EventTranslator {
                 self.emit_denial(text(tool_name), text(tool_use_id), input, self.reported_denials.len(), emit);
             }
             LineBody::Result(result) => self.result(result, stream, emit),
+            LineBody::SessionFile(SessionFileLine::QueuedText(author, text)) => self.prompt(*author, text, emit),
             LineBody::Malformed => self.emit_malformed(bytes, emit),
             LineBody::System(_)
             | LineBody::RateLimit(_)
@@ -201,6 +207,7 @@ impl EventTranslator {
         let title = model.unwrap_or_else(|| self.fallback_title());
         self.started = true;
         emit(AgentEvent::Started(StartedEvent { resume: shared_to_cow(session), title, meta: None }));
+        self.emit_waiting_prompts(emit);
     }
 
     fn fallback_title<'a>(&self) -> Cow<'a, str> {
@@ -214,6 +221,9 @@ impl EventTranslator {
                 MessageBlock::Thinking(text) if of_model => self.emit_thought(text, parent, emit),
                 MessageBlock::ToolUse(call) => self.call(call, chat.message_id.as_ref(), parent, emit),
                 MessageBlock::ToolResult(result) => self.call_result(result, chat.message_id.as_ref(), parent, emit),
+                MessageBlock::Text(text) if line.is_session_file && !of_model && !chat.synthetic => {
+                    self.prompt(chat.author, text, emit);
+                }
                 MessageBlock::Text(_)
                 | MessageBlock::Thinking(_)
                 | MessageBlock::Image(_)

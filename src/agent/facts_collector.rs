@@ -207,8 +207,7 @@ mod tests {
     }
 
     fn take(stats: &mut AttemptFactsCollector, body: LineBody<'_>) {
-        let (session_id, parent_tool_use_id, timestamp) = (None, None, None);
-        stats.push_line(&AgentLine { session_id, parent_tool_use_id, timestamp, is_session_file: false, body });
+        stats.push_line(&AgentLine { body, ..crate::decode::decode_line(b"") });
     }
 
     fn failures(stats: &AttemptFactsCollector) -> Vec<(&str, &str, bool)> {

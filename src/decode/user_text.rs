@@ -5,6 +5,9 @@ use std::borrow::Cow;
 
 use super::line::TextAuthor;
 
+/// What precedes the task that a workflow gives to an agent.
+const WORKFLOW_TASK: &str = "The computed task text follows:\n";
+
 /// The text of a `user` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum UserText<'a> {
@@ -29,6 +32,9 @@ impl<'a> UserText<'a> {
                     None => Cow::Borrowed(summary),
                 },
             ));
+        }
+        if let Some((_, task)) = text.split_once(WORKFLOW_TASK).filter(|_| text.starts_with("[Workflow harness")) {
+            return Self::Prompt(Cow::Borrowed(task.trim_start()));
         }
         if text.starts_with("[Request interrupted by user") {
             return Self::Report(Cow::Borrowed(text));
@@ -89,6 +95,8 @@ mod tests {
         let task = "<task-notification>\n<status>completed</status>\n<summary>Agent \"x\" finished</summary>\n<result>";
         assert_eq!(parse(task), report("Agent \"x\" finished (completed)"));
         assert_eq!(parse("<task-notification>\nodd"), report("odd"));
+        let workflow = "[Workflow harness — computed task] It was not typed. The computed task text follows:\n  check it";
+        assert_eq!(parse(workflow), prompt("check it"));
         assert_eq!(UserText::parse(TextAuthor::Compaction, "so far"), report("so far"));
         assert_eq!(parse(""), prompt(""));
     }

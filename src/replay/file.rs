@@ -26,7 +26,7 @@ use super::{
     ktx,
     line_parser::{LineParser, ParsedLine},
     prefetch::LinePrefetcher,
-    session_tape::{self, SessionFollower, SessionTape},
+    session_tape::{self, MergedSession, SessionFollower, SessionTape},
     spool::{self, SpooledStream, StreamError},
     zstd_reader,
 };
@@ -124,10 +124,11 @@ impl FileSource {
         }
         let source = source.with_session_title();
         let merged = session_tape::merge(path, &source.core.file, source.parser.epoch);
-        let merged = merged.map_err(|error| OpenError::from_io(&name, &error))?;
-        Ok(match merged {
-            Some(tape) => source.with_session_tape(tape),
-            None => source,
+        Ok(match merged.map_err(|error| OpenError::from_io(&name, &error))? {
+            MergedSession::Tape(tape) => source.with_session_tape(tape),
+            MergedSession::Alone { nests_sidechains } => {
+                Self { parser: LineParser { nests_sidechains, ..source.parser }, ..source }
+            }
         })
     }
 
@@ -232,7 +233,7 @@ impl FileSource {
         let DetectedInput { format, header, first_entry, first_time } = detected;
         let split = if format == InputFormat::Document { EntrySplit::Whole } else { EntrySplit::Lines };
         let is_decodable = header.as_ref().is_none_or(|header| header.agent_problem().is_none());
-        let reading = LineParser { format, epoch: first_time, is_decodable };
+        let reading = LineParser { format, epoch: first_time, is_decodable, nests_sidechains: false };
         let started_at = header.as_ref().map(|header| header.started_at);
         let started_at = started_at.or_else(|| Timestamp::from_millisecond(first_time?).ok());
         let origin = SourceInfo {

@@ -39,6 +39,8 @@ pub(super) struct LineParser {
     pub(super) epoch: Option<i64>,
     /// False for a tape of an agent that this program does not know.
     pub(super) is_decodable: bool,
+    /// True for a session file with the lines of its sub-agents in between.
+    pub(super) nests_sidechains: bool,
 }
 
 impl LineParser {
@@ -54,7 +56,11 @@ impl LineParser {
             | InputFormat::Document
             | InputFormat::Empty => {
                 let body = stdout(line);
-                let line = decode::decode_line(line.trim_ascii());
+                let mut line = decode::decode_line(line.trim_ascii());
+                if self.nests_sidechains && line.is_sidechain && line.parent_tool_use_id.is_none() {
+                    // The file does not name the call that started the sub-agent.
+                    line.parent_tool_use_id = line.agent_id.clone().or(Some(Cow::Borrowed("sidechain")));
+                }
                 let own = || line_time::parse_timestamp(line.timestamp.as_deref()?);
                 let at = self.epoch.and_then(|epoch| Some(own()?.saturating_sub(epoch)));
                 let at = at.map(|at| Millis(u64::try_from(at).unwrap_or(0)));
@@ -224,7 +230,7 @@ mod tests {
     use crate::decode::LineKind;
 
     fn reading(format: InputFormat) -> LineParser {
-        LineParser { format, epoch: None, is_decodable: true }
+        LineParser { format, epoch: None, is_decodable: true, nests_sidechains: false }
     }
 
     #[test]
@@ -256,6 +262,15 @@ mod tests {
             assert_eq!(parsed.body, EntryBody::Stdout(br#"{"type":"result","is_error":true}"#), "nothing is lost");
             assert_eq!(parsed.line.unwrap().body.kind(), kind);
         }
+    }
+
+    #[test]
+    fn sidechains_are_nested_in_the_session() {
+        let line = br#"{"type":"user","sessionId":"s","isSidechain":true,"agentId":"a","message":{"content":"x"}}"#;
+        let session = reading(InputFormat::SessionFile);
+        let parent = |parser: LineParser| parser.parse(line).line.unwrap().parent_tool_use_id.map(Cow::into_owned);
+        assert_eq!(parent(LineParser { nests_sidechains: true, ..session }), Some("a".to_owned()));
+        assert_eq!(parent(session), None);
     }
 
     #[test]

@@ -76,24 +76,35 @@ impl SessionFollower {
     }
 }
 
-/// Merges the finished session in `main`, the file at `path`. `None` if it has no sub-agents, or is too large: then the
-/// file is read alone.
-pub(super) fn merge(path: &Path, main: &File, epoch: Option<i64>) -> io::Result<Option<SessionTape>> {
+/// A finished session.
+#[derive(Debug)]
+pub(super) enum MergedSession {
+    Tape(SessionTape),
+    /// It has no sub-agents, or is too large: the file is read alone.
+    Alone {
+        /// True if the file may contain lines of sub-agents.
+        nests_sidechains: bool,
+    },
+}
+
+/// Merges the finished session in `main`, the file at `path`.
+pub(super) fn merge(path: &Path, main: &File, epoch: Option<i64>) -> io::Result<MergedSession> {
     let length = main.metadata()?.len();
     let is_agent = is_transcript_of_agent(main)?;
+    let alone = Ok(MergedSession::Alone { nests_sidechains: !is_agent });
     if length > MAX_MERGED_BYTES {
-        return Ok(None);
+        return alone;
     }
     let mut merger = SessionMerger::new(path, main.try_clone()?, is_agent, epoch)?;
     merger.find_agents()?;
     if merger.streams.len() == 1 && merger.problems == 0 && !has_inline_agents(main, length, is_agent)?
         || merger.total_bytes()? > MAX_MERGED_BYTES
     {
-        return Ok(None);
+        return alone;
     }
     merger.merge(true)?;
     let (file, length) = merger.tape.end()?;
-    Ok(Some(SessionTape { file, growth: FileGrowth::Fixed(length) }))
+    Ok(MergedSession::Tape(SessionTape { file, growth: FileGrowth::Fixed(length) }))
 }
 
 /// Merges a session that still runs, and starts to follow it.

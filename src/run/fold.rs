@@ -272,12 +272,34 @@ impl Fold {
                 &decoded
             }
         };
+        let attempts = self.attempts.len();
         let Some(attempt_id) = self.resolve_attempt(view, entry, Some(line), emit) else { return };
+        if line.is_session_file && entry.scope != Address::BySession {
+            self.start_without_note(view, attempt_id, entry.at, self.attempts.len() > attempts, emit);
+        }
         self.enter(view, attempt_id, entry);
         self.break_silence(view, attempt_id, entry, emit);
         let by_session = entry.scope == Address::BySession;
         self.attempt_fold(attempt_id).line(view, entry, line, bytes, by_session, emit);
         self.record_output(view, attempt_id, entry, Some(line));
+    }
+
+    /// A session file has no notes: the first line of an attempt starts it.
+    fn start_without_note(
+        &mut self,
+        view: &mut RunView,
+        attempt_id: AttemptId,
+        at: Millis,
+        is_new: bool,
+        emit: &mut dyn FnMut(SinkEvent<'_>),
+    ) {
+        let fold = &self.attempts[attempt_id.0 as usize];
+        if is_new && fold.number > 1 {
+            fold.unit(view).status = UnitStatus::Queued;
+        }
+        if fold.mark_running(view) {
+            fold.emit_status(at, UnitStatus::Running, None, emit);
+        }
     }
 
     /// Adds the entry to the entries of its attempt.

@@ -21,6 +21,7 @@ impl UnitSpending {
         for attempt in &unit.attempts {
             match attempt.counts.cost_usd {
                 Some(cost) => spent.cost = Some(spent.cost.unwrap_or_default() + cost),
+                None if attempt.setup.is_cost_included => {}
                 None => spent.partial = true,
             }
             spent.active_time.0 = spent.active_time.0.saturating_add(attempt_duration(unit, attempt, now).0);

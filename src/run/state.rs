@@ -414,6 +414,8 @@ pub(crate) struct AttemptSetup {
     pub is_scripted: bool,
     /// Cost and tokens for each model, as the results report them.
     pub model_usage: Option<Arc<Vec<ModelSpending>>>,
+    /// True for a sub-agent of a session: its cost is a part of the session's.
+    pub is_cost_included: bool,
     /// Milliseconds from the start to the first text, thinking or call of the model; at least 1.
     pub first_output_ms: Option<NonZeroU32>,
 }

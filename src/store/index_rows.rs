@@ -194,3 +194,127 @@ fn attempt_rows(unit: &crate::run::state::UnitState) -> impl Iterator<Item = Att
         models: attempt.setup.models().to_vec(),
     })
 }
+
+/// Pairs calls with their results.
+#[derive(Debug, Default)]
+struct CallIndexRowBuilder {
+    rows: Vec<CallIndexRow>,
+    /// Row of each call by unit, attempt and id.
+    row_by_call: HashMap<(String, u32, String), usize>,
+    call_counts: HashMap<(String, u32), u32>,
+}
+
+impl CallIndexRowBuilder {
+    fn observe(&mut self, emitted: &SinkEvent<'_>) {
+        let SinkEvent::Agent { entry, at, unit, attempt, event: AgentEvent::Action(event), outcome_detail } = emitted
+        else {
+            return;
+        };
+        match &event.action.detail {
+            ActionDetail::Tool(detail) => {
+                let row = self.row(unit, *attempt, *entry, *at, &event.action, detail);
+                if event.phase == ActionPhase::Completed && *outcome_detail != Some(OutcomeDetail::Aborted) {
+                    complete_row(row, *entry, *at, event, detail);
+                }
+            }
+            ActionDetail::Denial { tool_use_id: Some(id), .. } => {
+                let known = self.row_by_call.get(&((*unit).to_owned(), *attempt, id.clone().into_owned()));
+                if let Some(row) = known.and_then(|position| self.rows.get_mut(*position)) {
+                    row.status = CallStatus::Denied;
+                }
+            }
+            ActionDetail::Empty
+            | ActionDetail::Thinking { .. }
+            | ActionDetail::Prompt(_)
+            | ActionDetail::Denial { tool_use_id: None, .. }
+            | ActionDetail::MalformedLine(_) => {}
+        }
+    }
+
+    /// Replaces arguments by the ones that a person edited, since the calls ran with them.
+    fn apply_edited_inputs(&mut self, timeline: &mut Timeline) -> Result<(), RowsError> {
+        for (call, note) in timeline.view().all_argument_edits() {
+            let mut decided = None;
+            timeline.read(note, &mut |arrived| {
+                if let EntryBody::Note(json) = arrived.body
+                    && let Note::CallDecided { tool_use_id: Some(id), input: Some(input), .. } = Note::parse(json)
+                {
+                    decided = Some((id, input.to_string()));
+                }
+            })?;
+            let Some((id, input)) = decided else { continue };
+            if let Some(row) = self.rows.iter_mut().find(|row| row.seq == call && row.tool_use_id == id) {
+                row.input = Some(truncate_chars(&input, MAX_PAYLOAD_CHARS));
+            }
+        }
+        Ok(())
+    }
+
+    fn row(
+        &mut self,
+        unit: &str,
+        attempt: u32,
+        seq: Seq,
+        at: Millis,
+        action: &AgentAction<'_>,
+        detail: &ToolDetail<'_>,
+    ) -> &mut CallIndexRow {
+        let id = action.id.clone().into_owned();
+        let position = *self.row_by_call.entry((unit.to_owned(), attempt, id)).or_insert_with_key(|(_, _, id)| {
+            let number = self.call_counts.entry((unit.to_owned(), attempt)).or_default();
+            *number += 1;
+            self.rows.push(CallIndexRow {
+                unit: unit.to_owned(),
+                attempt,
+                turn_number: *number,
+                tool_use_id: id.clone(),
+                tool: detail.tool_name.as_deref().unwrap_or("?").to_owned(),
+                status: CallStatus::Open,
+                seq,
+                result_seq: None,
+                started: at,
+                duration: None,
+                input: detail.tool_input.as_ref().map(|input| truncate_chars(input.raw().0, MAX_PAYLOAD_CHARS)),
+                output: None,
+                output_bytes: None,
+                error: None,
+            });
+            self.rows.len() - 1
+        });
+        &mut self.rows[position]
+    }
+}
+
+/// Ignore further results of the same call.
+fn complete_row(row: &mut CallIndexRow, entry: Seq, at: Millis, event: &ActionEvent<'_>, detail: &ToolDetail<'_>) {
+    if row.duration.is_some() {
+        return;
+    }
+    row.duration = Some(at.since(row.started));
+    let failed = event.ok == Some(false);
+    if row.status == CallStatus::Open {
+        row.status = if failed { CallStatus::Error } else { CallStatus::Complete };
+    }
+    let Some(result) = &detail.result else {
+        row.error = event.message.as_deref().filter(|_| failed).map(|message| truncate_chars(message, MAX_ERROR_CHARS));
+        return;
+    };
+    row.result_seq = Some(entry);
+    row.output_bytes = Some(result.result_len as u64);
+    row.output = result.content.map(|content| truncate_chars(content.0, MAX_PAYLOAD_CHARS));
+    if failed {
+        row.error = result.content.map(|content| truncate_chars(&first_text(&content.value()), MAX_ERROR_CHARS));
+    }
+}
+
+fn first_text(content: &Value) -> String {
+    let text = |value: &Value| value.as_str().or_else(|| value.get("text")?.as_str()).map(str::to_owned);
+    match content {
+        Value::Array(blocks) => blocks.iter().find_map(text).unwrap_or_default(),
+        other => text(other).unwrap_or_else(|| other.to_string()),
+    }
+}
+
+fn truncate_chars(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}

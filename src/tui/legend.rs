@@ -41,7 +41,7 @@ pub(crate) const COLUMNS: [(&str, &str); 7] = [
     ("FAIL", "failed or denied calls of the last attempt"),
     ("CALLS", "tool calls of the last attempt"),
     ("TURNS", "turns of the last attempt, and their limit"),
-    ("COST", "of all attempts; + is at least, ? is unknown"),
+    ("COST", "of all attempts; + at least, ? unknown, incl. in the session's"),
     ("TIME", "of the last attempt"),
     ("IDLE", "time since the last output"),
 ];

@@ -253,8 +253,10 @@ fn start_label(timeline: &mut Timeline, row: &StreamRow) -> Option<String> {
 fn label(body: &EntryBody<'_>, size: u64, row: &StreamRow, edited: Option<&str>) -> (String, Option<String>) {
     let raw = bytes(body);
     if row.kind == RowKind::Completed && !is_result(body, size) {
-        // A session without a result ends at its last line, which has other content.
-        return ("the session ends here without a result line".to_owned(), None);
+        // A session without a result ends at its last line, which has other content. Session files have no results.
+        let is_file = matches!(body, EntryBody::Stdout(json) if decode::decode_line(json).is_session_file);
+        let missing = if is_file { "" } else { " without a result line" };
+        return (format!("the session ends here{missing}"), None);
     }
     match body {
         EntryBody::StdoutRaw(_) | EntryBody::Stderr(_) => {

@@ -260,6 +260,8 @@ pub(crate) struct RunTotals {
     pub cost: f64,
     /// Attempts whose cost is known.
     pub priced: usize,
+    /// Attempts whose cost is neither known nor a part of another one's.
+    pub unpriced: usize,
     pub attempts: usize,
     /// Attempts that ran without proof of isolation, or with a breach.
     pub isolation_breaches: usize,
@@ -309,7 +311,9 @@ impl RunTotals {
                 totals.turns += u64::from(attempt.counts.turns);
                 totals.tokens = totals.tokens.saturating_add(attempt.counts.tokens.total());
                 totals.cost += attempt.counts.cost_usd.unwrap_or_default();
-                totals.priced += usize::from(attempt.counts.cost_usd.is_some());
+                let is_priced = attempt.counts.cost_usd.is_some();
+                totals.priced += usize::from(is_priced);
+                totals.unpriced += usize::from(!is_priced && !attempt.setup.is_cost_included);
                 totals.isolation_breaches += usize::from(attempt.setup.breach.is_some());
             }
         }

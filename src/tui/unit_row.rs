@@ -215,6 +215,9 @@ pub(crate) fn failed_and_refused_calls(
 /// The cost of all attempts, with `+` if the cost of some is unknown.
 pub(crate) fn cost(unit: &UnitState, now: Millis) -> String {
     let spent = UnitSpending::new(unit, now);
+    if spent.cost.is_none() && unit.latest().is_some_and(|attempt| attempt.setup.is_cost_included) {
+        return "incl.".to_owned();
+    }
     let more = if spent.cost.is_some() && spent.partial { "+" } else { "" };
     format!("{}{more}", dollars(spent.cost))
 }

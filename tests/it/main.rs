@@ -27,6 +27,7 @@ mod screenshots;
 mod scripted;
 mod search;
 mod session;
+mod session_files;
 mod soak;
 mod store;
 pub(crate) mod support;

@@ -208,13 +208,17 @@ pub(super) fn kind(body: &LineBody<'_>) -> String {
             SessionFileLine::Cost { .. } => "cost".to_owned(),
             SessionFileLine::Title(..) => "title".to_owned(),
             SessionFileLine::QueuedText(TextAuthor::Sender, _) => "prompt".to_owned(),
-            SessionFileLine::QueuedText(..) => "task".to_owned(),
+            SessionFileLine::QueuedText(..) => "report".to_owned(),
             SessionFileLine::Bookkeeping(kind) => one_row(kind, 24),
         },
-        // What the user wrote is not the result of a call.
-        LineBody::User(chat) if matches!(chat.blocks.first(), Some(MessageBlock::Text(_))) && !chat.synthetic => {
-            "prompt".to_owned()
-        }
+        // What a person wrote is not the result of a call.
+        LineBody::User(chat) if !chat.synthetic => match chat.blocks.first() {
+            Some(MessageBlock::Text(text)) => match UserText::parse(chat.author, &text.prefix(4096).0) {
+                UserText::Prompt(_) => "prompt".to_owned(),
+                UserText::Report(_) => "report".to_owned(),
+            },
+            _ => "user".to_owned(),
+        },
         LineBody::Other(kind) => one_row(kind, 24),
         body => match body.kind() {
             LineKind::Init => "init",

@@ -303,7 +303,7 @@ fn cost(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         return Vec::new();
     }
     // Mark a sum that lacks the cost of some attempts.
-    let more = if totals.priced > 0 && totals.priced < totals.attempts { "+" } else { "" };
+    let more = if totals.priced > 0 && totals.unpriced > 0 { "+" } else { "" };
     let cost = dollars((totals.priced > 0).then_some(totals.cost));
     let forecast = scene.model.forecast().forecast;
     let whole = forecast.cost.filter(|_| is_active(scene) && forecast.units > 0).map(|left| {

@@ -168,9 +168,9 @@ fn viewers_return_home() {
     let sessions = claude.join("projects").join(name);
     fs::create_dir_all(&sessions).unwrap();
     let capture =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/captures/success_tools.jsonl"))
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/captures/ondisk_session.jsonl"))
             .unwrap();
-    let prompt = r#"{"type":"user","message":{"role":"user","content":"Explain refunds"}}"#;
+    let prompt = r#"{"type":"user","sessionId":"s","message":{"role":"user","content":"Explain refunds"}}"#;
     fs::write(sessions.join("s.jsonl"), format!("{prompt}\n{capture}")).unwrap();
     let variables = [("CLAUDE_CONFIG_DIR", claude.to_str().unwrap())];
     let mut session = PtySession::with(&["--project-dir", orbit.to_str().unwrap()], &variables);
@@ -181,7 +181,7 @@ fn viewers_return_home() {
     session.press("q");
     session.shows("1 Claude Code session");
     session.press("j\r");
-    session.shows("s.jsonl");
+    session.shows("session file");
     session.press("q");
     session.shows("1 Claude Code session");
     session.press("q");

@@ -8,7 +8,7 @@ use crate::{
         user_text::UserText,
     },
     run::{
-        EntryRef,
+        EntryRef, EntryScope,
         state::{RowKind, RowOutcome, RunView, StreamRow},
     },
     tape::Seq,
@@ -24,6 +24,9 @@ const MAX_MARKUP_BYTES: usize = 4096;
 impl AttemptFold {
     /// Adds what a line of a session file adds to the rows and turns of a stream.
     pub(super) fn session_file_line(&mut self, view: &mut RunView, entry: &EntryRef<'_>, line: &AgentLine<'_>, depth: u8) {
+        if line.is_sidechain && entry.scope != EntryScope::BySession {
+            self.attempt(view).setup.is_cost_included = true;
+        }
         match &line.body {
             LineBody::User(chat) if !chat.synthetic => {
                 for (index, block) in chat.blocks.iter().enumerate() {

@@ -1,0 +1,50 @@
+//! What a person wrote to the agent, which only session files contain, as notes.
+
+use std::borrow::Cow;
+
+use super::{EmitEvent, EventTranslator, action_event};
+use crate::{
+    actions::event::{ActionDetail, ActionKind, ActionPhase, AgentAction},
+    decode::{LazyText, line::TextAuthor, user_text::UserText},
+};
+
+/// Maximum number of prompts that wait for the start of the session.
+const MAX_WAITING_PROMPTS: usize = 16;
+/// Bytes of a prompt that an event contains.
+const MAX_PROMPT_BYTES: usize = 64 << 10;
+
+impl EventTranslator {
+    /// Emits a prompt. A session file begins with one, before the model is known, so it may have to wait for `started`.
+    pub(super) fn prompt<'a>(&mut self, author: TextAuthor, text: &LazyText<'a>, emit: EmitEvent<'_, 'a>) {
+        let (text, _) = text.prefix(MAX_PROMPT_BYTES);
+        let UserText::Prompt(prompt) = UserText::parse(author, &text) else { return };
+        if prompt.trim().is_empty() {
+            return;
+        }
+        if self.started {
+            self.emit_prompt(prompt.into_owned(), emit);
+        } else if self.waiting_prompts.len() < MAX_WAITING_PROMPTS {
+            self.waiting_prompts.push(prompt.as_ref().into());
+        }
+    }
+
+    /// Emits the prompts that waited for `started`.
+    pub(super) fn emit_waiting_prompts(&mut self, emit: EmitEvent<'_, '_>) {
+        for prompt in std::mem::take(&mut self.waiting_prompts) {
+            self.emit_prompt(prompt.to_string(), emit);
+        }
+    }
+
+    fn emit_prompt(&mut self, prompt: String, emit: EmitEvent<'_, '_>) {
+        self.prompt_count += 1;
+        let first = prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+        let title = format!("prompt: {}", first.chars().take(super::MAX_THOUGHT_TITLE_CHARS).collect::<String>());
+        let action = AgentAction {
+            id: Cow::Owned(format!("claude.prompt.{}", self.prompt_count)),
+            kind: ActionKind::Note,
+            title: Cow::Owned(title),
+            detail: ActionDetail::Prompt(Cow::Owned(prompt)),
+        };
+        emit(action_event(action, ActionPhase::Completed, Some(true), None));
+    }
+}
