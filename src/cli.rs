@@ -41,6 +41,7 @@ pub(crate) mod screen;
 pub(crate) mod screenshot;
 pub(crate) mod session;
 mod session_files;
+mod session_watch;
 pub(crate) mod settings;
 pub(crate) mod signals;
 pub(crate) mod step;

@@ -52,9 +52,8 @@ pub(crate) struct EventTranslator {
     /// Ids of reported denials, without their prefix.
     reported_denials: Arc<HashSet<Box<str>>>,
     session_file: SessionFileState,
-    prompt_count: u32,
-    /// Prompts before `started`.
-    waiting_prompts: Vec<Arc<str>>,
+    /// Prompts that wait for the start of the session.
+    waiting_prompts: Arc<Vec<Arc<str>>>,
 }
 
 impl EventTranslator {

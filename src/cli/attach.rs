@@ -17,7 +17,7 @@ use super::{
     engine_process::{self, EngineProcess, EngineStart, LaunchRecord},
     exit::{CliError, Exit},
     launch::{RunResult, TapeLocation, print_next_steps, report_stopping},
-    output, playback_output, project, replay, runs, screen, settings,
+    output, playback_output, project, runs, screen, settings,
     signals::{self, ShutdownState, SignalListener},
     summary::RunSummary,
     table_memory,
@@ -204,7 +204,7 @@ impl ScreenClient<'_> {
             engine.confirm();
         }
         let (exchange, live) = start_exchange(client, connection, self.tape.clone(), finish);
-        let timeline = Timeline::new(Box::new(replay::for_ui(source, Ui::Tui)));
+        let timeline = Timeline::new(Box::new(playback_output::for_ui(source, Ui::Tui)));
         // In a separate task: waking the waiting thread for each frame costs more.
         let shown = tokio::spawn(table_memory::run(timeline, Some(live), options)).await;
         let left =

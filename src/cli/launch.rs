@@ -10,7 +10,7 @@ use super::{
     exit::{CliError, Exit},
     output, playback_output,
     playback_output::EventSink,
-    project, replay, screen, settings,
+    project, screen, settings,
     signals::{self, ShutdownState, SignalListener},
     summary::{NextSteps, RunSummary},
 };
@@ -161,7 +161,7 @@ impl<'a> LiveClient<'a> {
     /// Shows the run in lines, as JSON or not at all.
     async fn run_plain(&self, run: LiveRun) -> Result<RunResult, CliError> {
         let LiveRun { source, changed, finish, drive, controller, .. } = run;
-        let mut timeline = Timeline::new(Box::new(replay::for_ui(source, self.ui)));
+        let mut timeline = Timeline::new(Box::new(playback_output::for_ui(source, self.ui)));
         let signals = SignalListener::listen()?;
         let (complete, is_complete) = oneshot::channel();
         let driving = tokio::spawn(async move {
@@ -239,7 +239,7 @@ pub(super) fn print_next_steps(
 async fn run_on_screen(mut options: tui::Options, run: LiveRun) -> Result<RunResult, CliError> {
     let LiveRun { id, store, source, changed, finish, drive, controller, attached, .. } = run;
     bookmarks::attach_to_run(&mut options, &store, id);
-    let timeline = Timeline::new(Box::new(replay::for_ui(source, Ui::Tui)));
+    let timeline = Timeline::new(Box::new(playback_output::for_ui(source, Ui::Tui)));
     let (tell, broken) = oneshot::channel();
     let driving = tokio::spawn(async move {
         let ended = drive.await;

@@ -22,6 +22,7 @@ use super::{
     summary::RunSummary,
 };
 use crate::{
+    replay::FileSource,
     run::{PollStatus, RunState, SinkEvent, SourceInfo, Timeline},
     tape::Millis,
 };
@@ -85,6 +86,11 @@ pub(crate) fn resolve_ui(ui: Ui) -> Ui {
         Ui::Auto => Ui::Lines,
         chosen => chosen,
     }
+}
+
+/// Configures a source for `ui`: only JSON output needs the complete lines.
+pub(crate) fn for_ui(source: FileSource, ui: Ui) -> FileSource {
+    if ui == Ui::Json { source } else { source.with_shortened_lines() }
 }
 
 /// True for a terminal that supports only plain lines.

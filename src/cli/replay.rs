@@ -7,8 +7,8 @@ use super::{
     exit::{self, CliError, Exit},
     home,
     playback_output::{self, EventSink},
-    runs,
-    session_files::{self, RunningSession},
+    runs, session_files,
+    session_watch::{self, RunningSession},
 };
 use crate::{
     engine::recorded_tapes,
@@ -38,13 +38,14 @@ pub(crate) fn replay(
         && speed.is_none()
         && let Some(session) = RunningSession::open(&args.what)?
     {
-        return session_files::show(global, &args.what, session, |options| {
+        return session_watch::show(global, &args.what, session, |options| {
             options.paused = args.paused;
             options.exit_when = args.until.map(super::screen::exit_condition);
         });
     }
-    let source = for_ui(open(global, &args.what)?, ui);
-    let is_active = runs::find_running(global, &args.what, &source)?.is_some() || is_running_session(&args.what, &source);
+    let source = playback_output::for_ui(open(global, &args.what)?, ui);
+    let is_active =
+        runs::find_running(global, &args.what, &source)?.is_some() || is_running_session(&args.what, &source);
     if ui == Ui::Tui {
         return super::screen::show_record(
             global,
@@ -73,7 +74,11 @@ fn replay_directory(
             .with_help("name one of its session files, or leave the options out"));
     }
     let directory = Path::new(&args.what);
-    if ui == Ui::Tui { home::choose_session(global, directory, run) } else { session_files::print_list(global, ui, directory) }
+    if ui == Ui::Tui {
+        home::choose_session(global, directory, run)
+    } else {
+        session_files::print_list(global, ui, directory)
+    }
 }
 
 /// True for a session file whose process runs: the end of the file is not the end of the session.
@@ -97,11 +102,6 @@ fn replay_plain(global: &GlobalArgs, ui: Ui, mut timeline: Timeline, speed: Opti
     playback_output::play(&mut timeline, &mut sink, speed)?;
     sink.finish(&origin, &timeline.view().state, timeline.is_open_ended())?;
     Ok(Exit::Ok)
-}
-
-/// Configures a source for `ui`: only JSON output needs the complete lines.
-pub(crate) fn for_ui(source: FileSource, ui: Ui) -> FileSource {
-    if ui == Ui::Json { source } else { source.with_shortened_lines() }
 }
 
 /// Opens the record that the user named: stdin, a file, or a recorded run of the project. Warns about a tape whose lines

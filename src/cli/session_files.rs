@@ -1,35 +1,24 @@
-//! Session files of Claude Code for `replay` and `watch`: lists those of a directory, and follows one that is being
-//! written.
+//! Lists the session files of Claude Code in a directory. [`super::session_watch`] shows one that is being written.
 
 use std::{io::Write as _, path::Path, time::SystemTime};
 
 use jiff::Timestamp;
 use serde_json::json;
-use tokio::sync::{oneshot, watch};
 
 use super::{
     args::{GlobalArgs, Ui},
     exit::{CliError, Exit},
     output, playback_output,
-    playback_output::EventSink,
-    replay, screen,
-    watch::TAPE_POLL_INTERVAL,
 };
 use crate::{
-    replay::{FileSource, OpenError, SessionFile, SessionFollower, SessionProcess, claude_sessions},
-    run::{PollStatus, Timeline},
+    replay::{OpenError, SessionFile, claude_sessions},
     text::{self, dollars, pluralize},
-    tui::LiveHandle,
 };
 
 /// Maximum number of sessions in a list.
 pub(super) const MAX_LISTED: usize = 1000;
 /// Maximum width of a title in a list, in columns.
 const MAX_TITLE_WIDTH: usize = 100;
-/// Bytes that are folded before output is flushed.
-const SLICE: usize = 1 << 20;
-/// Number of looks at the file between two looks at the process.
-const POLLS_PER_LIVENESS_CHECK: u32 = 7;
 
 /// The sessions in a directory, newest first.
 ///
@@ -105,85 +94,4 @@ pub(super) fn title(file: &SessionFile, most: usize) -> String {
         Some(title) => text::printable(&text::one_row(title, most), most).into_owned(),
         None => "no prompt found".to_owned(),
     }
-}
-
-/// A session whose process runs now, opened so that it can be followed.
-#[derive(Debug)]
-pub(super) struct RunningSession {
-    pub(super) source: FileSource,
-    follower: SessionFollower,
-    process: SessionProcess,
-}
-
-impl RunningSession {
-    /// Opens the session file that the user named; `None` unless it is one and its process runs.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub(super) fn open(what: &str) -> Result<Option<Self>, CliError> {
-        let path = Path::new(what);
-        let process = SessionProcess::of_file(path).filter(SessionProcess::is_alive);
-        let Some(process) = process.filter(|_| what != "-") else { return Ok(None) };
-        let followed = FileSource::follow_session(path)?;
-        Ok(followed.map(|(source, follower)| Self { source, follower, process }))
-    }
-}
-
-/// Shows a running session on the screen until the user leaves.
-///
-/// # Errors
-/// If the terminal cannot be used.
-pub(super) fn show(
-    global: &GlobalArgs,
-    what: &str,
-    session: RunningSession,
-    options: impl FnOnce(&mut crate::tui::Options),
-) -> Result<Exit, CliError> {
-    let RunningSession { source, follower, process } = session;
-    let timeline = Timeline::new(Box::new(replay::for_ui(source, Ui::Tui)));
-    let ((grown, changed), (gone, broken)) = (watch::channel(0), oneshot::channel::<String>());
-    let polling = async move {
-        // The sender ends with this task, so the screen knows that the session will not grow any further.
-        let _gone = gone;
-        for polls in 1_u32.. {
-            tokio::time::sleep(TAPE_POLL_INTERVAL).await;
-            let length = follower.written();
-            grown.send_if_modified(|known| std::mem::replace(known, length) != length);
-            if polls.is_multiple_of(POLLS_PER_LIVENESS_CHECK) && !process.is_alive() {
-                follower.finish();
-                // The follower adds the last lines before the source ends.
-                tokio::time::sleep(TAPE_POLL_INTERVAL * 3).await;
-                grown.send_modify(|known| *known = follower.written());
-                return;
-            }
-        }
-    };
-    screen::show_session(global, what, timeline, LiveHandle::watching(changed, broken), polling, options)
-}
-
-/// Prints a running session until its process ends.
-///
-/// # Errors
-/// If the session cannot be read or the output cannot be written.
-pub(super) fn print(global: &GlobalArgs, ui: Ui, session: RunningSession) -> Result<Exit, CliError> {
-    let RunningSession { source, follower, process } = session;
-    let mut timeline = Timeline::new_forward_only(Box::new(replay::for_ui(source, ui)));
-    let origin = timeline.source().info().clone();
-    let mut sink = EventSink::new(ui, global, &origin);
-    loop {
-        match timeline.advance(SLICE, &mut |emitted| sink.write_event(&emitted))? {
-            _ if sink.is_closed() => break,
-            PollStatus::More => {}
-            PollStatus::End => break,
-            PollStatus::Waiting => {
-                sink.flush();
-                if !process.is_alive() {
-                    follower.finish();
-                }
-                std::thread::sleep(TAPE_POLL_INTERVAL);
-            }
-        }
-    }
-    sink.finish(&origin, &timeline.view().state, false)?;
-    Ok(Exit::Ok)
 }

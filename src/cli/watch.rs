@@ -14,8 +14,8 @@ use super::{
     exit::{CliError, Exit},
     output, playback_output,
     playback_output::EventSink,
-    replay, runs, screen,
-    session_files::{self, RunningSession},
+    runs, screen,
+    session_watch::{self, RunningSession},
     settings,
     summary::{NextSteps, RunSummary},
     table_memory,
@@ -54,7 +54,7 @@ pub(crate) fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliEr
     let (source, finish) = recorded_tapes::follow(&runs, &found)?;
     let writer = WatchedRun::new(runs, found);
     let ui = playback_output::resolve_ui(global.ui);
-    let source = replay::for_ui(source, ui);
+    let source = playback_output::for_ui(source, ui);
     match ui {
         Ui::Tui => watch_on_screen(global, &writer, Timeline::new(Box::new(source)), finish),
         ui => watch_plain(global, ui, &writer, Timeline::new_forward_only(Box::new(source)), &finish),
@@ -69,8 +69,8 @@ fn watch_session(global: &GlobalArgs, path: &Path, what: &str) -> Result<Exit, C
             .with_help(format!("`ingestdeck replay {shown}` shows what it contains")));
     };
     match playback_output::resolve_ui(global.ui) {
-        Ui::Tui => session_files::show(global, what, session, |_| {}),
-        ui => session_files::print(global, ui, session),
+        Ui::Tui => session_watch::show(global, what, session, |_| {}),
+        ui => session_watch::print(global, ui, session),
     }
 }
 

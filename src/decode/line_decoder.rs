@@ -89,7 +89,15 @@ fn read(bytes: &[u8]) -> Option<AgentLine<'_>> {
     let body = body(&mut scan, &mut head, name).ok()?;
     scan.end().ok()?;
     let LineHead { session_id, parent_tool_use_id, timestamp, on_disk, is_sidechain, agent_id } = head;
-    Some(AgentLine { session_id, parent_tool_use_id, timestamp, is_session_file: on_disk, is_sidechain, agent_id, body })
+    Some(AgentLine {
+        session_id,
+        parent_tool_use_id,
+        timestamp,
+        is_session_file: on_disk,
+        is_sidechain,
+        agent_id,
+        body,
+    })
 }
 
 fn body<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>, name: Cow<'a, str>) -> ScanResult<LineBody<'a>> {

@@ -192,7 +192,10 @@ mod tests {
     fn known_lines_have_their_content() {
         let body = |line: &str| format!("{:?}", decode_line(line.as_bytes()).body);
         let cases = [
-            (r#"{"type":"cost-state","totalCostUSD":0.5,"hasUnknownModelCost":true}"#, "Cost { total_usd: Some(0.5), is_incomplete: true }"),
+            (
+                r#"{"type":"cost-state","totalCostUSD":0.5,"hasUnknownModelCost":true}"#,
+                "Cost { total_usd: Some(0.5), is_incomplete: true }",
+            ),
             (r#"{"type":"cost-state","totalCostUSD":"x"}"#, "Cost { total_usd: None, is_incomplete: false }"),
             (r#"{"type":"summary","summary":"a","leafUuid":"u"}"#, r#"Title(Summary, "a")"#),
             (r#"{"aiTitle":"b","type":"ai-title","sessionId":"s"}"#, r#"Title(Model, "b")"#),

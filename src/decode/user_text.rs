@@ -91,11 +91,15 @@ mod tests {
         assert_eq!(parse("<bash-input>ls</bash-input>"), prompt("! ls"));
         assert_eq!(parse("<bash-stdout>a\nb</bash-stdout><bash-stderr></bash-stderr>"), report("a\nb"));
         assert_eq!(parse("<local-command-stdout>cut"), report("cut"));
-        assert_eq!(parse("[Request interrupted by user for tool use]"), report("[Request interrupted by user for tool use]"));
+        assert_eq!(
+            parse("[Request interrupted by user for tool use]"),
+            report("[Request interrupted by user for tool use]")
+        );
         let task = "<task-notification>\n<status>completed</status>\n<summary>Agent \"x\" finished</summary>\n<result>";
         assert_eq!(parse(task), report("Agent \"x\" finished (completed)"));
         assert_eq!(parse("<task-notification>\nodd"), report("odd"));
-        let workflow = "[Workflow harness — computed task] It was not typed. The computed task text follows:\n  check it";
+        let workflow =
+            "[Workflow harness — computed task] It was not typed. The computed task text follows:\n  check it";
         assert_eq!(parse(workflow), prompt("check it"));
         assert_eq!(UserText::parse(TextAuthor::Compaction, "so far"), report("so far"));
         assert_eq!(parse(""), prompt(""));

@@ -58,7 +58,7 @@ pub(super) struct FoundAgents {
     pub(super) problems: Vec<String>,
 }
 
-/// `agent-….meta.json`.
+/// The content of `agent-….meta.json`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct AgentMeta {
@@ -122,13 +122,7 @@ impl AgentFiles {
     }
 
     /// Finds the transcripts in one directory.
-    fn find_in(
-        &mut self,
-        dir: &ScopedDir,
-        prefix: &str,
-        workflow: Option<(&str, &Journal)>,
-        found: &mut FoundAgents,
-    ) {
+    fn find_in(&mut self, dir: &ScopedDir, prefix: &str, workflow: Option<(&str, &Journal)>, found: &mut FoundAgents) {
         let mut listed: Vec<(i64, String)> = Vec::new();
         for (name, kind) in dir.entries().unwrap_or_default() {
             let Some(agent) = name.to_str().and_then(agent_id) else { continue };
@@ -139,7 +133,9 @@ impl AgentFiles {
                 (FileKind::File, Some(stat)) => listed.push((stat.st_mtime, agent.to_owned())),
                 (FileKind::Symlink, _) => {
                     self.known.insert(format!("{prefix}{agent}"));
-                    found.problems.push(format!("the transcript of sub-agent `{agent}` is a symbolic link, so it is not shown"));
+                    found
+                        .problems
+                        .push(format!("the transcript of sub-agent `{agent}` is a symbolic link, so it is not shown"));
                 }
                 _ => {}
             }
@@ -170,7 +166,9 @@ impl AgentFiles {
             for agent in agents {
                 if self.known.len() < MAX_AGENTS && self.known.insert(format!("{prefix}{agent}")) {
                     let label = label.as_deref().unwrap_or(agent);
-                    found.problems.push(format!("the transcript of `{}` is missing", unit_name(&format!("{name}: {label}"))));
+                    found
+                        .problems
+                        .push(format!("the transcript of `{}` is missing", unit_name(&format!("{name}: {label}"))));
                 }
             }
         }
@@ -178,7 +176,8 @@ impl AgentFiles {
 
     /// Unit and attempt of an agent.
     fn unit_of(&mut self, agent: &str, meta: AgentMeta, workflow: Option<(&str, &Journal)>) -> (String, u32) {
-        let name = |meta: AgentMeta| meta.description.or(meta.agent_type).unwrap_or_else(|| format!("sub-agent {agent}"));
+        let name =
+            |meta: AgentMeta| meta.description.or(meta.agent_type).unwrap_or_else(|| format!("sub-agent {agent}"));
         let Some((workflow, journal)) = workflow else {
             let name = name(meta);
             return (self.unique_unit(agent, &name), 1);
@@ -246,7 +245,8 @@ fn agent_id(name: &str) -> Option<&str> {
 
 fn directories(dir: &ScopedDir) -> Vec<String> {
     let entries = dir.entries().unwrap_or_default().into_iter();
-    let names = entries.filter(|(_, kind)| *kind == FileKind::Directory).filter_map(|(name, _)| name.into_string().ok());
+    let names =
+        entries.filter(|(_, kind)| *kind == FileKind::Directory).filter_map(|(name, _)| name.into_string().ok());
     let mut names: Vec<String> = names.collect();
     names.sort();
     names

@@ -76,7 +76,7 @@ impl SessionFollower {
     }
 }
 
-/// A finished session.
+/// A session that does not grow.
 #[derive(Debug)]
 pub(super) enum MergedSession {
     Tape(SessionTape),
@@ -330,7 +330,8 @@ impl SessionMerger {
                 Ok(NextLine::Pending) if !is_short => return Ok(()),
                 Ok(_) => {
                     stream.is_lost = true;
-                    let problem = format!("the file of `{}` shrank while it was open; open the session again", stream.unit);
+                    let problem =
+                        format!("the file of `{}` shrank while it was open; open the session again", stream.unit);
                     return self.report(problem);
                 }
                 Err(error) => {

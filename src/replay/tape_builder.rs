@@ -21,7 +21,12 @@ impl TapeBuilder {
         Self { out: BufWriter::new(file), next: Seq(0), written: 0, line: Vec::new() }
     }
 
-    pub(super) fn entry(&mut self, at: Millis, attempt_key: Option<(&str, u32)>, body: EntryBody<'_>) -> io::Result<()> {
+    pub(super) fn entry(
+        &mut self,
+        at: Millis,
+        attempt_key: Option<(&str, u32)>,
+        body: EntryBody<'_>,
+    ) -> io::Result<()> {
         self.line.clear();
         let attempt_key = attempt_key.map(|(unit, attempt)| (unit.into(), attempt));
         TapeEntry { seq: self.next, at, attempt: attempt_key, body }.write(&mut self.line);

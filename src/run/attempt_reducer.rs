@@ -17,7 +17,10 @@ use super::{
 };
 use crate::{
     actions::{LineRole, StreamState, TurnTracker},
-    decode::{AgentLine, ChatLine, LineBody, MessageBlock, ResultLine, ToolResult, Usage, line::{SessionFileLine, SystemLine}},
+    decode::{
+        AgentLine, ChatLine, LineBody, MessageBlock, ResultLine, ToolResult, Usage,
+        line::{SessionFileLine, SystemLine},
+    },
     units::verdict::{ReportedFacts, ResultFacts},
 };
 

@@ -70,14 +70,12 @@ pub(crate) struct AttemptCost {
     prior_cost: Option<f64>,
     /// True if the totals of the agent's release include the prior cost; `None` while the release is unknown.
     total_includes_prior: Option<bool>,
-    /// Sum over the turns that reported their cost.
+    /// Sum over the turns that reported their cost; in a session file, its last total.
     turns: Option<f64>,
     /// Sum of the totals of earlier processes.
     finished_total: f64,
     /// The last total that the process reported.
     total: Option<f64>,
-    /// The last total in a session file, which includes earlier processes and sub-agents.
-    session_total: Option<f64>,
 }
 
 impl AttemptCost {
@@ -108,16 +106,17 @@ impl AttemptCost {
         is_new_process
     }
 
-    /// Handles the total cost in a session file. A total without any known price is unknown.
+    /// Handles the total cost in a session file, which includes earlier processes and sub-agents. A total without any
+    /// known price is unknown.
     pub(crate) fn set_session_total(&mut self, total: Option<f64>, is_incomplete: bool) {
         let is_known = |total: &f64| total.is_finite() && (*total > 0.0 || *total == 0.0 && !is_incomplete);
-        self.session_total = total.filter(is_known).or(self.session_total);
+        self.turns = total.filter(is_known).or(self.turns);
     }
 
     /// The cost of the attempt so far; `None` if it is unknown.
     pub(crate) fn cost(&self) -> Option<f64> {
         let of_totals = || Some(self.finished_total + (self.total? - self.total_offset()?).max(0.0));
-        self.session_total.or(self.turns).or_else(of_totals)
+        self.turns.or_else(of_totals)
     }
 
     /// True if the totals contain nothing that was spent before the attempt.

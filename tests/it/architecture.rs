@@ -544,6 +544,9 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/ingest/worktree/ledger.rs", "compares paths that git prints"),
     ("src/program_path.rs", "programs in the PATH"),
     ("src/replay/file.rs", "the record that was named or resolved"),
+    ("src/replay/claude_sessions.rs", "the directory that the command line names"),
+    ("src/replay/session_process.rs", "the session file that the command line names"),
+    ("src/replay/session_tape.rs", "whether that session file was replaced"),
     ("src/store/runs.rs", "the directory of the project itself"),
     (
         "src/tui/terminal/foreground.rs",

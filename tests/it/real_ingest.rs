@@ -8,6 +8,7 @@ mod run_ends;
 mod screen;
 mod service;
 mod session;
+mod session_files;
 mod test_project;
 mod texts;
 mod tools;

@@ -135,7 +135,8 @@ fn growing_session_ends_like_a_finished_one() {
     let finished = timeline(&path);
     let facts = |timeline: &Timeline| {
         let state = &timeline.view().state;
-        let mut units: Vec<_> = state.units.iter().map(|unit| (unit.key.clone(), unit.status, unit.latest().unwrap().counts)).collect();
+        let mut units: Vec<_> =
+            state.units.iter().map(|unit| (unit.key.clone(), unit.status, unit.latest().unwrap().counts)).collect();
         units.sort_by(|one, other| one.0.cmp(&other.0));
         (state.entries, units)
     };
@@ -178,7 +179,8 @@ fn links_and_missing_transcripts_are_reported() {
     let run = dir.path().join(SESSION).join("subagents/workflows/wf_acd6e91d-7ec");
     fs::remove_file(run.join("agent-a9febf7aa29091292.jsonl")).unwrap();
     let outside = tempfile::NamedTempFile::new().unwrap();
-    fs::write(outside.path(), "{\"type\":\"user\",\"sessionId\":\"s\",\"message\":{\"content\":\"secret\"}}\n").unwrap();
+    fs::write(outside.path(), "{\"type\":\"user\",\"sessionId\":\"s\",\"message\":{\"content\":\"secret\"}}\n")
+        .unwrap();
     symlink(outside.path(), dir.path().join(SESSION).join("subagents/agent-link.jsonl")).unwrap();
     symlink(dir.path(), dir.path().join(SESSION).join("subagents/workflows/wf_loop")).unwrap();
     let timeline = timeline(&path);
@@ -198,6 +200,7 @@ fn links_and_missing_transcripts_are_reported() {
 }
 
 fn line(kind: &str, uuid: &str, parent: &str, more: &str, content: &str) -> String {
+    let more = if more.is_empty() { "\"isSidechain\":false," } else { more };
     format!(
         "{{\"type\":\"{kind}\",\"sessionId\":\"s\",\"uuid\":\"{uuid}\",\"parentUuid\":\"{parent}\",{more}\"message\":{{\"id\":\"m{uuid}\",\"model\":\"m\",\"stop_reason\":\"end_turn\",\"content\":{content}}}}}\n"
     )

@@ -27,6 +27,7 @@ pub(crate) mod pty_session;
 mod quitting;
 mod screens;
 mod scripted_host;
+mod session_screens;
 mod silence;
 mod tape;
 mod terminal_handling;

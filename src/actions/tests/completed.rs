@@ -291,7 +291,14 @@ fn a_session_file_ends_as_its_last_message_did() {
         (vec![user], Some(underway)),
     ] {
         let events = run(&lines);
-        assert_eq!(outline(&events), ["started", "completed"]);
+        let prompts = lines.iter().filter(|line| **line == user).count();
+        let notes: Vec<_> =
+            events.iter().filter(|event| event["type"] == "action").map(|event| &event["action"]).collect();
+        assert_eq!((outline(&events)[0].as_str(), events.len(), notes.len()), ("started", 2 + prompts, prompts));
+        assert!(
+            notes.iter().all(|note| note["title"] == "prompt: go" && note["detail"]["prompt"] == "go"),
+            "{notes:?}"
+        );
         assert_eq!(events[0]["title"], if lines.len() == 1 { "claude" } else { "m" });
         assert_eq!(last(&events).get("error").and_then(Value::as_str), error, "{lines:?}");
         assert_eq!(last(&events)["ok"], error.is_none());

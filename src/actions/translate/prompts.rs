@@ -1,6 +1,6 @@
 //! What a person wrote to the agent, which only session files contain, as notes.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use super::{EmitEvent, EventTranslator, action_event};
 use crate::{
@@ -24,23 +24,23 @@ impl EventTranslator {
         if self.started {
             self.emit_prompt(prompt.into_owned(), emit);
         } else if self.waiting_prompts.len() < MAX_WAITING_PROMPTS {
-            self.waiting_prompts.push(prompt.as_ref().into());
+            Arc::make_mut(&mut self.waiting_prompts).push(prompt.as_ref().into());
         }
     }
 
     /// Emits the prompts that waited for `started`.
     pub(super) fn emit_waiting_prompts(&mut self, emit: EmitEvent<'_, '_>) {
-        for prompt in std::mem::take(&mut self.waiting_prompts) {
+        for prompt in std::mem::take(&mut self.waiting_prompts).iter() {
             self.emit_prompt(prompt.to_string(), emit);
         }
     }
 
     fn emit_prompt(&mut self, prompt: String, emit: EmitEvent<'_, '_>) {
-        self.prompt_count += 1;
+        self.note_count += 1;
         let first = prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
         let title = format!("prompt: {}", first.chars().take(super::MAX_THOUGHT_TITLE_CHARS).collect::<String>());
         let action = AgentAction {
-            id: Cow::Owned(format!("claude.prompt.{}", self.prompt_count)),
+            id: Cow::Owned(format!("claude.note.{}", self.note_count)),
             kind: ActionKind::Note,
             title: Cow::Owned(title),
             detail: ActionDetail::Prompt(Cow::Owned(prompt)),

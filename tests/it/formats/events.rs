@@ -2,6 +2,8 @@
 //! tapes contain everything that these outputs can show, with fixed times and ids, so that only sentences have to be
 //! replaced.
 
+use std::{fs, path::PathBuf};
+
 use crate::{
     actions::{ActionPhase, event::ActionKind},
     tape::{EntryBody, Note, TapeEntry},
@@ -131,6 +133,23 @@ fn lists_of_runs_are_as_published() {
     place.write(&format!(".ktx/ingestdeck/runs/{EMPTY}/tape.jsonl"), header + "\n");
     let prune = |more: &[&str]| objects(&place, &[&["runs", "prune", "--keep", "0", "--ui", "json"], more].concat());
     assert_lines("runs-prune.jsonl", [prune(&["--dry-run"]), prune(&[])].concat());
+}
+
+/// A session of the real CLI, shortened, and one about which nothing is known.
+#[test]
+fn sessions_and_their_prompts_are_as_published() {
+    let place = TestDir::new();
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/sessions/-home-dev-project");
+    let name = "5e551011-4a4a-4b4b-8c8c-0123456789ab.jsonl";
+    let known = place.write(&format!("sessions/{name}"), fs::read(folder.join(name)).unwrap());
+    place.write("sessions/empty.jsonl", "{\"type\":\"mode\",\"mode\":\"normal\",\"sessionId\":\"empty\"}\n");
+    let mut listed = objects(&place, &["replay", "sessions", "--ui", "json"]);
+    listed.sort_by_key(|session| session["bytes"].as_u64());
+    let is_volatile = |key: &str| matches!(key, "path" | "modified_at");
+    assert_published("sessions.jsonl", &lines_without(listed, &is_volatile));
+    let events = objects(&place, &["replay", known.to_str().unwrap(), "--ui", "json"]);
+    let prompts = events.into_iter().filter(|line| line["event"]["action"]["detail"].get("prompt").is_some());
+    assert_lines("session-prompts.jsonl", prompts.collect());
 }
 
 #[test]

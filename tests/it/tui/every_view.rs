@@ -169,7 +169,8 @@ fn session_and_capture_support_search_and_step_back() {
         Timeline::new(Box::new(FileSource::open(&path).unwrap()))
     };
     for (name, query, found, back) in [
-        ("ondisk_session.jsonl", "spans", "Reading two spans", "▶ 1 running"),
+        // The last message ends the turn.
+        ("ondisk_session.jsonl", "spans", "Reading two spans", "✓ 1 succeeded"),
         ("success_tools.jsonl", "orders", "orders.yml", "▶ 1 running"),
     ] {
         let keys = format!("<tab>gg/{query}<enter>");

@@ -23,7 +23,13 @@ const MAX_MARKUP_BYTES: usize = 4096;
 
 impl AttemptFold {
     /// Adds what a line of a session file adds to the rows and turns of a stream.
-    pub(super) fn session_file_line(&mut self, view: &mut RunView, entry: &EntryRef<'_>, line: &AgentLine<'_>, depth: u8) {
+    pub(super) fn session_file_line(
+        &mut self,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
+        line: &AgentLine<'_>,
+        depth: u8,
+    ) {
         if line.is_sidechain && entry.scope != EntryScope::BySession {
             self.attempt(view).setup.is_cost_included = true;
         }
@@ -91,7 +97,8 @@ impl AttemptFold {
         };
         // Errors of earlier turns do not apply to this one.
         let reported = if failed { self.reducer.reported_facts() } else { ReportedFacts::default() };
-        let facts = AttemptFacts { reported: ReportedFacts { result: Some(result), ..reported }, ..AttemptFacts::default() };
+        let facts =
+            AttemptFacts { reported: ReportedFacts { result: Some(result), ..reported }, ..AttemptFacts::default() };
         let verdict = verdict::judge_attempt(&self.key, &facts, FailureRule::Strict);
         let status = status_for_verdict(&verdict);
         let attempt = self.attempt(view);

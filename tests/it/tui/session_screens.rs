@@ -1,0 +1,51 @@
+//! Sessions of Claude Code on the screen: their units, what people wrote, and the list of a directory.
+
+use std::path::{Path, PathBuf};
+
+use crate::{replay::FileSource, run::Timeline};
+
+use super::{
+    pty_session::PtySession,
+    screens::{SIZES, shown},
+};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/sessions/-home-dev-project")
+}
+
+fn timeline() -> Timeline {
+    let path = folder().join("5e551011-4a4a-4b4b-8c8c-0123456789ab.jsonl");
+    Timeline::new(Box::new(FileSource::open(&path).unwrap()))
+}
+
+#[test]
+fn session_is_rendered_at_every_size() {
+    for size in SIZES {
+        let name = |view: &str| format!("session_{view}_{}x{}", size.0, size.1);
+        insta::assert_snapshot!(name("units"), shown(timeline(), "", size));
+        insta::assert_snapshot!(name("prompt"), shown(timeline(), "<tab>gg<enter>", size));
+    }
+    insta::assert_snapshot!("session_attempts", shown(timeline(), "G", (120, 36)));
+    insta::assert_snapshot!("session_panes", shown(timeline(), "v", (120, 36)));
+    insta::assert_snapshot!("session_lines", shown(timeline(), "i6", (120, 36)));
+}
+
+#[test]
+fn session_steps_back_to_an_earlier_turn() {
+    let text = shown(timeline(), "(((((((", (120, 36));
+    assert!(text.contains("PAST") && text.contains("❯ Run the failed part again"), "{text}");
+    assert!(!text.contains("And a long one"), "{text}");
+}
+
+#[test]
+fn session_is_chosen_from_its_directory() {
+    let mut session = PtySession::open(&["replay", folder().to_str().unwrap()]);
+    session.shows("1 Claude Code session");
+    session.shows("$1.98");
+    session.press("\r");
+    session.shows("read the refund rules");
+    session.press("q");
+    session.shows("Claude Code sessions, newest first");
+    session.press("q");
+    assert_eq!(session.end(), 0);
+}
