@@ -164,6 +164,39 @@ mod tests {
     }
 
     #[test]
+    fn cost_of_a_sub_agent_is_not_missing() {
+        let mut unit = UnitState {
+            key: "u".into(),
+            planned: None,
+            status: UnitStatus::Succeeded,
+            attempts: vec![attempt(0, 0, Some(5), None)],
+            retry_at: None,
+            hold_mode: HoldMode::Off,
+        };
+        assert!(UnitSpending::new(&unit, Millis(9)).partial);
+        unit.attempts[0].setup.is_cost_included = true;
+        let spending = UnitSpending::new(&unit, Millis(9));
+        assert_eq!((spending.cost, spending.partial), (None, false));
+    }
+
+    #[test]
+    fn last_known_total_of_a_session_file_counts() {
+        let mut cost = AttemptCost::default();
+        let mut after = |total, is_incomplete| {
+            cost.set_session_total(total, is_incomplete);
+            cost.cost()
+        };
+        assert_eq!(after(None, false), None);
+        assert_eq!(after(Some(0.0), true), None);
+        assert_eq!(after(Some(0.0), false), Some(0.0));
+        assert_eq!(after(Some(0.25), true), Some(0.25));
+        for unusable in [None, Some(f64::NAN), Some(f64::INFINITY), Some(-1.0)] {
+            assert_eq!(after(unusable, false), Some(0.25), "{unusable:?}");
+        }
+        assert_eq!(after(Some(0.125), false), Some(0.125));
+    }
+
+    #[test]
     fn spending_sums_attempts_and_flags_unknown_costs() {
         let mut unit = UnitState {
             key: "u".into(),

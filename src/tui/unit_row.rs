@@ -215,11 +215,19 @@ pub(crate) fn failed_and_refused_calls(
 /// The cost of all attempts, with `+` if the cost of some is unknown.
 pub(crate) fn cost(unit: &UnitState, now: Millis) -> String {
     let spent = UnitSpending::new(unit, now);
-    if spent.cost.is_none() && unit.latest().is_some_and(|attempt| attempt.setup.is_cost_included) {
-        return "incl.".to_owned();
+    if let (None, Some(attempt)) = (spent.cost, unit.latest()) {
+        return attempt_cost(attempt);
     }
     let more = if spent.cost.is_some() && spent.partial { "+" } else { "" };
     format!("{}{more}", dollars(spent.cost))
+}
+
+/// The cost of one attempt. That of a sub-agent is included in the cost of its session.
+pub(crate) fn attempt_cost(attempt: &AttemptState) -> String {
+    match attempt.counts.cost_usd {
+        None if attempt.setup.is_cost_included => "incl.".to_owned(),
+        cost => dollars(cost),
+    }
 }
 
 /// The state, and the duration of a silence.

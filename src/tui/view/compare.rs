@@ -8,7 +8,7 @@ use super::{DrawContext, RowWriter, pane, stream};
 use crate::{
     run::state::AttemptState,
     tape::note::{AttemptOutcome, StopReason},
-    text::{self, count, dollars, latency},
+    text::{self, count, latency},
     tui::{
         comparison::{
             Comparison,
@@ -17,6 +17,7 @@ use crate::{
         layout,
         model::CompareView,
         theme::{StyleRole, status_role},
+        unit_row,
     },
 };
 
@@ -228,7 +229,7 @@ fn summary(
     };
     let lines: [(&str, [String; 2]); 8] = [
         ("outcome", each(&reason)),
-        ("cost", each(&|attempt| dollars(attempt.counts.cost_usd))),
+        ("cost", each(&|attempt| unit_row::attempt_cost(attempt))),
         ("time", each(&time)),
         ("written", [only(&left, &right), only(&right, &left)]),
         ("calls", each(&|attempt| format!("{}, {} failed", attempt.counts.calls, attempt.counts.failures))),

@@ -5,11 +5,11 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use super::{DrawContext, RowWriter, pane, stream};
 use crate::{
     run::state::{UnitState, UnitStatus},
-    text::{self, dollars},
+    text,
     tui::{
         model::GridPane,
         theme::{StyleRole, status_role},
-        unit_row::{SILENCE_WARNING_MS, failed_and_refused_calls, state_text, turns, turns_role},
+        unit_row::{SILENCE_WARNING_MS, attempt_cost, failed_and_refused_calls, state_text, turns, turns_role},
     },
 };
 
@@ -56,7 +56,7 @@ fn title(scene: &DrawContext<'_>, place: usize, unit: &UnitState, width: usize) 
     }
     facts.extend(failed_and_refused_calls(attempt, glyphs));
     facts.push((turns_role(attempt), turns(attempt)));
-    facts.push((StyleRole::Text, dollars(attempt.counts.cost_usd)));
+    facts.push((StyleRole::Text, attempt_cost(attempt)));
     if unit.status == UnitStatus::Running
         && scene.source.origin.has_times
         && let Some(since) = attempt.silent_since

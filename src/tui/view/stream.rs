@@ -14,7 +14,7 @@ use crate::{
         model::{GroupKey, ScrollList, UnitGroup},
         stream_frame::{held_call, live_lines, verdict_lines},
         theme::{StyleRole, row_role, status_role},
-        unit_row::{failed_and_refused_calls, last_action_label, state_text, turns, turns_role, why},
+        unit_row::{attempt_cost, failed_and_refused_calls, last_action_label, state_text, turns, turns_role, why},
     },
 };
 
@@ -262,7 +262,7 @@ fn title(
     }
     let word = if attempt.setup.step_budget.is_none() && attempt.counts.turns == 1 { "turn" } else { "turns" };
     facts.push((turns_role(attempt), format!("{} {word}", turns(attempt))));
-    facts.push((StyleRole::Text, dollars(attempt.counts.cost_usd)));
+    facts.push((StyleRole::Text, attempt_cost(attempt)));
     facts.push((
         StyleRole::Text,
         if attempt.counts.calls == 1 { "1 call".to_owned() } else { format!("{} calls", attempt.counts.calls) },

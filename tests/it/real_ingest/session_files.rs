@@ -82,7 +82,7 @@ fn replayed_session_equals_the_reports_of_the_cli() {
         let of_unit = events.iter().filter(|event| event["unit"] == unit && event["event"]["phase"] == "completed");
         of_unit.map(|event| event["event"]["action"]["title"].as_str().unwrap()).collect()
     };
-    assert_eq!(titles(SESSION), ["prompt: where are refunds", "read the rules", "echo main", "prompt: and now"]);
+    assert_eq!(titles(SESSION), ["prompt: where are refunds", "Agent", "echo main", "prompt: and now"]);
     assert_eq!(titles("read the rules"), ["prompt: look into refunds", "echo nested"]);
     let answers = events.iter().filter(|event| event["event"]["type"] == "completed");
     let answers: Vec<_> = answers.map(|event| event["event"]["answer"].as_str().unwrap()).collect();

@@ -33,7 +33,10 @@ fn session_is_rendered_at_every_size() {
 #[test]
 fn session_steps_back_to_an_earlier_turn() {
     let text = shown(timeline(), "(((((((", (120, 36));
-    assert!(text.contains("PAST") && text.contains("❯ Run the failed part again"), "{text}");
+    assert!(
+        text.contains("PAUSED") && text.contains("$0.0081") && text.contains("❯ Run the failed part again"),
+        "{text}"
+    );
     assert!(!text.contains("And a long one"), "{text}");
 }
 
