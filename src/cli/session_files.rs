@@ -28,10 +28,7 @@ pub(super) fn list_directory(directory: &Path) -> Result<claude_sessions::Sessio
     let name = directory.display().to_string();
     let found = claude_sessions::sessions_in(directory, MAX_LISTED);
     let found = found.map_err(|error| CliError::failed(format!("cannot read {name}")).with_cause(&error))?;
-    found.ok_or_else(|| {
-        let error = OpenError::Directory { name };
-        CliError::from_error(Exit::NotFound, &error)
-    })
+    found.ok_or_else(|| OpenError::Directory { name }.into())
 }
 
 /// Prints the sessions in a directory.

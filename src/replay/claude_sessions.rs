@@ -160,10 +160,10 @@ impl SessionEnds {
         for line in lines.filter(|line| !line.is_empty()).map(decode::decode_line) {
             is_session |= line.is_session_file;
             match &line.body {
-                LineBody::SessionFile(SessionFileLine::Title(source, text)) => {
-                    if title.as_ref().is_none_or(|(known, _)| known <= source) {
-                        title = Some((*source, text.to_string()));
-                    }
+                LineBody::SessionFile(SessionFileLine::Title(source, text))
+                    if title.as_ref().is_none_or(|(known, _)| known <= source) =>
+                {
+                    title = Some((*source, text.to_string()));
                 }
                 LineBody::SessionFile(SessionFileLine::Cost { total_usd, is_incomplete }) => {
                     cost_usd = total_usd.filter(|total| *total > 0.0 || !is_incomplete).or(cost_usd);

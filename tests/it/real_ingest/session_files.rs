@@ -52,8 +52,8 @@ fn result(deck: &TestProject, args: &[&str]) -> Value {
     let output = claude(deck, args).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let stdout = String::from_utf8(output.stdout).unwrap();
-    let lines = stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    lines.filter(|line| line["type"] == "result").last().unwrap()
+    let mut lines = stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.rfind(|line| line["type"] == "result").unwrap()
 }
 
 fn session_file(deck: &TestProject) -> PathBuf {
