@@ -48,7 +48,7 @@ pages! {
     reports = "reports",
     audit = "audit",
     tracing = "tracing",
-    sessions = "sessions",
+    session_files = "session-files",
     isolation = "isolation",
     security = "security",
     settings = "settings" with "config.toml",

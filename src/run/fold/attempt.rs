@@ -241,7 +241,6 @@ impl AttemptFold {
                 attempt.setup.model_usage = (!models.is_empty()).then(|| Arc::new(models));
                 attempt.clear_live_text();
             }
-            LineBody::Result(_) => self.attempt(view).clear_live_text(),
             LineBody::SessionFile(_) => {}
             LineBody::Other(_) => view.state.loss_counts.unknown += 1,
             LineBody::Malformed => {

@@ -211,6 +211,7 @@ impl CallIndexRowBuilder {
             }
             ActionDetail::Empty
             | ActionDetail::Thinking { .. }
+            | ActionDetail::Prompt(_)
             | ActionDetail::Denial { tool_use_id: None, .. }
             | ActionDetail::MalformedLine(_) => {}
         }
@@ -238,6 +239,11 @@ impl CallIndexRowBuilder {
             Note::CallHeld { tool_use_id: Some(id), reached, .. } => {
                 let ruling = CallRuling { decision: RecordedRuling::Held, decided_by: None, reason: reached.clone() };
                 self.held.insert(key(id), (at, ruling, None));
+            }
+            Note::CallDecided { tool_use_id: Some(id), decision, rule: Some(rule), .. } => {
+                let decided_by = Some(BY_RULE.to_owned());
+                let ruling = CallRuling { decision: (*decision).into(), decided_by, reason: Some(rule.clone()) };
+                self.held.insert(key(id), (at, ruling, Some(Millis(0))));
             }
             Note::CallDecided { tool_use_id: Some(id), decision, reason, .. } => {
                 let sender = self.senders.get(&Some(UnitKey::from(unit))).or_else(|| self.senders.get(&None));
