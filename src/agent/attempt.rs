@@ -58,6 +58,7 @@ mod read_coalescer;
 pub(super) mod recorder;
 pub(super) mod session_monitor;
 mod stderr_limit;
+mod work_log;
 
 /// What the attempts of units and of sessions have in common.
 #[derive(Clone, Debug)]

@@ -37,7 +37,6 @@ use crate::{
 
 pub(crate) mod launch_args;
 pub(crate) mod resume;
-pub(super) mod work_log;
 
 pub(crate) use launch_args::{ClaudeSessionArgs, InvalidPrompt, PromptDelivery};
 pub(crate) use resume::resume_line;

@@ -199,6 +199,9 @@ pub(crate) struct InitArgs {
     /// Directory [default: --project-dir, else the current directory]
     #[arg(value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    /// Check first that Claude Code is usable, with a request of one turn
+    #[arg(long)]
+    pub probe: bool,
 }
 
 /// Selects units.

@@ -8,8 +8,9 @@ use std::{
 
 use super::{
     args::{GlobalArgs, InitArgs},
+    doctor,
     exit::{self, CliError, Exit},
-    output, playback_output,
+    launch, output, playback_output, settings,
 };
 use crate::{
     ingest::{
@@ -51,6 +52,10 @@ pub(crate) fn init(global: &GlobalArgs, args: &InitArgs) -> Result<Exit, CliErro
         .with_help(
             "change to their directory, or write a ktx.yaml yourself: `connections: {notes: {driver: docs, source_dir: PATH}}`",
         ));
+    }
+    if args.probe {
+        let config = settings::load(global)?;
+        doctor::preflight(&launch::find_claude(global)?, &config.claude.pass_env, true, None)?;
     }
     write(&file, &init::render_ktx_yaml(&proposals))?;
     print_proposals(&root, &file, &proposals).map_err(|error| playback_output::stdout_failed(&error))?;

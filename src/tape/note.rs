@@ -435,7 +435,20 @@ pub(crate) struct Amendment {
     pub message: Option<String>,
 }
 
+impl AttemptStarted {
+    /// True for a turn of a session, which keeps the system prompt of Claude Code or of the settings.
+    pub(crate) fn is_session(&self) -> bool {
+        self.system_prompt.is_empty()
+    }
+}
+
 impl Amendment {
+    /// True if it is the next message of a session and nothing else.
+    pub(crate) fn is_only_message(&self) -> bool {
+        let Self { feedback, model, step_budget, message, .. } = self;
+        message.is_some() && feedback.is_none() && model.is_none() && step_budget.is_none()
+    }
+
     /// True if the attempt is as planned.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()

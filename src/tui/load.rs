@@ -265,6 +265,9 @@ fn label(body: &EntryBody<'_>, size: u64, row: &StreamRow, edited: Option<&str>)
         _ if is_huge(size) => (row_text::oversized_line(&head(raw, 4096), size), None),
         EntryBody::Note(json) => {
             let note = Note::parse(json);
+            if let (RowKind::Prompt, Note::AttemptStarted(started)) = (row.kind, &note) {
+                return (text::one_row(&started.prompt, MAX_ROW_CHARS), None);
+            }
             // The second row of a note that begins an attempt.
             let amendment = (row.block > 0).then(|| row_text::amendment(&note)).flatten();
             (amendment.unwrap_or_else(|| row_text::note_row(&note)), None)

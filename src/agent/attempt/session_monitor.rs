@@ -1,9 +1,9 @@
 //! Facts that the lines of a session report about it: its id, its permission mode, whether tools have run, and whether
 //! it is complete. Pure.
 
+use super::work_log::WorkLog;
 use crate::{
     actions::{LineRole, SessionCheck, SessionIdentity, TurnTracker},
-    agent::session::work_log::WorkLog,
     config::MismatchPolicy,
     decode::{AgentLine, LineBody, MessageBlock, line::SystemLine},
     tape::note::Severity,

@@ -329,8 +329,12 @@ impl Fold {
         unit.status = UnitStatus::Running;
         fold.attempt(view).silent_since = Some(entry.at);
         fold.start_row(view, entry.seq);
-        if started.amendment.is_some() {
+        // A message of a person is its own row.
+        if started.amendment.as_ref().is_some_and(|amendment| !amendment.is_only_message()) {
             fold.amendment_row(view, entry.seq);
+        }
+        if started.is_session() && !started.prompt.trim().is_empty() {
+            fold.prompt_row(view, entry.seq);
         }
         fold.emit_status(entry.at, UnitStatus::Running, None, emit);
         self.start_silence_watch(attempt_id, entry.at);

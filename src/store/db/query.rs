@@ -18,7 +18,7 @@ use super::{Db, DbError, DbFault, audit};
 use crate::diagnostic::Diagnostic;
 
 /// Name and definition of each view. The guide lists their columns.
-pub(crate) const VIEWS: [(&str, &str); 7] = [
+pub(crate) const VIEWS: [(&str, &str); 8] = [
     (
         "runs",
         "SELECT run, project, agent, scripted, started_at, duration_ms, outcome, units, succeeded, budget, failed,
@@ -50,6 +50,25 @@ pub(crate) const VIEWS: [(&str, &str); 7] = [
         "SELECT m.run, m.unit, u.connection, m.attempt, m.model, m.cost_usd, m.input_tokens, m.output_tokens,
             m.cache_read AS cache_read_tokens, m.cache_write AS cache_write_tokens
          FROM main.model_usage m LEFT JOIN main.units u USING (run, unit)",
+    ),
+    (
+        "agents",
+        "SELECT session, model, status, run, unit AS task, attempts, completed, failed, last_error, last_started_at
+         FROM (
+            SELECT a.session, a.model, iif(a.ended_ms IS NULL, 'running', a.outcome) AS status, a.run, a.unit,
+                count(*) OVER every AS attempts,
+                sum(a.outcome = 'succeeded') OVER every AS completed,
+                sum(a.outcome = 'failed') OVER every AS failed,
+                first_value(iif(a.outcome = 'failed', a.reason, NULL)) OVER (
+                    PARTITION BY a.session ORDER BY a.outcome = 'failed' DESC, r.started_at DESC, a.started_ms DESC
+                ) AS last_error,
+                strftime('%Y-%m-%dT%H:%M:%fZ', r.started_at, format('%+.3f seconds', a.started_ms / 1000.0))
+                    AS last_started_at,
+                row_number() OVER (PARTITION BY a.session ORDER BY r.started_at DESC, a.started_ms DESC) AS age
+            FROM main.attempts a JOIN main.runs r USING (run)
+            WHERE a.session IS NOT NULL
+            WINDOW every AS (PARTITION BY a.session)
+         ) WHERE age = 1",
     ),
     ("files", "SELECT run, connection, adapter, path, sha256, bytes, state FROM main.raw_files"),
     (
@@ -292,6 +311,29 @@ mod tests {
         assert_eq!(rows[0][2], "2026-02-01T00:00:01.100Z");
         let (_, rows, _) = index.query("SELECT value FROM json_each('[1,2]')", LIMITS).unwrap();
         assert_eq!(rows, [[Value::from(1)], [Value::from(2)]]);
+    }
+
+    #[test]
+    fn agents_have_their_last_task_counts_and_error() {
+        let index = Index::new();
+        index
+            .db
+            .connection
+            .execute_batch(
+                "INSERT INTO attempts VALUES ('r1', 'u', 2, 's', 'm', 3000, 4000, 'failed', 'error', 'x', 'no page',
+                    1, 1, 0, 0, 0.5, 1, 2, 3, 4);
+                 INSERT INTO attempts VALUES ('r1', 'w', 1, 's', 'n', 5000, NULL, NULL, NULL, NULL, NULL,
+                    1, 1, 0, 0, 0.5, 1, 2, 3, 4);
+                 INSERT INTO attempts VALUES ('r1', 'v', 1, NULL, 'n', 5000, NULL, NULL, NULL, NULL, NULL,
+                    1, 1, 0, 0, 0.5, 1, 2, 3, 4)",
+            )
+            .unwrap();
+        let sql = "SELECT session, model, status, task, attempts, completed, failed, last_error FROM agents";
+        let (_, rows, _) = index.query(sql, LIMITS).unwrap();
+        let expected = ["s", "n", "running", "w"].map(|text| Value::from(text.to_owned())).to_vec();
+        let counts = [3, 1, 1].map(Value::from);
+        let error = Value::from("no page".to_owned());
+        assert_eq!(rows, [[&expected[..], &counts, &[error]].concat()]);
     }
 
     #[test]

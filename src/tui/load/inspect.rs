@@ -303,6 +303,12 @@ fn text_blocks(timeline: &mut Timeline, row: &StreamRow, what: &'static str) -> 
         if is_too_long(size) {
             return too_long_notice(what, size);
         }
+        if let EntryBody::Note(json) = &arrived.body {
+            return match Note::parse(json) {
+                Note::AttemptStarted(started) => document(what, &started.prompt),
+                _ => Vec::new(),
+            };
+        }
         let line = decode::decode_line(bytes(&arrived.body));
         if let decode::LineBody::SessionFile(SessionFileLine::QueuedText(_, text)) = &line.body {
             return document(what, &text.text());

@@ -78,9 +78,14 @@ fn session_of_five_turns_is_steered_and_replayed() {
 
     let mut replay = TestTerminal::open(&deck, &["replay", "latest", "--ui", "tui"]);
     replay.sees(&["Fifth answer."]);
-    // To the previous attempts, and back through the entries of the run.
+    replay.sees(&["❯ fifth question"]);
+    // Back through the entries to the beginning of the first turn.
     replay.press("0");
-    replay.sees(&["first question"]);
+    replay.sees(&["empty"]);
+    replay.press(".....");
+    replay.sees(&["❯ first question"]);
+    replay.press(",,,,,");
+    replay.sees(&["empty"]);
     replay.press("q");
     assert_eq!(replay.leaves().exit_code(), 0);
 }

@@ -344,11 +344,21 @@ fn run_continues_without_its_screen() {
     terminal.sees(&["read_raw_file", "waits for you"]);
     terminal.press("D");
     assert_eq!(terminal.ends().exit_code(), 0);
-    for _ in 0..5 {
+    for round in 0..30 {
         let mut terminal = TestTerminal::open_with(&deck, &["attach"], "continue");
+        if round % 3 == 0 {
+            // At any moment of its start.
+            thread::park_timeout(Duration::from_millis(9 * round));
+            terminal.child.kill().unwrap();
+            continue;
+        }
         terminal.sees(&["read_raw_file", "waits for you"]);
-        terminal.hang_up();
-        assert_eq!(terminal.ends().exit_code(), 129);
+        if round % 3 == 1 {
+            terminal.child.kill().unwrap();
+        } else {
+            terminal.hang_up();
+            assert_eq!(terminal.ends().exit_code(), 129);
+        }
     }
     let pid = deck.started().iter().find_map(|started| started.pid);
     assert_eq!(deck.play(&["ctl", "say", "docs-crates", "Amounts are in euros."]).code, Some(0));

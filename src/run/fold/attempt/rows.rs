@@ -92,6 +92,11 @@ impl AttemptFold {
         self.push_row(view, StreamRow::new(seq, 1, RowKind::Note, RowOutcome::Ok, 0));
     }
 
+    /// What a person wrote to begin a turn of a session.
+    pub(in crate::run::fold) fn prompt_row(&mut self, view: &mut RunView, seq: Seq) {
+        self.push_row(view, StreamRow::new(seq, 2, RowKind::Prompt, RowOutcome::Ok, 0));
+    }
+
     /// The attempt is complete: closes its open calls and adds a row for the end, unless its result `has_row`.
     pub(super) fn complete(&mut self, view: &mut RunView, seq: Seq, ok: bool, has_row: bool) {
         for (id, end) in self.reducer.close_calls() {
