@@ -1,5 +1,6 @@
 //! The effective settings, and the options of the screen that follow from them.
 
+use jiff::tz::TimeZone;
 use std::{
     io::{self, Read as _},
     path::{Path, PathBuf},
@@ -36,7 +37,7 @@ pub(crate) fn load(global: &GlobalArgs) -> Result<Config, CliError> {
 pub(crate) fn load_quietly(global: &GlobalArgs) -> Result<Config, CliError> {
     let config = load_layers(global)?.finish();
     // Invalid themes and keys are reported by every command, not only by those with a screen.
-    screen_options(global, &config)?;
+    screen_options_in(global, &config, TimeZone::UTC)?;
     Ok(config)
 }
 
@@ -135,6 +136,16 @@ pub(crate) fn notification_targets(config: &Config) -> Result<NotificationTarget
 /// # Errors
 /// If the theme does not exist or a key binding is invalid.
 pub(crate) fn screen_options(global: &GlobalArgs, config: &Config) -> Result<tui::Options, CliError> {
+    screen_options_in(global, config, local_zone())
+}
+
+/// The time zone of the user. Reading its file avoids a search through the whole time zone database.
+fn local_zone() -> TimeZone {
+    let file = std::env::var_os("TZ").is_none().then(|| std::fs::read("/etc/localtime").ok()).flatten();
+    file.and_then(|data| TimeZone::tzif("Local", &data).ok()).unwrap_or_else(TimeZone::system)
+}
+
+fn screen_options_in(global: &GlobalArgs, config: &Config, zone: TimeZone) -> Result<tui::Options, CliError> {
     let variable = |name: &str| std::env::var(name).ok();
     let choice = match global.color {
         Color::Auto => tui::ColorChoice::Auto,
@@ -163,7 +174,7 @@ pub(crate) fn screen_options(global: &GlobalArgs, config: &Config) -> Result<tui
         check_arguments: Some(ingest::tool::argument_problems),
         project: None,
         startup_messages: Vec::new(),
-        zone: jiff::tz::TimeZone::system(),
+        zone,
         theme,
         keymap,
         terminal: terminal_options(config, variable)?,

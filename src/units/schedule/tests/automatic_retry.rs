@@ -106,3 +106,39 @@ fn usage_limit_costs_no_retry_and_continues_the_session() {
     assert_eq!(starts(&mut schedule, inputs), [(1, None), (2, continued())]);
     assert!(schedule.is_finished(), "no retries are configured");
 }
+
+fn next_turn(message: &str) -> Option<Amendment> {
+    Some(Amendment { message: Some(message.into()), ..Amendment::default() })
+}
+
+#[test]
+fn full_context_continues_in_a_new_session() {
+    let mut schedule = schedule(1);
+    let full = || verdict(AttemptOutcome::Failed, VerdictCause::ContextOverflow);
+    let again = || RetryMode::NewSession("You continue.".into());
+    let inputs = [
+        ScheduleEvent::RunStarted,
+        session_ended(1, full(), again()),
+        ScheduleEvent::TimerFired(TimerId(0)),
+        session_ended(2, full(), again()),
+    ];
+    assert_eq!(starts(&mut schedule, inputs), [(1, None), (2, next_turn("You continue."))]);
+    assert!(schedule.is_finished(), "one retry");
+}
+
+#[test]
+fn message_to_an_idle_session_starts_its_next_turn() {
+    let settings = ScheduleSettings { is_session: true, ..ScheduleSettings::new(1, 1) };
+    let mut schedule = Schedule::new(keys(1), settings);
+    let message = |text: &str| ScheduleEvent::MessageRequested { unit: key(0), text: text.into() };
+    let inputs = [
+        ScheduleEvent::RunStarted,
+        message("while it runs"),
+        session_ended(1, succeeded_verdict(), RetryMode::FromStart),
+        message("next"),
+        // A retry of the turn continues the session, which has the message.
+        session_ended(2, transient_verdict(), resume()),
+        ScheduleEvent::TimerFired(TimerId(0)),
+    ];
+    assert_eq!(starts(&mut schedule, inputs), [(1, None), (2, next_turn("next")), (3, continued())]);
+}
