@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 
 use self::schema::{KEYS, SettingKey};
 pub(crate) use self::{
-    schema::{DisconnectAction, MismatchPolicy, NotifyMode, ProgressMode, ToolFailures},
+    schema::{DisconnectAction, MismatchPolicy, NotifyMode, ProgressMode, ToolFailures, TurnLimitAction},
     value::SettingValue,
 };
 use crate::diagnostic::{Diagnostic, Problem};
@@ -185,6 +185,8 @@ pub(crate) struct IngestSettings {
     pub unit_timeout: Setting<Option<Duration>>,
     /// Paths outside a project that its connections may read: absolute, or below `~/`.
     pub allow_paths: Setting<Vec<String>>,
+    /// What follows a unit that has used its turns.
+    pub turn_limit: Setting<TurnLimitAction>,
 }
 
 /// Section `[notify]`: notifications while no screen is attached.
@@ -454,6 +456,7 @@ impl Config {
                 silence_timeout: get(&merged, "ingest.silence_timeout"),
                 unit_timeout: get(&merged, "ingest.unit_timeout"),
                 allow_paths: get(&merged, "ingest.allow_paths"),
+                turn_limit: get(&merged, "ingest.turn_limit"),
             },
             notify: NotifySettings { url: get(&merged, "notify.url") },
             otel: OtelSettings { endpoint: get(&merged, "otel.endpoint"), content: get(&merged, "otel.content") },

@@ -77,6 +77,8 @@ pub(crate) enum RunCommand {
         /// Number of calls until the unit waits, which counts again after each decision.
         calls: u32,
     },
+    /// Use the result of a unit that has used its turns, although the run waits for a decision about it.
+    Accept { unit: UnitKey },
     /// Send a message to the agent of a running unit. It arrives with the result of the current or next call.
     Say { unit: UnitKey, text: String },
     /// Decide about one held call.
@@ -226,6 +228,7 @@ impl RunCommand {
             Self::Release { .. } => "release",
             Self::RunUntil { .. } => "run_until",
             Self::Leash { .. } => "leash",
+            Self::Accept { .. } => "accept",
             Self::Say { .. } => "say",
             Self::Decide { .. } => "decide",
         }
@@ -235,7 +238,7 @@ impl RunCommand {
     pub(crate) fn needs_units(&self) -> bool {
         match self {
             Self::Hold { .. } | Self::Release { .. } | Self::RunUntil { .. } => true,
-            Self::Leash { .. } | Self::Say { .. } | Self::Decide { .. } => true,
+            Self::Leash { .. } | Self::Accept { .. } | Self::Say { .. } | Self::Decide { .. } => true,
             Self::Pause | Self::Resume | Self::Set { .. } => true,
             Self::Retry { .. } | Self::RetryUnsuccessful | Self::RetryUnits { .. } | Self::Stop { .. } => false,
             Self::Drain | Self::LiftLimit | Self::AdjustConcurrency { .. } | Self::StopAll | Self::KillAll => false,
@@ -251,6 +254,7 @@ impl RunCommand {
             | Self::Release { unit }
             | Self::RunUntil { unit, .. }
             | Self::Leash { unit, .. }
+            | Self::Accept { unit }
             | Self::Say { unit, .. }
             | Self::Decide { unit, .. } => std::slice::from_ref(unit),
             Self::RetryUnits { units, .. } => units,
@@ -554,6 +558,7 @@ mod tests {
                     {"condition": "silence", "value": 30_000},
                 ]}),
             ),
+            (RunCommand::Accept { unit: unit() }, json!({"command": "accept", "unit": "dbt-all"})),
             (RunCommand::Leash { unit: unit(), calls: 5 }, json!({"command": "leash", "unit": "dbt-all", "calls": 5})),
             (
                 RunCommand::Say { unit: unit(), text: "use euros".into() },

@@ -147,6 +147,7 @@ pub(super) struct AttemptRunner {
 
 /// The tools of a unit, and the calls that wait for a decision.
 struct UnitTools {
+    tools: Arc<dyn Toolset>,
     server: ToolServer,
     gate: Arc<dyn ApprovalGate>,
     approvals: FuturesUnordered<ApprovalFuture>,
@@ -202,9 +203,9 @@ impl AttemptRunner {
 
     /// Offers the tools of a unit, whose calls ask `gate` first.
     pub(super) fn with_tools(self, tools: Arc<dyn Toolset>, gate: Arc<dyn ApprovalGate>) -> Self {
-        let server = ToolServer::start(tools);
+        let server = ToolServer::start(Arc::clone(&tools));
         let (approvals, approval_handles) = Default::default();
-        Self { tools: Some(UnitTools { server, gate, approvals, approval_handles }), ..self }
+        Self { tools: Some(UnitTools { tools, server, gate, approvals, approval_handles }), ..self }
     }
 
     /// Ends the attempt at time limits, which may change while it runs.
@@ -324,6 +325,13 @@ impl AttemptRunner {
             self.deadlines.update(Instant::now(), self.machine.waits_for());
         }
         drop(writer);
+        commands.close();
+        while let Ok(command) = commands.try_recv() {
+            if let AttemptCommand::Message(text) = command {
+                let effects = self.machine.handle_command(AttemptCommand::Message(text));
+                self.apply_effects(effects);
+            }
+        }
         self.shut_down().await
     }
 
@@ -443,11 +451,12 @@ impl AttemptRunner {
             }
         };
         stderr.summary_note().iter().for_each(&mut record);
-        if let Some(UnitTools { server, .. }) = tools
-            && !server.drain(timeouts.pipe_drain).await
-        {
-            let text = "a tool call was still running when the attempt ended, and was abandoned".to_owned();
-            record(&Note::Message { level: Severity::Warning, text });
+        if let Some(UnitTools { tools, server, .. }) = tools {
+            tools.stop();
+            if !server.drain(timeouts.pipe_drain).await {
+                let text = "a tool call was still running when the attempt ended, and was abandoned".to_owned();
+                record(&Note::Message { level: Severity::Warning, text });
+            }
         }
         machine
     }

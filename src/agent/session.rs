@@ -139,7 +139,11 @@ pub(crate) async fn run_session_with_env(
     mut commands: mpsc::Receiver<AttemptCommand>,
     ready: oneshot::Sender<()>,
 ) -> SessionEnd {
-    let (prompt, named) = resume::split_prompt(&launch.prompt);
+    let (mut prompt, mut named) = resume::split_prompt(&launch.prompt);
+    if launch.context.amendment.as_ref().is_some_and(|amendment| amendment.message.is_some()) {
+        // A message may quote such a line, and a model may have written it.
+        (prompt, named) = (launch.prompt.clone(), None);
+    }
     launch.args.resume = launch.args.resume.or_else(|| named.map(str::to_owned));
     launch.args.fork &= launch.args.resume.is_some();
     let mut tape = launch.context.tape();

@@ -450,6 +450,11 @@ pub(crate) enum CtlVerb {
         /// Text of the message, at most 20,000 characters
         text: String,
     },
+    /// Use the result of a unit that is out of turns, if the run waits for a decision about it
+    Accept {
+        /// Key of the unit, as printed by `plan`
+        unit: String,
+    },
     /// Hold a unit at every Nth call
     Leash {
         /// Key of the unit, as printed by `plan`

@@ -164,6 +164,7 @@ fn to_command(
             RunCommand::RunUntil { unit: unit.as_str().into(), call: None, conditions }
         }
         CtlVerb::Say { unit, text } => RunCommand::Say { unit: unit.as_str().into(), text: text.clone() },
+        CtlVerb::Accept { unit } => RunCommand::Accept { unit: unit.as_str().into() },
         CtlVerb::Leash { unit, calls } => RunCommand::Leash { unit: unit.as_str().into(), calls: *calls },
         CtlVerb::Release { unit } => RunCommand::Release { unit: unit.as_str().into() },
         CtlVerb::Allow { unit, call } => decide(unit, call.as_deref(), UserDecision::Allow)?,

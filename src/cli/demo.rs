@@ -142,6 +142,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         notifications: NotificationTargets::default(),
         trace: TraceOptions::default(),
         policy: CallPolicy::default(),
+        waits_at_turn_limit: false,
         prepared,
         reconcile: None,
     };

@@ -9,6 +9,9 @@ use crate::{
     units::call_policy::{CallPolicy, PolicyRule},
 };
 
+/// Most rules of a project.
+const MAX_PROJECT_RULES: usize = 100;
+
 /// The file of a project, below its directory.
 const PROJECT_FILE: &str = "ingestdeck.toml";
 
@@ -51,6 +54,10 @@ pub(crate) fn call_policy(config: &Config, directory: &Path) -> Result<CallPolic
             return Err(CliError::usage(message));
         };
         let key = entry.key.trim_start_matches("policy.");
+        if texts.len() > MAX_PROJECT_RULES {
+            let message = format!("{PROJECT_FILE}:{}: more than {MAX_PROJECT_RULES} rules", entry.line);
+            return Err(CliError::usage(message));
+        }
         rules.extend(parse_rules(texts, key, &format!("{PROJECT_FILE}:{}", entry.line))?);
     }
     if let Some(warning) = content.warnings.first() {

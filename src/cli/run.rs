@@ -186,6 +186,7 @@ pub(crate) fn start_run(
         notifications,
         trace,
         policy,
+        waits_at_turn_limit: *config.ingest.turn_limit == crate::config::TurnLimitAction::Wait,
         prepared,
         reconcile: pass,
     };

@@ -39,6 +39,12 @@ pub(crate) fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, C
     let exe = launch::find_claude(global)?;
     doctor::check_release(&exe, launch_args::session_environment(std::env::vars_os(), *config.claude.use_api_billing))?;
     let mut cwd = std::env::current_dir().map_err(CliError::internal)?;
+    let policy = policy::call_policy(&config, &cwd)?;
+    let is_conversation = playback_output::resolve_ui(global.ui) == Ui::Tui || args.profile == SessionProfile::Agent;
+    if !is_conversation && !(policy.deny.is_empty() && policy.hold.is_empty()) {
+        return Err(CliError::usage("the rules of [policy] cannot be applied to this session")
+            .with_help("run it on a terminal, or with `--profile agent`"));
+    }
     if args.worktree {
         cwd = new_worktree(&cwd)?;
         let place = cwd.display();
@@ -49,8 +55,7 @@ pub(crate) fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, C
     let client = LiveClient::new(global, &config, TapeLocation::PathOnly, true)?;
     let ui = playback_output::resolve_ui(global.ui);
     let (is_interactive, trace) = (client.is_interactive(), otel::trace_options(&config)?);
-    let is_conversation = is_interactive || args.profile == SessionProfile::Agent;
-    let conversation = is_conversation.then(|| conversation(&config, args.profile, &cwd)).transpose()?;
+    let conversation = is_conversation.then(|| conversation(&config, args.profile, &cwd, policy)).transpose()?;
     let request = SessionRequest { exe, cwd, prompt, args: flags, runs, is_interactive, trace, conversation };
     let (outcome, resumable) = session_run::run(request, &config, async |run| client.attend(run).await)?;
     let outcome = outcome?;
@@ -123,7 +128,12 @@ fn builtin_tools(names: &[String]) -> Vec<String> {
 }
 
 /// The tools and rules of a session in `cwd`.
-fn conversation(config: &Config, profile: SessionProfile, cwd: &Path) -> Result<ConversationRequest, CliError> {
+fn conversation(
+    config: &Config,
+    profile: SessionProfile,
+    cwd: &Path,
+    policy: CallPolicy,
+) -> Result<ConversationRequest, CliError> {
     let is_agent = profile == SessionProfile::Agent;
     let names = if is_agent { config.agent.allowed_tools.value.as_slice() } else { &[] };
     let tools = StandardTools::new(cwd, names).map_err(|error| {
@@ -131,7 +141,6 @@ fn conversation(config: &Config, profile: SessionProfile, cwd: &Path) -> Result<
             .with_cause(error)
             .with_help("change to an existing directory")
     })?;
-    let policy = policy::call_policy(config, cwd)?;
     let policy = CallPolicy { allowed_tools: is_agent.then(|| names.to_vec()), hold_dangerous: true, ..policy };
     Ok(ConversationRequest { tools: Arc::new(tools), policy })
 }

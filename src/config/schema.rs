@@ -37,6 +37,17 @@ pub(crate) enum ToolFailures {
     Recoverable,
 }
 
+/// What follows a unit that has used its turns or its budget, in a run that a person watches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum TurnLimitAction {
+    /// Its result is used as it is.
+    #[default]
+    Finish,
+    /// The run waits for a decision before it uses the result.
+    Wait,
+}
+
 /// How the user is notified while the terminal has no focus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -102,6 +113,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     key("ingest.silence_timeout", SettingKind::Duration, None),
     key("ingest.unit_timeout", SettingKind::Duration, None),
     key("ingest.allow_paths", SettingKind::Paths, Some("")),
+    key("ingest.turn_limit", SettingKind::OneOf(&["finish", "wait"]), Some("finish")),
     key("notify.url", SettingKind::Text, None),
     key("otel.endpoint", SettingKind::Text, None),
     key("otel.content", SettingKind::Bool, Some("false")),

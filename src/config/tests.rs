@@ -51,6 +51,7 @@ fn default_config_has_documented_values() {
     # ingest.silence_timeout is not set  # default
     # ingest.unit_timeout is not set  # default
     ingest.allow_paths = []  # default
+    ingest.turn_limit = "finish"  # default
     # notify.url is not set  # default
     # otel.endpoint is not set  # default
     otel.content = false  # default
@@ -99,6 +100,7 @@ fn every_key_reaches_its_field() {
         silence_timeout = "1m 30s"
         unit_timeout = "1h"
         allow_paths = ["/data/dbt", "~/warehouse.db"]
+        turn_limit = "wait"
         [notify]
         url = "https://example.com/hook"
         [otel]

@@ -73,6 +73,12 @@ impl NamePattern {
     pub(crate) fn matches(&self, name: &str) -> bool {
         name == self.text || self.matcher.is_match(name)
     }
+
+    /// True if the path, or its part after any of its directories, matches.
+    pub(crate) fn matches_end(&self, path: &str) -> bool {
+        let ends = path.match_indices('/').map(|(at, _)| &path[at + 1..]);
+        std::iter::once(path).chain(ends).any(|end| self.matches(end))
+    }
 }
 
 impl TryFrom<String> for NamePattern {

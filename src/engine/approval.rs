@@ -182,13 +182,16 @@ impl ApprovalQueue {
         hold.queued = there;
         (hold.is_held, hold.leash) = (true, None);
         hold.queued.iter_mut().for_each(|waiting| waiting.is_paused_only = false);
-        if hold.queued.is_empty() {
+        if hold.queued.iter().all(|waiting| waiting.needs_decision) {
             self.note_or_log(unit, hold.attempt, &Note::RunUntil { condition: until.to_text() });
             hold.until = Some(until);
         }
         for waiting in gone {
+            // A person has seen the current call only.
+            let is_current = waiting.call.tool_use_id.as_deref() == from;
+            let decided = ApprovalWaitOutcome::Decided(UserDecision::Allow);
             // A closed channel means that the attempt no longer waits.
-            let _ = waiting.reply.send(ApprovalWaitOutcome::Decided(UserDecision::Allow));
+            let _ = waiting.reply.send(if is_current { decided } else { ApprovalWaitOutcome::Released });
         }
     }
 
@@ -367,8 +370,13 @@ impl AttemptApprovalGate {
             Some(PolicyDecision { rule, refusal, .. }) => {
                 return self.record_rule(call, CallDecision::Denied, rule, Some(refusal));
             }
+            None if call.asks_permission && !self.approvals.can_ask => {
+                let refusal = "No person answers requests for permission in this run.".to_owned();
+                return self.record_rule(call, CallDecision::Denied, "no person".to_owned(), Some(refusal));
+            }
             None => (call.asks_permission.then(|| "permission request".to_owned()), None),
         };
+        let needs_decision = must_wait.is_some();
         let Some(ApprovalTicket { number, met_condition: reached, outcome: said }) =
             self.approvals.enqueue(&self.unit, &call, must_wait)
         else {
@@ -379,7 +387,7 @@ impl AttemptApprovalGate {
         };
         let ApprovalRequest { tool, tool_use_id, input, .. } = call;
         let mut wait = PendingApproval { gate: self, number, tool_use_id: tool_use_id.clone(), is_decided: false };
-        let held = Note::CallHeld { tool, tool_use_id, input, reached };
+        let held = Note::CallHeld { tool, tool_use_id, input, reached, needs_decision };
         if let Err(error) = self.approvals.record_note(&self.unit, self.attempt, &held) {
             wait.is_decided = true;
             return ApprovalDecision::DenyByPolicy(format!("the call cannot be held: {error}"));

@@ -101,6 +101,7 @@ impl RunController {
                 approvals.run_until(&unit, call.as_deref(), conditions);
             }
             RunCommand::Say { unit, text } => self.send(ScheduleEvent::MessageRequested { unit, text }).await?,
+            RunCommand::Accept { unit } => self.send(ScheduleEvent::ResultAccepted { unit }).await?,
             RunCommand::Leash { unit, calls } => approvals.leash(&unit, calls),
             RunCommand::Decide { unit, call, decision } => {
                 // The attempt may have ended since the check.

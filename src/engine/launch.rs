@@ -115,6 +115,8 @@ pub(crate) struct Launch {
     pub trace: TraceOptions,
     /// Rules about tool calls.
     pub policy: CallPolicy,
+    /// On the screen, the result of a unit that is out of turns waits for a decision.
+    pub waits_at_turn_limit: bool,
     /// The repository and its locks.
     pub prepared: PreparedProject,
     /// The reconcile step, if it is wanted.
@@ -126,7 +128,7 @@ impl Launch {
         self.project.settings.work_units.failure_mode
     }
 
-    fn schedule(&self) -> Schedule {
+    fn schedule(&self, is_interactive: bool) -> Schedule {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let settings = ScheduleSettings {
             failure_mode: self.failure_mode(),
@@ -135,6 +137,7 @@ impl Launch {
             // Each text starts from what the earlier ones became, as in KTX.
             saves_between_units: self.planned.is_of_texts,
             budget_usd: self.terms.run_budget_usd,
+            waits_at_turn_limit: self.waits_at_turn_limit && is_interactive,
             throttle_policy: throttle_policy(&self.project.settings.rate_limit),
             ..ScheduleSettings::new(self.concurrency, u32::try_from(cores).unwrap_or(u32::MAX))
         };
@@ -216,7 +219,7 @@ pub(crate) fn launch<T>(
     let _staged = staged_copies::stage_raw_files(&launch.project.root, &job, &mut launch.planned)?;
     let reused: HashSet<&UnitKey> = resume::reused_units(launch.continues.as_ref()).collect();
     let projections = launch.planned.pending_projections(|unit| reused.contains(unit));
-    let schedule = launch.schedule().projecting(!projections.is_empty());
+    let schedule = launch.schedule(is_interactive).projecting(!projections.is_empty());
     let plan = launch.plan_notes(&job);
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.

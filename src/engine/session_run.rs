@@ -133,6 +133,7 @@ pub(crate) fn run<T>(
             conversation: None,
         },
         resumable: Arc::clone(&resumable),
+        continuation: Mutex::default(),
         trace,
     };
     let result = setup.run_schedule(Timestamp::now(), schedule, &[plan], make, client)?;
@@ -152,6 +153,8 @@ struct SessionExecutor {
     launch: SessionLaunch,
     /// The session that the next attempt can continue.
     resumable: Arc<Mutex<Option<String>>>,
+    /// The first message of the next session, if the context of the last one is full.
+    continuation: Mutex<Option<String>>,
     /// The trace that agents continue, if anything records it.
     trace: Option<RunTrace>,
 }
@@ -163,8 +166,22 @@ impl SessionExecutor {
         let Some(amendment) = amendment else { return launch };
         let feedback = amendment.feedback.as_deref();
         let mut amendment = amendment.clone();
+        let is_new_turn = amendment.message.is_some() || feedback.is_some();
+        if let Some(continuation) = self.continuation().clone() {
+            // The context of the earlier session is full.
+            (amendment.resume, launch.args.resume, launch.args.fork) = (None, None, false);
+            let message = amendment.message.as_deref().or(feedback).filter(|message| *message != continuation);
+            launch.prompt =
+                [Some(continuation.as_str()), message].into_iter().flatten().collect::<Vec<_>>().join("\n\n");
+            amendment.message = Some(launch.prompt.clone());
+            launch.args.model = amendment.model.clone().or(launch.args.model);
+            launch.context.amendment = Some(amendment);
+            return launch;
+        }
+        if is_new_turn && amendment.resume.is_none() {
+            amendment.resume = self.resumable().clone();
+        }
         if let Some(message) = &amendment.message {
-            amendment.resume = amendment.resume.or_else(|| self.resumable().clone());
             launch.args.resume = amendment.resume.clone().or(launch.args.resume);
             launch.args.fork &= amendment.resume.is_none();
             launch.prompt.clone_from(message);
@@ -187,6 +204,10 @@ impl SessionExecutor {
     /// Turns of the next attempt, if a client has changed them or there is a limit.
     fn max_turns(&self) -> Option<u32> {
         Some(self.limits.current().step_budget).filter(|turns| *turns != NO_TURN_LIMIT)
+    }
+
+    fn continuation(&self) -> MutexGuard<'_, Option<String>> {
+        self.continuation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn resumable(&self) -> MutexGuard<'_, Option<String>> {
@@ -218,12 +239,10 @@ impl Executor for SessionExecutor {
         let forwarding = tokio::spawn(forward_orders(Vec::new(), orders, send));
         let end = session::run_session(launch, commands, ready).await;
         forwarding.abort();
-        if let Some((tools, _)) = &self.conversation {
-            tools.stop_commands();
-        }
         let verdict = end.verdict(self.launch.context.agent.as_ref(), &unit);
         let is_full = verdict.cause == VerdictCause::ContextOverflow && !end.continuation.is_empty();
         *self.resumable() = end.resumable().filter(|_| !is_full).map(str::to_owned);
+        *self.continuation() = is_full.then(|| end.continuation.clone());
         let repeat = if is_full { RetryMode::NewSession(end.continuation) } else { end.retry_mode() };
         driver::log_verdict(&unit, attempt, &verdict, end.facts.process.exit_code, end.facts.process.signal);
         let ended = AttemptEnded {
@@ -294,6 +313,7 @@ mod tests {
             asks_permission: false,
             meter: Arc::new(RunMeter::new(mpsc::channel(1).0.downgrade())),
             resumable: Arc::default(),
+            continuation: Mutex::default(),
             trace: None,
         }
     }
@@ -311,6 +331,19 @@ mod tests {
         assert_eq!(launch.prompt, "Continue with the following feedback: Slowly.");
         assert_eq!((launch.args.resume.as_deref(), launch.args.fork), (Some("s"), false));
         assert_eq!((launch.args.model.as_deref(), launch.args.max_turns), (Some("opus"), Some(3)));
+        let executor = sessions();
+        *executor.resumable() = Some("s".into());
+        let message = Amendment { message: Some("And now?".into()), ..Amendment::default() };
+        let launch = executor.amended_launch(Some(&message));
+        assert_eq!((launch.prompt.as_str(), launch.args.resume.as_deref()), ("And now?", Some("s")));
+        // With a full context, no session is resumed, not even one of the command line.
+        let mut executor = executor;
+        executor.launch.args.resume = Some("old".into());
+        *executor.continuation() = Some("You continue.".into());
+        let launch = executor.amended_launch(Some(&message));
+        assert_eq!((launch.prompt.as_str(), launch.args.resume), ("You continue.\n\nAnd now?", None));
+        let continuation = Amendment { message: Some("You continue.".into()), ..Amendment::default() };
+        assert_eq!(executor.amended_launch(Some(&continuation)).prompt, "You continue.");
         let silent = sessions().amended_launch(Some(&Amendment { feedback: None, ..resumed }));
         assert_eq!(silent.prompt, "Continue with the task");
     }

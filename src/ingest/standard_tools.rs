@@ -133,11 +133,6 @@ impl StandardTools {
         let dir = SessionDir { path: path.canonicalize()?, commands: RunningCommands::default() };
         Ok(Self { dir, offered, write_lock: Mutex::default() })
     }
-
-    /// Kills the commands that still run.
-    pub(crate) fn stop_commands(&self) {
-        self.dir.commands.kill_all();
-    }
 }
 
 impl Toolset for StandardTools {
@@ -149,6 +144,10 @@ impl Toolset for StandardTools {
             read_only: tool.is_read_only,
         };
         self.offered.iter().map(spec).collect()
+    }
+
+    fn stop(&self) {
+        self.dir.commands.kill_all();
     }
 
     fn call(&self, call: &ToolCall) -> ToolReply {

@@ -123,6 +123,13 @@ fn sentence(note: &Note) -> String {
             format!("{} changed from {} to {}", limit.replace('_', " "), limit_text(limit, old), limit_text(limit, new))
         }
         Note::MessageSent { text } => format!("message to the agent: {}", one_row(text, 300)),
+        Note::DecisionAwaited { units } => {
+            let names: Vec<&str> = units.iter().map(crate::tape::UnitKey::as_str).collect();
+            let units = if names.len() == 1 { "unit" } else { "units" };
+            let list = one_row(&names.join(", "), 200);
+            format!("waits for a decision: {units} out of turns: {list}; retry with more turns, or accept")
+        }
+        Note::ResultAccepted => "the result is accepted as it is".to_owned(),
         Note::RunPaused => "paused: nothing starts, and tool calls wait".to_owned(),
         Note::RunResumed => "resumed".to_owned(),
         Note::Published { paths } => format!("published {}", paths.join(", ")),

@@ -91,6 +91,9 @@ pub(crate) enum Note {
         /// The condition that it met, if the unit was running until one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reached: Option<String>,
+        /// A rule or a request for permission holds it, whatever the unit runs until.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        needs_decision: bool,
     },
     /// A tool call no longer waits.
     CallDecided {
@@ -139,6 +142,10 @@ pub(crate) enum Note {
     /// A person paused the run: nothing starts, and tool calls wait.
     #[serde(rename = "paused")]
     RunPaused,
+    /// The run waits for a decision about units that have used their turns.
+    DecisionAwaited { units: Vec<UnitKey> },
+    /// A person accepts the result of a unit that has used its turns.
+    ResultAccepted,
     /// A person ended the pause.
     #[serde(rename = "resumed")]
     RunResumed,

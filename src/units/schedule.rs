@@ -83,6 +83,8 @@ pub(crate) struct ScheduleSettings {
     pub budget_usd: Option<f64>,
     /// How the run reacts to limits of the service.
     pub throttle_policy: ThrottlePolicy,
+    /// A unit that has used its turns waits for a decision of a person before its result is used.
+    pub waits_at_turn_limit: bool,
     /// The units are sessions: a message to one that does not run starts its next turn.
     pub is_session: bool,
 }
@@ -99,6 +101,7 @@ impl ScheduleSettings {
             saves_between_units: false,
             budget_usd: None,
             throttle_policy: ThrottlePolicy::default(),
+            waits_at_turn_limit: false,
             is_session: false,
         }
     }
@@ -149,6 +152,10 @@ pub(crate) enum ScheduleEvent {
     MessageRequested {
         unit: UnitKey,
         text: String,
+    },
+    /// A person accepts the result of a unit that has used its turns.
+    ResultAccepted {
+        unit: UnitKey,
     },
     /// Start nothing new and let running attempts end.
     DrainRequested,
@@ -291,6 +298,8 @@ pub(crate) struct Schedule {
     had_success: bool,
     /// Maximum number of units that file descriptors allow, once they have run out.
     descriptor_limit: Option<u32>,
+    /// Units about whose results the run waits for a decision, as reported last.
+    awaited_decisions: Vec<UnitKey>,
     /// A person paused the run.
     is_paused: bool,
     /// Set while the agent's program cannot be started.
@@ -319,6 +328,7 @@ impl Schedule {
             integrated_attempts: Vec::new(),
             had_success: false,
             descriptor_limit: None,
+            awaited_decisions: Vec::new(),
             is_paused: false,
             missing_program: None,
         }
@@ -379,6 +389,7 @@ impl Schedule {
             ScheduleEvent::RetryUnsuccessfulRequested => self.retry_failed(&mut effects),
             ScheduleEvent::StopRequested { unit } => self.handle_stop_request(&unit, &mut effects),
             ScheduleEvent::MessageRequested { unit, text } => self.pass_message(&unit, text, &mut effects),
+            ScheduleEvent::ResultAccepted { unit } => self.accept_result(&unit, &mut effects),
             ScheduleEvent::DrainRequested => self.stop_run(StopMode::Drain, &mut effects),
             ScheduleEvent::StopAllRequested => self.stop_run(StopMode::Stop, &mut effects),
             ScheduleEvent::KillAllRequested => self.stop_run(StopMode::Kill, &mut effects),
@@ -393,6 +404,7 @@ impl Schedule {
             ScheduleEvent::PauseRequested(pause) => self.set_paused(pause, &mut effects),
         }
         self.start_queued_units(&mut effects);
+        self.pass_queued_messages(&mut effects);
         self.settle_if_idle(&mut effects);
         effects
     }

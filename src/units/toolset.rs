@@ -62,6 +62,9 @@ pub(crate) trait Toolset: Send + Sync + fmt::Debug {
     /// All tools that are offered to the agent.
     fn specs(&self) -> Vec<ToolSpec>;
 
+    /// Ends what still runs, because the attempt has ended.
+    fn stop(&self) {}
+
     /// Carries out one call. Unknown names and invalid arguments give a reply with `is_error`. Must not panic. Blocks.
     fn call(&self, call: &ToolCall) -> ToolReply;
 }

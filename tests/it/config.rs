@@ -71,6 +71,7 @@ fn all_layers_together_are_shown_with_their_origins() {
     # ingest.silence_timeout is not set  # default
     # ingest.unit_timeout is not set  # default
     ingest.allow_paths = []  # default
+    ingest.turn_limit = "finish"  # default
     # notify.url is not set  # default
     # otel.endpoint is not set  # default
     otel.content = false  # default

@@ -429,7 +429,8 @@ fn indexed_call_names_who_decided_it_and_why() {
     };
     let held = |id: &str| {
         let (tool, reached) = ("wiki_write".to_owned(), (id == "t5").then(|| "tool wiki_*".to_owned()));
-        let held = Note::CallHeld { tool, tool_use_id: Some(id.into()), input: json!({}), reached };
+        let held =
+            Note::CallHeld { needs_decision: false, tool, tool_use_id: Some(id.into()), input: json!({}), reached };
         of_attempt(EntryBody::Note(&held.to_json()));
     };
     let decided = |id: &str, decision, reason: Option<&str>| {

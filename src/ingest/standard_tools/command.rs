@@ -19,6 +19,9 @@ use serde::Deserialize;
 use super::{MAX_REPLY_CHARS, SessionDir};
 use crate::{group_guard, program_path};
 
+/// How often a command is polled after it has closed its outputs.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Longest time that a command may run, in milliseconds.
 const MAX_TIMEOUT_MS: u64 = 600_000;
 
@@ -88,13 +91,19 @@ impl Drop for CommandGroup<'_> {
 }
 
 pub(super) fn run(dir: &SessionDir, input: &RunCommandLine) -> Result<String, String> {
-    let cwd = dir.path.join(dir.relative(input.cwd.as_deref().unwrap_or("."))?);
+    let relative = dir.relative(input.cwd.as_deref().unwrap_or("."))?;
+    if !relative.is_empty() {
+        dir.open()?.dir(&relative, None).map_err(|error| format!("cannot use the directory `{relative}`: {error}"))?;
+    }
+    let cwd = dir.path.join(relative);
     let shell = program_path::find("bash").or_else(|| program_path::find("sh")).ok_or("there is no shell")?;
     let limit = Duration::from_millis(input.timeout.clamp(1, MAX_TIMEOUT_MS));
     let mut command = Command::new(shell);
     command.arg("-c").arg(&input.command).current_dir(cwd);
     command.env_remove("ANTHROPIC_API_KEY").env("PATH", program_path::search_path());
+    group_guard::set_parent_death_signal(&mut command, Signal::SIGKILL);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let timed_out = || format!("Command failed: it did not end within {} ms", limit.as_millis());
     let failed = |error: io::Error| format!("Command failed: {error}");
     let deadline = Instant::now() + limit;
     let mut running = CommandGroup::start(command, &dir.commands).map_err(failed)?;
@@ -111,10 +120,16 @@ pub(super) fn run(dir: &SessionDir, input: &RunCommandLine) -> Result<String, St
         match outputs.recv_timeout(left) {
             Ok((true, text)) => stdout = text,
             Ok((false, text)) => stderr = text,
-            Err(_) => return Err(format!("Command failed: it did not end within {} ms", limit.as_millis())),
+            Err(_) => return Err(timed_out()),
         }
     }
-    let status = running.child.wait().map_err(failed)?;
+    let status = loop {
+        match running.child.try_wait().map_err(failed)? {
+            Some(status) => break status,
+            None if Instant::now() >= deadline => return Err(timed_out()),
+            None => thread::sleep(POLL_INTERVAL),
+        }
+    };
     let text = [stdout.trim_end(), stderr.trim_end()].into_iter().filter(|text| !text.is_empty());
     let text = text.collect::<Vec<_>>().join("\n");
     match status.success() {

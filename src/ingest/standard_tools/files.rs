@@ -1,6 +1,6 @@
 //! `read_file`, `edit_file` and `write_file`.
 
-use std::{io, os::unix::fs::PermissionsExt as _};
+use std::{fs::Permissions, io, os::unix::fs::PermissionsExt as _};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use schemars::JsonSchema;
@@ -71,6 +71,11 @@ pub(super) fn edit_file(dir: &SessionDir, edit: EditFile) -> Result<String, Stri
         return Err("old_string is empty; name the text to replace, or use write_file".to_owned());
     }
     let text = String::from_utf8(read(dir, &file_path)?).map_err(|_| format!("`{file_path}` is not UTF-8 text"))?;
+    let count = if replace_all { text.matches(&old_string).count() } else { 1 };
+    let size = text.len().saturating_add(count.saturating_mul(new_string.len().saturating_sub(old_string.len())));
+    if size as u64 > MAX_FILE_BYTES {
+        return Err(format!("cannot write `{file_path}`: it would have {size} bytes, the limit is {MAX_FILE_BYTES}"));
+    }
     let edited = match text.matches(&old_string).count() {
         0 => return Err(format!("old_string does not occur in `{file_path}`")),
         1 => text.replacen(&old_string, &new_string, 1),
@@ -97,15 +102,30 @@ fn read(dir: &SessionDir, path: &str) -> Result<Vec<u8>, String> {
 
 fn write(dir: &SessionDir, path: &str, bytes: &[u8]) -> Result<(), String> {
     let relative = dir.relative(path)?;
+    if is_protected(&relative) {
+        return Err(format!("cannot write `{path}`: it configures programs; a person must change it"));
+    }
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(format!("cannot write `{path}`: it has {} bytes, the limit is {MAX_FILE_BYTES}", bytes.len()));
     }
     // A script stays executable.
     let root = dir.open()?;
-    let mode = root.open_file(&relative).and_then(|(file, _)| file.metadata());
-    let mode = mode.map_or(FILE_MODE, |file| file.permissions().mode() & 0o777);
-    let written = root.write(&relative, bytes, SHARED_MODE, mode);
+    let known = root.open_file(&relative).and_then(|(file, _)| file.metadata()).ok();
+    let written = root.write(&relative, bytes, SHARED_MODE, FILE_MODE).and_then(|()| match known {
+        Some(known) => {
+            let mode = Permissions::from_mode(known.permissions().mode() & 0o777);
+            root.open_file(&relative)?.0.set_permissions(mode)
+        }
+        None => Ok(()),
+    });
     written.map_err(|error| format!("cannot write `{path}`: {}", cause(&error)))
+}
+
+/// True for files that decide which programs run, or which calls are permitted.
+fn is_protected(relative: &str) -> bool {
+    let is_directory = |part: &str| matches!(part, ".git" | ".claude" | ".ktx");
+    let name = relative.rsplit('/').next().unwrap_or(relative);
+    relative.split('/').any(is_directory) || matches!(name, ".mcp.json" | "ingestdeck.toml" | "ktx.yaml")
 }
 
 fn cause(error: &io::Error) -> String {

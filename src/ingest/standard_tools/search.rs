@@ -1,13 +1,16 @@
 //! `glob` and `grep`: searches below the directory of a session.
 
-use std::io;
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use globset::{GlobBuilder, GlobMatcher};
 use regex_lite::RegexBuilder;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::SessionDir;
+use super::{MAX_REPLY_CHARS, SessionDir};
 use crate::scoped_dir::{FileKind, ScopedDir};
 
 /// Most files and directories that a search visits.
@@ -16,6 +19,8 @@ const MAX_ENTRIES: usize = 200_000;
 const MAX_SEARCHED_BYTES: u64 = 10 << 20;
 /// Most characters of a line in a result.
 const MAX_LINE_CHARS: usize = 300;
+/// Longest time of a search; what was found until then is the result.
+const MAX_SEARCH_TIME: Duration = Duration::from_secs(30);
 /// Most bytes of a compiled pattern.
 const MAX_REGEX_BYTES: usize = 1 << 20;
 
@@ -56,13 +61,15 @@ pub(super) struct SearchText {
 pub(super) fn find_files(dir: &SessionDir, input: &FindFiles) -> Result<String, String> {
     let base = dir.relative(input.cwd.as_deref().unwrap_or("."))?;
     let pattern = compile_glob(&input.pattern)?;
+    let mut size = 0;
     let mut found = Vec::new();
     walk(&dir.open()?, &base, &mut |path| {
         let below = path.strip_prefix(&base).map_or(path, |rest| rest.trim_start_matches('/'));
         if pattern.is_match(below) {
             found.push(path.to_owned());
         }
-        found.len() < input.limit
+        size += path.len();
+        found.len() < input.limit && size < MAX_REPLY_CHARS
     })?;
     Ok(listing(found))
 }
@@ -73,6 +80,8 @@ pub(super) fn search_text(dir: &SessionDir, input: &SearchText) -> Result<String
     let regex = RegexBuilder::new(&input.pattern).size_limit(MAX_REGEX_BYTES).build();
     let regex = regex.map_err(|error| format!("invalid pattern: {error}"))?;
     let files = dir.open()?;
+    let deadline = Instant::now() + MAX_SEARCH_TIME;
+    let mut size = 0;
     let mut found = Vec::new();
     let mut search = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path);
@@ -83,13 +92,14 @@ pub(super) fn search_text(dir: &SessionDir, input: &SearchText) -> Result<String
         // Binary files have NUL bytes.
         let Some(text) = std::str::from_utf8(&bytes).ok().filter(|text| !text.contains('\0')) else { return true };
         for (index, line) in text.lines().enumerate().filter(|(_, line)| regex.is_match(line)) {
-            if found.len() == input.max_results {
+            if found.len() == input.max_results || size >= MAX_REPLY_CHARS {
                 return false;
             }
             let line: String = line.chars().take(MAX_LINE_CHARS).collect();
+            size += path.len() + line.len();
             found.push(format!("{path}:{}:{line}", index + 1));
         }
-        found.len() < input.max_results
+        found.len() < input.max_results && size < MAX_REPLY_CHARS && Instant::now() < deadline
     };
     walk(&files, &base, &mut search)?;
     Ok(listing(found))

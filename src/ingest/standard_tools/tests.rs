@@ -64,7 +64,7 @@ fn file_is_written_edited_and_read() {
     let path = session.dir.path().canonicalize().unwrap().join("src/a.txt");
     let absolute = path.to_str().unwrap();
     session.call("write_file", json!({"file_path": absolute, "content": "one two two"})).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o775)).unwrap();
     let edit = |old: &str, all: bool| {
         let input = json!({"file_path": "src/a.txt", "old_string": old, "new_string": "2", "replace_all": all});
         session.call("edit_file", input)
@@ -76,13 +76,14 @@ fn file_is_written_edited_and_read() {
     assert_eq!(session.call("read_file", json!({"file_path": absolute})).unwrap(), "one 2 2");
     let encoded = session.call("read_file", json!({"file_path": "src/a.txt", "encoding": "base64"}));
     assert_eq!(encoded.unwrap(), "b25lIDIgMg==");
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o775);
 }
 
 #[test]
 fn path_outside_the_session_is_refused() {
     let session = Session::new();
     std::os::unix::fs::symlink("/etc", session.dir.path().join("link")).unwrap();
+    assert!(session.call("bash", json!({"command": "true", "cwd": "link"})).is_err());
     for path in ["/etc/hostname", "../x", "a/../../x", "link/hostname"] {
         assert!(session.call("read_file", json!({"file_path": path})).is_err(), "{path}");
         assert!(session.call("write_file", json!({"file_path": path, "content": ""})).is_err(), "{path}");
@@ -106,11 +107,33 @@ fn command_runs_in_its_directory_with_its_output() {
 }
 
 #[test]
+fn configuration_of_programs_is_not_written() {
+    let session = Session::new();
+    for path in [".git/hooks/pre-commit", "a/.claude/settings.json", ".mcp.json", "ingestdeck.toml"] {
+        let input = json!({"file_path": path, "content": ""});
+        assert!(session.call("write_file", input).unwrap_err().contains("configures programs"), "{path}");
+    }
+}
+
+#[test]
+fn results_and_edits_are_bounded() {
+    let session = Session::new();
+    session.write("a.txt", &"a".repeat(1 << 20));
+    let input = json!({"file_path": "a.txt", "old_string": "a", "new_string": "b".repeat(1000), "replace_all": true});
+    assert!(session.call("edit_file", input).unwrap_err().contains("the limit is"));
+    session.write("lines.txt", &"\n".repeat(1 << 20));
+    let found = session.call("grep", json!({"pattern": "", "path": "lines.txt", "max_results": 100_000_000})).unwrap();
+    assert!(found.len() < 100_000, "{}", found.len());
+}
+
+#[test]
 fn command_is_killed_after_its_timeout() {
     let session = Session::new();
     // The background process holds the pipe.
     let error = session.call("bash", json!({"command": "sleep 600 & sleep 600", "timeout": 50})).unwrap_err();
     assert_eq!(error, "Command failed: it did not end within 50 ms");
+    let error = session.call("bash", json!({"command": "exec >/dev/null 2>&1; sleep 600", "timeout": 50})).unwrap_err();
+    assert_eq!(error, "Command failed: it did not end within 50 ms", "its outputs are closed");
     assert!(session.tools.dir.commands.groups_are_empty());
 }
 
@@ -122,7 +145,7 @@ fn stop_kills_a_running_command() {
         while session.tools.dir.commands.groups_are_empty() {
             std::thread::yield_now();
         }
-        session.tools.stop_commands();
+        session.tools.stop();
         assert!(call.join().unwrap().unwrap_err().contains("signal: 9"));
     });
 }

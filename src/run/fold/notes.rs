@@ -121,7 +121,7 @@ impl Fold {
                 self.enter(view, attempt_id, entry);
                 self.attempt_fold(attempt_id).note_row(view, entry.seq, RowOutcome::Ok);
             }
-            Note::CallHeld { tool, tool_use_id, input, reached } => {
+            Note::CallHeld { tool, tool_use_id, input, reached, needs_decision } => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
                 self.enter(view, attempt_id, entry);
                 let call = HeldCallState {
@@ -134,7 +134,7 @@ impl Fold {
                 let fold = self.attempt_fold(attempt_id);
                 let holding = &mut fold.unit(view).hold_mode;
                 // A call that a pause of the run holds does not end the wait for a condition.
-                if let (HoldMode::Until(_), true) = (&*holding, reached.is_some()) {
+                if let (HoldMode::Until(_), true) = (&*holding, reached.is_some() && !needs_decision) {
                     *holding = HoldMode::EachCall;
                 }
                 // The row of the call shows that it waits, so only the condition that made it wait needs a row.
@@ -206,6 +206,15 @@ impl Fold {
                     apply_limit(Arc::make_mut(planned), changed);
                 }
                 self.report_run_change(view, entry, note, emit);
+            }
+            Note::DecisionAwaited { .. } => {
+                view.last_change.marks.add(ActivityMark::Hold);
+                self.report_message(view, entry, Severity::Warning, note.to_string());
+            }
+            Note::ResultAccepted => {
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                self.enter(view, attempt_id, entry);
+                self.attempt_fold(attempt_id).note_row(view, entry.seq, RowOutcome::Ok);
             }
             Note::RunPaused | Note::RunResumed => {
                 view.state.limits.is_paused = *note == Note::RunPaused;

@@ -72,6 +72,14 @@ fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest)
             Some(unit) => vec![ScreenEffect::Command(RunCommand::Leash { unit: unit.key.clone(), calls })],
             None => return Err(Problem::new("no unit is selected that can be held").with_help("select a running one")),
         },
+        CommandRequest::Accept => match model.unit(run_view).filter(|_| model.connection.accepts_commands()) {
+            Some(unit) if unit.status == crate::run::state::UnitStatus::BudgetExhausted => {
+                vec![ScreenEffect::Command(RunCommand::Accept { unit: unit.key.clone() })]
+            }
+            _ => {
+                return Err(Problem::new("the selected unit is not out of turns").with_help("select one that is"));
+            }
+        },
         CommandRequest::Bookmark(note) => match UserAction::Bookmark.spec().is_available(model, run_view) {
             true => bookmarks::add(model, run_view, &note),
             // The action shows why.

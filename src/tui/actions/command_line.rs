@@ -16,12 +16,13 @@ use crate::{
 };
 
 /// Keywords that are not names of actions, with their effects.
-const KEYWORDS: [(&str, &str); 10] = [
+const KEYWORDS: [(&str, &str); 11] = [
     ("break", "stop there whenever playing or stepping passes it"),
     ("breaks", "list of the breakpoints"),
     ("end", "to the last entry"),
     ("find", "where a text occurs in the whole run"),
     ("leash", "hold the selected unit at every Nth call, such as 5"),
+    ("accept", "use the result of the selected unit, which is out of turns"),
     ("live", "to the present of a live run"),
     ("q", "quit"),
     ("speed", "play at 0.25 to 64 times the recorded speed, or max"),
@@ -56,6 +57,8 @@ pub(crate) enum CommandRequest {
     Find(String),
     /// Hold the selected unit at every so many calls.
     Leash(u32),
+    /// Use the result of the selected unit.
+    Accept,
     /// Bookmark this place with a note.
     Bookmark(String),
     /// Perform the action of a key.
@@ -153,6 +156,7 @@ pub(crate) fn parse(text: &str) -> Result<CommandRequest, CommandError> {
         "start" => alone("start", CommandRequest::Seek(TimeTarget::Start)),
         "end" => alone("end", CommandRequest::Seek(TimeTarget::End)),
         "live" => alone("live", CommandRequest::Live),
+        "accept" => alone("accept", CommandRequest::Accept),
         "breaks" => alone("breaks", CommandRequest::Breaks),
         "q" => alone("q", CommandRequest::Action(UserAction::Quit)),
         "speed" => speed(rest).map(CommandRequest::Speed),

@@ -49,14 +49,30 @@ impl Schedule {
             UnitPhase::InFlight { .. } => {
                 effects.push(ScheduleEffect::MessageAttempt { unit: key.clone(), attempt: unit.attempts, text });
             }
+            _ if self.settings.is_session && unit.phase != UnitPhase::Settled => self.table.queue_message(at, text),
             _ if self.settings.is_session => {
-                let amendment = Amendment { message: Some(text), ..Amendment::default() };
+                let before = unit.amendment.as_deref().cloned().unwrap_or_default();
+                let amendment = Amendment { message: Some(text), feedback: None, resume: None, ..before };
                 self.handle_retry_request(key, Some(amendment), effects);
             }
             _ => {
                 let text = format!("{key} does not run, so it gets no message; retry it with feedback");
                 push_message(Severity::Warning, text, effects);
             }
+        }
+    }
+
+    /// Passes the messages that waited for the attempts that start.
+    pub(super) fn pass_queued_messages(&mut self, effects: &mut Vec<ScheduleEffect>) {
+        if !self.settings.is_session {
+            return;
+        }
+        let started = effects.iter().filter_map(|effect| match effect {
+            ScheduleEffect::StartAttempt { unit, attempt, .. } => Some((unit.clone(), *attempt)),
+            _ => None,
+        });
+        for (unit, attempt) in started.collect::<Vec<_>>() {
+            effects.extend(self.table.take_messages(&unit, attempt));
         }
     }
 

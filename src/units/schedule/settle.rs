@@ -2,7 +2,7 @@
 //! write into the project directly, the run ends immediately.
 
 use crate::tape::{
-    UnitKey,
+    Note, UnitKey,
     note::{AttemptOutcome, RunEnded, Severity},
 };
 
@@ -16,6 +16,12 @@ impl Schedule {
         }
         if self.stage != RunStage::Running || !(self.table.is_idle() || self.is_between_units()) {
             return;
+        }
+        if self.settings.waits_at_turn_limit && self.halt.is_none() && !self.is_killed {
+            let undecided = self.table.undecided_units();
+            if !undecided.is_empty() {
+                return self.await_decisions(undecided, effects);
+            }
         }
         let units = self.unsaved_attempts();
         // If there are patches to save, the reconcile step is decided after their integration.
@@ -39,6 +45,22 @@ impl Schedule {
     /// True if patches can be saved although units wait to start.
     fn is_between_units(&self) -> bool {
         self.must_save_first() && self.table.in_flight_count() == 0
+    }
+
+    /// Reports once which units wait for a decision.
+    fn await_decisions(&mut self, undecided: Vec<UnitKey>, effects: &mut Vec<ScheduleEffect>) {
+        if self.awaited_decisions != undecided {
+            self.awaited_decisions.clone_from(&undecided);
+            let note = Note::DecisionAwaited { units: undecided };
+            effects.push(ScheduleEffect::RecordNote { attempt: None, note });
+        }
+    }
+
+    pub(super) fn accept_result(&mut self, key: &UnitKey, effects: &mut Vec<ScheduleEffect>) {
+        match self.table.find(key).filter(|at| self.table.accept_result(*at)) {
+            Some(at) => effects.push(self.table.units()[at].note_effect(Note::ResultAccepted)),
+            None => push_message(Severity::Warning, format!("{key} does not wait for a decision"), effects),
+        }
     }
 
     /// Ends with patches that are not integrated.

@@ -60,6 +60,10 @@ pub(super) struct ScheduledUnit {
     resume: Option<String>,
     last_outcome: Option<AttemptOutcome>,
     out_of_budget: bool,
+    /// Messages of a person that wait for its next attempt.
+    messages: Vec<String>,
+    /// A person accepted its result although it is out of turns or budget.
+    is_accepted: bool,
     /// Its last success is not saved yet.
     is_unsaved: bool,
     /// It is reused from a prior run.
@@ -79,6 +83,8 @@ impl ScheduledUnit {
             resume: None,
             last_outcome: None,
             out_of_budget: false,
+            messages: Vec::new(),
+            is_accepted: false,
             is_unsaved: false,
             is_reused: false,
         }
@@ -293,6 +299,33 @@ impl UnitTable {
         self.units[at].last_outcome = Some(outcome);
         self.units[at].is_unsaved = outcome == AttemptOutcome::Succeeded;
         self.units[at].out_of_budget = stop == StopReason::Budget;
+        self.units[at].is_accepted = false;
+    }
+
+    /// Keeps a message for the next attempt of a unit.
+    pub(super) fn queue_message(&mut self, at: usize, text: String) {
+        self.units[at].messages.push(text);
+    }
+
+    /// The messages for the attempt that starts.
+    pub(super) fn take_messages(&mut self, unit: &UnitKey, attempt: u32) -> Vec<ScheduleEffect> {
+        let Some(at) = self.find(unit) else { return Vec::new() };
+        let messages = std::mem::take(&mut self.units[at].messages).into_iter();
+        messages.map(|text| ScheduleEffect::MessageAttempt { unit: unit.clone(), attempt, text }).collect()
+    }
+
+    /// Units that are out of turns or budget and about which no person has decided.
+    pub(super) fn undecided_units(&self) -> Vec<UnitKey> {
+        let undecided = |unit: &&ScheduledUnit| unit.out_of_budget && !unit.is_accepted && !unit.is_reused;
+        self.units.iter().filter(undecided).map(|unit| unit.key.clone()).collect()
+    }
+
+    /// Marks a unit as decided. Returns false if it waits for no decision.
+    pub(super) fn accept_result(&mut self, at: usize) -> bool {
+        let unit = &mut self.units[at];
+        let is_undecided = unit.out_of_budget && unit.phase == UnitPhase::Settled && !unit.is_accepted;
+        unit.is_accepted |= is_undecided;
+        is_undecided
     }
 
     /// Makes automatic retries continue `session`.

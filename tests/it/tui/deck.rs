@@ -344,7 +344,13 @@ fn marks_come_before_the_held_call_of_the_selected_unit() {
     tape.plan(&["a", "b"]).start("a", 1).wait(10).end("a", 1, 1).start("b", 1);
     tape.note(Some(("b", 1)), &Note::HoldRequested);
     let input = serde_json::json!({});
-    let held = Note::CallHeld { tool: "wiki_write".into(), tool_use_id: Some("t".into()), input, reached: None };
+    let held = Note::CallHeld {
+        needs_decision: false,
+        tool: "wiki_write".into(),
+        tool_use_id: Some("t".into()),
+        input,
+        reached: None,
+    };
     tape.note(Some(("b", 1)), &held);
     assert!(commanded(&tape, "gge").0.contains("arguments of wiki_write"), "{}", commanded(&tape, "gge").0);
     // Only `a` can be retried.

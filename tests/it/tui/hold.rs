@@ -34,7 +34,13 @@ pub(crate) fn held() -> TapeFixture {
     tape.call("dbt-all", 1, "t2", "wiki_write", &input);
     tape.note(
         Some(("dbt-all", 1)),
-        &Note::CallHeld { tool: "wiki_write".into(), tool_use_id: Some("t2".into()), input, reached: None },
+        &Note::CallHeld {
+            needs_decision: false,
+            tool: "wiki_write".into(),
+            tool_use_id: Some("t2".into()),
+            input,
+            reached: None,
+        },
     );
     tape
 }
@@ -105,6 +111,7 @@ fn held_call_of_a_unit_that_is_not_held_can_be_decided() {
     let mut tape = running();
     let id = Some("t9".to_owned());
     let held = Note::CallHeld {
+        needs_decision: false,
         tool: "Bash".into(),
         tool_use_id: id,
         input: json!({"command": "rm -rf build"}),
@@ -193,7 +200,10 @@ fn run_until_call_is_shown_and_can_be_held() {
     let mut reached = until("tool sl_*");
     let (tool, tool_use_id, input) = ("sl_edit_source".to_owned(), Some("t3".to_owned()), json!({}));
     let reached_at = Some("tool sl_*".to_owned());
-    reached.note(Some(("dbt-all", 1)), &Note::CallHeld { tool, tool_use_id, input, reached: reached_at });
+    reached.note(
+        Some(("dbt-all", 1)),
+        &Note::CallHeld { needs_decision: false, tool, tool_use_id, input, reached: reached_at },
+    );
     let text = screen(&reached, "", SIZE);
     assert!(text.contains("sl_edit_source waits for you · tool sl_*") && !text.contains("◉"), "{text}");
     let replayed = play(reached.timeline(), None, options(), ScriptedHost::new("", SIZE)).0.text();
@@ -252,7 +262,7 @@ fn long_call_is_truncated_with_its_length() {
     tape.note(Some(("dbt-all", 1)), &Note::HoldRequested);
     tape.note(
         Some(("dbt-all", 1)),
-        &Note::CallHeld { tool: "wiki_write".into(), tool_use_id: None, input, reached: None },
+        &Note::CallHeld { needs_decision: false, tool: "wiki_write".into(), tool_use_id: None, input, reached: None },
     );
     let text = screen(&tape, "", (80, 24));
     assert!(text.contains("in total; open the row above to read it"), "{text}");
@@ -389,7 +399,13 @@ fn long_argument_is_edited_as_plain_text() {
     let mut tape = running();
     tape.note(Some(("dbt-all", 1)), &Note::HoldRequested).wait(800);
     tape.call("dbt-all", 1, "t2", "wiki_write", &input);
-    let held = Note::CallHeld { tool: "wiki_write".into(), tool_use_id: Some("t2".into()), input, reached: None };
+    let held = Note::CallHeld {
+        needs_decision: false,
+        tool: "wiki_write".into(),
+        tool_use_id: Some("t2".into()),
+        input,
+        reached: None,
+    };
     tape.note(Some(("dbt-all", 1)), &held);
     let play = |keys: &str| {
         let mut script = ScriptedHost::new(keys, SIZE);

@@ -89,7 +89,10 @@ fn form(text: &str, held: bool, size: (u16, u16)) -> ScriptedHost {
     if held {
         let (tool, tool_use_id, reached) = (text.to_owned(), Some("t2".to_owned()), Some(text.to_owned()));
         tape.note(Some((&first, 1)), &Note::RunUntil { condition: text.into() });
-        tape.note(Some((&first, 1)), &Note::CallHeld { tool, tool_use_id, input: json!({text: text}), reached });
+        tape.note(
+            Some((&first, 1)),
+            &Note::CallHeld { needs_decision: false, tool, tool_use_id, input: json!({text: text}), reached },
+        );
     } else {
         tape.end(&first, 1, 1).note(Some((&second, 2)), &Note::RunUntil { condition: text.into() });
     }

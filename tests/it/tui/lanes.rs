@@ -34,7 +34,11 @@ fn waits() -> TapeFixture {
     works(&mut tape, "docs-glossary", 1, 9000);
     let lane = Some(("docs-glossary", 1));
     let (tool, id) = ("wiki_write".to_owned(), Some("t1".to_owned()));
-    tape.note(lane, &Note::CallHeld { tool, tool_use_id: id.clone(), input: json!({}), reached: None }).wait(25_000);
+    tape.note(
+        lane,
+        &Note::CallHeld { needs_decision: false, tool, tool_use_id: id.clone(), input: json!({}), reached: None },
+    )
+    .wait(25_000);
     let decision = CallDecision::Allowed;
     tape.note(lane, &Note::CallDecided { rule: None, tool_use_id: id, decision, input: None, reason: None });
     tape.end("dbt-staging", 1, 0).start("dbt-marts", 2).wait(8000);

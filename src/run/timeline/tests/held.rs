@@ -4,6 +4,7 @@ use super::*;
 
 fn held(id: &str) -> Note {
     Note::CallHeld {
+        needs_decision: false,
         tool: "wiki_write".into(),
         tool_use_id: Some(id.into()),
         input: serde_json::json!({"key": "a"}),

@@ -142,3 +142,54 @@ fn message_to_an_idle_session_starts_its_next_turn() {
     ];
     assert_eq!(starts(&mut schedule, inputs), [(1, None), (2, next_turn("next")), (3, continued())]);
 }
+
+#[test]
+fn messages_wait_for_the_attempt_that_starts() {
+    let settings = ScheduleSettings { is_session: true, ..ScheduleSettings::new(1, 1) };
+    let mut schedule = Schedule::new(keys(1), settings);
+    let message = |text: &str| ScheduleEvent::MessageRequested { unit: key(0), text: text.into() };
+    let full = verdict(AttemptOutcome::Failed, VerdictCause::ContextOverflow);
+    let inputs = [
+        ScheduleEvent::RunStarted,
+        session_ended(1, full, RetryMode::NewSession("You continue.".into())),
+        message("first"),
+        message("second"),
+        ScheduleEvent::TimerFired(TimerId(0)),
+    ];
+    let effects: Vec<ScheduleEffect> = inputs.into_iter().flat_map(|input| schedule.handle(input)).collect();
+    let [.., start, first, second] = effects.as_slice() else { panic!("{effects:?}") };
+    assert!(matches!(start, ScheduleEffect::StartAttempt { attempt: 2, .. }), "{start:?}");
+    for (effect, expected) in [(first, "first"), (second, "second")] {
+        assert!(
+            matches!(effect, ScheduleEffect::MessageAttempt { attempt: 2, text, .. } if text == expected),
+            "{effect:?}"
+        );
+    }
+}
+
+#[test]
+fn unit_out_of_turns_waits_for_a_decision() {
+    let settings = ScheduleSettings { waits_at_turn_limit: true, ..ScheduleSettings::new(1, 1) };
+    let mut schedule = Schedule::new(keys(1), settings);
+    let out_of_turns = || Verdict { stop: StopReason::Budget, ..succeeded_verdict() };
+    let notes = |effects: Vec<ScheduleEffect>| -> Vec<&'static str> {
+        let name = |effect: &ScheduleEffect| match effect {
+            ScheduleEffect::RecordNote { note: Note::DecisionAwaited { .. }, .. } => "awaited",
+            ScheduleEffect::RecordNote { note: Note::ResultAccepted, .. } => "accepted",
+            ScheduleEffect::RecordNote { .. } => "note",
+            ScheduleEffect::StartAttempt { .. } => "start",
+            ScheduleEffect::EndRun(_) => "end",
+            _ => "other",
+        };
+        effects.iter().map(name).collect()
+    };
+    schedule.handle(ScheduleEvent::RunStarted);
+    assert_eq!(notes(schedule.handle(session_ended(1, out_of_turns(), RetryMode::FromStart))), ["awaited"]);
+    assert!(!schedule.is_finished());
+    let retry = ScheduleEvent::RetryRequested { unit: key(0), amendment: None };
+    assert!(notes(schedule.handle(retry)).contains(&"start"));
+    assert_eq!(notes(schedule.handle(session_ended(2, out_of_turns(), RetryMode::FromStart))), [""; 0]);
+    let accept = || ScheduleEvent::ResultAccepted { unit: key(0) };
+    assert_eq!(notes(schedule.handle(accept())), ["accepted", "end"]);
+    assert_eq!(notes(schedule.handle(accept())), ["note"], "it waits no longer");
+}

@@ -236,7 +236,8 @@ impl ScheduleOracle {
             // Not among the random steps.
             ScheduleEvent::LimitChanged(_)
             | ScheduleEvent::PauseRequested(_)
-            | ScheduleEvent::MessageRequested { .. } => {}
+            | ScheduleEvent::MessageRequested { .. }
+            | ScheduleEvent::ResultAccepted { .. } => {}
             ScheduleEvent::RunStarted
             | ScheduleEvent::LimitObserved(_)
             | ScheduleEvent::LimitOverridden
