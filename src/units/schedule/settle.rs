@@ -15,6 +15,7 @@ impl Schedule {
             return self.finish_reconcile(effects);
         }
         if self.stage != RunStage::Running || !(self.table.is_idle() || self.is_between_units()) {
+            self.awaited_decisions.clear();
             return;
         }
         if self.settings.waits_at_turn_limit && self.halt.is_none() && !self.is_killed {

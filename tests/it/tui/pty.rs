@@ -156,7 +156,7 @@ fn demo_unit_runs_until_the_requested_call() {
     // Several calls of one turn wait concurrently, and are released together.
     let mut decisions = decisions(&project);
     decisions.dedup();
-    assert_eq!(decisions, ["hold", "until tool wiki_write", "allowed", "until failure", "allowed"]);
+    assert_eq!(decisions, ["hold", "until tool wiki_write", "allowed", "released", "until failure", "allowed"]);
     session.press("q");
     session.shows("Stop all and quit?");
     session.press("y");

@@ -188,7 +188,7 @@ fn unit_out_of_turns_waits_for_a_decision() {
     assert!(!schedule.is_finished());
     let retry = ScheduleEvent::RetryRequested { unit: key(0), amendment: None };
     assert!(notes(schedule.handle(retry)).contains(&"start"));
-    assert_eq!(notes(schedule.handle(session_ended(2, out_of_turns(), RetryMode::FromStart))), [""; 0]);
+    assert_eq!(notes(schedule.handle(session_ended(2, out_of_turns(), RetryMode::FromStart))), ["awaited"]);
     let accept = || ScheduleEvent::ResultAccepted { unit: key(0) };
     assert_eq!(notes(schedule.handle(accept())), ["accepted", "end"]);
     assert_eq!(notes(schedule.handle(accept())), ["note"], "it waits no longer");
