@@ -204,3 +204,38 @@ fn processes_of_a_session_end_with_it() {
         place.wait_until_no_process_left();
     }
 }
+
+#[test]
+fn session_works_in_a_new_worktree() {
+    let place = TestDir::new();
+    place.write("tracked.txt", "one\n");
+    for words in [
+        &["init", "--quiet"][..],
+        &["add", "tracked.txt"],
+        &["-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "--quiet", "-m", "one"],
+    ] {
+        let mut git = std::process::Command::new("git");
+        assert!(git.arg("-C").arg(place.path("")).args(words).status().unwrap().success(), "{words:?}");
+    }
+    let claude = place.claude(&format!("pwd > '{}'\n{}", place.path("cwd").display(), printed(&[INIT, DONE])));
+    let words = ["session", "--worktree", "--claude-bin", claude.to_str().unwrap(), "--", "hello"];
+    let ran = place.run(&words);
+    ran.expect_success();
+    let cwd = fs::read_to_string(place.path("cwd")).unwrap();
+    assert!(cwd.contains("/ingestdeck/worktrees/"), "{cwd}");
+    assert!(std::path::Path::new(cwd.trim()).join("tracked.txt").exists());
+    assert!(ran.stderr.contains(&format!("git worktree remove {}", cwd.trim())), "{ran:?}");
+}
+
+#[test]
+fn rules_that_a_session_cannot_apply_stop_it() {
+    let place = TestDir::new();
+    let claude = place.claude(&printed(&[INIT, DONE]));
+    place.write("ingestdeck.toml", "[policy]\ndeny = [\"Bash\"]\n");
+    let words = ["session", "--claude-bin", claude.to_str().unwrap(), "--", "hello"];
+    let refused = place.run(&words);
+    assert!(refused.expect_refusal(2).contains("the rules of [policy] cannot be applied"), "{refused:?}");
+    place.write("ingestdeck.toml", "[policy\n");
+    let refused = place.run(&words);
+    assert!(refused.expect_refusal(2).contains("not valid TOML"), "{refused:?}");
+}
