@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fs::File,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -14,7 +15,7 @@ use serde::Deserialize;
 use crate::scoped_dir::{FileKind, ScopedDir};
 
 /// Maximum number of transcripts of one session.
-const MAX_AGENTS: usize = 1000;
+pub(super) const MAX_AGENTS: usize = 1000;
 /// Maximum number of workflow runs of one session.
 const MAX_WORKFLOWS: usize = 100;
 /// Maximum size of a description of a sub-agent.
@@ -42,12 +43,14 @@ pub(super) struct AgentFiles {
     parent: PathBuf,
     /// Name of the session file without its extension.
     session: String,
-    /// Transcripts that were found, as paths below the directory.
+    /// Transcripts that were opened, as paths below the directory.
     known: HashSet<String>,
-    /// Units by the key of a call in a journal, or by the id of an agent outside of workflows.
+    /// Paths whose problem was reported. Their transcripts may still appear.
+    reported: HashSet<String>,
+    /// Units by the call in a workflow's journal, or by the agent.
     units: HashMap<String, String>,
-    used_names: HashSet<String>,
-    has_overflowed: bool,
+    /// Names of units, each with the number of the next unit that would have the same name.
+    used_names: HashMap<String, u32>,
 }
 
 /// What a search found.
@@ -92,95 +95,156 @@ impl AgentFiles {
             parent: parent.to_owned(),
             session,
             known: HashSet::new(),
+            reported: HashSet::new(),
             units: HashMap::new(),
-            used_names: HashSet::new(),
-            has_overflowed: false,
+            used_names: HashMap::new(),
         })
     }
 
-    /// Finds transcripts that earlier calls did not find. Without a directory there are none.
-    pub(super) fn find_new(&mut self) -> FoundAgents {
+    /// Finds transcripts that earlier calls did not find. Without a directory there are none. Only the last search reports
+    /// missing transcripts, because the file of an agent may appear after its entry in the journal.
+    pub(super) fn find_new(&mut self, is_last: bool) -> FoundAgents {
         let mut found = FoundAgents::default();
-        let opened = ScopedDir::open(&self.parent).and_then(|parent| parent.dir_if_exists(&self.session));
-        let Ok(Some(root)) = opened else { return found };
-        if let Ok(Some(agents)) = root.dir_if_exists("subagents") {
-            self.find_in(&agents, "", None, &mut found);
+        let Ok(parent) = ScopedDir::open(&self.parent) else { return found };
+        let opened = parent.dir_if_exists(&self.session);
+        // A session file without an extension has the name of the directory.
+        if opened.is_err() && parent.is_file(&self.session) {
+            return found;
         }
-        let runs = root.dir_if_exists("subagents/workflows").ok().flatten();
+        let Some(root) = self.opened("", opened, &mut found) else { return found };
+        if let Some(agents) = self.opened("subagents", root.dir_if_exists("subagents"), &mut found) {
+            let listed = self.list_unknown(&agents, "", &mut found);
+            self.open_listed(&agents, "", listed, None, &mut found);
+        }
+        let runs = self.opened("subagents/workflows", root.dir_if_exists("subagents/workflows"), &mut found);
         let mut names: Vec<String> = runs.as_ref().map(directories).unwrap_or_default();
-        if names.len() > MAX_WORKFLOWS && !std::mem::replace(&mut self.has_overflowed, true) {
-            found.problems.push(format!("only {MAX_WORKFLOWS} of {} workflow runs are shown", names.len()));
+        if names.len() > MAX_WORKFLOWS {
+            let problem = format!("only {MAX_WORKFLOWS} of {} workflow runs are shown", names.len());
+            self.report("workflows/", problem, &mut found);
         }
         names.truncate(MAX_WORKFLOWS);
-        for (run, dir) in names.iter().filter_map(|run| Some((run, runs.as_ref()?.dir(run, None).ok()?))) {
-            let journal = dir.read_if_exists("journal.jsonl", MAX_JOURNAL_BYTES).ok().flatten();
+        for (run, runs) in names.iter().filter_map(|run| Some((run, runs.as_ref()?))) {
+            let prefix = format!("workflows/{run}/");
+            let Some(dir) = self.opened(&prefix, runs.dir_if_exists(run), &mut found) else { continue };
+            let listed = self.list_unknown(&dir, &prefix, &mut found);
+            if listed.is_empty() && !is_last {
+                continue;
+            }
+            let journal = dir.read_if_exists("journal.jsonl", MAX_JOURNAL_BYTES);
+            let journal = self.opened(&format!("{prefix}journal.jsonl"), journal, &mut found);
             let journal = Journal::parse(&journal.unwrap_or_default());
             let name = workflow_name(&root, run);
-            self.find_in(&dir, &format!("workflows/{run}/"), Some((&name, &journal)), &mut found);
+            self.open_listed(&dir, &prefix, listed, Some((&name, &journal)), &mut found);
+            if is_last {
+                self.report_missing(&prefix, &name, &journal, &mut found);
+            }
         }
         found
     }
 
-    /// Finds the transcripts in one directory.
-    fn find_in(&mut self, dir: &ScopedDir, prefix: &str, workflow: Option<(&str, &Journal)>, found: &mut FoundAgents) {
+    /// Reports a problem of the path, unless one was reported before.
+    fn report(&mut self, path: &str, problem: String, found: &mut FoundAgents) {
+        if self.reported.len() < MAX_AGENTS && self.reported.insert(path.to_owned()) {
+            found.problems.push(problem);
+        }
+    }
+
+    /// The result of opening `path`. An error is reported.
+    fn opened<T>(&mut self, path: &str, result: io::Result<Option<T>>, found: &mut FoundAgents) -> Option<T> {
+        result.unwrap_or_else(|error| {
+            let shown = format!("{}/{path}", self.session);
+            self.report(path, format!("cannot read `{}`: {error}", shown.trim_end_matches('/')), found);
+            None
+        })
+    }
+
+    /// The agents in one directory whose transcripts are not open, oldest first.
+    fn list_unknown(&mut self, dir: &ScopedDir, prefix: &str, found: &mut FoundAgents) -> Vec<(i64, String)> {
         let mut listed: Vec<(i64, String)> = Vec::new();
-        for (name, kind) in dir.entries().unwrap_or_default() {
+        let entries = dir.entries().map(Some);
+        for (name, kind) in self.opened(&format!("{prefix}*"), entries, found).unwrap_or_default() {
             let Some(agent) = name.to_str().and_then(agent_id) else { continue };
-            if self.known.contains(&format!("{prefix}{agent}")) {
+            let path = format!("{prefix}{agent}");
+            if self.known.contains(&path) {
                 continue;
             }
             match (kind, name.to_str().and_then(|name| dir.entry_stat(name).ok())) {
                 (FileKind::File, Some(stat)) => listed.push((stat.st_mtime, agent.to_owned())),
                 (FileKind::Symlink, _) => {
-                    self.known.insert(format!("{prefix}{agent}"));
-                    found
-                        .problems
-                        .push(format!("the transcript of sub-agent `{agent}` is a symbolic link, so it is not shown"));
+                    let problem =
+                        format!("the transcript of sub-agent `{agent}` is a symbolic link, so it is not shown");
+                    self.report(&path, problem, found);
                 }
                 _ => {}
             }
         }
+        if !listed.is_empty() && self.known.len() >= MAX_AGENTS {
+            self.report("agents/", format!("only {MAX_AGENTS} sub-agents are shown"), found);
+            return Vec::new();
+        }
         listed.sort();
+        listed
+    }
+
+    /// Opens transcripts in one directory.
+    fn open_listed(
+        &mut self,
+        dir: &ScopedDir,
+        prefix: &str,
+        listed: Vec<(i64, String)>,
+        workflow: Option<(&str, &Journal)>,
+        found: &mut FoundAgents,
+    ) {
         for (_, agent) in listed {
             if self.known.len() >= MAX_AGENTS {
-                if !std::mem::replace(&mut self.has_overflowed, true) {
-                    found.problems.push(format!("only {MAX_AGENTS} sub-agents are shown"));
-                }
-                return;
+                return self.report("agents/", format!("only {MAX_AGENTS} sub-agents are shown"), found);
             }
-            // It may have been deleted since it was listed.
-            let Ok((file, _)) = dir.open_entry(&format!("agent-{agent}.jsonl")) else { continue };
-            self.known.insert(format!("{prefix}{agent}"));
+            let path = format!("{prefix}{agent}");
+            let file = match dir.open_entry(&format!("agent-{agent}.jsonl")) {
+                Ok((file, _)) => file,
+                // It was deleted after it was listed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => {
+                    let problem = format!("cannot read the transcript of sub-agent `{agent}`: {error}");
+                    self.report(&path, problem, found);
+                    continue;
+                }
+            };
+            self.known.insert(path);
             let meta = dir.read_if_exists(&format!("agent-{agent}.meta.json"), MAX_META_BYTES).ok().flatten();
             let meta: AgentMeta = serde_json::from_slice(&meta.unwrap_or_default()).unwrap_or_default();
-            let (unit, attempt) = self.unit_of(&agent, meta, workflow);
+            let (unit, attempt) = self.unit_of(prefix, &agent, meta, workflow);
             found.files.push(AgentFile { file, agent, unit, attempt });
         }
-        self.report_missing(prefix, workflow, found);
     }
 
     /// Reports agents in the journal that have no transcript.
-    fn report_missing(&mut self, prefix: &str, workflow: Option<(&str, &Journal)>, found: &mut FoundAgents) {
-        let Some((name, journal)) = workflow else { return };
+    fn report_missing(&mut self, prefix: &str, name: &str, journal: &Journal, found: &mut FoundAgents) {
         for (_, label, agents) in &journal.calls {
             for agent in agents {
-                if self.known.len() < MAX_AGENTS && self.known.insert(format!("{prefix}{agent}")) {
-                    let label = label.as_deref().unwrap_or(agent);
-                    found
-                        .problems
-                        .push(format!("the transcript of `{}` is missing", unit_name(&format!("{name}: {label}"))));
+                let path = format!("{prefix}{agent}");
+                if self.known.len() < MAX_AGENTS && !self.known.contains(&path) {
+                    let unit = unit_name(&format!("{name}: {}", label.as_deref().unwrap_or(agent)));
+                    self.report(&path, format!("the transcript of `{unit}` is missing"), found);
                 }
             }
         }
     }
 
-    /// Unit and attempt of an agent.
-    fn unit_of(&mut self, agent: &str, meta: AgentMeta, workflow: Option<(&str, &Journal)>) -> (String, u32) {
+    /// Unit and attempt of an agent. Two runs of one workflow have the same calls, so the run is part of the key.
+    fn unit_of(
+        &mut self,
+        prefix: &str,
+        agent: &str,
+        meta: AgentMeta,
+        workflow: Option<(&str, &Journal)>,
+    ) -> (String, u32) {
+        let agent_key = format!("{prefix}agent/{agent}");
         let name =
             |meta: AgentMeta| meta.description.or(meta.agent_type).unwrap_or_else(|| format!("sub-agent {agent}"));
         let Some((workflow, journal)) = workflow else {
             let name = name(meta);
-            return (self.unique_unit(agent, &name), 1);
+            return (self.unique_unit(&agent_key, &name), 1);
         };
         let call = journal.calls.iter().find_map(|(key, label, agents)| {
             let attempt = agents.iter().position(|started| started == agent)?;
@@ -189,12 +253,12 @@ impl AgentFiles {
         match call {
             Some((key, label, attempt)) => {
                 let label = label.unwrap_or_else(|| name(meta));
-                let unit = self.unique_unit(key, &format!("{workflow}: {label}"));
+                let unit = self.unique_unit(&format!("{prefix}call/{key}"), &format!("{workflow}: {label}"));
                 (unit, u32::try_from(attempt).unwrap_or(u32::MAX).saturating_add(1))
             }
             None => {
                 let label = name(meta);
-                (self.unique_unit(agent, &format!("{workflow}: {label}")), 1)
+                (self.unique_unit(&agent_key, &format!("{workflow}: {label}")), 1)
             }
         }
     }
@@ -206,11 +270,13 @@ impl AgentFiles {
         }
         let name = unit_name(name);
         let mut unit = name.clone();
-        let mut number = 2;
-        while !self.used_names.insert(unit.clone()) {
+        let mut number = self.used_names.get(&name).copied().unwrap_or(2);
+        while self.used_names.contains_key(&unit) {
             unit = format!("{name} ({number})");
             number += 1;
         }
+        self.used_names.insert(unit.clone(), 2);
+        self.used_names.insert(name, number);
         self.units.insert(key.to_owned(), unit.clone());
         unit
     }

@@ -119,7 +119,7 @@ impl FileSource {
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
         let (name, file) = open_file(path)?;
         let source = Self::from_file(path, file)?;
-        if source.parser.format != InputFormat::SessionFile {
+        if !source.is_complete_session() {
             return Ok(source);
         }
         let source = source.with_session_title();
@@ -133,17 +133,24 @@ impl FileSource {
     }
 
     /// Opens a session file that is still being written, with the transcripts of its sub-agents, and follows it. `None`
-    /// for other files.
+    /// for other files and for a session that is too large to be merged.
     pub(crate) fn follow_session(path: &Path) -> Result<Option<(Self, SessionFollower)>, OpenError> {
         let (name, file) = open_file(path)?;
         let source = Self::from_file(path, file)?;
-        if source.parser.format != InputFormat::SessionFile {
+        if !source.is_complete_session() {
             return Ok(None);
         }
         let source = source.with_session_title();
-        let followed = session_tape::follow(path, &source.core.file, source.parser.epoch);
-        let (tape, follower) = followed.map_err(|error| OpenError::from_io(&name, &error))?;
-        Ok(Some((source.with_session_tape(tape), follower)))
+        match session_tape::follow(path, &source.core.file, source.parser.epoch) {
+            Ok((tape, follower)) => Ok(Some((source.with_session_tape(tape), follower))),
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(None),
+            Err(error) => Err(OpenError::from_io(&name, &error)),
+        }
+    }
+
+    /// True for a session in a regular file. A stream is still being copied, and has no directory of sub-agents.
+    fn is_complete_session(&self) -> bool {
+        self.parser.format == InputFormat::SessionFile && matches!(self.core.growth, FileGrowth::Fixed(_))
     }
 
     fn with_session_title(mut self) -> Self {
@@ -155,7 +162,7 @@ impl FileSource {
     fn with_session_tape(self, tape: SessionTape) -> Self {
         let converted = DetectedInput { format: InputFormat::Tape, header: None, first_entry: 0, first_time: None };
         let source = Self::new(Arc::new(tape.file), self.origin.name.clone(), "", converted, tape.growth);
-        Self { origin: self.origin, ..source }
+        Self { origin: self.origin, stream_error: Some(tape.error), ..source }
     }
 
     /// Like [`open`](Self::open), for a file that the caller has opened. `path` is only used as its name.
@@ -183,7 +190,10 @@ impl FileSource {
 
     fn from_stream(name: String, stem: &str, input: impl Read + Send + 'static) -> Result<Self, OpenError> {
         let SpooledStream { file, detected, growth, error } = spool::spool(&name, input)?;
-        let source = Self::from_detected(file, name, stem, detected, growth)?;
+        let mut source = Self::from_detected(file, name, stem, detected, growth)?;
+        if source.parser.format == InputFormat::SessionFile {
+            source.parser.nests_sidechains = session_tape::is_transcript_of_agent(&source.core.file).is_ok_and(|is| !is);
+        }
         Ok(Self { stream_error: Some(error), ..source })
     }
 

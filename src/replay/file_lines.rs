@@ -106,7 +106,7 @@ impl FileLines {
                 if finished && self.next < self.filled {
                     return Ok(self.consume_line(self.filled, self.filled));
                 }
-                self.release_memory();
+                self.release_memory(0);
                 return Ok(NextLine::Pending);
             }
             if self.shorten_giant_lines && self.filled - self.next >= GIANT {
@@ -173,9 +173,9 @@ impl FileLines {
         NextLine::Line(self.start + line.start as u64, &self.buffer[line])
     }
 
-    /// Releases the memory of a giant line once the line has been processed.
-    fn release_memory(&mut self) {
-        if self.next == self.filled && self.buffer.len() > BLOCK {
+    /// Releases the memory of a giant line once the line has been processed, and all of it if nothing more can be read.
+    fn release_memory(&mut self, kept: usize) {
+        if self.next == self.filled && self.buffer.len() > kept {
             self.reset_to(self.start + self.filled as u64);
         }
     }
@@ -187,7 +187,7 @@ impl FileLines {
         self.filled -= self.next;
         self.searched -= self.next;
         self.next = 0;
-        self.release_memory();
+        self.release_memory(BLOCK);
         if self.buffer.len() - self.filled < BLOCK / 2 {
             let size = (self.filled * 2).max(BLOCK);
             self.buffer.resize(size, 0);

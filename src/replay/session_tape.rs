@@ -23,20 +23,23 @@ use std::{
 use serde::Deserialize;
 
 use super::{
-    agent_files::{AgentFile, AgentFiles},
+    agent_files::{AgentFile, AgentFiles, MAX_AGENTS},
     file_lines::{EntrySplit, FileLines, NextLine, read_range},
     index::{FileGrowth, is_blank},
     line_time,
-    spool::check_space,
+    spool::{StreamError, check_space},
     tape_builder::TapeBuilder,
 };
 use crate::{
     decode::{self, LineBody},
     tape::{Millis, entry, note::Severity},
+    text,
 };
 
-/// Total size of the files of a session up to which they are merged. A larger session file is read alone.
+/// Total size of the files of a session up to which they are merged. A larger session file is read alone and not followed.
 const MAX_MERGED_BYTES: u64 = 512 << 20;
+/// Maximum length of a line in a session that is merged.
+const MAX_LINE_BYTES: u64 = 128 << 20;
 /// Bytes of a transcript that are searched for its first time.
 const HEAD_BYTES: usize = 64 << 10;
 /// Bytes after which the free space is checked again.
@@ -55,6 +58,8 @@ const SYNTHETIC_INTERVAL: u64 = 100;
 pub(super) struct SessionTape {
     pub(super) file: File,
     pub(super) growth: FileGrowth,
+    /// Why it ends before the session does.
+    pub(super) error: StreamError,
 }
 
 /// Follows a running session from another thread until it is stopped.
@@ -65,7 +70,7 @@ pub(crate) struct SessionFollower {
 }
 
 impl SessionFollower {
-    /// Length of the tape in bytes, which changes whenever the session grows.
+    /// A number that changes whenever the tape has grown or its follower has failed.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
@@ -96,24 +101,30 @@ pub(super) fn merge(path: &Path, main: &File, epoch: Option<i64>) -> io::Result<
         return alone;
     }
     let mut merger = SessionMerger::new(path, main.try_clone()?, is_agent, epoch)?;
-    merger.find_agents()?;
-    if merger.streams.len() == 1 && merger.problems == 0 && !has_inline_agents(main, length, is_agent)?
-        || merger.total_bytes()? > MAX_MERGED_BYTES
-    {
+    merger.find_agents(true)?;
+    if merger.streams.len() == 1 && merger.problems == 0 && !has_inline_agents(main, length, is_agent)? {
         return alone;
     }
-    merger.merge(true)?;
+    match merger.merge(true) {
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return alone,
+        merged => merged?,
+    }
     let (file, length) = merger.tape.end()?;
-    Ok(MergedSession::Tape(SessionTape { file, growth: FileGrowth::Fixed(length) }))
+    Ok(MergedSession::Tape(SessionTape { file, growth: FileGrowth::Fixed(length), error: StreamError::default() }))
 }
 
 /// Merges a session that still runs, and starts to follow it.
+///
+/// # Errors
+/// `FileTooLarge` for a session that is too large.
 pub(super) fn follow(path: &Path, main: &File, epoch: Option<i64>) -> io::Result<(SessionTape, SessionFollower)> {
     let is_agent = is_transcript_of_agent(main)?;
     let mut merger = SessionMerger::new(path, main.try_clone()?, is_agent, epoch)?;
     let file = merger.tape.file().try_clone()?;
-    merger.find_agents()?;
+    merger.find_agents(false)?;
     merger.merge(false)?;
+    let error = StreamError::default();
+    let failure = error.clone();
     let finished = Arc::new(AtomicBool::new(false));
     let follower = SessionFollower { stop: Arc::default(), written: Arc::new(AtomicU64::new(merger.tape.written())) };
     let (handle, done) = (follower.clone(), Arc::clone(&finished));
@@ -125,10 +136,12 @@ pub(super) fn follow(path: &Path, main: &File, epoch: Option<i64>) -> io::Result
             let is_last = handle.stop.load(Ordering::Acquire) || Arc::strong_count(&done) == 1;
             polls = polls.wrapping_add(1);
             let searches = is_last || polls.is_multiple_of(POLLS_PER_SEARCH);
-            let searched = if searches { merger.find_agents().and_then(|()| merger.check_replaced()) } else { Ok(()) };
+            let searched =
+                if searches { merger.find_agents(is_last).and_then(|()| merger.check_replaced()) } else { Ok(()) };
             let merged = searched.and_then(|()| merger.merge(is_last));
-            handle.written.store(merger.tape.written(), Ordering::Release);
-            if is_last || merged.is_err() {
+            let failed = merged.inspect_err(|cause| failure.set(cause)).is_err();
+            handle.written.store(merger.tape.written() + u64::from(failed), Ordering::Release);
+            if is_last || failed {
                 done.store(true, Ordering::Release);
                 return;
             }
@@ -136,14 +149,18 @@ pub(super) fn follow(path: &Path, main: &File, epoch: Option<i64>) -> io::Result
         }
     };
     thread::Builder::new().name("session".into()).spawn(following)?;
-    Ok((SessionTape { file, growth: FileGrowth::Until(finished) }, follower))
+    Ok((SessionTape { file, growth: FileGrowth::Until(finished), error }, follower))
 }
 
 /// True for a file in which all messages are those of a sub-agent.
-fn is_transcript_of_agent(file: &File) -> io::Result<bool> {
+pub(super) fn is_transcript_of_agent(file: &File) -> io::Result<bool> {
     let head = read_range(file, 0, HEAD_BYTES)?;
     let has = |text: &[u8]| memchr::memmem::find(&head, text).is_some();
     Ok(has(b"\"isSidechain\":true") && !has(b"\"isSidechain\":false"))
+}
+
+fn too_large(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, why)
 }
 
 /// True for a session whose file also contains the lines of its sub-agents, as early releases wrote them.
@@ -171,6 +188,8 @@ struct MergedFile {
     attempt: u32,
     /// True if its lines may belong to sub-agents.
     is_main: bool,
+    /// Length of the file at the beginning of the merge. A merge ends, although its files may grow.
+    length: u64,
     /// Time of its last line in milliseconds since 1970. Times never run backwards within a file.
     time: i64,
     /// The next line, which was read but not written.
@@ -250,14 +269,14 @@ impl SessionMerger {
         let file = Arc::new(file);
         let lines = FileLines::new(Arc::clone(&file), EntrySplit::Lines, 0);
         let time = first.or(self.epoch).unwrap_or(i64::MIN);
-        self.streams.push(MergedFile { file, lines, unit, attempt, is_main, time, next: None, is_lost: false });
+        self.streams.push(MergedFile { file, lines, unit, attempt, is_main, length: 0, time, next: None, is_lost: false });
         Ok(())
     }
 
     /// Adds the transcripts that appeared since the last call.
-    fn find_agents(&mut self) -> io::Result<()> {
+    fn find_agents(&mut self, is_last: bool) -> io::Result<()> {
         let Some(agents) = &mut self.agents else { return Ok(()) };
-        let found = agents.find_new();
+        let found = agents.find_new(is_last);
         for AgentFile { file, agent, unit, attempt } in found.files {
             self.inline_units.insert(agent, unit.clone());
             self.add_stream(file, unit, attempt, false)?;
@@ -284,12 +303,22 @@ impl SessionMerger {
         self.tape.message(self.last_at, None, Severity::Warning, problem)
     }
 
-    fn total_bytes(&self) -> io::Result<u64> {
-        self.streams.iter().try_fold(0_u64, |total, stream| Ok(total.saturating_add(stream.file.metadata()?.len())))
+    /// Determines how much of each file the next merge reads.
+    fn measure(&mut self) -> io::Result<()> {
+        let mut total = 0_u64;
+        for stream in &mut self.streams {
+            stream.length = stream.file.metadata().map_or(0, |metadata| metadata.len());
+            total = total.saturating_add(stream.length);
+        }
+        if total > MAX_MERGED_BYTES {
+            return Err(too_large(&format!("its files exceed {}", text::size(MAX_MERGED_BYTES))));
+        }
+        Ok(())
     }
 
     /// Writes all lines that are complete, ordered by time. The rest of a file counts as a line if it is `finished`.
     fn merge(&mut self, finished: bool) -> io::Result<()> {
+        self.measure()?;
         let mut queue = BinaryHeap::new();
         for index in 0..self.streams.len() {
             self.read_next(index, finished)?;
@@ -317,15 +346,19 @@ impl SessionMerger {
     fn read_next(&mut self, index: usize, finished: bool) -> io::Result<()> {
         let stream = &mut self.streams[index];
         while stream.next.is_none() && !stream.is_lost {
-            let limit = stream.file.metadata().map_or(0, |metadata| metadata.len());
-            let is_short = limit < stream.lines.offset();
-            match stream.lines.next(limit, finished) {
+            let is_short = stream.length < stream.lines.offset();
+            let limit = stream.length.min(stream.lines.offset().saturating_add(MAX_LINE_BYTES));
+            let is_cut = limit < stream.length;
+            match stream.lines.next(limit, finished && !is_cut) {
                 Ok(NextLine::Line(_, line)) if !is_short => {
                     if !is_blank(line) {
                         let (line, time) = PendingLine::new(line);
                         stream.time = stream.time.max(time.unwrap_or(i64::MIN));
                         stream.next = Some(line);
                     }
+                }
+                Ok(NextLine::Pending) if is_cut => {
+                    return Err(too_large(&format!("a line exceeds {}", text::size(MAX_LINE_BYTES))));
                 }
                 Ok(NextLine::Pending) if !is_short => return Ok(()),
                 Ok(_) => {
@@ -346,6 +379,8 @@ impl SessionMerger {
 
     fn write(&mut self, index: usize, line: &PendingLine) -> io::Result<()> {
         let stream = &self.streams[index];
+        // The beginning of the file may contain no time.
+        self.epoch = self.epoch.or(Some(stream.time).filter(|time| *time != i64::MIN));
         let at = match self.epoch {
             Some(epoch) => Millis(u64::try_from(stream.time.saturating_sub(epoch)).unwrap_or(0)),
             None => Millis(self.tape.next_seq().0.saturating_mul(SYNTHETIC_INTERVAL)),
@@ -373,10 +408,15 @@ impl SessionMerger {
         let before = line.agent.as_deref().or(links.parent_uuid.as_deref());
         let known = before.and_then(|before| self.inline_units.get(before)).cloned();
         let unit = known.unwrap_or_else(|| {
-            self.inline_count += 1;
-            let number = self.inline_count.to_string();
-            let name = format!("sub-agent {}", line.agent.as_deref().unwrap_or(&number));
-            self.agents.as_mut().map_or_else(|| name.clone(), |agents| agents.unique_unit(&name, &name))
+            let number = (self.inline_count + 1).to_string();
+            let name = if self.inline_count < MAX_AGENTS {
+                self.inline_count += 1;
+                format!("sub-agent {}", line.agent.as_deref().unwrap_or(&number))
+            } else {
+                "more sub-agents".to_owned()
+            };
+            let key = format!("inline/{name}");
+            self.agents.as_mut().map_or_else(|| name.clone(), |agents| agents.unique_unit(&key, &name))
         });
         let key = line.agent.as_deref().map(str::to_owned).or(links.uuid);
         if let Some(key) = key.filter(|_| self.inline_units.len() < MAX_INLINE_LINES) {

@@ -42,7 +42,7 @@ impl StreamError {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set(&self, error: &io::Error) {
+    pub(super) fn set(&self, error: &io::Error) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
     }
 }
