@@ -20,6 +20,9 @@ use crate::{
 const SLICE: usize = 1 << 20;
 /// Poll interval of the session: its process sends no notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(150);
+/// Number of successive looks without its process after which a session is over: the file about the process may be read
+/// while it is being rewritten.
+const MISSES_OF_ENDED_PROCESS: u32 = 2;
 /// Number of looks at the session between two looks at its process.
 const POLLS_PER_LIVENESS_CHECK: u32 = 7;
 
@@ -61,11 +64,15 @@ pub(super) fn show(
     let polling = async move {
         // The sender ends with this task, so the screen knows that the session will not grow any further.
         let _gone = gone;
+        let mut misses = 0;
         for polls in 1_u32.. {
             tokio::time::sleep(POLL_INTERVAL).await;
             let length = follower.written();
             grown.send_if_modified(|known| std::mem::replace(known, length) != length);
-            if polls.is_multiple_of(POLLS_PER_LIVENESS_CHECK) && !process.is_alive() {
+            if polls.is_multiple_of(POLLS_PER_LIVENESS_CHECK) {
+                misses = if process.is_alive() { 0 } else { misses + 1 };
+            }
+            if misses >= MISSES_OF_ENDED_PROCESS {
                 follower.finish();
                 // The follower adds the last lines before the source ends.
                 tokio::time::sleep(POLL_INTERVAL * 3).await;
@@ -86,6 +93,7 @@ pub(super) fn print(global: &GlobalArgs, ui: Ui, session: RunningSession) -> Res
     let mut timeline = Timeline::new_forward_only(Box::new(playback_output::for_ui(source, ui)));
     let origin = timeline.source().info().clone();
     let mut sink = EventSink::new(ui, global, &origin);
+    let mut misses = 0;
     loop {
         match timeline.advance(SLICE, &mut |emitted| sink.write_event(&emitted))? {
             _ if sink.is_closed() => break,
@@ -93,7 +101,8 @@ pub(super) fn print(global: &GlobalArgs, ui: Ui, session: RunningSession) -> Res
             PollStatus::End => break,
             PollStatus::Waiting => {
                 sink.flush();
-                if !process.is_alive() {
+                misses = if process.is_alive() { 0 } else { misses + 1 };
+                if misses >= MISSES_OF_ENDED_PROCESS {
                     follower.finish();
                 }
                 std::thread::sleep(POLL_INTERVAL);

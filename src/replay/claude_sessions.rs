@@ -27,6 +27,9 @@ const MAX_TITLE_CHARS: usize = 300;
 /// Maximum number of project folders that are searched.
 const MAX_FOLDERS: usize = 10_000;
 
+/// Maximum number of files that are read for a list.
+const MAX_CANDIDATES: usize = 10_000;
+
 /// A session file of Claude Code.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SessionFile {
@@ -57,8 +60,8 @@ pub(crate) fn recent_sessions(claude_dir: &Path, directory: &Path, limit: usize)
     let opened = ScopedDir::open(claude_dir).and_then(|root| root.dir_if_exists(&format!("projects/{name}")));
     let Ok(Some(folder)) = opened else { return SessionList::default() };
     let mut found = FoundFiles::default();
-    found.add(claude_dir.join("projects").join(&name), folder);
-    found.into_list(claude_dir, limit)
+    found.add("", &folder);
+    found.into_list(&claude_dir.join("projects").join(&name), &folder, claude_dir, limit)
 }
 
 /// The newest sessions in `folder`, at most `limit`: a project folder of Claude Code, or the directory of all of them.
@@ -75,60 +78,59 @@ pub(crate) fn sessions_in(folder: &Path, limit: usize) -> io::Result<Option<Sess
         // The directories in a project folder belong to its sessions.
         let Some(name) = name.to_str().filter(|name| name.starts_with('-')) else { continue };
         if let Ok(project) = opened.dir(name, None) {
-            found.add(folder.join(name), project);
+            found.add(name, &project);
         }
     }
-    found.add(folder.to_owned(), opened);
+    found.add("", &opened);
     let path = folder.canonicalize()?;
     let claude_dir = path.ancestors().take(2).find(|dir| dir.ends_with("projects")).and_then(Path::parent);
-    let list = found.into_list(claude_dir.unwrap_or(&path), limit);
+    let list = found.into_list(folder, &opened, claude_dir.unwrap_or(&path), limit);
     Ok((!list.files.is_empty()).then_some(list))
 }
 
 /// Files that may be sessions, by time.
 #[derive(Debug, Default)]
 struct FoundFiles {
-    folders: Vec<(PathBuf, ScopedDir)>,
+    /// Names of the folders that contain files; the empty name is the searched directory.
+    folders: Vec<String>,
     /// Time in seconds since 1970, size, index of the folder, and name.
     files: Vec<(u64, u64, usize, String)>,
 }
 
 impl FoundFiles {
-    fn add(&mut self, path: PathBuf, folder: ScopedDir) {
-        let before = self.files.len();
-        for (name, kind) in folder.entries().unwrap_or_default() {
+    fn add(&mut self, folder: &str, dir: &ScopedDir) {
+        for (name, kind) in dir.entries().unwrap_or_default() {
             // Early releases kept the transcripts of sub-agents in the same directory.
             let is_session = |name: &&str| name.ends_with(".jsonl") && !name.starts_with("agent-");
             let Some(name) = name.to_str().filter(is_session).filter(|_| kind == FileKind::File) else { continue };
-            let Ok(stat) = folder.entry_stat(name) else { continue };
+            let Ok(stat) = dir.entry_stat(name) else { continue };
             let unsigned = |number: i64| number.max(0).unsigned_abs();
             self.files.push((unsigned(stat.st_mtime), unsigned(stat.st_size), self.folders.len(), name.to_owned()));
         }
-        // An open directory is a file descriptor.
-        if self.files.len() > before {
-            self.folders.push((path, folder));
-        }
+        self.folders.push(folder.to_owned());
     }
 
-    fn into_list(mut self, claude_dir: &Path, limit: usize) -> SessionList {
+    /// The newest sessions. `dir` is the searched directory at `path`.
+    fn into_list(mut self, path: &Path, dir: &ScopedDir, claude_dir: &Path, limit: usize) -> SessionList {
         self.files.sort_by(|one, other| other.cmp(one));
-        let omitted = self.files.len().saturating_sub(limit);
-        self.files.truncate(limit);
         let running = running_sessions(claude_dir);
         let file = |(modified, bytes, folder, name): (u64, u64, usize, String)| {
-            let (path, folder) = &self.folders[folder];
-            let (file, _) = folder.open_entry(&name).ok()?;
+            let folder = &self.folders[folder];
+            let (file, _) = dir.dir(folder, None).ok()?.open_entry(&name).ok()?;
             let SessionEnds { title, cost_usd } = SessionEnds::read(&file, bytes)?;
             Some(SessionFile {
                 modified: SystemTime::UNIX_EPOCH + Duration::from_secs(modified),
                 is_running: running.iter().any(|session| name.strip_suffix(".jsonl") == Some(session)),
-                path: path.join(name),
+                path: if folder.is_empty() { path.join(name) } else { path.join(folder).join(name) },
                 bytes,
                 title,
                 cost_usd,
             })
         };
-        SessionList { files: self.files.into_iter().filter_map(file).collect(), omitted }
+        let mut candidates = self.files.into_iter();
+        // Other files do not count, but not all of them are read.
+        let files = candidates.by_ref().take(MAX_CANDIDATES).filter_map(file).take(limit).collect();
+        SessionList { files, omitted: candidates.len() }
     }
 }
 
@@ -174,7 +176,7 @@ impl SessionEnds {
                         _ => None,
                     });
                     prompt = text.and_then(|text| match UserText::parse(chat.author, &text) {
-                        UserText::Prompt(prompt) => Some(prompt.into_owned()),
+                        UserText::Prompt(prompt) | UserText::Command(prompt) => Some(prompt.into_owned()),
                         UserText::Report(_) => None,
                     });
                 }

@@ -1,8 +1,11 @@
 //! Whether the process of a session still runs, from the files that Claude Code keeps for its processes.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
-use nix::{errno::Errno, sys::signal, unistd::Pid};
+use nix::{sys::signal, unistd::Pid};
 use serde::Deserialize;
 
 use crate::scoped_dir::{FileKind, ScopedDir};
@@ -25,6 +28,9 @@ pub(crate) struct SessionProcess {
 struct ProcessFile {
     pid: i32,
     session_id: String,
+    /// When the process started, on Linux in clock ticks since the boot.
+    #[serde(default)]
+    proc_start: serde_json::Value,
 }
 
 impl SessionProcess {
@@ -53,18 +59,32 @@ pub(super) fn running_sessions(claude_dir: &Path) -> Vec<String> {
         let json = dir.read(&name, MAX_FILE_BYTES).ok()?;
         serde_json::from_slice::<ProcessFile>(&json).ok()
     });
-    files.filter(|file| is_running(file.pid)).map(|file| file.session_id).collect()
+    files.filter(ProcessFile::is_running).map(|file| file.session_id).collect()
 }
 
-/// A process of another user also counts as running.
-fn is_running(pid: i32) -> bool {
-    pid > 0 && matches!(signal::kill(Pid::from_raw(pid), None), Ok(()) | Err(Errno::EPERM))
+impl ProcessFile {
+    /// A process of another user, or one that started later under the same number, is not the one of the session.
+    fn is_running(&self) -> bool {
+        if self.pid <= 0 || signal::kill(Pid::from_raw(self.pid), None).is_err() {
+            return false;
+        }
+        let recorded = self.proc_start.as_str().and_then(|ticks| ticks.parse::<u64>().ok());
+        match (recorded, start_ticks(self.pid)) {
+            (Some(recorded), Some(actual)) => recorded == actual,
+            _ => true,
+        }
+    }
+}
+
+/// When a process started, in clock ticks since the boot; `None` where the system does not have `/proc`.
+fn start_ticks(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program precedes in parentheses, and may contain anything.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]
@@ -80,6 +100,11 @@ mod tests {
         write("3.json", file(-1, "group"));
         write("4.json", file(1 << 40, "huge"));
         write("5.json", "{".to_owned());
+        let reused = format!(r#"{{"pid":{},"sessionId":"reused","procStart":"1"}}"#, std::process::id());
+        if let Some(ticks) = start_ticks(std::process::id().cast_signed()) {
+            write("7.json", reused.clone());
+            write("1.json", reused.replace("reused", "live").replace("\"1\"", &format!("\"{ticks}\"")));
+        }
         write("6.key", file(std::process::id().into(), "other"));
         assert_eq!(running_sessions(home.path()), ["live"]);
         for (session, alive) in [("live", true), ("dead", false)] {
