@@ -13,6 +13,8 @@ const WORKFLOW_TASK: &str = "The computed task text follows:\n";
 pub(crate) enum UserText<'a> {
     /// What a person, or the agent that started this one, wrote.
     Prompt(Cow<'a, str>),
+    /// A command of Claude Code or of the shell. The model answers some of them.
+    Command(Cow<'a, str>),
     /// What Claude Code reports to the model.
     Report(Cow<'a, str>),
 }
@@ -40,19 +42,30 @@ impl<'a> UserText<'a> {
             return Self::Report(Cow::Borrowed(text));
         }
         if let Some(command) = element(text, "command-name").filter(|_| text.starts_with("<command-")) {
-            let arguments = element(text, "command-args").unwrap_or_default();
-            return Self::Prompt(match arguments {
+            // The text may end within the arguments.
+            let cut = || text.split_once("<command-args>").map(|(_, rest)| rest.trim());
+            let arguments = element(text, "command-args").or_else(cut).unwrap_or_default();
+            return Self::Command(match arguments {
                 "" => Cow::Borrowed(command),
                 arguments => Cow::Owned(format!("{command} {arguments}")),
             });
         }
         if let Some(command) = element(text, "bash-input").filter(|_| text.starts_with("<bash-input>")) {
-            return Self::Prompt(Cow::Owned(format!("! {command}")));
+            return Self::Command(Cow::Owned(format!("! {command}")));
         }
-        for output in ["local-command-stdout", "local-command-stderr", "bash-stdout", "bash-stderr"] {
+        const OUTPUTS: [&str; 4] = ["local-command-stdout", "local-command-stderr", "bash-stdout", "bash-stderr"];
+        for output in OUTPUTS {
             if let Some(content) = text.strip_prefix('<').and_then(|text| text.strip_prefix(output)) {
                 let content = content.strip_prefix('>').unwrap_or(content);
-                return Self::Report(Cow::Borrowed(element(text, output).unwrap_or(content)));
+                let first = element(text, output).unwrap_or(content);
+                // The other output follows.
+                let later = content.split_once(&format!("</{output}>")).map_or("", |(_, later)| later);
+                let second = OUTPUTS.into_iter().find_map(|output| element(later, output)).unwrap_or_default();
+                return Self::Report(match (first, second) {
+                    (first, "") => Cow::Borrowed(first),
+                    ("", second) => Cow::Borrowed(second),
+                    (first, second) => Cow::Owned(format!("{first}\n{second}")),
+                });
             }
         }
         if text.starts_with("<local-command-caveat>") {
@@ -63,7 +76,7 @@ impl<'a> UserText<'a> {
 
     pub(crate) fn text(&self) -> &str {
         match self {
-            Self::Prompt(text) | Self::Report(text) => text,
+            Self::Prompt(text) | Self::Command(text) | Self::Report(text) => text,
         }
     }
 }
@@ -82,14 +95,18 @@ mod tests {
     fn markup_of_claude_code_is_removed() {
         let parse = |text| UserText::parse(TextAuthor::Sender, text);
         let prompt = |text: &'static str| UserText::Prompt(text.into());
+        let command = |text: &'static str| UserText::Command(text.into());
         let report = |text: &'static str| UserText::Report(text.into());
         assert_eq!(parse(" find <b>it</b>"), prompt("find <b>it</b>"));
-        let command = "<command-message>review</command-message>\n<command-name>/review</command-name>\n<command-args>src</command-args>";
-        assert_eq!(parse(command), prompt("/review src"));
-        assert_eq!(parse("<command-name>/clear</command-name>"), prompt("/clear"));
+        let review = "<command-message>review</command-message>\n<command-name>/review</command-name>\n<command-args>src</command-args>";
+        assert_eq!(parse(review), command("/review src"));
+        assert_eq!(parse(review.split_once("</command-args>").unwrap().0), command("/review src"));
+        assert_eq!(parse("<command-name>/clear</command-name>"), command("/clear"));
         assert_eq!(parse("<command-name>/cut"), prompt("<command-name>/cut"));
-        assert_eq!(parse("<bash-input>ls</bash-input>"), prompt("! ls"));
+        assert_eq!(parse("<bash-input>ls</bash-input>"), command("! ls"));
         assert_eq!(parse("<bash-stdout>a\nb</bash-stdout><bash-stderr></bash-stderr>"), report("a\nb"));
+        assert_eq!(parse("<bash-stdout></bash-stdout><bash-stderr>no</bash-stderr>"), report("no"));
+        assert_eq!(parse("<bash-stdout>a</bash-stdout><bash-stderr>b</bash-stderr>"), report("a\nb"));
         assert_eq!(parse("<local-command-stdout>cut"), report("cut"));
         assert_eq!(
             parse("[Request interrupted by user for tool use]"),

@@ -10,6 +10,8 @@ use crate::{
 
 /// Maximum number of prompts that wait for the start of the session.
 const MAX_WAITING_PROMPTS: usize = 16;
+/// Stands for the prompts above that number.
+const OMITTED_PROMPTS: &str = "… more prompts before the first answer are left out";
 /// Bytes of a prompt that an event contains.
 const MAX_PROMPT_BYTES: usize = 64 << 10;
 
@@ -17,7 +19,7 @@ impl EventTranslator {
     /// Emits a prompt. A session file begins with one, before the model is known, so it may have to wait for `started`.
     pub(super) fn prompt<'a>(&mut self, author: TextAuthor, text: &LazyText<'a>, emit: EmitEvent<'_, 'a>) {
         let (text, _) = text.prefix(MAX_PROMPT_BYTES);
-        let UserText::Prompt(prompt) = UserText::parse(author, &text) else { return };
+        let (UserText::Prompt(prompt) | UserText::Command(prompt)) = UserText::parse(author, &text) else { return };
         if prompt.trim().is_empty() {
             return;
         }
@@ -25,6 +27,8 @@ impl EventTranslator {
             self.emit_prompt(prompt.into_owned(), emit);
         } else if self.waiting_prompts.len() < MAX_WAITING_PROMPTS {
             Arc::make_mut(&mut self.waiting_prompts).push(prompt.as_ref().into());
+        } else if self.waiting_prompts.len() == MAX_WAITING_PROMPTS {
+            Arc::make_mut(&mut self.waiting_prompts).push(OMITTED_PROMPTS.into());
         }
     }
 

@@ -214,7 +214,7 @@ pub(super) fn kind(body: &LineBody<'_>) -> String {
         // What a person wrote is not the result of a call.
         LineBody::User(chat) if !chat.synthetic => match chat.blocks.first() {
             Some(MessageBlock::Text(text)) => match UserText::parse(chat.author, &text.prefix(4096).0) {
-                UserText::Prompt(_) => "prompt".to_owned(),
+                UserText::Prompt(_) | UserText::Command(_) => "prompt".to_owned(),
                 UserText::Report(_) => "report".to_owned(),
             },
             _ => "user".to_owned(),

@@ -52,13 +52,15 @@ impl AttemptFold {
                 {
                     self.attempt(view).setup.model = Some(model.into());
                 }
+                // The text that it answers may not be recognized.
+                self.begin_turn(view);
                 self.end_turn_of_message(view, entry, chat);
             }
             _ => {}
         }
     }
 
-    /// Adds a row for a text that the agent received. It begins another turn.
+    /// Adds a row for a text that the agent received. A prompt begins another turn.
     fn user_row(
         &mut self,
         view: &mut RunView,
@@ -70,11 +72,13 @@ impl AttemptFold {
         if text.is_blank() {
             return;
         }
-        let kind = match UserText::parse(author, &text.prefix(MAX_MARKUP_BYTES).0) {
-            UserText::Prompt(_) => RowKind::Prompt,
-            UserText::Report(_) => RowKind::Notice,
+        // If the model answers a command, its answer begins the turn.
+        let (kind, begins_turn) = match UserText::parse(author, &text.prefix(MAX_MARKUP_BYTES).0) {
+            UserText::Prompt(_) => (RowKind::Prompt, true),
+            UserText::Command(_) => (RowKind::Prompt, false),
+            UserText::Report(_) => (RowKind::Notice, author == TextAuthor::BackgroundTask),
         };
-        if depth == 0 && (kind == RowKind::Prompt || author == TextAuthor::BackgroundTask) {
+        if depth == 0 && begins_turn {
             self.begin_turn(view);
         }
         self.push_row(view, StreamRow::new(seq, block, kind, RowOutcome::Ok, depth));
