@@ -5,6 +5,9 @@ use crate::{
     tape::Seq,
 };
 
+/// Title of what a person wrote.
+pub(crate) const PROMPT: &str = "prompt";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct EntryPart {
     pub title: &'static str,
@@ -33,7 +36,7 @@ pub(crate) fn row_parts(run_view: &RunView, attempt_id: AttemptId, index: usize)
         RowKind::Tool => "call",
         RowKind::Text => "text",
         RowKind::Thinking => "thinking",
-        RowKind::Prompt => "prompt",
+        RowKind::Prompt => PROMPT,
         RowKind::Denial
         | RowKind::Warning
         | RowKind::Notice

@@ -6,11 +6,11 @@ use super::{MAX_SHOWN_BYTES, blocks, bytes, head, read_head, row_text, stream};
 use crate::{
     decode::{self, LineBody, MessageBlock, RawJson, ToolResult, line::SessionFileLine},
     run::{EntryRef, Timeline},
-    tape::{EntryBody, Seq},
+    tape::{EntryBody, Note, Seq},
     text::{self, clock},
     tui::{
         document::{DocumentBlock, JsonFormatter},
-        entry_part::{EntryPart, PartContent},
+        entry_part::{EntryPart, PROMPT, PartContent},
         theme::StyleRole,
     },
 };
@@ -38,13 +38,21 @@ pub(super) fn entry_blocks(timeline: &mut Timeline, parts: &[EntryPart]) -> Vec<
                     vec![heading(&text::size(size)), too_large()]
                 }
                 PartContent::Block(block) => {
+                    if let EntryBody::Note(json) = &arrived.body {
+                        return match Note::parse(json) {
+                            Note::AttemptStarted(started) => {
+                                vec![heading("user"), DocumentBlock::text(StyleRole::Text, &*started.prompt)]
+                            }
+                            _ => vec![heading("not a block")],
+                        };
+                    }
                     let line = decode::decode_line(raw);
                     let queued = queued_text(&line);
                     let found = queued.as_ref().or_else(|| blocks(&line).get(usize::from(block)));
                     if let Some(MessageBlock::ToolUse(tool)) = found {
                         call = Some(tool.id.clone().into_owned());
                     }
-                    self::block(found, &heading)
+                    self::block(found, if part.title == PROMPT { "user" } else { "assistant" }, &heading)
                 }
                 PartContent::Result => {
                     let line = decode::decode_line(raw);
@@ -95,7 +103,11 @@ pub(super) fn line(seq: Seq, arrived: &EntryRef<'_>, size: u64, fold: (usize, us
 }
 
 /// The content of a block.
-fn block(block: Option<&MessageBlock<'_>>, heading: &dyn Fn(&str) -> DocumentBlock) -> Vec<DocumentBlock> {
+fn block(
+    block: Option<&MessageBlock<'_>>,
+    author: &str,
+    heading: &dyn Fn(&str) -> DocumentBlock,
+) -> Vec<DocumentBlock> {
     match block {
         Some(MessageBlock::ToolUse(call)) => {
             vec![
@@ -104,7 +116,7 @@ fn block(block: Option<&MessageBlock<'_>>, heading: &dyn Fn(&str) -> DocumentBlo
             ]
         }
         Some(MessageBlock::Text(text) | MessageBlock::Thinking(text)) => {
-            vec![heading("assistant"), DocumentBlock::text(StyleRole::Text, &*text.text())]
+            vec![heading(author), DocumentBlock::text(StyleRole::Text, &*text.text())]
         }
         Some(other) => {
             vec![heading("block"), DocumentBlock::text(StyleRole::Text, row_text::block(other, MAX_SHOWN_BYTES))]
@@ -113,7 +125,6 @@ fn block(block: Option<&MessageBlock<'_>>, heading: &dyn Fn(&str) -> DocumentBlo
     }
 }
 
-/// The result of `call` in a line.
 /// The text of a message that arrived during a turn.
 fn queued_text<'a>(line: &'a decode::AgentLine<'_>) -> Option<MessageBlock<'a>> {
     match &line.body {
