@@ -132,14 +132,17 @@ fn open_source(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> 
     Ok(FileSource::from_file(&found.tape, tape)?)
 }
 
-/// The record, and whether its run is still active. If so, the end of the record is not the end of the run.
+/// The record, and whether its run or its session is still active. If so, the end of the record is not the end of the run.
 ///
 /// # Errors
 /// If the record does not exist or cannot be read.
 pub(crate) fn open_record(global: &GlobalArgs, what: &str) -> Result<(FileSource, bool), CliError> {
     // A report shows only a small part of the longest strings.
     let source = open(global, what)?.with_shortened_lines();
-    let Some(found) = runs::find_running(global, what, &source)? else { return Ok((source, false)) };
+    let Some(found) = runs::find_running(global, what, &source)? else {
+        let is_active = is_running_session(what, &source);
+        return Ok((source, is_active));
+    };
     let (source, _) = recorded_tapes::follow(&runs::resolve_store(global)?, &found)?;
     Ok((source.with_shortened_lines(), true))
 }

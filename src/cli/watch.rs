@@ -46,11 +46,21 @@ pub(super) const WRITER_GONE: &str = "writer gone: the process of this run has e
 /// If the run does not exist, or its tape cannot be read.
 pub(crate) fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliError> {
     let path = Path::new(&args.run);
-    if path.is_file() {
+    // A file in an untrusted project must not hide a run, such as one named `latest`.
+    let looks_like_a_path = args.run.contains(['/', '.']);
+    if looks_like_a_path && path.is_file() {
         return watch_session(global, path, &args.run);
     }
-    let runs = runs::resolve_store(global)?;
-    let found = runs.resolve(&args.run)?;
+    let resolved = runs::resolve_store(global).and_then(|runs| {
+        let found = runs.resolve(&args.run)?;
+        Ok((runs, found))
+    });
+    let (runs, found) = match resolved {
+        Err(error) if error.exit == Exit::NotFound && path.is_file() => {
+            return watch_session(global, path, &args.run);
+        }
+        resolved => resolved?,
+    };
     let (source, finish) = recorded_tapes::follow(&runs, &found)?;
     let writer = WatchedRun::new(runs, found);
     let ui = playback_output::resolve_ui(global.ui);
@@ -66,7 +76,7 @@ fn watch_session(global: &GlobalArgs, path: &Path, what: &str) -> Result<Exit, C
     let Some(session) = RunningSession::open(what)? else {
         let shown = path.display();
         return Err(CliError::usage(format!("{shown} is not a session file of a running Claude Code process"))
-            .with_help(format!("`ingestdeck replay {shown}` shows what it contains")));
+            .with_help(format!("`ingestdeck replay {shown}` shows what it contains, also if it is too large to follow")));
     };
     match playback_output::resolve_ui(global.ui) {
         Ui::Tui => session_watch::show(global, what, session, |_| {}),
