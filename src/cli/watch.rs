@@ -76,7 +76,9 @@ fn watch_session(global: &GlobalArgs, path: &Path, what: &str) -> Result<Exit, C
     let Some(session) = RunningSession::open(what)? else {
         let shown = path.display();
         return Err(CliError::usage(format!("{shown} is not a session file of a running Claude Code process"))
-            .with_help(format!("`ingestdeck replay {shown}` shows what it contains, also if it is too large to follow")));
+            .with_help(format!(
+                "`ingestdeck replay {shown}` shows what it contains, also if it is too large to follow"
+            )));
     };
     match playback_output::resolve_ui(global.ui) {
         Ui::Tui => session_watch::show(global, what, session, |_| {}),

@@ -233,6 +233,8 @@ mod tests {
         assert_eq!(titles(&found(9)), [Some("Explain refunds"), None, Some("go")]);
         assert_eq!(found(9).files[0].path, dir.join("new.jsonl"));
         assert_eq!((found(1).files.len(), found(1).omitted), (1, 3));
+        // A file that is not a session does not hide one.
+        assert_eq!((titles(&found(2)), found(2).omitted), (vec![Some("Explain refunds"), None], 1));
         assert_eq!(recent_sessions(home.path(), Path::new("/home/dev"), 9), SessionList::default());
         assert_eq!(recent_sessions(Path::new("/nonexistent"), Path::new("/home/dev"), 9), SessionList::default());
         let listed = sessions_in(&dir, 9).unwrap().unwrap();

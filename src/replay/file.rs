@@ -192,7 +192,8 @@ impl FileSource {
         let SpooledStream { file, detected, growth, error } = spool::spool(&name, input)?;
         let mut source = Self::from_detected(file, name, stem, detected, growth)?;
         if source.parser.format == InputFormat::SessionFile {
-            source.parser.nests_sidechains = session_tape::is_transcript_of_agent(&source.core.file).is_ok_and(|is| !is);
+            source.parser.nests_sidechains =
+                session_tape::is_transcript_of_agent(&source.core.file).is_ok_and(|is| !is);
         }
         Ok(Self { stream_error: Some(error), ..source })
     }

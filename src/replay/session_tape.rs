@@ -33,7 +33,6 @@ use super::{
 use crate::{
     decode::{self, LineBody},
     tape::{Millis, entry, note::Severity},
-    text,
 };
 
 /// Total size of the files of a session up to which they are merged. A larger session file is read alone and not followed.
@@ -269,7 +268,17 @@ impl SessionMerger {
         let file = Arc::new(file);
         let lines = FileLines::new(Arc::clone(&file), EntrySplit::Lines, 0);
         let time = first.or(self.epoch).unwrap_or(i64::MIN);
-        self.streams.push(MergedFile { file, lines, unit, attempt, is_main, length: 0, time, next: None, is_lost: false });
+        self.streams.push(MergedFile {
+            file,
+            lines,
+            unit,
+            attempt,
+            is_main,
+            length: 0,
+            time,
+            next: None,
+            is_lost: false,
+        });
         Ok(())
     }
 
@@ -311,7 +320,7 @@ impl SessionMerger {
             total = total.saturating_add(stream.length);
         }
         if total > MAX_MERGED_BYTES {
-            return Err(too_large(&format!("its files exceed {}", text::size(MAX_MERGED_BYTES))));
+            return Err(too_large(&format!("its files exceed {} MiB", MAX_MERGED_BYTES >> 20)));
         }
         Ok(())
     }
@@ -358,7 +367,7 @@ impl SessionMerger {
                     }
                 }
                 Ok(NextLine::Pending) if is_cut => {
-                    return Err(too_large(&format!("a line exceeds {}", text::size(MAX_LINE_BYTES))));
+                    return Err(too_large(&format!("a line exceeds {} MiB", MAX_LINE_BYTES >> 20)));
                 }
                 Ok(NextLine::Pending) if !is_short => return Ok(()),
                 Ok(_) => {

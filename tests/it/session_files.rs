@@ -278,3 +278,151 @@ fn fixture_is_listed_with_title_and_cost() {
     let listed: Vec<_> = list.files.iter().map(|file| (file.title.as_deref(), file.cost_usd)).collect();
     assert_eq!(listed, [(Some("Refund rules"), Some(1.982_232))]);
 }
+
+/// Plays a followed session to its end.
+fn finish(timeline: &mut Timeline) {
+    while advance(timeline) == PollStatus::Waiting {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn transcript_after_its_journal_entry_is_not_missing() {
+    let (dir, path) = scratch();
+    let agent = dir.path().join(SESSION).join("subagents/workflows/wf_acd6e91d-7ec/agent-a9febf7aa29091292.jsonl");
+    let later = dir.path().join("later");
+    fs::rename(&agent, &later).unwrap();
+    let (source, follower) = FileSource::follow_session(&path).unwrap().unwrap();
+    let mut followed = Timeline::new(Box::new(source));
+    advance(&mut followed);
+    fs::rename(&later, &agent).unwrap();
+    follower.finish();
+    finish(&mut followed);
+    assert_eq!(messages(followed.view()), [""; 0]);
+    assert_eq!(followed.view().state.entries, timeline(&path).view().state.entries);
+}
+
+#[test]
+fn session_in_a_pipe_is_whole() {
+    let (dir, path) = scratch();
+    let whole = fs::read(&path).unwrap();
+    let pipe = dir.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let (opened, wait) = std::sync::mpsc::channel();
+    let (to, bytes) = (pipe.clone(), whole.clone());
+    let writer = std::thread::spawn(move || {
+        let mut pipe = File::options().write(true).open(to).unwrap();
+        let first = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        pipe.write_all(&bytes[..first]).unwrap();
+        wait.recv().unwrap();
+        pipe.write_all(&bytes[first..]).unwrap();
+    });
+    let mut piped = Timeline::new(Box::new(FileSource::open(&pipe).unwrap()));
+    opened.send(()).unwrap();
+    finish(&mut piped);
+    writer.join().unwrap();
+    let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
+    assert_eq!((piped.view().state.units.len(), piped.view().state.entries), (1, lines as u64));
+}
+
+#[test]
+fn session_that_grows_too_large_ends_with_an_error() {
+    let (_dir, path) = scratch();
+    let (source, _follower) = FileSource::follow_session(&path).unwrap().unwrap();
+    let mut followed = Timeline::new(Box::new(source));
+    // A hole occupies no space.
+    File::options().write(true).open(&path).unwrap().set_len(600 << 20).unwrap();
+    let error = loop {
+        match followed.advance(1 << 16, &mut |_| {}) {
+            Ok(PollStatus::End) => panic!("it ended without an error"),
+            Ok(_) => std::thread::yield_now(),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(error.contains("its files exceed 512"), "{error}");
+    assert!(FileSource::follow_session(&path).unwrap().is_none());
+}
+
+#[test]
+fn inline_agents_are_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    let name = "a".repeat(80);
+    let side = |number: usize| format!("\"isSidechain\":true,\"agentId\":\"{name}{number}\",");
+    let agents = (0..20_000).map(|number| line("user", "1", "", &side(number), "\"go\""));
+    fs::write(&path, line("user", "0", "", "", "\"go\"") + &agents.collect::<String>()).unwrap();
+    let timeline = timeline(&path);
+    let units = &timeline.view().state.units;
+    assert_eq!((units.len(), units[1001].key.as_str()), (1002, "more sub-agents"));
+}
+
+#[test]
+fn runs_of_one_workflow_have_separate_units() {
+    let (dir, path) = scratch();
+    let session = dir.path().join(SESSION);
+    let runs = session.join("subagents/workflows");
+    copy(&runs.join("wf_acd6e91d-7ec"), &runs.join("wf_b"));
+    fs::copy(session.join("workflows/wf_acd6e91d-7ec.json"), session.join("workflows/wf_b.json")).unwrap();
+    let timeline = timeline(&path);
+    let units = units(&timeline.view().state);
+    let attempts = |name: &str| units.iter().find(|unit| unit.0 == name).map(|unit| unit.2);
+    assert_eq!(units.len(), 7, "{units:?}");
+    assert_eq!((attempts("refund-audit: payments"), attempts("refund-audit: payments (2)")), (Some(2), Some(2)));
+}
+
+#[test]
+fn only_work_begins_a_turn_after_the_last_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    let status = |lines: &[String]| {
+        fs::write(&path, lines.concat()).unwrap();
+        timeline(&path).view().state.units[0].status
+    };
+    let answer = line("assistant", "2", "1", "", "[{\"type\":\"text\",\"text\":\"answer\"}]");
+    let mut lines = vec![line("user", "1", "", "", "\"go\""), answer.clone()];
+    lines.push(line("user", "3", "2", "", "\"<command-name>/exit</command-name>\""));
+    lines.push(line("user", "4", "3", "", "\"<bash-input>ls</bash-input>\""));
+    assert_eq!(status(&lines), UnitStatus::Succeeded);
+    lines.push(line("user", "5", "4", "\"isMeta\":true,", "\"continue\""));
+    assert_eq!(status(&lines), UnitStatus::Succeeded);
+    let call = "[{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"Read\",\"input\":{}}]";
+    lines.push(line("assistant", "6", "5", "", call).replace("end_turn", "tool_use"));
+    assert_eq!(status(&lines), UnitStatus::Interrupted);
+    lines.push(answer.replace("m2", "m7"));
+    assert_eq!(status(&lines), UnitStatus::Succeeded);
+}
+
+#[test]
+fn unreadable_parts_and_both_limits_are_reported() {
+    let (dir, path) = scratch();
+    let agents = dir.path().join(SESSION).join("subagents");
+    for number in 0..1000 {
+        fs::write(agents.join(format!("agent-{number}.jsonl")), "").unwrap();
+    }
+    let journal = agents.join("workflows/wf_acd6e91d-7ec/journal.jsonl");
+    fs::rename(&journal, dir.path().join("journal")).unwrap();
+    symlink(dir.path().join("journal"), &journal).unwrap();
+    for number in 0..100 {
+        fs::create_dir(agents.join(format!("workflows/wf_x{number}"))).unwrap();
+    }
+    let timeline = timeline(&path);
+    let text = messages(timeline.view()).join("\n");
+    for part in ["only 1000 sub-agents are shown", "only 100 of 101 workflow runs are shown", "journal.jsonl`: "] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn times_begin_with_the_first_line_that_has_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    let timed = |uuid: &str, second: u32, side: &str| {
+        line("user", uuid, "", &format!("\"timestamp\":\"2026-01-31T23:59:{second}.000Z\",{side}"), "\"go\"")
+    };
+    let long = format!("\"{}\"", "x".repeat(70 << 10));
+    let lines = [line("user", "1", "", "", &long), timed("2", 10, ""), timed("3", 40, "\"isSidechain\":true,")];
+    fs::write(&path, lines.concat()).unwrap();
+    let timeline = timeline(&path);
+    let last = timeline.view().state.last_entry_at.0;
+    assert!((30_000..31_000).contains(&last), "{last}");
+}

@@ -10,7 +10,7 @@ use crate::{
 
 /// Maximum number of prompts that wait for the start of the session.
 const MAX_WAITING_PROMPTS: usize = 16;
-/// Stands for the prompts above that number.
+/// What is emitted in place of the prompts above that number.
 const OMITTED_PROMPTS: &str = "… more prompts before the first answer are left out";
 /// Bytes of a prompt that an event contains.
 const MAX_PROMPT_BYTES: usize = 64 << 10;

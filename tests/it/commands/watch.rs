@@ -21,6 +21,9 @@ fn watch_shows_the_whole_run() {
     parse_json_events(&seen.stdout);
     // A finished run is shown, and the exit code is the run's.
     assert_eq!(place.run(&["watch", "latest", "--ui", "json"]).expect_success(), ran.stdout);
+    // A file of that name does not hide it.
+    std::fs::write(place.path("latest"), "{}\n").unwrap();
+    assert_eq!(place.run(&["watch", "latest", "--ui", "json"]).expect_success(), ran.stdout);
 }
 
 #[test]
