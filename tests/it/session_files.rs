@@ -426,3 +426,16 @@ fn times_begin_with_the_first_line_that_has_one() {
     let last = timeline.view().state.last_entry_at.0;
     assert!((30_000..31_000).contains(&last), "{last}");
 }
+
+#[test]
+fn prompts_above_the_limit_are_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    let prompts = (0..20).map(|number| line("user", &number.to_string(), "", "", &format!("\"prompt {number}\"")));
+    let answer = line("assistant", "a", "", "", "[{\"type\":\"text\",\"text\":\"answer\"}]");
+    fs::write(&path, prompts.collect::<String>() + &answer).unwrap();
+    let mut timeline = Timeline::new(Box::new(FileSource::open(&path).unwrap()));
+    let mut events = String::new();
+    while timeline.advance(1 << 16, &mut |event| events += &format!("{event:?}\n")).unwrap() != PollStatus::End {}
+    assert_eq!(events.matches("title: \"prompt: … more prompts before the first answer").count(), 1, "{events}");
+}

@@ -2,11 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{replay::FileSource, run::Timeline};
+use crate::{
+    replay::FileSource,
+    run::Timeline,
+    tape::{Note, note::AttemptStarted},
+};
 
 use super::{
     pty_session::PtySession,
     screens::{SIZES, shown},
+    scripted_host::{ScriptedHost, options, play},
+    tape::TapeFixture,
 };
 
 fn folder() -> PathBuf {
@@ -38,6 +44,17 @@ fn session_steps_back_to_an_earlier_turn() {
         "{text}"
     );
     assert!(!text.contains("And a long one"), "{text}");
+}
+
+#[test]
+fn prompt_of_a_live_session_is_exported() {
+    let started = AttemptStarted { prompt: "where are refunds".into(), ..AttemptStarted::default() };
+    let mut tape = TapeFixture::new("orbit", false);
+    tape.note(Some(("session", 1)), &Note::AttemptStarted(Box::new(started)));
+    let script = play(tape.timeline(), None, options(), ScriptedHost::new("<tab>ggPjP", (120, 36))).0;
+    let exports: Vec<_> = script.handouts.iter().map(|export| String::from_utf8_lossy(&export.bytes)).collect();
+    assert!(exports.iter().any(|text| text.contains("user") && text.contains("where are refunds")), "{exports:?}");
+    assert!(!exports.iter().any(|text| text.contains("not a block")), "{exports:?}");
 }
 
 #[test]
