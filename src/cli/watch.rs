@@ -75,10 +75,9 @@ pub(crate) fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliEr
 fn watch_session(global: &GlobalArgs, path: &Path, what: &str) -> Result<Exit, CliError> {
     let Some(session) = RunningSession::open(what)? else {
         let shown = path.display();
-        return Err(CliError::usage(format!("{shown} is not a session file of a running Claude Code process"))
-            .with_help(format!(
-                "`ingestdeck replay {shown}` shows what it contains, also if it is too large to follow"
-            )));
+        let why = "it is not a session file of a running Claude Code process, or is too large to follow";
+        return Err(CliError::usage(format!("cannot watch {shown}: {why}"))
+            .with_help(format!("`ingestdeck replay {shown}` shows what it contains")));
     };
     match playback_output::resolve_ui(global.ui) {
         Ui::Tui => session_watch::show(global, what, session, |_| {}),
