@@ -3,7 +3,13 @@
 //! The file is opened read-only, the connection is query-only, and an authorizer permits reads of the views alone, so
 //! that the tables can change between versions. Time, rows and memory are bounded.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
 
 use rusqlite::{
     Batch, Connection, ErrorCode, OpenFlags,
@@ -13,6 +19,7 @@ use rusqlite::{
     limits::Limit,
 };
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::{Db, DbError, DbFault, audit};
 use crate::diagnostic::Diagnostic;
@@ -55,10 +62,11 @@ pub(crate) const VIEWS: [(&str, &str); 8] = [
         "agents",
         "SELECT session, model, status, run, unit AS task, attempts, completed, failed, last_error, last_started_at
          FROM (
-            SELECT a.session, a.model, iif(a.ended_ms IS NULL, 'running', a.outcome) AS status, a.run, a.unit,
-                count(*) OVER every AS attempts,
-                sum(a.outcome = 'succeeded') OVER every AS completed,
-                sum(a.outcome = 'failed') OVER every AS failed,
+            SELECT a.session, a.model,
+                iif(a.ended_ms IS NOT NULL, a.outcome, iif(r.outcome IS NULL, 'running', 'interrupted')) AS status,
+                a.run, a.unit, count(*) OVER every AS attempts,
+                count(*) FILTER (WHERE a.outcome = 'succeeded') OVER every AS completed,
+                count(*) FILTER (WHERE a.outcome = 'failed') OVER every AS failed,
                 first_value(iif(a.outcome = 'failed', a.reason, NULL)) OVER (
                     PARTITION BY a.session ORDER BY a.outcome = 'failed' DESC, r.started_at DESC, a.started_ms DESC
                 ) AS last_error,
@@ -83,6 +91,8 @@ const TABLE_FUNCTIONS: [&str; 2] = ["json_each", "json_tree"];
 const DENIED_FUNCTIONS: [&str; 5] = ["load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"];
 /// Largest value, row and statement in bytes.
 const MAX_VALUE_BYTES: i32 = 1024 * 1024;
+/// Maximum number of columns. A row of the largest values must fit in the memory, because the binding panics otherwise.
+const MAX_COLUMNS: i32 = 100;
 /// Memory of SQLite in this process, in bytes.
 const MAX_MEMORY_BYTES: i64 = 128 * 1024 * 1024;
 /// SQLite virtual machine steps between two checks of the deadline.
@@ -139,14 +149,19 @@ impl Db {
         begin: &mut dyn FnMut(Vec<String>),
         take: &mut dyn FnMut(Vec<Value>) -> bool,
     ) -> Result<bool, IndexQueryError> {
-        let deadline = Instant::now() + limits.time;
+        let time = QueryTime { start: Instant::now(), limit: limits.time, excluded: Arc::default() };
+        let excluded = Arc::clone(&time.excluded);
+        // A statement could give the name of a view to an expression of its `WITH`, but it cannot know this name.
+        let prefix = Uuid::new_v4().to_string();
         let mut connection =
-            self.read_only(deadline).map_err(|error| DbFault::from(error).into_db_error(&self.path))?;
+            self.read_only(&prefix, time).map_err(|error| DbFault::from(error).into_db_error(&self.path))?;
         // Another program may be replacing the file.
         if super::version(&connection).ok() != Some(super::MIGRATIONS.len()) {
             return Err(DbError::Busy(self.path.clone()).into());
         }
-        connection.authorizer(Some(authorize)).map_err(|error| DbFault::from(error).into_db_error(&self.path))?;
+        connection
+            .authorizer(Some(move |context: AuthContext<'_>| authorize(&prefix, context)))
+            .map_err(|error| DbFault::from(error).into_db_error(&self.path))?;
         let failed = |error: rusqlite::Error| match error.sqlite_error_code() {
             Some(ErrorCode::AuthorizationForStatementDenied) => IndexQueryError::Denied,
             Some(ErrorCode::OperationInterrupted) => IndexQueryError::TimedOut(limits.time),
@@ -185,7 +200,12 @@ impl Db {
                 return Ok(true);
             }
             count += 1;
-            if !take(audit::json_values(row, width).map_err(failed)?) {
+            let values = audit::json_values(row, width).map_err(failed)?;
+            // The limit does not include the time of a slow reader.
+            let before = Instant::now();
+            let is_open = take(values);
+            excluded.fetch_add(u64::try_from(before.elapsed().as_micros()).unwrap_or(u64::MAX), Relaxed);
+            if !is_open {
                 break;
             }
         }
@@ -193,7 +213,7 @@ impl Db {
     }
 
     /// Another connection to the index, while this one keeps its log alive.
-    fn read_only(&self, deadline: Instant) -> Result<Connection, rusqlite::Error> {
+    fn read_only(&self, prefix: &str, time: QueryTime) -> Result<Connection, rusqlite::Error> {
         let flags =
             OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let mut connection = Connection::open_with_flags(&self.path, flags)?;
@@ -201,7 +221,10 @@ impl Db {
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         connection.pragma_update(None, "hard_heap_limit", MAX_MEMORY_BYTES)?;
         for (name, select) in VIEWS {
-            connection.execute_batch(&format!("CREATE TEMP VIEW {name} AS {select}"))?;
+            connection.execute_batch(&format!(
+                "CREATE TEMP VIEW \"{prefix}{name}\" AS {select};
+                 CREATE TEMP VIEW {name} AS SELECT * FROM temp.\"{prefix}{name}\""
+            ))?;
         }
         connection.pragma_update(None, "query_only", true)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
@@ -211,20 +234,34 @@ impl Db {
             (Limit::SQLITE_LIMIT_SQL_LENGTH, MAX_VALUE_BYTES),
             (Limit::SQLITE_LIMIT_ATTACHED, 0),
             (Limit::SQLITE_LIMIT_WORKER_THREADS, 0),
-            (Limit::SQLITE_LIMIT_COLUMN, 500),
+            (Limit::SQLITE_LIMIT_COLUMN, MAX_COLUMNS),
             (Limit::SQLITE_LIMIT_EXPR_DEPTH, 500),
             (Limit::SQLITE_LIMIT_COMPOUND_SELECT, 100),
             (Limit::SQLITE_LIMIT_VDBE_OP, 250_000),
         ] {
             connection.set_limit(limit, value)?;
         }
-        connection.progress_handler(PROGRESS_STEPS, Some(move || Instant::now() >= deadline))?;
+        connection.progress_handler(PROGRESS_STEPS, Some(move || time.is_over()))?;
         Ok(connection)
     }
 }
 
-fn authorize(context: AuthContext<'_>) -> Authorization {
-    let is_view = |name: &str| VIEWS.iter().any(|(view, _)| *view == name);
+/// The time of a query, without that of its reader.
+struct QueryTime {
+    start: Instant,
+    limit: Duration,
+    /// Time of the reader in microseconds.
+    excluded: Arc<AtomicU64>,
+}
+
+impl QueryTime {
+    fn is_over(&self) -> bool {
+        self.start.elapsed().saturating_sub(Duration::from_micros(self.excluded.load(Relaxed))) >= self.limit
+    }
+}
+
+/// Permits the views, of which those whose name begins with `prefix` read the tables.
+fn authorize(prefix: &str, context: AuthContext<'_>) -> Authorization {
     let is_permitted = match context.action {
         AuthAction::Select | AuthAction::Recursive => true,
         AuthAction::Function { function_name } => {
@@ -232,10 +269,11 @@ fn authorize(context: AuthContext<'_>) -> Authorization {
         }
         // Values of the tables are read by the views only; without a column, rows are counted.
         AuthAction::Read { table_name, column_name } => {
-            context.database_name != Some("main")
-                || column_name.is_empty()
-                || context.accessor.is_some_and(is_view)
-                || TABLE_FUNCTIONS.contains(&table_name)
+            !table_name.starts_with("sqlite_")
+                && (context.database_name != Some("main")
+                    || column_name.is_empty()
+                    || context.accessor.is_some_and(|view| view.starts_with(prefix))
+                    || TABLE_FUNCTIONS.contains(&table_name))
         }
         _ => false,
     };
@@ -334,6 +372,14 @@ mod tests {
         let counts = [3, 1, 1].map(Value::from);
         let error = Value::from("no page".to_owned());
         assert_eq!(rows, [[&expected[..], &counts, &[error]].concat()]);
+
+        index
+            .db
+            .connection
+            .execute_batch("DELETE FROM attempts WHERE unit = 'u'; UPDATE runs SET outcome = 'x'")
+            .unwrap();
+        let (_, rows, _) = index.query("SELECT status, attempts, completed, failed FROM agents", LIMITS).unwrap();
+        assert_eq!(rows, [[Value::from("interrupted"), 1.into(), 0.into(), 0.into()]]);
     }
 
     #[test]
@@ -367,6 +413,10 @@ mod tests {
             "SELECT * FROM main.runs",
             "SELECT output FROM main.tool_calls",
             "SELECT * FROM main.sqlite_schema",
+            "SELECT sql FROM sqlite_temp_schema",
+            "WITH runs AS (SELECT output FROM main.tool_calls) SELECT * FROM runs",
+            "WITH runs AS (SELECT sql FROM main.sqlite_schema) SELECT * FROM runs",
+            "SELECT * FROM (SELECT output FROM main.tool_calls) AS runs",
             "SELECT load_extension('x')",
             "BEGIN IMMEDIATE",
             "WITH x AS (SELECT 1) DELETE FROM main.runs",
@@ -394,7 +444,23 @@ mod tests {
         assert!(matches!(error, IndexQueryError::TimedOut(_)), "{error}");
         let error = index.query("SELECT zeroblob(100000000)", LIMITS).unwrap_err();
         assert!(error.to_string().contains("too big"), "{error}");
+        let wide = |columns| format!("SELECT {}", vec!["zeroblob(1000000)"; columns].join(", "));
+        let error = index.query(&wide(140), LIMITS).unwrap_err();
+        assert!(error.to_string().contains("too many columns"), "{error}");
+        index.query(&wide(100), LIMITS).unwrap();
         index.query("SELECT * FROM runs", LIMITS).unwrap();
+    }
+
+    #[test]
+    fn time_of_the_reader_is_not_counted() {
+        let time = |excluded| QueryTime {
+            start: Instant::now(),
+            limit: Duration::ZERO,
+            excluded: Arc::new(AtomicU64::new(excluded)),
+        };
+        assert!(time(0).is_over());
+        let slow = QueryTime { limit: Duration::from_nanos(1), ..time(u64::MAX) };
+        assert!(!slow.is_over());
     }
 
     #[test]
