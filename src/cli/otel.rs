@@ -42,35 +42,56 @@ pub(super) fn trace_options(config: &Config) -> Result<TraceOptions, CliError> {
         let base = || set("OTEL_EXPORTER_OTLP_ENDPOINT");
         exact.or_else(|| base().map(|url| (traces_url(&url), "$OTEL_EXPORTER_OTLP_ENDPOINT".to_owned())))
     };
-    let endpoint = match setting {
-        Some(setting) if is_first => Some(setting),
-        setting => standard().or(setting),
+    let (endpoint, is_standard) = match setting {
+        _ if is_off => (None, false),
+        Some(setting) if is_first => (Some(setting), false),
+        setting => match standard() {
+            Some(endpoint) => (Some(endpoint), true),
+            None => (setting, false),
+        },
     };
-    let Some((url, origin)) = endpoint.filter(|_| !is_off) else { return Ok(TraceOptions { target: None, parent }) };
+    let Some((url, origin)) = endpoint else { return Ok(TraceOptions { target: None, parent }) };
+    // These variables may be set for other programs.
+    if is_standard {
+        let protocol = set("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL").or_else(|| set("OTEL_EXPORTER_OTLP_PROTOCOL"));
+        let cause = match protocol.as_deref() {
+            Some("grpc") => Some("the protocol `grpc` is not supported".to_owned()),
+            _ => (!is_http(&url)).then(|| format!("expected http:// or https:// instead of `{url}`")),
+        };
+        if let Some(cause) = cause {
+            let warning = Problem::new(format!("no spans are exported to the collector of `{origin}`: {cause}"));
+            exit::print_warning(&warning);
+            return Ok(TraceOptions { target: None, parent });
+        }
+    }
     let target = target(url, *config.otel.content).map_err(|error| error.with_location(origin))?;
     Ok(TraceOptions { target: Some(target), parent })
 }
 
 /// A collector at `url`, with the headers and the name of the service from the environment.
 fn target(url: String, has_content: bool) -> Result<SpanTarget, CliError> {
-    if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+    if !is_http(&url) {
         return Err(CliError::usage(format!("invalid address of a collector `{url}`; expected http:// or https://")));
     }
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let mut headers = Vec::new();
-    for name in ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"] {
-        for pair in variable(name).split(',').filter(|pair| !pair.trim().is_empty()) {
-            match parse_header(pair) {
-                Some(header) => headers.push(header),
-                // The value may be a secret.
-                None => {
-                    exit::print_warning(&Problem::new(format!("a header in ${name} is ignored: expected name=value")))
-                }
-            }
+    // The first variable that is set takes precedence.
+    let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
+    let set = names.map(|name| (name, variable(name))).into_iter().find(|(_, value)| !value.trim().is_empty());
+    let (name, value) = set.unwrap_or_default();
+    for pair in value.split(',').filter(|pair| !pair.trim().is_empty()) {
+        match parse_header(pair) {
+            Some(header) => headers.push(header),
+            // The value may be a secret.
+            None => exit::print_warning(&Problem::new(format!("a header in ${name} is ignored: expected name=value"))),
         }
     }
     let service = Some(variable("OTEL_SERVICE_NAME")).filter(|name| !name.is_empty());
     Ok(SpanTarget { url, headers, service: service.unwrap_or_else(|| "ingestdeck".to_owned()), has_content })
+}
+
+fn is_http(url: &str) -> bool {
+    ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme))
 }
 
 fn traces_url(base: &str) -> String {
@@ -141,27 +162,39 @@ fn spans(global: &GlobalArgs, args: &ExportArgs, redactor: &mut Redactor) -> Res
         return Err(CliError::usage(format!("`{}` is not a tape, so it has no spans", source.info().name))
             .with_help("name a recorded run"));
     };
-    let spans = fold_spans(Box::new(source), SpanBuilder::new(header, args.content), is_live)?;
-    // Text of agents may contain secrets.
-    let masked = spans.iter().map(|span| serde_json::from_str(&redactor.text(&span.to_string())));
-    masked.collect::<Result<_, _>>().map_err(|error| CliError::failed(format!("cannot mask a span: {error}")))
+    let (mut spans, mut result) = (Vec::new(), Ok(()));
+    fold_spans(Box::new(source), SpanBuilder::new(header, args.content), is_live, &mut |span| {
+        // Text of agents may contain secrets.
+        match serde_json::from_str(&redactor.text(&span.to_string())) {
+            Ok(mut masked) => {
+                otlp::shorten_texts(&mut masked);
+                spans.push(masked);
+            }
+            Err(error) => result = Err(CliError::failed(format!("cannot mask a span: {error}"))),
+        }
+    })?;
+    result.map(|()| spans)
 }
 
-/// The spans so far. Those of an active run lack what is not complete.
+/// Passes the spans so far, with complete texts. Those of an active run lack what is not complete.
 fn fold_spans(
     source: Box<dyn EntrySource>,
     mut builder: SpanBuilder,
     is_live: bool,
-) -> Result<Vec<Value>, EntrySourceError> {
+    take: &mut dyn FnMut(Value),
+) -> Result<(), EntrySourceError> {
     let mut timeline = Timeline::new_forward_only(source);
-    while timeline.advance(SLICE, &mut |emitted| builder.observe(&emitted))? == PollStatus::More {}
+    while timeline.advance(SLICE, &mut |emitted| builder.observe(&emitted))? == PollStatus::More {
+        builder.take_complete().into_iter().for_each(&mut *take);
+    }
     let state = &timeline.view().state;
     if is_live {
         builder.add_ended_attempts(state);
     } else {
         builder.finish(state);
     }
-    Ok(builder.take())
+    builder.take_complete().into_iter().for_each(take);
+    Ok(())
 }
 
 /// The error of an option that another format does not have.

@@ -428,13 +428,14 @@ impl RunSetup {
         {
             tracing::warn!(%error, "the trace is not complete");
         }
+        // The exporter may add a message to the tape.
+        if let Some(exporter) = exporter {
+            exporter.finish().await;
+        }
         drop(lock);
         recorded_tapes::try_update_index(&self.runs);
         if let Some(notifier) = notifier {
             notifier.finish().await;
-        }
-        if let Some(exporter) = exporter {
-            exporter.finish().await;
         }
         Ok(result)
     }

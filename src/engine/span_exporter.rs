@@ -137,7 +137,10 @@ impl SpanExportTask {
     pub(super) async fn finish(self) {
         self.finish.finish();
         self.finished.send_replace(true);
-        if timeout(FINISH_TIMEOUT, self.task).await.is_err() {
+        let mut task = self.task;
+        if timeout(FINISH_TIMEOUT, &mut task).await.is_err() {
+            // It must not write to the tape after this. Requests that were started continue.
+            task.abort();
             tracing::warn!("the collector has not accepted the last spans in time");
         }
     }
@@ -156,18 +159,24 @@ struct SpanExporter {
 
 impl SpanExporter {
     async fn run(mut self, mut growth: watch::Receiver<u64>, mut finished: watch::Receiver<bool>) {
+        let mut is_accepting = true;
         loop {
+            // The tape is complete before this is set.
+            let is_finished = *finished.borrow_and_update();
             self.look().await;
-            if *finished.borrow_and_update() {
+            if is_finished {
                 break;
             }
-            tokio::select! {
-                _ = finished.changed() => continue,
-                () = sleep(SEND_INTERVAL) => {}
+            // A full request is sent without a pause.
+            if !is_accepting || batch_length(&self.pending) == self.pending.len() {
+                tokio::select! {
+                    changed = finished.changed() => if changed.is_err() { return } else { continue },
+                    () = sleep(SEND_INTERVAL) => {}
+                }
             }
             if self.pending.is_empty() {
                 tokio::select! {
-                    _ = finished.changed() => {}
+                    changed = finished.changed() => if changed.is_err() { return },
                     changed = growth.changed() => if changed.is_err() { break },
                 }
                 continue;
@@ -175,11 +184,17 @@ impl SpanExporter {
             let batch: Vec<Value> = self.pending.drain(..batch_length(&self.pending)).collect();
             match self.target.start(&batch).await {
                 Ok(child) => tokio::select! {
-                    sent = http_post::wait_for_post(child) => self.report(sent),
+                    sent = http_post::wait_for_post(child) => {
+                        is_accepting = sent.is_ok();
+                        self.report(sent);
+                    }
                     // The end of the run does not wait for a slow collector. The request continues.
-                    _ = finished.changed() => {}
+                    changed = finished.changed() => if changed.is_err() { return },
                 },
-                Err(error) => self.report(Err(error)),
+                Err(error) => {
+                    is_accepting = false;
+                    self.report(Err(error));
+                }
             }
         }
         self.send_last().await;
@@ -212,13 +227,21 @@ impl SpanExporter {
     /// Starts all remaining requests. They continue when this process ends.
     async fn send_last(&mut self) {
         self.builder.finish(&self.timeline.view().state);
-        self.pending.extend(self.builder.take());
+        let mut last = std::mem::take(&mut self.pending);
+        last.extend(self.builder.take());
+        // Calls have no parent in the collector without the spans of the run and its attempts.
+        last.sort_by_key(otlp::is_call);
         let mut children = Vec::new();
-        for batch in batches(&self.pending).take(MAX_LAST_REQUESTS) {
+        let mut unsent = last.len();
+        for batch in batches(&last).take(MAX_LAST_REQUESTS) {
+            unsent -= batch.len();
             match self.target.start(batch).await {
                 Ok(child) => children.push(child),
-                Err(error) => tracing::warn!(%error, "spans were not sent"),
+                Err(error) => self.report(Err(error)),
             }
+        }
+        if unsent > 0 {
+            self.report(Err(io::Error::other(format!("{unsent} spans were dropped at the end of the run"))));
         }
         for child in children {
             if let Err(error) = http_post::wait_for_post(child).await {

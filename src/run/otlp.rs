@@ -28,6 +28,12 @@ const MAX_CONTENT_CHARS: usize = 4 << 10;
 /// Maximum characters of names and other short texts in a span.
 const MAX_TEXT_CHARS: usize = 200;
 
+/// Attributes with arguments and results.
+const CONTENT_KEYS: [&str; 2] = ["gen_ai.tool.call.arguments", "gen_ai.tool.call.result"];
+
+/// Name of the operation of a tool call.
+const CALL_OPERATION: &str = "execute_tool";
+
 /// Maximum number of calls without a result that are kept.
 const MAX_OPEN_CALLS: usize = 100_000;
 
@@ -163,6 +169,13 @@ impl SpanBuilder {
 
     /// The spans that are complete since the last call.
     pub(crate) fn take(&mut self) -> Vec<Value> {
+        let mut spans = self.take_complete();
+        spans.iter_mut().for_each(shorten_texts);
+        spans
+    }
+
+    /// The same with complete texts. Secrets must be masked in them, because a cut one is not recognized.
+    pub(crate) fn take_complete(&mut self) -> Vec<Value> {
         std::mem::take(&mut self.done)
     }
 
@@ -215,14 +228,14 @@ impl SpanBuilder {
         };
         let tool = bare_name(&call.tool);
         let mut attributes = vec![
-            text("gen_ai.operation.name", "execute_tool"),
+            text("gen_ai.operation.name", CALL_OPERATION),
             text("gen_ai.tool.name", tool),
             text("gen_ai.tool.type", "function"),
             text("gen_ai.tool.call.id", id),
         ];
-        attributes.extend(call.input.as_deref().map(|input| content("gen_ai.tool.call.arguments", input)));
-        attributes.extend(output.map(|output| content("gen_ai.tool.call.result", output)));
-        let name = format!("execute_tool {tool}");
+        let contents = CONTENT_KEYS.into_iter().zip([call.input.as_deref(), output]);
+        attributes.extend(contents.filter_map(|(key, content)| Some(text(key, content?))));
+        let name = format!("{CALL_OPERATION} {tool}");
         let id = self.trace.call_span(unit, attempt, id);
         self.push((&name, &id, Some(&parent)), (call.at, end), attributes, error);
     }
@@ -300,7 +313,7 @@ impl SpanBuilder {
             Some(_) if failed > 0 => Some("failed_units"),
             Some(_) => None,
         };
-        let (name, id) = (format!("invoke_workflow {}", shortened(&workflow, MAX_TEXT_CHARS)), self.trace.run_span());
+        let (name, id) = (format!("invoke_workflow {workflow}"), self.trace.run_span());
         let parent = self.trace.parent.clone();
         self.push((&name, &id, parent.as_deref()), (Millis(0), state.last_entry_at), attributes, error);
     }
@@ -318,7 +331,7 @@ impl SpanBuilder {
         let mut span = json!({
             "traceId": self.trace.trace_id,
             "spanId": id,
-            "name": shortened(name, MAX_TEXT_CHARS),
+            "name": name,
             "kind": 1,
             "startTimeUnixNano": nanoseconds(start),
             "endTimeUnixNano": nanoseconds(end.max(start)),
@@ -329,6 +342,30 @@ impl SpanBuilder {
             span["parentSpanId"] = json!(parent);
         }
         self.done.push(span);
+    }
+}
+
+/// True for the span of a tool call.
+pub(crate) fn is_call(span: &Value) -> bool {
+    span["name"].as_str().is_some_and(|name| name.starts_with(CALL_OPERATION))
+}
+
+/// Shortens the texts of a span from [`SpanBuilder::take_complete`].
+pub(crate) fn shorten_texts(span: &mut Value) {
+    let shorten = |text: &mut Value, most: usize| {
+        if let Value::String(text) = text
+            && let Some((end, _)) = text.char_indices().nth(most)
+        {
+            text.truncate(end);
+        }
+    };
+    shorten(&mut span["name"], MAX_TEXT_CHARS);
+    for attribute in span["attributes"].as_array_mut().into_iter().flatten() {
+        let is_content = attribute["key"].as_str().is_some_and(|key| CONTENT_KEYS.contains(&key));
+        let most = if is_content { MAX_CONTENT_CHARS } else { MAX_TEXT_CHARS };
+        if let Some(text) = attribute["value"].get_mut("stringValue") {
+            shorten(text, most);
+        }
     }
 }
 
@@ -352,11 +389,7 @@ fn cause_name(cause: &impl serde::Serialize) -> String {
 }
 
 fn text(key: &str, value: &str) -> Value {
-    json!({"key": key, "value": {"stringValue": shortened(value, MAX_TEXT_CHARS)}})
-}
-
-fn content(key: &str, value: &str) -> Value {
-    json!({"key": key, "value": {"stringValue": shortened(value, MAX_CONTENT_CHARS)}})
+    json!({"key": key, "value": {"stringValue": value}})
 }
 
 /// The encoding has 64-bit integers as text.
@@ -368,13 +401,21 @@ fn double(key: &str, value: f64) -> Value {
     json!({"key": key, "value": {"doubleValue": value}})
 }
 
-fn shortened(text: &str, most: usize) -> String {
-    text.chars().take(most).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_are_shortened_and_calls_sorted_last() {
+        let long = "x".repeat(MAX_CONTENT_CHARS + 1);
+        let span = |name: &str| json!({"name": name, "attributes": [text("a", &long), text(CONTENT_KEYS[0], &long), integer("n", 1)]});
+        let mut spans = [span("execute_tool a"), span("invoke_agent claude"), span("invoke_workflow w")];
+        spans.iter_mut().for_each(shorten_texts);
+        let length = |at: usize| spans[0]["attributes"][at]["value"]["stringValue"].as_str().unwrap().len();
+        assert_eq!((length(0), length(1)), (MAX_TEXT_CHARS, MAX_CONTENT_CHARS));
+        spans.sort_by_key(is_call);
+        assert_eq!(spans[2]["name"], "execute_tool a");
+    }
 
     #[test]
     fn traceparent_is_parsed_strictly() {

@@ -201,7 +201,8 @@ fn live_spans_equal_those_of_the_tape() {
     let parent = format!("00-{TRACE}-{PARENT}-01");
     let variables = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()),
-        ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b"),
+        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "x-key=a%20b"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "x-other=c"),
         ("TRACEPARENT", &parent),
     ];
     run(&place, &variables);
@@ -212,6 +213,7 @@ fn live_spans_equal_those_of_the_tape() {
     while live.len() < expected.len() {
         let (head, body) = requests.recv_timeout(DEADLINE).expect("the rest of the spans");
         assert!(head.starts_with("post /v1/traces ") && head.contains("x-key: a b"), "{head}");
+        assert!(!head.contains("x-other"), "{head}");
         live.extend(checked_spans(&body));
     }
     assert_eq!(by_id(live), expected);
@@ -259,16 +261,32 @@ fn invalid_tracing_options_are_refused() {
     place.notes(&["one"]);
     let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"yes\" }]").display().to_string();
     let mut command = place.command(&["run", "--ui", "none", "--claude-bin", &claude]);
-    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "file:///etc/passwd");
+    command.env("INGESTDECK_OTEL_ENDPOINT", "file:///etc/passwd");
     let ran = place.ran(command);
     let refusal = ran.expect_refusal(2);
-    assert!(refusal.contains("expected http:// or https://") && refusal.contains("$OTEL_EXPORTER"), "{refusal}");
+    assert!(refusal.contains("expected http:// or https://") && refusal.contains("$INGESTDECK_OTEL"), "{refusal}");
     for (args, expected) in [
         (&["--endpoint", "http://x"][..], "--endpoint needs --format otlp"),
         (&["--content"], "--content needs --format otlp"),
     ] {
         let ran = place.run(&[&["runs", "export", "latest"], args].concat());
         assert!(ran.expect_refusal(2).contains(expected), "{ran:?}");
+    }
+}
+
+#[test]
+fn unusable_standard_variables_only_warn() {
+    for (variables, cause) in [
+        (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317")][..], "expected http:// or https://"),
+        (
+            &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4317"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")],
+            "the protocol `grpc` is not supported",
+        ),
+    ] {
+        let place = TestDir::new();
+        let ran = run(&place, variables);
+        assert!(ran.stderr.contains("no spans are exported") && ran.stderr.contains(cause), "{ran:?}");
+        assert_eq!(fs::read_to_string(place.path("traceparent")).unwrap().trim(), "", "nothing is traced");
     }
 }
 
