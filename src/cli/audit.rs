@@ -62,13 +62,19 @@ pub(super) fn audit(global: &GlobalArgs, args: &AuditArgs) -> Result<Exit, CliEr
     let Some(db) = open_index(store)? else {
         return table.finish("no runs yet; `ingestdeck run` records one\n").map(|()| Exit::Ok);
     };
-    let mut payloads = PayloadReader::new(store);
+    let mut payloads = PayloadReader::new(store, args.results);
+    if args.full || args.results {
+        db.audit(&filter, &mut |values| {
+            payloads.expect(&AuditedCall { values });
+            true
+        })?;
+    }
     let (mut count, mut read) = (0, Ok(()));
     db.audit(&filter, &mut |values| {
         let mut call = AuditedCall { values };
-        if args.full || args.results {
-            read = payloads.complete(&mut call, args.results);
-        }
+        read = payloads.complete(&mut call);
+        // What is shortened may cut a secret, so that its beginning is not recognized.
+        call.values = table.masked(call.values);
         count += 1;
         let row = if format == TableFormat::Text { call.to_text(args) } else { call.into_row(args) };
         read.is_ok() && table.push(row)

@@ -79,7 +79,7 @@ struct CostSum {
     model_usage: Option<f64>,
     /// Sum of the costs of the results; `None` if none is known.
     total: Option<f64>,
-    /// The part of the costs of results that no model accounts for.
+    /// The part of the costs of results that no model accounts for; `None` if no attempt has both costs.
     difference: Option<f64>,
     /// The cost to show: that of the results, or of the model in a group for a model.
     cost: Option<f64>,
@@ -121,8 +121,7 @@ fn model_sum(attempt: &AttemptCostRow) -> Option<f64> {
 }
 
 fn difference(attempt: &AttemptCostRow) -> Option<f64> {
-    let known: f64 = attempt.models.iter().filter_map(|model| model.cost_usd).sum();
-    attempt.cost_usd.map(|cost| cost - known)
+    Some(attempt.cost_usd? - model_sum(attempt)?)
 }
 
 impl CostSums {
@@ -192,12 +191,12 @@ impl CostSums {
         ]
     }
 
-    /// True if the results and their models disagree. Without any costs of models, there is nothing to compare.
+    /// True if the results and their models disagree. Attempts without one of the costs are not compared.
     fn has_difference(&self) -> bool {
         let is_visible = |sum: &CostSum| {
             sum.difference.is_some_and(|difference| !sum.is_divided && difference.abs() >= SMALLEST_DIFFERENCE)
         };
-        self.total.model_usage.is_some() && (is_visible(&self.total) || self.groups.values().any(is_visible))
+        is_visible(&self.total) || self.groups.values().any(is_visible)
     }
 
     fn text_columns(&self) -> Vec<String> {
@@ -236,7 +235,7 @@ impl CostSums {
             return "no attempt matches\n".to_owned();
         }
         let mut note = match self.total.difference {
-            Some(_) if self.total.model_usage.is_none() => {
+            None if self.total.total.is_some() => {
                 "\nthe results have no costs of models (`modelUsage`) to compare with\n".to_owned()
             }
             _ if self.has_difference() => {

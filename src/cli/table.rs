@@ -56,7 +56,7 @@ impl TableWriter {
 
     /// Writes a row with one value per column. Returns false once the output is closed.
     pub(super) fn push(&mut self, row: Vec<Value>) -> bool {
-        let row: Vec<Value> = row.into_iter().map(|value| self.masked(value)).collect();
+        let row = self.masked(row);
         match self.format {
             TableFormat::Json => {
                 let version = self.version.map(|version| ("v".to_owned(), version.into()));
@@ -84,11 +84,13 @@ impl TableWriter {
         self.result.and_then(|()| self.out.flush()).map_err(|error| playback_output::stdout_failed(&error))
     }
 
-    fn masked(&mut self, value: Value) -> Value {
-        match value {
+    /// The values without secrets. A caller that shortens texts masks them before.
+    pub(super) fn masked(&mut self, row: Vec<Value>) -> Vec<Value> {
+        let masked = |value| match value {
             Value::String(text) => self.redactor.text(&text).into(),
             other => other,
-        }
+        };
+        row.into_iter().map(masked).collect()
     }
 
     fn write_measured(&mut self) {

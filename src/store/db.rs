@@ -460,6 +460,17 @@ fn serde_name(value: &impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
+/// SQL for a moment in milliseconds since 1970. A tape counts `elapsed` from the start of its run `r`; moments outside
+/// the years 0 to 9999, which only a damaged tape has, become the first or last one.
+fn moment(elapsed: &str) -> String {
+    const RANGE_MS: (i64, i64) = (-62_167_219_200_000, 253_402_207_200_999);
+    let (first, last) = RANGE_MS;
+    format!(
+        "max({first}, min({last}, min({last}, {elapsed})
+            + coalesce(CAST(unixepoch(r.started_at, 'subsec') * 1000 AS INTEGER), {first})))"
+    )
+}
+
 /// SQLite integers are signed; larger values are saturated.
 fn to_i64(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)

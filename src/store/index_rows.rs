@@ -13,7 +13,7 @@ mod calls;
 mod files;
 
 pub(crate) use artifacts::ArtifactIndexRow;
-pub(crate) use calls::{CallIndexRow, MAX_PAYLOAD_CHARS};
+pub(crate) use calls::{CallIndexRow, MIN_CUT_CHARS};
 pub(crate) use files::FileIndexRow;
 
 /// Bytes folded per slice.
@@ -154,12 +154,7 @@ fn unit_row(state: &RunState, unit: &crate::run::state::UnitState) -> UnitIndexR
     UnitIndexRow {
         unit: unit.key.as_str().to_owned(),
         unit_key: unit.planned.as_ref().map_or(&unit.key, |planned| planned.ktx_key()).as_str().to_owned(),
-        // Plans do not compare texts, so their runs are not kept for them.
-        connection: unit
-            .planned
-            .as_ref()
-            .filter(|planned| planned.text.is_none())
-            .map(|planned| planned.connection.clone()),
+        connection: unit.planned.as_ref().map(|planned| planned.connection.clone()).filter(|name| !name.is_empty()),
         adapter: unit.planned.as_ref().map(|planned| planned.adapter.clone()),
         status: unit.status.as_str().to_owned(),
         attempts: unit.attempts.len() as u64,

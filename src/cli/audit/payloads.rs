@@ -9,7 +9,7 @@ use crate::{
         PollStatus, SinkEvent, Timeline,
         event::{ActionDetail, AgentEvent, JsonText},
     },
-    store::{RunStore, index_rows::MAX_PAYLOAD_CHARS},
+    store::{RunStore, index_rows::MIN_CUT_CHARS},
     tape::Note,
 };
 
@@ -19,39 +19,55 @@ const SLICE: usize = 4 << 20;
 /// Unit, attempt and id of a call.
 type PayloadKey = (String, u64, String);
 
-/// Arguments and results of one run at a time.
+/// Arguments and result, as far as they were read.
+type Payload = [Option<String>; 2];
+
+/// Arguments and results of the calls that are printed, until they are printed.
 pub(super) struct PayloadReader<'a> {
     store: &'a RunStore,
-    run: String,
-    /// Arguments and result of each call of that run that is longer than the index keeps.
-    payloads: HashMap<PayloadKey, [Option<String>; 2]>,
+    has_results: bool,
+    /// The calls of each run of which the index has only the beginning.
+    runs: HashMap<String, CutCalls>,
+}
+
+/// The calls of one run whose payloads are needed.
+#[derive(Default)]
+struct CutCalls {
+    has_results: bool,
+    is_read: bool,
+    payloads: HashMap<PayloadKey, Payload>,
 }
 
 impl<'a> PayloadReader<'a> {
-    pub(super) fn new(store: &'a RunStore) -> Self {
-        Self { store, run: String::new(), payloads: HashMap::new() }
+    /// Reads results only if `has_results`.
+    pub(super) fn new(store: &'a RunStore, has_results: bool) -> Self {
+        Self { store, has_results, runs: HashMap::new() }
     }
 
-    /// Replaces the shortened arguments of `call`, and its result if `with_result`.
+    /// Notes a call that will be completed, so that each tape is read once.
+    pub(super) fn expect(&mut self, call: &AuditedCall) {
+        if !self.cut_columns(call).is_empty() {
+            let has_results = self.has_results;
+            let run = self.runs.entry(call.text("run").to_owned());
+            let calls = run.or_insert_with(|| CutCalls { has_results, ..CutCalls::default() });
+            calls.payloads.insert(key(call), Payload::default());
+        }
+    }
+
+    /// Replaces the shortened arguments of a call that was expected, and its result if results are read.
     ///
     /// # Errors
     /// If the tape cannot be read.
-    pub(super) fn complete(&mut self, call: &mut AuditedCall, with_result: bool) -> Result<(), CliError> {
-        let columns: &[&str] = if with_result { &["input", "output"] } else { &["input"] };
-        let is_cut = |column: &&&str| call.text(column).chars().count() >= MAX_PAYLOAD_CHARS;
-        let cut: Vec<&str> = columns.iter().filter(is_cut).copied().collect();
-        if cut.is_empty() {
-            return Ok(());
+    pub(super) fn complete(&mut self, call: &mut AuditedCall) -> Result<(), CliError> {
+        let cut = self.cut_columns(call);
+        let Some(calls) = self.runs.get_mut(call.text("run")).filter(|_| !cut.is_empty()) else { return Ok(()) };
+        if !std::mem::replace(&mut calls.is_read, true) {
+            let found = self.store.resolve(call.text("run"))?;
+            let source = recorded_tapes::open_source(self.store, &found)?;
+            let mut timeline = Timeline::new_forward_only(Box::new(source));
+            while timeline.advance(SLICE, &mut |emitted| calls.observe(&emitted))? == PollStatus::More {}
         }
-        if self.run != call.text("run") {
-            self.load(call.text("run"))?;
-        }
-        let key = (
-            call.text("unit").to_owned(),
-            call.get("attempt").as_u64().unwrap_or_default(),
-            call.text("tool_use_id").to_owned(),
-        );
-        let Some([input, output]) = self.payloads.get(&key).cloned() else { return Ok(()) };
+        let Some([input, output]) = calls.payloads.remove(&key(call)) else { return Ok(()) };
         for (column, value) in [("input", input), ("output", output)] {
             if let Some(value) = value.filter(|_| cut.contains(&column)) {
                 call.set(column, value.into());
@@ -60,34 +76,30 @@ impl<'a> PayloadReader<'a> {
         Ok(())
     }
 
-    fn load(&mut self, run: &str) -> Result<(), CliError> {
-        self.payloads.clear();
-        run.clone_into(&mut self.run);
-        let found = self.store.resolve(run)?;
-        let source = recorded_tapes::open_source(self.store, &found)?;
-        let mut timeline = Timeline::new_forward_only(Box::new(source));
-        while timeline.advance(SLICE, &mut |emitted| self.observe(&emitted))? == PollStatus::More {}
-        Ok(())
+    fn cut_columns(&self, call: &AuditedCall) -> Vec<&'static str> {
+        let columns: &[&str] = if self.has_results { &["input", "output"] } else { &["input"] };
+        columns.iter().filter(|column| call.text(column).chars().count() >= MIN_CUT_CHARS).copied().collect()
     }
+}
 
+fn key(call: &AuditedCall) -> PayloadKey {
+    let attempt = call.get("attempt").as_u64().unwrap_or_default();
+    (call.text("unit").to_owned(), attempt, call.text("tool_use_id").to_owned())
+}
+
+impl CutCalls {
     fn observe(&mut self, emitted: &SinkEvent<'_>) {
-        let is_long = |json: &str| json.len() >= MAX_PAYLOAD_CHARS;
         match emitted {
             SinkEvent::Agent { unit, attempt, event: AgentEvent::Action(event), .. } => {
                 let ActionDetail::Tool(detail) = &event.action.detail else { return };
-                let input = detail.tool_input.as_ref().map(JsonText::raw).map(|raw| raw.0).filter(|raw| is_long(raw));
-                let result = detail.result.as_ref().and_then(|result| result.content);
-                let output = result.map(|raw| raw.0).filter(|raw| is_long(raw));
-                if input.is_none() && output.is_none() {
-                    return;
-                }
                 let key = ((*unit).to_owned(), u64::from(*attempt), event.action.id.clone().into_owned());
-                let [known_input, known_output] = self.payloads.entry(key).or_default();
+                let Some([known_input, known_output]) = self.payloads.get_mut(&key) else { return };
                 if known_input.is_none() {
-                    *known_input = input.map(str::to_owned);
+                    *known_input = detail.tool_input.as_ref().map(JsonText::raw).map(|raw| raw.0.to_owned());
                 }
-                if known_output.is_none() {
-                    *known_output = output.map(str::to_owned);
+                if known_output.is_none() && self.has_results {
+                    let content = detail.result.as_ref().and_then(|result| result.content);
+                    *known_output = content.map(|raw| raw.0.to_owned());
                 }
             }
             SinkEvent::Note {
@@ -95,8 +107,9 @@ impl<'a> PayloadReader<'a> {
                 note: Note::CallDecided { tool_use_id: Some(id), input: Some(input), .. },
                 ..
             } => {
-                let key = ((*unit).to_owned(), u64::from(*attempt), id.clone());
-                self.payloads.entry(key).or_default()[0] = Some(input.to_string());
+                if let Some(payload) = self.payloads.get_mut(&((*unit).to_owned(), u64::from(*attempt), id.clone())) {
+                    payload[0] = Some(input.to_string());
+                }
             }
             _ => {}
         }

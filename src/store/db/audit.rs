@@ -57,11 +57,10 @@ impl Db {
     /// Passes the values of each selected call in the order of [`AUDIT_COLUMNS`], oldest first, until the callback
     /// returns false.
     pub(crate) fn audit(&self, filter: &AuditFilter, take: &mut dyn FnMut(Vec<Value>) -> bool) -> Result<(), DbError> {
-        // The moment of a call. The tape counts milliseconds from the start of its run.
-        const AT: &str = "CAST(unixepoch(r.started_at, 'subsec') * 1000 AS INTEGER) + c.started_ms";
+        let at = super::moment("c.started_ms");
         let sql = format!(
             "SELECT * FROM (
-                SELECT {AT} AS at, r.project, c.run, r.agent, u.connection, c.unit, c.attempt, a.session, a.model,
+                SELECT {at} AS at, r.project, c.run, r.agent, u.connection, c.unit, c.attempt, a.session, a.model,
                     c.turn_number, c.tool_use_id, c.parent_tool_use_id, c.tool, c.input, c.status, c.error,
                     c.output_bytes, c.output, c.duration_ms, c.waited_ms, c.decision, c.decided_by, c.decision_reason,
                     c.seq
@@ -71,7 +70,7 @@ impl Db {
                     AND (:tool IS NULL OR c.tool GLOB :tool OR c.tool GLOB 'mcp__*__' || :tool)
                     AND (:decision IS NULL OR c.decision = :decision)
                     AND (NOT :failed OR c.status IN ('error', 'denied') OR c.decision = 'denied')
-                    AND (:since IS NULL OR {AT} >= :since) AND (:until IS NULL OR {AT} < :until)
+                    AND (:since IS NULL OR {at} >= :since) AND (:until IS NULL OR {at} < :until)
                 ORDER BY at DESC, c.run DESC, c.seq DESC, c.turn_number DESC LIMIT :limit)
             ORDER BY at, run, seq, turn_number"
         );

@@ -44,16 +44,16 @@ impl Db {
         filter: CostFilter,
         take: &mut dyn FnMut(AttemptCostRow),
     ) -> Result<(), DbError> {
-        const AT: &str = "CAST(unixepoch(r.started_at, 'subsec') * 1000 AS INTEGER) + a.started_ms";
+        let at = super::moment("a.started_ms");
         // One row for each model, and one for an attempt without models. Rows of an attempt follow each other.
         let sql = format!(
-            "SELECT a.run, {AT}, r.scripted, a.unit, u.connection, a.model, a.cost_usd, a.input_tokens,
+            "SELECT a.run, {at}, r.scripted, a.unit, u.connection, a.model, a.cost_usd, a.input_tokens,
                 a.output_tokens, a.cache_read, a.cache_write, m.model, m.cost_usd, m.input_tokens, m.output_tokens,
                 m.cache_read, m.cache_write, a.attempt
              FROM attempts a JOIN runs r USING (run) LEFT JOIN units u USING (run, unit)
                 LEFT JOIN model_usage m ON m.run = a.run AND m.unit = a.unit AND m.attempt = a.attempt
-             WHERE (:run IS NULL OR a.run = :run) AND (:since IS NULL OR {AT} >= :since)
-                AND (:until IS NULL OR {AT} < :until)
+             WHERE (:run IS NULL OR a.run = :run) AND (:since IS NULL OR {at} >= :since)
+                AND (:until IS NULL OR {at} < :until)
              ORDER BY a.run, a.unit, a.attempt, m.model"
         );
         let mut read = || -> Result<(), rusqlite::Error> {

@@ -58,6 +58,9 @@ const MAX_EFFORTS: u32 = 2_000;
 /// Matches units that are done, in this run or in a prior one.
 const DONE_STATUSES: &str = "status IN ('succeeded', 'reused')";
 
+/// Matches units that plans compare with those of prior runs. Texts are not compared, so no run is kept for them.
+const COMPARED_UNITS: &str = "connection IS NOT NULL AND adapter IS NOT 'external_ingest'";
+
 impl Db {
     /// All files that a run processed or failed with; with `before`, only of runs that started before that run.
     pub(crate) fn prior_files(&self, before: Option<RunId>) -> Result<BTreeMap<FileKey, FileHistory>, DbError> {
@@ -106,7 +109,7 @@ impl Db {
             let mut statement = self.connection.prepare_cached(
                 "WITH newest AS (SELECT connection, adapter, path, max(run), state FROM raw_files
                                  WHERE run < ?1 GROUP BY connection, adapter, path),
-                      successes AS (SELECT max(run) AS run FROM units WHERE connection IS NOT NULL
+                      successes AS (SELECT max(run) AS run FROM units WHERE {COMPARED_UNITS}
                                     AND status = 'succeeded' AND NOT unsaved AND run < ?1 GROUP BY connection, unit_key)
                  SELECT connection, adapter, path, run, sha256 FROM raw_files JOIN newest USING (connection, adapter, path)
                  WHERE newest.state IN ('open', 'failed') AND sha256 IS NOT NULL AND run IN (SELECT run FROM successes)",
@@ -136,7 +139,7 @@ impl Db {
         let read = || -> Result<Vec<UnitHistory>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(&format!(
                 "SELECT connection, unit_key, status, max(run), unsaved, detail FROM units
-                 WHERE connection IS NOT NULL AND {which} GROUP BY connection, unit_key"
+                 WHERE {COMPARED_UNITS} AND {which} GROUP BY connection, unit_key"
             ))?;
             let unit = |row: &rusqlite::Row<'_>| {
                 let Some(run) = RunId::parse(&row.get::<_, String>(3)?) else { return Ok(None) };
@@ -157,13 +160,13 @@ impl Db {
                       bad AS (SELECT connection, adapter, path, max(run) AS run FROM raw_files
                               WHERE state = 'failed' GROUP BY connection, adapter, path),
                       saved AS (SELECT connection, unit_key, max(run) AS run FROM units
-                                WHERE connection IS NOT NULL AND {DONE_STATUSES} AND NOT unsaved GROUP BY connection, unit_key)
+                                WHERE {COMPARED_UNITS} AND {DONE_STATUSES} AND NOT unsaved GROUP BY connection, unit_key)
                  SELECT run FROM good
                  UNION SELECT bad.run FROM bad LEFT JOIN good USING (connection, adapter, path)
                        WHERE good.run IS NULL OR bad.run > good.run
-                 UNION SELECT max(run) FROM units WHERE connection IS NOT NULL GROUP BY connection, unit_key
+                 UNION SELECT max(run) FROM units WHERE {COMPARED_UNITS} GROUP BY connection, unit_key
                  UNION SELECT units.run FROM units LEFT JOIN saved USING (connection, unit_key)
-                       WHERE units.connection IS NOT NULL AND units.unsaved AND (saved.run IS NULL OR units.run > saved.run)
+                       WHERE {COMPARED_UNITS} AND units.unsaved AND (saved.run IS NULL OR units.run > saved.run)
                  UNION SELECT max(run) FROM artifacts GROUP BY connection, path, target, target_connection, key"
             ))?;
             let runs = statement.query_map([], |row| row.get::<_, String>(0))?;
@@ -246,5 +249,19 @@ mod tests {
         let mut listed: Vec<String> = db.last_successes(None).unwrap().into_iter().map(|unit| unit.unit_key).collect();
         listed.sort();
         assert_eq!(listed, ["failed-since", "saved"]);
+    }
+
+    #[test]
+    fn no_run_is_kept_for_texts() {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Db::open(&directory.path().join("db.sqlite")).unwrap();
+        db.connection.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
+        let run = "01900001-0000-7000-8000-000000000000";
+        let sql = "INSERT INTO units (run, unit, position, connection, adapter, unit_key, status, attempts)
+            VALUES (?1, 'u', 0, 'wh', 'external_ingest', 'u', 'succeeded', 1)";
+        db.connection.execute(sql, [run]).unwrap();
+        assert!(db.required_runs().unwrap().is_empty() && db.last_successes(None).unwrap().is_empty());
+        db.connection.execute("UPDATE units SET adapter = 'docs'", []).unwrap();
+        assert_eq!(db.required_runs().unwrap().len(), 1);
     }
 }

@@ -1,6 +1,6 @@
 //! Builds the index rows for tool calls: each call with its result and with the decision about it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -14,10 +14,18 @@ use crate::{
         EntryBody, Millis, Note, Seq, UnitKey,
         note::{CallDecision, CommandReceived},
     },
+    units::failure_tally::bare_name,
 };
 
 /// Maximum characters of an input or output in the index. The complete value is on the tape, at `seq`.
-pub(crate) const MAX_PAYLOAD_CHARS: usize = 4 << 10;
+const MAX_PAYLOAD_CHARS: usize = 4 << 10;
+
+/// Maximum characters of a word that is left out where a text is cut. It may be the beginning of a secret, which would
+/// not be recognized when the text is printed.
+const MAX_CUT_WORD: usize = 512;
+
+/// Minimum characters of an input or output that was truncated.
+pub(crate) const MIN_CUT_CHARS: usize = MAX_PAYLOAD_CHARS - MAX_CUT_WORD;
 
 /// Maximum characters of an error in the index.
 const MAX_ERROR_CHARS: usize = 2 << 10;
@@ -146,6 +154,8 @@ pub(super) struct CallIndexRowBuilder {
     call_counts: HashMap<(String, u32), u32>,
     /// Calls that were held, with the time and the rulings so far. A note may precede the line with the call.
     held: HashMap<CallKey, (Millis, CallRuling, Option<Millis>)>,
+    /// Unit, attempt and tool of held calls whose id is not on the tape, so that their decision is unknown.
+    unnamed: HashSet<CallKey>,
     /// Who sent the last command about each unit, and why; `None` is the whole run.
     senders: HashMap<Option<UnitKey>, (String, Option<String>)>,
 }
@@ -178,9 +188,18 @@ impl CallIndexRowBuilder {
                 row.input = Some(truncate_chars(&input, MAX_PAYLOAD_CHARS));
             }
         }
+        for row in &mut self.rows {
+            if self.unnamed.contains(&(row.unit.clone(), row.attempt, bare_name(&row.tool).to_owned())) {
+                row.ruling.decided_by = None;
+            }
+        }
         for (key, (_, ruling, waited)) in self.held {
             if let Some(row) = self.row_by_call.get(&key).and_then(|position| self.rows.get_mut(*position)) {
-                (row.ruling, row.times.waited) = (ruling, waited);
+                row.times.waited = waited;
+                // Claude Code may deny a call that a person allowed before.
+                if row.status != CallStatus::Denied || ruling.decision == RecordedRuling::Denied {
+                    row.ruling = ruling;
+                }
             }
         }
         Ok(self.rows)
@@ -239,6 +258,9 @@ impl CallIndexRowBuilder {
             Note::CallHeld { tool_use_id: Some(id), reached, .. } => {
                 let ruling = CallRuling { decision: RecordedRuling::Held, decided_by: None, reason: reached.clone() };
                 self.held.insert(key(id), (at, ruling, None));
+            }
+            Note::CallHeld { tool_use_id: None, tool, .. } => {
+                self.unnamed.insert(key(bare_name(tool)));
             }
             Note::CallDecided { tool_use_id: Some(id), decision, rule: Some(rule), .. } => {
                 let decided_by = Some(BY_RULE.to_owned());
@@ -329,6 +351,10 @@ fn first_text(content: &Value) -> String {
     }
 }
 
+/// The beginning of a long text, without the word at the cut.
 fn truncate_chars(text: &str, most: usize) -> String {
-    text.chars().take(most).collect()
+    let Some((end, _)) = text.char_indices().nth(most) else { return text.to_owned() };
+    let is_part = |c: &char| !c.is_whitespace() && !matches!(c, '"' | '\'' | '`');
+    let cut_word = text[..end].chars().rev().take_while(is_part).take(MAX_CUT_WORD).count();
+    text.chars().take(most - cut_word).collect()
 }

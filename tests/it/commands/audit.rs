@@ -94,6 +94,75 @@ fn audit_shortens_and_masks_what_it_prints() {
 }
 
 #[test]
+fn audit_masks_secrets_where_it_shortens() {
+    let place = TestDir::new();
+    let known = "value-of-this-process";
+    let text = |padding: usize| format!("{} {known}", "x".repeat(padding));
+    let (input, error) = (text(130), text(2_040));
+    let line =
+        tape(RUN, "0.3").replace("curl -H", &format!("{input} curl -H")).replace("=cmd|", &format!("{error} =cmd|"));
+    place.write(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), line);
+    for args in [&["audit"][..], &["audit", "--full"], &["runs", "query", "SELECT input, error FROM tool_calls"]] {
+        let mut command = place.command(args);
+        command.env("SHOP_PASSWORD", known);
+        let ran = place.ran(command);
+        let printed = ran.expect_success();
+        assert!(!printed.contains("value-"), "{args:?}: {printed}");
+    }
+}
+
+#[test]
+fn audit_completes_arguments_of_concurrent_runs() {
+    let place = place();
+    let other = RUN.replace("a13e", "a13f");
+    let later = tape(&other, "0.3").replace(r#""at":1000"#, r#""at":1500"#);
+    place.write(&format!(".ktx/ingestdeck/runs/{other}/tape.jsonl"), later);
+    let lengths = |args: &[&str]| -> Vec<usize> {
+        let calls = objects(&place, &[&["audit", "--ui", "json", "--tool", "wiki_write"], args].concat());
+        calls.iter().map(|call| call["input"].as_str().unwrap().len()).collect()
+    };
+    assert!(lengths(&["--full"]).iter().all(|length| *length > 10_000));
+    assert_eq!(lengths(&["--full", "--limit", "1"]).len(), 1);
+    assert!(lengths(&[]).iter().all(|length| *length < 200));
+}
+
+#[test]
+fn times_out_of_range_do_not_break_the_commands() {
+    for (found, hostile) in
+        [("2026-01-31T23:59:59.5Z", "-009999-01-02T00:00:00Z"), ("\"at\":1000", "\"at\":18446744073709551615")]
+    {
+        let place = place();
+        let other = RUN.replace("a13e", "a13f");
+        let damaged = tape(&other, "0.3").replace(found, hostile).replace("\"at\":0,", "\"at\":18446744073709551615,");
+        assert!(damaged.contains(hostile), "{found}");
+        place.write(&format!(".ktx/ingestdeck/runs/{other}/tape.jsonl"), damaged);
+        let calls = objects(&place, &["audit", "--ui", "json"]);
+        assert_eq!(calls.len(), 4);
+        assert!(calls.iter().all(|call| call["at"].is_string()), "{calls:?}");
+        assert_eq!(objects(&place, &["costs", "--by", "day", "--ui", "json"]).last().unwrap()["attempts"], 2);
+        place.run(&["runs", "query", "SELECT started_at FROM tool_calls"]).expect_success();
+    }
+}
+
+#[test]
+fn audit_keeps_denials_and_unknown_persons() {
+    let place = TestDir::new();
+    let note =
+        |seq: u32, note: &str| format!("{{\"seq\":{seq},\"at\":1500,\"unit\":\"docs-a\",\"try\":1,\"note\":{note}}}\n");
+    let held = note(4, r#"{"kind":"call_held","tool":"wiki_write","tool_use_id":null,"input":{}}"#);
+    let decided = note(5, r#"{"kind":"call_decided","tool_use_id":null,"decision":"allowed"}"#);
+    let allowed = note(6, r#"{"kind":"call_decided","tool_use_id":"t2","decision":"allowed"}"#);
+    let denied = tape(RUN, "0.3").replace(
+        r#""modelUsage""#,
+        r#""permission_denials":[{"tool_name":"Bash","tool_use_id":"t2","tool_input":{}}],"modelUsage""#,
+    );
+    place.write(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), denied + &held + &decided + &allowed);
+    let calls = objects(&place, &["audit", "--ui", "json"]);
+    assert_eq!((&calls[0]["decision"], &calls[0]["decided_by"]), (&"allowed".into(), &Value::Null));
+    assert_eq!((&calls[1]["decision"], &calls[1]["decided_by"]), (&"denied".into(), &"rule".into()));
+}
+
+#[test]
 fn costs_show_models_and_differences() {
     let place = place();
     let total = |place: &TestDir| objects(place, &["costs", "--by", "model", "--ui", "json"]);
@@ -118,6 +187,9 @@ fn costs_show_models_and_differences() {
     let text = text.expect_success();
     assert!(text.contains("$?") && text.contains("≥ $0.30") && text.contains("1 attempt is unknown"), "{text}");
     assert_eq!(total(&place).last().unwrap()["unknown_attempts"], 1);
+    place.write(&format!(".ktx/ingestdeck/runs/{other}/tape.jsonl"), tape(&other, "0.4").replace("modelUsage", "x"));
+    let text = place.run(&["costs"]);
+    assert!(text.expect_success().contains("of the models add up"), "a cost without models is not compared: {text:?}");
 }
 
 #[test]

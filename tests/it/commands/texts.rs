@@ -129,6 +129,9 @@ fn texts_pass_the_gates_of_units() {
     let first = run_text(&place, &claude, &["wh", "--text", "Treat orders as paid."]);
     assert_eq!(first.code, Some(0), "{first:?}");
     assert!(subjects(&place)[0].contains(": Memory ingest (external_ingest): 1 wiki, 1 sl ["), "{first:?}");
+    let query = "SELECT connection FROM attempts WHERE unit LIKE 'text-%'";
+    let connections = place.run(&["runs", "query", query, "--format", "csv"]);
+    assert_eq!(connections.expect_success(), "connection\nwh\n");
     let others = run_text(&place, &claude, &["--text", "page only", "--text", "A loose end."]);
     assert_eq!(others.code, Some(100), "{others:?}");
     let events = parse_json_events(&others.stdout);
