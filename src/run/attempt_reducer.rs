@@ -216,8 +216,9 @@ impl AttemptReducer {
     }
 
     fn result<'l>(&mut self, result: &'l ResultLine<'l>, changes: &mut Vec<CallChange<'l>>) {
+        let were_totals_own = self.cost.has_own_totals();
         let is_new_process = self.cost.add_result(result);
-        self.reported.models.add_result(result, is_new_process);
+        self.reported.models.add_result(result, is_new_process, were_totals_own);
         if let Some(totals) = result.usage.map(|usage| TokenCounts::from(Usage::from_raw(usage))) {
             self.usage.set_totals(totals);
         }

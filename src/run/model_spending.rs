@@ -21,15 +21,19 @@ pub(crate) struct ModelLedger {
     finished: Vec<ModelSpending>,
     /// The last total of the current process.
     total: Vec<ModelSpending>,
+    /// True if an earlier process had totals that contain a prior cost.
+    is_unknown: bool,
 }
 
 impl ModelLedger {
-    /// Adds a result. `is_new_process` is true if its totals start at zero again.
-    pub(crate) fn add_result(&mut self, result: &ResultLine<'_>, is_new_process: bool) {
+    /// Adds a result. `is_new_process` is true if its totals start at zero again, `were_totals_own` if those before
+    /// contain nothing that was spent before the attempt.
+    pub(crate) fn add_result(&mut self, result: &ResultLine<'_>, is_new_process: bool, were_totals_own: bool) {
         if let Some(usage) = result.model_usage_since_last_result {
             add_all(self.turns.get_or_insert_default(), parse_usage(usage));
         }
         if is_new_process {
+            self.is_unknown |= !were_totals_own;
             add_all(&mut self.finished, std::mem::take(&mut self.total));
         }
         if let Some(usage) = result.model_usage {
@@ -44,7 +48,7 @@ impl ModelLedger {
             return turns.clone();
         }
         let mut sum = Vec::new();
-        if are_totals_own {
+        if are_totals_own && !self.is_unknown {
             add_all(&mut sum, self.finished.clone());
             add_all(&mut sum, self.total.clone());
         }
@@ -103,14 +107,17 @@ mod tests {
     fn turns_are_summed_and_totals_replaced() {
         let (one, two) = (r#"{"a":{"costUSD":1.0},"b":{"costUSD":0.5}}"#, r#"{"a":{"costUSD":3.0}}"#);
         let mut ledger = ModelLedger::default();
-        ledger.add_result(&result(one, None), false);
-        ledger.add_result(&result(two, None), false);
+        ledger.add_result(&result(one, None), false, true);
+        ledger.add_result(&result(two, None), false, true);
         assert_eq!(costs(&ledger), [("a".to_owned(), Some(3.0))]);
-        ledger.add_result(&result(one, None), true);
+        ledger.add_result(&result(one, None), true, true);
         assert_eq!(costs(&ledger), [("a".to_owned(), Some(4.0)), ("b".to_owned(), Some(0.5))], "another process");
+        let mut resumed = ledger.clone();
+        resumed.add_result(&result(two, None), true, false);
+        assert_eq!(costs(&resumed), [], "totals of the last process contain a prior cost");
         assert_eq!(ledger.models(false), [], "totals of a resumed session contain earlier costs");
-        ledger.add_result(&result(two, Some(one)), false);
-        ledger.add_result(&result(two, Some(one)), false);
+        ledger.add_result(&result(two, Some(one)), false, true);
+        ledger.add_result(&result(two, Some(one)), false, true);
         assert_eq!(costs(&ledger), [("a".to_owned(), Some(2.0)), ("b".to_owned(), Some(1.0))]);
     }
 
@@ -126,12 +133,12 @@ mod tests {
             ("null", None),
         ] {
             let mut ledger = ModelLedger::default();
-            ledger.add_result(&result(usage, None), false);
+            ledger.add_result(&result(usage, None), false, true);
             assert_eq!(ledger.models(true).first().map(|model| model.cost_usd), expected, "{usage}");
         }
         let many: Vec<String> = (0..1000).map(|index| format!(r#""m{index}":{{"costUSD":1.0}}"#)).collect();
         let mut ledger = ModelLedger::default();
-        ledger.add_result(&result(&format!("{{{}}}", many.join(",")), None), false);
+        ledger.add_result(&result(&format!("{{{}}}", many.join(",")), None), false, true);
         assert_eq!(ledger.models(true).len(), MAX_MODELS);
     }
 }
