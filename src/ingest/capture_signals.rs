@@ -89,20 +89,42 @@ pub(super) fn skip_reason(text: &str) -> Option<&'static str> {
     if text.trim().chars().count() < MIN_CHARS && !SQL_WORDS.iter().any(|word| contains_phrase(&lower, word)) {
         return Some("it is too short to contain knowledge");
     }
-    (is_lookml(text) && !has_lookml_content(&lower))
+    (is_only_lookml(text) && !has_lookml_content(&lower))
         .then_some("its LookML only wraps tables, without joins, derived tables or measures other than counts")
 }
 
 /// True if a line of `text` opens a LookML object.
 pub(super) fn is_lookml(text: &str) -> bool {
-    const OBJECTS: [&str; 4] = ["view:", "explore:", "model:", "dashboard:"];
-    let opens = |line: &str| {
-        let line = line.trim_start();
-        let object = OBJECTS.iter().find_map(|object| line.strip_prefix(object));
-        object.is_some_and(|rest| rest.trim_end().ends_with('{'))
-    };
     let is_dashboard = |line: &str| line.trim_start().starts_with("- dashboard:");
-    text.lines().any(|line| opens(line) || is_dashboard(line))
+    text.lines().any(|line| opens_object(line) || is_dashboard(line))
+}
+
+fn opens_object(line: &str) -> bool {
+    const OBJECTS: [&str; 4] = ["view:", "explore:", "model:", "dashboard:"];
+    let line = line.trim_start();
+    let object = OBJECTS.iter().find_map(|object| line.strip_prefix(object));
+    object.is_some_and(|rest| rest.trim_end().ends_with('{'))
+}
+
+/// True if all of `text` is inside LookML objects, each of which is closed.
+fn is_only_lookml(text: &str) -> bool {
+    let mut depth = 0_usize;
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if depth == 0 && !opens_object(line) {
+            return false;
+        }
+        for (at, c) in line.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if c == '}' && depth == 0 && at + 1 < line.len() {
+                return false;
+            }
+        }
+    }
+    depth == 0
 }
 
 /// True if LookML, in lower case, defines more than columns and row counts.
@@ -179,5 +201,13 @@ mod tests {
         assert_eq!(skip_reason(&joined), None);
         let dimension = wrapper.replace("dimension: id {}", "dimension: id { type: number }");
         assert!(skip_reason(&dimension).is_some(), "dimensions are columns");
+        for text in [
+            format!("Refunds are subtracted.\n{wrapper}"),
+            format!("{wrapper}\nRefunds are subtracted."),
+            format!("{wrapper} Refunds are subtracted."),
+            "view: orders {\nRefunds are subtracted.".to_owned(),
+        ] {
+            assert_eq!(skip_reason(&text), None, "{text}");
+        }
     }
 }

@@ -56,7 +56,8 @@ pub(super) fn task(unit: &WorkUnit, project: &ProjectContext) -> String {
     let layer = unit.may_write_sources().then(|| layer_section(&[], project));
     let text = planned.text.as_deref().unwrap_or_default().replace("\r\n", "\n").replace('\t', TAB);
     let label = one_line(planned.label.as_deref().unwrap_or(planned.unit.as_str()));
-    let label = label.trim_matches('"');
+    let excerpt = label.strip_prefix('"').and_then(|label| label.strip_suffix('"'));
+    let label = excerpt.unwrap_or(&label).replace('"', "'");
     let task = [
         "---".to_owned(),
         format!("## Assistant Response\n{}", escape_headings(&text)),

@@ -163,7 +163,7 @@ fn text_unit(text: &str, connection: &str) -> WorkUnit {
         unit: "text-a".into(),
         connection: connection.into(),
         adapter: TEXT_ADAPTER.into(),
-        label: Some("\"NRR means\"".into()),
+        label: Some("\"NRR \"means\"\"".into()),
         text: Some(text.into()),
         ..PlannedUnit::default()
     };
@@ -215,7 +215,7 @@ fn text_cannot_open_sections_of_its_prompt() {
         "{}",
         prompt.user
     );
-    assert!(prompt.user.ends_with("Ingest external text artifact \"NRR means\" into ktx memory."));
+    assert!(prompt.user.ends_with("Ingest external text artifact \"NRR 'means'\" into ktx memory."));
     let feedback = PromptAmendment::Feedback("shorter");
     let unit = text_unit("a text", "");
     let job = IngestJob { id: String::new(), sync_id: String::new() };
