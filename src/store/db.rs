@@ -463,7 +463,7 @@ fn serde_name(value: &impl Serialize) -> String {
 /// SQL for a moment in milliseconds since 1970. A tape counts `elapsed` from the start of its run `r`; moments outside
 /// the years 0 to 9999, which only a damaged tape has, become the first or last one.
 fn moment(elapsed: &str) -> String {
-    const RANGE_MS: (i64, i64) = (-62_167_219_200_000, 253_402_207_200_999);
+    const RANGE_MS: (i64, i64) = (-62_167_219_200_000, 253_402_207_199_999);
     let (first, last) = RANGE_MS;
     format!(
         "max({first}, min({last}, min({last}, {elapsed})

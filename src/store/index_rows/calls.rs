@@ -14,7 +14,6 @@ use crate::{
         EntryBody, Millis, Note, Seq, UnitKey,
         note::{CallDecision, CommandReceived},
     },
-    units::failure_tally::bare_name,
 };
 
 /// Maximum characters of an input or output in the index. The complete value is on the tape, at `seq`.
@@ -189,7 +188,7 @@ impl CallIndexRowBuilder {
             }
         }
         for row in &mut self.rows {
-            if self.unnamed.contains(&(row.unit.clone(), row.attempt, bare_name(&row.tool).to_owned())) {
+            if self.unnamed.contains(&(row.unit.clone(), row.attempt, without_server(&row.tool).to_owned())) {
                 row.ruling.decided_by = None;
             }
         }
@@ -260,7 +259,7 @@ impl CallIndexRowBuilder {
                 self.held.insert(key(id), (at, ruling, None));
             }
             Note::CallHeld { tool_use_id: None, tool, .. } => {
-                self.unnamed.insert(key(bare_name(tool)));
+                self.unnamed.insert(key(without_server(tool)));
             }
             Note::CallDecided { tool_use_id: Some(id), decision, rule: Some(rule), .. } => {
                 let decided_by = Some(BY_RULE.to_owned());
@@ -349,6 +348,11 @@ fn first_text(content: &Value) -> String {
         Value::Array(blocks) => blocks.iter().find_map(text).unwrap_or_default(),
         other => text(other).unwrap_or_else(|| other.to_string()),
     }
+}
+
+/// The name of a tool without the prefix of its server, as notes have it.
+fn without_server(tool: &str) -> &str {
+    tool.rsplit("__").next().unwrap_or(tool)
 }
 
 /// The beginning of a long text, without the word at the cut.
