@@ -106,14 +106,14 @@ impl Db {
     /// [`prior_files`](Self::prior_files).
     pub(crate) fn open_files(&self, before: Option<RunId>) -> Result<Vec<(FileKey, RunId, String)>, DbError> {
         let read = || -> Result<Vec<(FileKey, RunId, String)>, rusqlite::Error> {
-            let mut statement = self.connection.prepare_cached(
+            let mut statement = self.connection.prepare_cached(&format!(
                 "WITH newest AS (SELECT connection, adapter, path, max(run), state FROM raw_files
                                  WHERE run < ?1 GROUP BY connection, adapter, path),
                       successes AS (SELECT max(run) AS run FROM units WHERE {COMPARED_UNITS}
                                     AND status = 'succeeded' AND NOT unsaved AND run < ?1 GROUP BY connection, unit_key)
                  SELECT connection, adapter, path, run, sha256 FROM raw_files JOIN newest USING (connection, adapter, path)
-                 WHERE newest.state IN ('open', 'failed') AND sha256 IS NOT NULL AND run IN (SELECT run FROM successes)",
-            )?;
+                 WHERE newest.state IN ('open', 'failed') AND sha256 IS NOT NULL AND run IN (SELECT run FROM successes)"
+            ))?;
             let file = |row: &rusqlite::Row<'_>| {
                 let key = (row.get(0)?, row.get(1)?, row.get(2)?);
                 let (run, sha256): (String, String) = (row.get(3)?, row.get(4)?);
