@@ -48,7 +48,7 @@ pub(crate) struct AuditArgs {
     /// Only the N newest calls
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub limit: Option<u64>,
-    /// Print arguments and errors in full
+    /// Print arguments in full, and errors and reasons as the index has them
     #[arg(long)]
     pub full: bool,
     /// Also print what the tools returned
