@@ -12,6 +12,8 @@ use std::{
     io::{self, Read, Write},
     os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
     path::Path,
+    thread,
+    time::Duration,
 };
 
 use nix::{
@@ -34,6 +36,11 @@ pub(crate) const STATE_DIR: &str = ".ktx/ingestdeck";
 pub(crate) const TEMP_PREFIX: &str = ".draft-";
 /// A `.gitignore` that ignores its whole directory.
 const GITIGNORE_ALL: &[u8] = b"*\n";
+
+/// How often a lock is tried that another process holds, and the time between two tries. A child process has a copy of
+/// the locked descriptor until it executes its program, so a lock that was just released can appear to be held.
+const LOCK_TRIES: usize = 5;
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Maximum depth of directories for [`ScopedDir::remove_dir_all`]; each level needs a file descriptor.
 const MAX_REMOVAL_DEPTH: usize = 128;
@@ -263,23 +270,13 @@ impl ScopedDir {
 
     /// As [`lock`](Self::lock), but returns `None` while another process holds the lock.
     pub(crate) fn try_lock(&self, relative: &str) -> io::Result<Option<FileLock>> {
-        let file = self.open_or_create(relative)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(FileLock(file))),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
+        try_lock_file(self.open_or_create(relative)?)
     }
 
     /// Locks this directory itself, which unlike a lock file cannot be deleted and recreated unnoticed. Returns `None`
     /// while another process holds the lock.
     pub(crate) fn try_lock_dir(&self) -> io::Result<Option<FileLock>> {
-        let file = File::from(self.0.try_clone()?);
-        match file.try_lock() {
-            Ok(()) => Ok(Some(FileLock(file))),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
+        try_lock_file(File::from(self.0.try_clone()?))
     }
 
     /// Creates the file `relative` with mode 0600, open for appending. Fails with `AlreadyExists` if it exists. Missing
@@ -436,6 +433,21 @@ impl ScopedDir {
     pub(crate) fn sync(&self) -> io::Result<()> {
         File::from(self.0.try_clone()?).sync_all()
     }
+}
+
+/// Locks `file`. Returns `None` while another process holds the lock.
+fn try_lock_file(file: File) -> io::Result<Option<FileLock>> {
+    for attempt in 0..LOCK_TRIES {
+        if attempt > 0 {
+            thread::sleep(LOCK_RETRY_INTERVAL);
+        }
+        match file.try_lock() {
+            Ok(()) => return Ok(Some(FileLock(file))),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Ok(None)
 }
 
 fn none_if_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
