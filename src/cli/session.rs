@@ -41,7 +41,8 @@ pub(crate) fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, C
     let mut cwd = std::env::current_dir().map_err(CliError::internal)?;
     let policy = policy::call_policy(&config, &cwd)?;
     let is_conversation = playback_output::resolve_ui(global.ui) == Ui::Tui || args.profile == SessionProfile::Agent;
-    if !is_conversation && !(policy.deny.is_empty() && policy.hold.is_empty()) {
+    let has_rules = !policy.deny.is_empty() || !policy.hold.is_empty();
+    if !is_conversation && has_rules {
         return Err(CliError::usage("the rules of [policy] cannot be applied to this session")
             .with_help("run it on a terminal, or with `--profile agent`"));
     }

@@ -201,8 +201,8 @@ fn arguments(input: &Value) -> Vec<(bool, &str)> {
 }
 
 fn head(text: &str) -> &str {
-    let end = text.floor_char_boundary(MAX_SEARCHED_BYTES);
-    &text[..end]
+    let end = (0..=MAX_SEARCHED_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
 }
 
 /// The rules of a run. A denial takes precedence over a hold, and a hold over a permission.
