@@ -85,8 +85,8 @@ fn watch_agent(agent: &AgentProcesses) {
     send_line(&format!("+{} {}\n", agent.leader(), agent.mark()));
 }
 
-/// Makes the guard watch the group of a git process.
-pub(crate) fn watch_git(leader: Pid) {
+/// Makes the guard watch the group of a command: git, or one that a session runs.
+pub(crate) fn watch_command(leader: Pid) {
     send_line(&format!("~{leader}\n"));
 }
 
@@ -115,7 +115,8 @@ fn guard() -> MutexGuard<'static, Option<ChildStdin>> {
 #[derive(Clone, Debug)]
 enum WatchedGroup {
     Agent(AgentProcesses),
-    Git,
+    /// Git, or a command of a session.
+    Command,
 }
 
 /// Runs the guard: reads groups from stdin and, at its end, ends the remaining groups.
@@ -125,7 +126,7 @@ pub(crate) fn run() -> ExitCode {
         match watched {
             WatchedGroup::Agent(members) => agents.push(members),
             // The group may be gone already.
-            WatchedGroup::Git => drop(killpg(leader, Signal::SIGTERM)),
+            WatchedGroup::Command => drop(killpg(leader, Signal::SIGTERM)),
         }
     }
     end_agents(agents);
@@ -142,7 +143,7 @@ fn remaining_groups(from: impl BufRead) -> BTreeMap<Pid, WatchedGroup> {
         let Some(leader) = id.parse().ok().filter(|id| *id > 1).map(Pid::from_raw) else { continue };
         match kind {
             "+" => groups.insert(leader, WatchedGroup::Agent(AgentProcesses::new(leader, mark.to_owned()))),
-            "~" => groups.insert(leader, WatchedGroup::Git),
+            "~" => groups.insert(leader, WatchedGroup::Command),
             "-" => groups.remove(&leader),
             _ => None,
         };
@@ -179,7 +180,7 @@ mod tests {
             .iter()
             .map(|(leader, watched)| match watched {
                 WatchedGroup::Agent(members) => (leader.as_raw(), Some(members.mark())),
-                WatchedGroup::Git => (leader.as_raw(), None),
+                WatchedGroup::Command => (leader.as_raw(), None),
             })
             .collect();
         assert_eq!(found, [(11, Some("b")), (13, Some("g")), (14, None)]);

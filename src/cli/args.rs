@@ -81,10 +81,10 @@ pub(crate) enum Ui {
     None,
 }
 
-/// Names of events.
+/// The names that `--ui json` gives to the events of agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EventVocabulary {
-    /// `started`, `action`, `completed`.
+    /// The events of Takopi: `started`, `action`, `completed`.
     Takopi,
     /// `tool:start`, `tool:result`, `agent:turn`, `stream:token`, `agent:complete`.
     Agent,

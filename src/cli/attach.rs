@@ -91,8 +91,8 @@ pub(crate) fn attach(global: &GlobalArgs, args: &AttachArgs) -> Result<Exit, Cli
     Ok(client.show((source, finish), None)?.exit)
 }
 
-/// Starts the run of this command in an engine with its `texts`, and shows it on the screen. `always` replaces
-/// `ui.on_disconnect`.
+/// Starts the run of this command in an engine with its `texts`, and shows it on the screen.
+/// `always` replaces the setting `ui.on_disconnect`.
 ///
 /// # Errors
 /// If the run cannot be started or shown.

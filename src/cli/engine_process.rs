@@ -71,8 +71,8 @@ pub(crate) struct EngineProcess {
     stdin: Option<ChildStdin>,
 }
 
-/// Starts the engine for the arguments of this process, hands it the texts of the run, and waits until its run is
-/// planned.
+/// Starts the engine for the arguments of this process, hands it the texts of the run, and waits until
+/// its run is planned.
 ///
 /// # Errors
 /// If it cannot be started, or breaks off.

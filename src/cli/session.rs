@@ -97,8 +97,8 @@ fn session_args(config: &Config, args: &SessionArgs) -> ClaudeSessionArgs {
     }
 }
 
-/// Creates a worktree of the repository around `dir` on a new branch, and returns its directory. It is kept after the
-/// session.
+/// Creates a worktree of the repository around `dir` on a new branch, and returns its directory.
+/// It is kept after the session.
 fn new_worktree(dir: &Path) -> Result<PathBuf, CliError> {
     let no_repository = || CliError::usage("--worktree needs a git repository around the current directory");
     let top = dir.ancestors().find(|dir| dir.join(".git").exists()).ok_or_else(no_repository)?;

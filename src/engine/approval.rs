@@ -132,8 +132,8 @@ impl ApprovalQueue {
         Self { recorder, meter, policy, can_ask: true, units: Mutex::default(), is_paused: AtomicBool::new(false) }
     }
 
-    /// Applies `policy` to every call. `can_ask` is false if no person watches the run: a rule that holds a call then
-    /// denies it.
+    /// Applies `policy` to every call. `can_ask` is false if no person watches the run: a rule that
+    /// holds a call then denies it.
     pub(crate) fn with_policy(self, policy: CallPolicy, can_ask: bool) -> Self {
         Self { policy, can_ask, ..self }
     }

@@ -438,7 +438,7 @@ struct GitProcessGroup(Option<Pid>);
 impl GitProcessGroup {
     fn new(child: &Child) -> Self {
         let leader = i32::try_from(child.id()).ok().map(Pid::from_raw);
-        leader.into_iter().for_each(group_guard::watch_git);
+        leader.into_iter().for_each(group_guard::watch_command);
         Self(leader)
     }
 }

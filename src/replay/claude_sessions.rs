@@ -36,8 +36,8 @@ pub(crate) struct SessionFile {
     pub path: PathBuf,
     pub modified: SystemTime,
     pub bytes: u64,
-    /// The title that a person chose, else a generated one, else the first prompt; `None` if neither end of the file
-    /// contains one.
+    /// The title that a person chose, else a generated one, else the first prompt; `None` if neither
+    /// end of the file contains one.
     pub title: Option<String>,
     /// US dollars, as Claude Code recorded them last.
     pub cost_usd: Option<f64>,

@@ -198,8 +198,8 @@ pub(crate) fn is_simple_piece(piece: &str) -> bool {
 }
 
 /// True for common printable characters that take one column and do not join with other characters except combining
-/// marks, so that the Unicode tables are not needed for them: ASCII, lines, blocks, geometric shapes and the signs of
-/// units and calls.
+/// marks, so that the Unicode tables are not needed for them: ASCII, lines, blocks, geometric shapes
+/// and the signs of units and calls.
 fn is_simple(char: char) -> bool {
     matches!(char, ' '..='~' | '·' | '…' | '→' | '✓' | '✗' | '─'..='◼')
 }

@@ -1,5 +1,5 @@
-//! `--events agent`: the events of attempts with the names and fields of an agent SDK integration, such as `tool:start`
-//! and `stream:token`.
+//! `--events agent`: the events of attempts with the names and fields of an agent SDK integration, such as
+//! `tool:start` and `stream:token`.
 //!
 //! They are derived from the same events and lines as the default vocabulary. It must not count or judge anything.
 

@@ -101,8 +101,7 @@ impl IngestRun {
     }
 }
 
-/// KTX's message for the commit of captured texts that changes `paths`. A job is named by its start, in place of KTX's
-/// chat.
+/// KTX's message for the commit of captured texts that changes `paths`. It names the job, where KTX names a chat.
 fn memory_message<'a>(job: &IngestJob, paths: impl IntoIterator<Item = &'a String>) -> String {
     const CHAT_CHARS: usize = 8;
     let (wiki, sources): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| path.starts_with("wiki/"));

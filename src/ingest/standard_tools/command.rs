@@ -74,7 +74,7 @@ impl<'a> CommandGroup<'a> {
     fn start(mut command: Command, running: &'a RunningCommands) -> io::Result<Self> {
         let child = command.process_group(0).spawn()?;
         let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
-        group_guard::watch_git(group);
+        group_guard::watch_command(group);
         running.groups().push(group);
         Ok(Self { child, group, running })
     }

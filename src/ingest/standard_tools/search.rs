@@ -114,8 +114,8 @@ fn compile_glob(pattern: &str) -> Result<GlobMatcher, String> {
     glob.map(|glob| glob.compile_matcher()).map_err(|error| format!("invalid glob pattern: {}", error.kind()))
 }
 
-/// Visits the files below `base` in the order of their names, until `visit` returns false. Follows no links, and leaves out
-/// git's directories.
+/// Visits the files below `base` in the order of their names, until `visit` returns false.
+/// Follows no links, and leaves out git's directories.
 fn walk(root: &ScopedDir, base: &str, visit: &mut dyn FnMut(&str) -> bool) -> Result<(), String> {
     let unreadable = |error: io::Error| format!("cannot read `{base}`: {error}");
     let kind = if base.is_empty() { Some(FileKind::Directory) } else { root.kind(base).map_err(unreadable)? };

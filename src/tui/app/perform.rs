@@ -80,8 +80,8 @@ impl App {
         None
     }
 
-    /// Changes the bookmarks and keeps the change immediately, so that it survives a program that is killed. The first
-    /// problem is shown.
+    /// Changes the bookmarks and keeps the change immediately, so that it survives a program that is killed.
+    /// The first problem is shown.
     fn change_bookmarks(&mut self, mut change: BookmarkChange) {
         if let BookmarkChange::Set(bookmark) = &mut change {
             // Without a body, this reads only the time.
