@@ -270,13 +270,13 @@ impl ScopedDir {
 
     /// As [`lock`](Self::lock), but returns `None` while another process holds the lock.
     pub(crate) fn try_lock(&self, relative: &str) -> io::Result<Option<FileLock>> {
-        try_lock_file(self.open_or_create(relative)?)
+        try_hold(self.open_or_create(relative)?)
     }
 
     /// Locks this directory itself, which unlike a lock file cannot be deleted and recreated unnoticed. Returns `None`
     /// while another process holds the lock.
     pub(crate) fn try_lock_dir(&self) -> io::Result<Option<FileLock>> {
-        try_lock_file(File::from(self.0.try_clone()?))
+        try_hold(File::from(self.0.try_clone()?))
     }
 
     /// Creates the file `relative` with mode 0600, open for appending. Fails with `AlreadyExists` if it exists. Missing
@@ -435,19 +435,23 @@ impl ScopedDir {
     }
 }
 
-/// Locks `file`. Returns `None` while another process holds the lock.
-fn try_lock_file(file: File) -> io::Result<Option<FileLock>> {
+/// Locks `file`. Returns `false` while another process holds the lock.
+pub(crate) fn try_lock_file(file: &File) -> io::Result<bool> {
     for attempt in 0..LOCK_TRIES {
         if attempt > 0 {
             thread::sleep(LOCK_RETRY_INTERVAL);
         }
         match file.try_lock() {
-            Ok(()) => return Ok(Some(FileLock(file))),
+            Ok(()) => return Ok(true),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }
-    Ok(None)
+    Ok(false)
+}
+
+fn try_hold(file: File) -> io::Result<Option<FileLock>> {
+    Ok(try_lock_file(&file)?.then_some(FileLock(file)))
 }
 
 fn none_if_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
