@@ -3,10 +3,12 @@
 
 pub(crate) mod commands;
 mod figures;
+mod line_edits;
 mod untrusted;
 
 pub(crate) use self::{
     figures::{clock, count, dollars, latency, pluralize, seconds, size},
+    line_edits::{LineChange, line_changes, lines},
     untrusted::{
         classified_chars, column_count, fit, fit_middle, graphemes, is_hidden, is_plain, is_simple_piece, one_row,
         printable, printable_pieces, width, wrap,

@@ -179,8 +179,8 @@ impl UnitAttempt {
     /// Actions, unmapped items and reconcile decisions so far.
     pub(crate) fn work(&self) -> AttemptOutput {
         let kept = self.tool_context.records();
-        let (actions, unmapped) = (kept.actions.clone(), kept.unmapped.clone());
-        let mut work = AttemptOutput { actions, unmapped, ..AttemptOutput::default() };
+        let (actions, writes, unmapped) = (kept.actions.clone(), kept.writes.clone(), kept.unmapped.clone());
+        let mut work = AttemptOutput { actions, writes, unmapped, ..AttemptOutput::default() };
         for decision in &kept.decisions {
             let list = match decision {
                 ReconcileDecision::Conflict(_) => &mut work.conflicts,

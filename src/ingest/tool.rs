@@ -20,10 +20,10 @@ use super::{
     transcript::ToolTranscript,
     untrusted_text::excerpt,
     work_unit::{MAX_ANSWER_CHARS, WorkUnit},
-    workspace::{Workspace, WriteError},
+    workspace::{FileEdit, Workspace, WriteError},
 };
 use crate::{
-    tape::note::attempt_output::{MemoryAction, UnmappedFile},
+    tape::note::attempt_output::{MemoryAction, RecordedWrite, UnmappedFile},
     units::{ToolCall, ToolReply, ToolSpec, Toolset},
 };
 
@@ -72,6 +72,8 @@ pub(crate) struct AttemptRecords {
     pub decisions: Vec<ReconcileDecision>,
     /// Resulting changes of pages and sources.
     pub actions: Vec<MemoryAction>,
+    /// The writes of files that made them.
+    pub writes: Vec<RecordedWrite>,
 }
 
 impl ToolContext {
@@ -223,6 +225,18 @@ impl AttemptTools {
         Self { context, transcript, offered_tools, write_lock: Mutex::default() }
     }
 
+    /// Records what a call wrote. Only one call writes at a time.
+    fn record_writes(&self, call: &ToolCall) {
+        let edits = self.context.workspace.take_file_edits();
+        let mut records = self.context.records();
+        for FileEdit { path, edits } in edits {
+            match edits {
+                Some(edits) => records.writes.push(RecordedWrite { call: call.tool_use_id.clone(), path, edits }),
+                None => records.writes.retain(|write| write.path != path),
+            }
+        }
+    }
+
     fn answer(&self, call: &ToolCall) -> ToolReply {
         let Some((tool, schema)) = self.offered_tools.iter().find(|(tool, _)| tool.name == call.name) else {
             let names: Vec<_> = self.offered_tools.iter().map(|(tool, _)| tool.name).collect();
@@ -254,6 +268,9 @@ impl AttemptTools {
             return refusal(tool.name, text, detail);
         }
         let mut reply = (tool.run)(&self.context, arguments);
+        if !tool.is_read_only {
+            self.record_writes(call);
+        }
         broken_references::append_broken_references(&self.context, tool.name, &mut reply);
         mark_oversized(reply)
     }

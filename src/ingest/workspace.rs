@@ -4,7 +4,11 @@
 //! that the user named: reads of other files fall through to the project. Only `wiki/` and `semantic-layer/` can be written, and
 //! symbolic links on the path are not followed. This module must not know the content of the files.
 
-use crate::scoped_dir::{self, FileLock, PRIVATE_MODE, ScopedDir};
+use crate::{
+    scoped_dir::{self, FileLock, PRIVATE_MODE, ScopedDir},
+    tape::note::attempt_output::LineEdit,
+    text::{self, LineChange},
+};
 use std::{
     collections::BTreeMap,
     io,
@@ -62,6 +66,41 @@ struct WorkspaceState {
     seen_hashes: BTreeMap<String, FileHash>,
     /// Previous contents of changed files in a worktree.
     originals: Originals,
+    /// Changes in a worktree that were not taken yet.
+    file_edits: Vec<FileEdit>,
+}
+
+/// One change of a file in a worktree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileEdit {
+    /// Relative to the project.
+    pub(crate) path: String,
+    /// Replaced lines; `None` if the project's version was restored.
+    pub(crate) edits: Option<Vec<LineEdit>>,
+}
+
+/// The lines that differ between two contents of a file.
+fn line_edits(old: &[u8], new: &[u8]) -> Vec<LineEdit> {
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let [old, new] = [old, new].map(String::from_utf8_lossy);
+    let changes = text::line_changes(&text::lines(&old), &text::lines(&new));
+    let edit = |LineChange { old, new }: LineChange| LineEdit {
+        start: count(old.start),
+        removed: count(old.len()),
+        added: count(new.len()),
+    };
+    changes.into_iter().map(edit).collect()
+}
+
+impl WorkspaceState {
+    /// Records the difference between the content `before` and `after` a change.
+    fn note_edit(&mut self, path: &str, before: Option<Vec<u8>>, after: &[u8]) {
+        let Some(before) = before else { return };
+        let edits = line_edits(&before, after);
+        if !edits.is_empty() {
+            self.file_edits.push(FileEdit { path: path.to_owned(), edits: Some(edits) });
+        }
+    }
 }
 
 /// Contents of files by path; `None` for missing files.
@@ -217,7 +256,9 @@ impl Workspace {
             return Err(WriteError::TooLarge { path: path.to_owned(), bytes: bytes.len() });
         }
         let tree = self.open_tree().map_err(|cause| io_error(path, cause))?;
+        let before = self.content_before(&state, path)?;
         self.replace(&tree, path, bytes).map_err(|cause| io_error(path, cause))?;
+        state.note_edit(path, before, bytes);
         let was_removed = state
             .changes
             .insert(path.to_owned(), WorkspaceChange { base_hash: base, new_hash: Some(hash_bytes(bytes)) })
@@ -231,7 +272,9 @@ impl Workspace {
         let base = self.base(&mut state, path)?;
         let exists = state.changes.get(path).map_or(base.is_some(), |change| change.new_hash.is_some());
         let tree = self.open_tree().map_err(|cause| io_error(path, cause))?;
+        let before = self.content_before(&state, path)?;
         tree.remove(path).map_err(|cause| io_error(path, cause))?;
+        state.note_edit(path, before, b"");
         match base {
             // The same attempt created and removed the file: there is no change.
             None => state.changes.remove(path),
@@ -268,6 +311,20 @@ impl Workspace {
         Ok(current)
     }
 
+    /// Current content of a file of a worktree, before a change of it; `None` for other workspaces.
+    fn content_before(&self, state: &WorkspaceState, path: &str) -> Result<Option<Vec<u8>>, WriteError> {
+        if !matches!(self.storage, WorkspaceStorage::Worktree { .. }) {
+            return Ok(None);
+        }
+        let content = self.read_current(state, path).map_err(|cause| io_error(path, cause))?;
+        Ok(Some(content.unwrap_or_default()))
+    }
+
+    /// Takes the changes of files in a worktree since the last call, in order.
+    pub(crate) fn take_file_edits(&self) -> Vec<FileEdit> {
+        std::mem::take(&mut self.state().file_edits)
+    }
+
     /// Replaces a file of the attempt. A worktree is removed after a crash, so its files need not be durable.
     fn replace(&self, tree: &ScopedDir, path: &str, bytes: &[u8]) -> io::Result<()> {
         match &self.storage {
@@ -302,6 +359,7 @@ impl Workspace {
         }
         .map_err(|cause| io_error(path, cause))?;
         state.changes.remove(path);
+        state.file_edits.push(FileEdit { path: path.to_owned(), edits: None });
         self.record_removals(&state, path)?;
         Ok(if base.is_some() { RevertOutcome::Restored } else { RevertOutcome::Removed })
     }
@@ -457,6 +515,31 @@ mod tests {
         assert!(space.remove(NEW).unwrap());
         assert!(!space.remove(NEW).unwrap());
         assert!(space.changes().is_empty());
+    }
+
+    #[test]
+    fn edits_of_a_file_are_counted_by_line() {
+        let fixture = WorkspaceFixture::new();
+        let space = fixture.open();
+        let edits = |edits: &[[u32; 3]]| Some(edits.iter().copied().map(LineEdit::from).collect::<Vec<_>>());
+        space.write(NEW, b"a\nb\nc\n").unwrap();
+        space.write(NEW, b"a\nx\ny\nc\nd").unwrap();
+        space.write(NEW, b"a\nx\ny\nc\nd").unwrap();
+        space.remove(NEW).unwrap();
+        space.read(OLD).unwrap();
+        space.write(OLD, b"").unwrap();
+        space.revert(OLD).unwrap();
+        let expected = [
+            (NEW, edits(&[[0, 0, 3]])),
+            (NEW, edits(&[[1, 1, 2], [3, 0, 1]])),
+            (NEW, edits(&[[0, 5, 0]])),
+            (OLD, edits(&[[0, 1, 0]])),
+            (OLD, None),
+        ];
+        let taken = space.take_file_edits();
+        let taken: Vec<_> = taken.iter().map(|edit| (edit.path.as_str(), edit.edits.clone())).collect();
+        assert_eq!(taken, expected);
+        assert_eq!(space.take_file_edits(), []);
     }
 
     #[test]

@@ -42,7 +42,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "open_file_limit",
         ],
     ),
-    ("ingest", &["diagnostic", "tape", "units", "run", "config", "scoped_dir", "program_path", "group_guard"]),
+    ("ingest", &["diagnostic", "text", "tape", "units", "run", "config", "scoped_dir", "program_path", "group_guard"]),
     ("store", &["diagnostic", "tape", "run", "config", "scoped_dir"]),
     ("replay", &["diagnostic", "tape", "decode", "run", "scoped_dir"]),
     (

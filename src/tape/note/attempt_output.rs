@@ -11,6 +11,9 @@ pub(crate) struct AttemptOutput {
     /// Its changes; empty if it failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<MemoryAction>,
+    /// The writes that made them, in order; empty if it failed, and on tapes of older versions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub writes: Vec<RecordedWrite>,
     /// Raw files that it could not map; empty if it failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unmapped: Vec<UnmappedFile>,
@@ -66,6 +69,42 @@ impl MemoryAction {
             Some(connection) => format!("{connection}/{}", self.key),
             None => self.key.clone(),
         }
+    }
+}
+
+/// The lines of one file that one tool call changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RecordedWrite {
+    /// Id of the call, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
+    /// Path relative to the project.
+    pub path: String,
+    /// Replaced lines, from top to bottom.
+    pub edits: Vec<LineEdit>,
+}
+
+/// Consecutive lines that were replaced, as `[start, removed, added]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "[u32; 3]", into = "[u32; 3]")]
+pub(crate) struct LineEdit {
+    /// Number of lines before the edit in the text before the write.
+    pub start: u32,
+    /// Number of removed lines.
+    pub removed: u32,
+    /// Number of added lines.
+    pub added: u32,
+}
+
+impl From<[u32; 3]> for LineEdit {
+    fn from([start, removed, added]: [u32; 3]) -> Self {
+        Self { start, removed, added }
+    }
+}
+
+impl From<LineEdit> for [u32; 3] {
+    fn from(LineEdit { start, removed, added }: LineEdit) -> Self {
+        [start, removed, added]
     }
 }
 

@@ -12,7 +12,7 @@ use crate::tape::{
         ReusedSuccess, RunEnded, RunPlanned, RunSaved, SaveFailed, Severity, SharedWrite, SkippedConnection,
         SlRefRepair, SlRefsRepaired, SourceRead, SourcesProjected, StopMode, StopReason, UnitSelection, Verdict,
         VerdictCause,
-        attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnmappedFile},
+        attempt_output::{ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, RecordedWrite, UnmappedFile},
     },
 };
 use serde_json::{Value, json};
@@ -207,6 +207,11 @@ fn work() -> AttemptOutput {
         fallback: text("flagged"),
     };
     AttemptOutput {
+        writes: vec![RecordedWrite {
+            call: Some("toolu_1".into()),
+            path: "wiki/global/arr.md".into(),
+            edits: vec![LineEdit { start: 0, removed: 1, added: 3 }],
+        }],
         actions: actions.chain([bare_action()]).collect(),
         unmapped: vec![unmapped(Some(text("line 3"))), unmapped(None)],
         conflicts: vec![json!({"unitKey": "docs-orders"})],
