@@ -35,6 +35,8 @@ mod prune;
 mod query;
 pub(crate) mod replay;
 pub(crate) mod report;
+mod review;
+mod review_rules;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod screen;
@@ -132,6 +134,7 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         CliCommand::Run(args) => run::run(global, args),
         CliCommand::Step(args) => step::step(global, args),
         CliCommand::Attach(args) => attach::attach(global, args),
+        CliCommand::Review(args) => review::review(global, args),
         CliCommand::Watch(args) => watch::watch(global, args),
         CliCommand::Ctl(args) => ctl::ctl(global, args),
         CliCommand::Replay(args) => replay::replay(global, args, run),

@@ -187,6 +187,8 @@ pub(crate) struct IngestSettings {
     pub allow_paths: Setting<Vec<String>>,
     /// What follows a unit that has used its turns.
     pub turn_limit: Setting<TurnLimitAction>,
+    /// Wait for a review before the commit.
+    pub review: Setting<bool>,
 }
 
 /// Section `[notify]`: notifications while no screen is attached.
@@ -457,6 +459,7 @@ impl Config {
                 unit_timeout: get(&merged, "ingest.unit_timeout"),
                 allow_paths: get(&merged, "ingest.allow_paths"),
                 turn_limit: get(&merged, "ingest.turn_limit"),
+                review: get(&merged, "ingest.review"),
             },
             notify: NotifySettings { url: get(&merged, "notify.url") },
             otel: OtelSettings { endpoint: get(&merged, "otel.endpoint"), content: get(&merged, "otel.content") },

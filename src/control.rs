@@ -5,13 +5,17 @@
 //! effects and `crate::engine::control_socket` for the transport.
 
 mod break_condition;
+mod review_order;
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub(crate) use self::break_condition::{BreakCondition, NamePattern};
+pub(crate) use self::{
+    break_condition::{BreakCondition, NamePattern},
+    review_order::{ReviewOrder, ReviewVerdict},
+};
 pub(crate) use crate::config::schema::{DisconnectAction, ToolFailures};
 use crate::tape::{Millis, UnitKey, note::Amendment};
 
@@ -79,6 +83,10 @@ pub(crate) enum RunCommand {
     },
     /// Use the result of a unit that has used its turns, although the run waits for a decision about it.
     Accept { unit: UnitKey },
+    /// Decide about changes of the run, which waits for a review.
+    Review { decisions: Vec<ReviewOrder> },
+    /// End the review: units that were sent back work again; if there are none, the accepted changes become a commit.
+    FinishReview,
     /// Send a message to the agent of a running unit. It arrives with the result of the current or next call.
     Say { unit: UnitKey, text: String },
     /// Decide about one held call.
@@ -195,6 +203,8 @@ impl RunCommand {
                 format!("message too long; the limit is {MAX_FEEDBACK_CHARS} characters")
             }
             Self::Leash { calls: 0, .. } => "invalid number of calls; expected 1 or more".to_owned(),
+            Self::Review { decisions } if decisions.is_empty() => "no decision; name at least one change".to_owned(),
+            Self::Review { decisions } => return decisions.iter().find_map(ReviewOrder::problem),
             Self::RunUntil { conditions, .. } if conditions.is_empty() => "no condition; name at least one".to_owned(),
             Self::RunUntil { conditions, .. }
                 if conditions.iter().any(|it| matches!(it, BreakCondition::Silence(_))) =>
@@ -229,6 +239,8 @@ impl RunCommand {
             Self::RunUntil { .. } => "run_until",
             Self::Leash { .. } => "leash",
             Self::Accept { .. } => "accept",
+            Self::Review { .. } => "review",
+            Self::FinishReview => "finish_review",
             Self::Say { .. } => "say",
             Self::Decide { .. } => "decide",
         }
@@ -240,6 +252,7 @@ impl RunCommand {
             Self::Hold { .. } | Self::Release { .. } | Self::RunUntil { .. } => true,
             Self::Leash { .. } | Self::Accept { .. } | Self::Say { .. } | Self::Decide { .. } => true,
             Self::Pause | Self::Resume | Self::Set { .. } => true,
+            Self::Review { .. } | Self::FinishReview => true,
             Self::Retry { .. } | Self::RetryUnsuccessful | Self::RetryUnits { .. } | Self::Stop { .. } => false,
             Self::Drain | Self::LiftLimit | Self::AdjustConcurrency { .. } | Self::StopAll | Self::KillAll => false,
         }
@@ -265,6 +278,8 @@ impl RunCommand {
             | Self::Pause
             | Self::Resume
             | Self::Set { .. }
+            | Self::Review { .. }
+            | Self::FinishReview
             | Self::StopAll
             | Self::KillAll => &[],
         }
@@ -460,6 +475,17 @@ pub(crate) enum RefusalReason {
     CallNotWaiting { unit: UnitKey },
     #[error("a plain session has no limits to change, and its calls cannot be held")]
     CannotHold,
+    #[error("the run does not wait for a review")]
+    NotInReview,
+    #[error("the review has no such change: {}", .path.escape_debug())]
+    UnknownChange { path: String },
+    /// Not every change has a decision.
+    #[error("{open} changes have no decision yet, such as {}", .path.escape_debug())]
+    ReviewIncomplete {
+        open: usize,
+        /// The first file with such a change.
+        path: String,
+    },
     #[error("{problem}")]
     InvalidArgument { problem: String },
     #[error("the run has ended and accepts no commands")]
@@ -499,6 +525,18 @@ mod tests {
 
     fn set(limit: RunLimit) -> RunCommand {
         RunCommand::Set { limit }
+    }
+
+    fn orders() -> Vec<ReviewOrder> {
+        let order =
+            |hunk: Option<&str>, verdict| ReviewOrder { path: "a.md".into(), hunk: hunk.map(str::to_owned), verdict };
+        vec![
+            order(None, ReviewVerdict::Accept),
+            order(Some("0123456789"), ReviewVerdict::Reject),
+            order(None, ReviewVerdict::SendBack("shorter".into())),
+            order(None, ReviewVerdict::Edit("# A\n".into())),
+            order(None, ReviewVerdict::Reopen),
+        ]
     }
 
     /// The JSON form of every command.
@@ -559,6 +597,17 @@ mod tests {
                 ]}),
             ),
             (RunCommand::Accept { unit: unit() }, json!({"command": "accept", "unit": "dbt-all"})),
+            (
+                RunCommand::Review { decisions: orders() },
+                json!({"command": "review", "decisions": [
+                    {"path": "a.md", "verdict": "accept"},
+                    {"path": "a.md", "hunk": "0123456789", "verdict": "reject"},
+                    {"path": "a.md", "verdict": {"send_back": "shorter"}},
+                    {"path": "a.md", "verdict": {"edit": "# A\n"}},
+                    {"path": "a.md", "verdict": "reopen"},
+                ]}),
+            ),
+            (RunCommand::FinishReview, json!({"command": "finish_review"})),
             (RunCommand::Leash { unit: unit(), calls: 5 }, json!({"command": "leash", "unit": "dbt-all", "calls": 5})),
             (
                 RunCommand::Say { unit: unit(), text: "use euros".into() },
@@ -614,6 +663,10 @@ mod tests {
             |why: &str| RunCommand::Decide { unit: unit(), call: None, decision: UserDecision::Deny(why.into()) };
         let until = |conditions| RunCommand::RunUntil { unit: unit(), call: None, conditions };
         let feedback = "x".repeat(MAX_FEEDBACK_CHARS + 1);
+        let review = |hunk: Option<&str>, verdict| {
+            let order = ReviewOrder { path: "a.md".into(), hunk: hunk.map(str::to_owned), verdict };
+            RunCommand::Review { decisions: vec![order] }
+        };
         for bad in [
             turns(0),
             turns(MAX_TURNS + 1),
@@ -631,6 +684,12 @@ mod tests {
             deny(" "),
             until(Vec::new()),
             until(vec![BreakCondition::Failure, BreakCondition::Silence(Millis(1))]),
+            review(None, ReviewVerdict::SendBack(" ".into())),
+            review(None, ReviewVerdict::SendBack("x".repeat(MAX_FEEDBACK_CHARS + 1))),
+            review(None, ReviewVerdict::Edit("x".repeat(1 << 20))),
+            review(None, ReviewVerdict::Edit("\0".into())),
+            review(Some("0123456789"), ReviewVerdict::Edit("a".into())),
+            RunCommand::Review { decisions: Vec::new() },
         ] {
             assert!(bad.problem().is_some(), "{bad:?}");
         }
@@ -643,6 +702,7 @@ mod tests {
             model("opus"),
             deny("no"),
             until(vec![BreakCondition::Failure]),
+            RunCommand::Review { decisions: orders() },
         ] {
             assert_eq!(good.problem(), None, "{good:?}");
         }

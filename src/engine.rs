@@ -21,6 +21,7 @@ pub(crate) mod prior_results;
 pub(crate) mod reconcile_policy;
 pub(crate) mod recorded_tapes;
 pub(crate) mod resume;
+mod review;
 pub(crate) mod run_meter;
 pub(crate) mod session_run;
 pub(crate) mod span_exporter;

@@ -22,6 +22,7 @@ pub(crate) mod outcome;
 pub(crate) mod prior_run;
 pub(crate) mod recorded_decisions;
 pub(crate) mod report;
+pub(crate) mod review;
 pub(crate) mod run_forecast;
 pub(crate) mod schedule_change;
 pub(crate) mod shared_files;

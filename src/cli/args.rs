@@ -116,6 +116,8 @@ pub(crate) enum CliCommand {
     Step(StepArgs),
     /// Show an active run with all keys; it continues when you leave
     Attach(AttachArgs),
+    /// Accept, reject, edit or send back the changes of a run before they become a commit
+    Review(ReviewArgs),
     /// Watch a run started by another process, without changing it
     Watch(WatchArgs),
     /// Send a command to an active run, or show its state
@@ -191,6 +193,9 @@ pub(crate) struct DemoArgs {
     /// Use this directory for the project instead of a temporary one
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
+    /// Wait for a review of the changes before they become a commit
+    #[arg(long)]
+    pub review: bool,
 }
 
 /// `init`.
@@ -257,6 +262,9 @@ pub(crate) struct RunArgs {
     /// Skip the reconcile step
     #[arg(long)]
     pub no_reconcile: bool,
+    /// Wait for a review of the changes before they become a commit; without a screen, the run ends first
+    #[arg(long, conflicts_with_all = ["text", "file"])]
+    pub review: bool,
     /// Run in the background: return when the run is planned; `attach` and `ctl` reach it
     #[arg(long)]
     pub detach: bool,
@@ -277,7 +285,7 @@ pub(crate) struct TextArgs {
 }
 
 /// Options of attempts.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct AttemptArgs {
     /// Model [default: from ktx.yaml]
     #[arg(long)]
@@ -324,6 +332,31 @@ pub(crate) struct AttachArgs {
     /// Exit after this step; for benchmarks
     #[arg(long, hide = true, value_enum)]
     pub until: Option<MeasuredStep>,
+}
+
+/// `review`.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ReviewArgs {
+    /// Run id or a unique part of it [default: the newest run that waits for a review]
+    pub run: Option<String>,
+    /// Accept the changes of files that match this pattern: a path, `unit:KEY` or `connection:NAME`; can be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub accept: Vec<String>,
+    /// Reject them; outranks the other two; can be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub reject: Vec<String>,
+    /// Send them back to their units, which try again; can be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub send_back: Vec<String>,
+    /// What the units should change
+    #[arg(long, value_name = "TEXT", requires = "send_back")]
+    pub feedback: Option<String>,
+    /// List the changes and the decisions so far, also on a terminal
+    #[arg(long, conflicts_with_all = ["accept", "reject", "send_back"])]
+    pub list: bool,
+    /// List the changed lines, too
+    #[arg(long)]
+    pub diff: bool,
 }
 
 /// `watch`.

@@ -36,7 +36,7 @@ use crate::{
     ingest::text_input::TextInputs,
     replay::{FileSource, file::FollowHandle},
     run::{Timeline, state::UnitStatus},
-    store::{RunStatus, RunStore, runs::is_complete},
+    store::{RecordedRun, RunStatus, RunStore, runs::is_complete},
     tape::RunId,
     text::commands,
     tui::{self, EngineChannel, ExitReason, LiveHandle, TuiExit},
@@ -70,6 +70,15 @@ pub(crate) fn attach(global: &GlobalArgs, args: &AttachArgs) -> Result<Exit, Cli
         Some(name) => runs.resolve(name)?,
         None => ctl::find_active_run(&runs, "its id")?,
     };
+    attach_to(global, run, args.until)
+}
+
+/// Attaches to this run.
+///
+/// # Errors
+/// If it is not active, or its engine accepts no clients.
+pub(super) fn attach_to(global: &GlobalArgs, run: RecordedRun, until: Option<MeasuredStep>) -> Result<Exit, CliError> {
+    let runs = runs::resolve_store(global)?;
     if runs.status(&run)? != RunStatus::Running {
         return Err(CliError::not_found(format!("run {} is not active", run.id.short()))
             .with_help(format!("open its record with `ingestdeck replay {}`", run.id.short())));
@@ -86,7 +95,7 @@ pub(crate) fn attach(global: &GlobalArgs, args: &AttachArgs) -> Result<Exit, Cli
         location,
         action,
         notices: Vec::new(),
-        until: args.until,
+        until,
     };
     Ok(client.show((source, finish), None)?.exit)
 }

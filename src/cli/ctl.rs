@@ -316,7 +316,7 @@ fn call_line(unit: &UnitKey, call: &HeldCallState) -> String {
     format!("‖ {unit}: {tool} waits for approval{}", id.unwrap_or_default())
 }
 
-fn print_rows(global: &GlobalArgs, rows: impl Iterator<Item = (Value, String)>) -> Result<Exit, CliError> {
+pub(super) fn print_rows(global: &GlobalArgs, rows: impl Iterator<Item = (Value, String)>) -> Result<Exit, CliError> {
     let mut out = output::stdout_for(global.ui);
     for (json, line) in rows {
         let printed = match global.ui {

@@ -22,7 +22,7 @@ use crate::{
     control::DisconnectAction,
     engine::{
         execute::AttemptOptions,
-        launch::{Launch, retry_policy},
+        launch::{Launch, ReviewOptions, retry_policy},
         notifier::NotificationTargets,
         prepare::PreparedProject,
         span_exporter::TraceOptions,
@@ -145,8 +145,9 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         waits_at_turn_limit: false,
         prepared,
         reconcile: None,
+        review: args.review.then(ReviewOptions::default),
     };
-    let outcome = launch::launch(global, &config, order, record_location(args), Vec::new())?;
+    let outcome = launch::launch(global, &config, order, record_location(args), Vec::new(), None)?;
     Ok(demo_exit(&outcome))
 }
 

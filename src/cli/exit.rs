@@ -35,6 +35,8 @@ pub enum Exit {
     UnitFailed,
     /// Stopped by a limit; the run can be resumed.
     Limit,
+    /// Changes wait for a review.
+    ReviewOpen,
     /// Ended by this signal.
     Signal(u8),
 }
@@ -51,7 +53,16 @@ impl Exit {
 
     /// The exit with this code; `None` for a code that the program does not use.
     pub fn from_code(code: u8) -> Option<Self> {
-        let known = [Self::Ok, Self::Internal, Self::Usage, Self::NotFound, Self::Setup, Self::UnitFailed, Self::Limit];
+        let known = [
+            Self::Ok,
+            Self::Internal,
+            Self::Usage,
+            Self::NotFound,
+            Self::Setup,
+            Self::UnitFailed,
+            Self::Limit,
+            Self::ReviewOpen,
+        ];
         let signal = code.checked_sub(128).filter(|number| *number > 0).map(Self::Signal);
         known.into_iter().find(|exit| exit.code() == code).or(signal)
     }
@@ -65,6 +76,7 @@ impl Exit {
             Self::Setup => 96,
             Self::UnitFailed => 100,
             Self::Limit => 102,
+            Self::ReviewOpen => 103,
             Self::Signal(number) => 128 + number,
         }
     }

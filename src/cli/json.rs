@@ -168,6 +168,10 @@ fn change_json(change: &RunEvent<'_>) -> Value {
             json!({"type": "run", "state": "paused", "until": until.map(|until| until.0), "limit": limit})
         }
         RunEvent::Integrating(units) => json!({"type": "run", "state": "integrating", "units": units}),
+        RunEvent::ReviewRequested(review) => json!({
+            "type": "run", "state": "waiting_approval", "open": review.counts().open,
+            "paths": review.request.files.iter().map(|file| &file.path).collect::<Vec<_>>(),
+        }),
         RunEvent::Saved(saved) => json!({
             "type": "run", "state": "saved", "commit": saved.commit, "branch": saved.branch, "subject": saved.subject,
             "paths": saved.paths,

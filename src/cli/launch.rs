@@ -1,6 +1,9 @@
 //! Shows a live run of the engine on the screen or in lines, and determines its exit code.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use tokio::sync::oneshot;
 
@@ -10,7 +13,9 @@ use super::{
     exit::{CliError, Exit},
     output, playback_output,
     playback_output::EventSink,
-    project, screen, settings,
+    project,
+    review_rules::{self, ReviewRules},
+    screen, settings,
     signals::{self, ShutdownState, SignalListener},
     summary::{NextSteps, RunSummary},
 };
@@ -20,6 +25,7 @@ use crate::{
     control::{CommandOrigin, RunCommand},
     diagnostic::Diagnostic,
     engine::launch::{self, Launch, LiveRun},
+    replay::FileSource,
     run::Timeline,
     text::{commands, pluralize},
     tui,
@@ -60,6 +66,8 @@ pub(crate) struct LiveClient<'a> {
     scripted: bool,
     /// The run is one session, so there is no queue of units.
     is_session: bool,
+    /// How the changes are decided without a screen.
+    rules: Option<Arc<ReviewRules>>,
 }
 
 /// Runs the plan and shows it. `notices` are sentences that are shown when the screen starts.
@@ -72,11 +80,13 @@ pub(crate) fn launch(
     launch: Launch,
     record_location: TapeLocation,
     notices: Vec<String>,
+    rules: Option<Arc<ReviewRules>>,
 ) -> Result<RunResult, CliError> {
     let mut client = LiveClient::new(global, config, record_location, false)?;
     client.scripted = launch.agent.is_scripted();
     client.screen.iter_mut().for_each(|options| options.startup_messages.clone_from(&notices));
     client.notices = notices;
+    client.rules = rules;
     if global.is_engine {
         engine_process::begin_run();
     }
@@ -97,7 +107,7 @@ impl<'a> LiveClient<'a> {
         let is_in_project = matches!(record_location, TapeLocation::InProject { .. });
         let project = project::resolve_directory(global).ok().filter(|_| is_in_project);
         let screen = screen.map(|options| tui::Options { is_session, project, ..options });
-        Ok(Self { global, ui, screen, record_location, notices: Vec::new(), scripted: false, is_session })
+        Ok(Self { global, ui, screen, record_location, notices: Vec::new(), scripted: false, is_session, rules: None })
     }
 
     /// True if the client sends commands after the last unit.
@@ -160,7 +170,7 @@ impl<'a> LiveClient<'a> {
 
     /// Shows the run in lines, as JSON or not at all.
     async fn run_plain(&self, run: LiveRun) -> Result<RunResult, CliError> {
-        let LiveRun { source, changed, finish, drive, controller, .. } = run;
+        let LiveRun { source, changed, finish, drive, controller, tape, .. } = run;
         let mut timeline = Timeline::new(Box::new(playback_output::for_ui(source, self.ui)));
         let signals = SignalListener::listen()?;
         let (complete, is_complete) = oneshot::channel();
@@ -173,16 +183,36 @@ impl<'a> LiveClient<'a> {
         });
         let origin = timeline.source().info().clone();
         let mut sink = EventSink::new(self.ui, self.global, &origin);
+        let deciding = self.rules.clone().map(|rules| {
+            let (changed, controller) = (changed.clone(), controller.clone());
+            tokio::spawn(async move {
+                let decided = async {
+                    let (source, _finish) = FileSource::follow(&tape)?;
+                    review_rules::decide_by_rules(source, changed, controller.clone(), &rules).await
+                };
+                let decided = decided.await;
+                if decided.is_err() {
+                    controller.execute(RunCommand::StopAll, signal_origin()).await;
+                }
+                decided
+            })
+        });
         // In a separate task: waking the waiting thread for each line costs more.
         let showing = tokio::spawn(async move {
             let shown = playback_output::follow(&mut timeline, &mut sink, changed, is_complete).await;
             (timeline, sink, shown)
         });
         // The run continues without a reader, because its record matters.
-        let ending = async { (showing.await, driving.await) };
+        let ending = async {
+            let decided = match deciding {
+                Some(deciding) => deciding.await.map_err(CliError::internal).flatten(),
+                None => Ok(()),
+            };
+            (showing.await, driving.await, decided)
+        };
         // A run that is over refuses commands.
         let order = async |command| drop(controller.execute(command, signal_origin()).await);
-        let ((shown, ended), signal) = signals.wait_for(self.shutdown_state(), ending, order).await?;
+        let ((shown, ended, decided), signal) = signals.wait_for(self.shutdown_state(), ending, order).await?;
         let (mut timeline, sink, shown) = shown.map_err(CliError::internal)?;
         let ended = ended.map_err(CliError::internal)?;
         timeline.seek(u64::MAX).map_err(CliError::internal)?;
@@ -191,6 +221,7 @@ impl<'a> LiveClient<'a> {
         shown?;
         sink.finish(&origin, state, false)?;
         ended.map_err(CliError::internal)?;
+        decided?;
         Ok(RunResult {
             exit: signals::exit_for_signal(signal, |interrupted| summary.exit_after_interrupt(interrupted)),
             summary,

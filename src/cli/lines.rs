@@ -235,6 +235,7 @@ impl<W: Write> LinesWriter<W> {
             }
             RunEvent::Integrating(0) => ('●', "no patches to integrate before the reconcile step".to_owned()),
             RunEvent::Integrating(units) => ('●', format!("integrating {}", pluralize(*units, "unit"))),
+            RunEvent::ReviewRequested(review) => ('‖', review.request.to_string()),
             RunEvent::Saved(saved) => match saved.short_commit() {
                 Some(commit) => ('●', format!("saved as commit {commit}: {}", saved.subject)),
                 None => ('●', "nothing to save".into()),

@@ -8,7 +8,9 @@ use super::{
     exit::{self, CliError, Exit},
     launch::{self, TapeLocation},
     model_choice::ModelChoice,
-    otel, plan, playback_output, policy, project, settings, texts,
+    otel, plan, playback_output, policy, project,
+    review_rules::ReviewRules,
+    settings, texts,
 };
 use crate::{
     agent::{
@@ -19,7 +21,7 @@ use crate::{
     engine::{
         attempt_limits,
         execute::{AttemptOptions, ReconcileOptions},
-        launch::{Launch, retry_policy},
+        launch::{Launch, ReviewOptions, retry_policy},
         prepare::{self, PreparedProject},
         reconcile_policy::ReconcilePolicy,
         resume::{self, RunPlan},
@@ -45,12 +47,19 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError>
         let location = TapeLocation::InProject { flag: global.project_dir.clone() };
         return Ok(attach::start_on_screen(global, texts.as_ref(), location, None)?.exit);
     }
-    let want = RunOverrides { concurrency: args.concurrency, held: Vec::new(), reconcile: !args.no_reconcile, texts };
+    let want = RunOverrides {
+        concurrency: args.concurrency,
+        held: Vec::new(),
+        reconcile: !args.no_reconcile,
+        texts,
+        review: args.review.then(ReviewOptions::default),
+        ..RunOverrides::default()
+    };
     start_run(global, &args.select, &args.attempt, want)
 }
 
 /// Further options of a run.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct RunOverrides {
     /// Number of units that run at the same time, instead of the project's setting.
     pub concurrency: Option<u32>,
@@ -58,6 +67,12 @@ pub(crate) struct RunOverrides {
     pub held: Vec<UnitKey>,
     /// Run the reconcile step, unless a setting disables it.
     pub reconcile: bool,
+    /// The review before the commit; a setting may ask for it, too.
+    pub review: Option<ReviewOptions>,
+    /// The run whose changes are reviewed: nothing is attempted.
+    pub reviewed_run: Option<String>,
+    /// How the changes are decided without a screen.
+    pub rules: Option<Arc<ReviewRules>>,
     /// Texts to capture instead of the units of connections.
     pub texts: Option<TextInputs>,
 }
@@ -70,8 +85,9 @@ pub(crate) fn start_run(
     global: &GlobalArgs,
     select: &SelectArgs,
     args: &AttemptArgs,
-    RunOverrides { concurrency, held, reconcile, texts }: RunOverrides,
+    overrides: RunOverrides,
 ) -> Result<Exit, CliError> {
+    let RunOverrides { concurrency, held, reconcile, texts, review, reviewed_run, rules } = overrides;
     let config = settings::load(global)?;
     let project = project::open(global)?;
     project.check_backend().map_err(|error| CliError::from_error(Exit::Usage, &error))?;
@@ -83,9 +99,10 @@ pub(crate) fn start_run(
     let policy = policy::call_policy(&config, &project.root)?;
     let model = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, args.model.as_deref()).model;
     let has_texts = texts.is_some();
-    let taken = match texts {
-        Some(texts) => resume::plan_new_texts(&project, &project::selection(select), texts)?,
-        None => project::plan_run(global, &project, select, model.as_deref())?,
+    let taken = match (texts, &reviewed_run) {
+        (Some(texts), _) => resume::plan_new_texts(&project, &project::selection(select), texts)?,
+        (None, Some(run)) => resume::plan_review(&project, run, &exit::print_warning)?,
+        (None, None) => project::plan_run(global, &project, select, model.as_deref())?,
     };
     let is_of_texts = taken.planned.is_of_texts;
     // A selection names what to run, whatever KTX has ingested.
@@ -93,7 +110,8 @@ pub(crate) fn start_run(
         || select.full
         || !select.only.is_empty()
         || select.resume.failed.is_some()
-        || select.resume.resume_run.is_some();
+        || select.resume.resume_run.is_some()
+        || reviewed_run.is_some();
     if taken.is_ktx_locked && !is_selected {
         return Err(CliError::usage(format!(
             "{KTX_DATABASE} is locked by another program, so units that KTX has ingested would run again"
@@ -158,7 +176,9 @@ pub(crate) fn start_run(
         playback_output::print_stderr(&format!("ingestdeck: {}", plan::empty_plan_message(&taken)));
         return Ok(Exit::Ok);
     }
-    let RunPlan { planned, continues, .. } = taken;
+    let review = review.or_else(|| config.ingest.review.then(ReviewOptions::default)).filter(|_| !is_of_texts);
+    let RunPlan { planned, continues, review: prior, .. } = taken;
+    let review = review.map(|review| ReviewOptions { prior, ..review });
     let is_held = |unit: &&PlannedUnit| held.iter().any(|name| *name == unit.unit || name == unit.ktx_key());
     let held = planned.units.iter().map(|unit| &unit.planned).filter(is_held).map(|unit| unit.unit.clone()).collect();
     for source in &planned.sources {
@@ -167,8 +187,16 @@ pub(crate) fn start_run(
         }
     }
     let prepared = PreparedProject::new(&project, &planned, &exit::print_warning)?;
-    let claude = launch::find_claude(global)?;
-    doctor::preflight(&claude, &terms.agent.pass_env, args.probe || *config.ingest.probe, terms.model.as_deref())?;
+    let claude = match &reviewed_run {
+        // Only a change that is sent back needs it.
+        Some(_) => launch::find_claude(global).unwrap_or_else(|_| "claude".into()),
+        None => {
+            let claude = launch::find_claude(global)?;
+            let is_probed = args.probe || *config.ingest.probe;
+            doctor::preflight(&claude, &terms.agent.pass_env, is_probed, terms.model.as_deref())?;
+            claude
+        }
+    };
     if prepared.repository.is_private() {
         playback_output::print_stderr(&format!("ingestdeck: {}", prepare::NO_REPOSITORY));
     }
@@ -189,8 +217,9 @@ pub(crate) fn start_run(
         waits_at_turn_limit: *config.ingest.turn_limit == crate::config::TurnLimitAction::Wait,
         prepared,
         reconcile: pass,
+        review,
     };
-    Ok(launch::launch(global, &config, order, record_location, notices)?.exit)
+    Ok(launch::launch(global, &config, order, record_location, notices, rules)?.exit)
 }
 
 fn budget(flag: &str, value: Option<f64>) -> Result<Option<f64>, CliError> {

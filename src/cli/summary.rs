@@ -16,7 +16,7 @@ use crate::{
     tape::note::VerdictCause,
     text::{
         self,
-        commands::{project_dir_flag, resume_command, shell_quote},
+        commands::{project_dir_flag, resume_command, review_command, shell_quote},
         dollars, pluralize,
     },
 };
@@ -166,9 +166,16 @@ impl RunSummary {
         if interrupted && cut_short { Exit::Signal(SIGINT) } else { self.exit() }
     }
 
+    /// True if the run ended with changes that wait for a review.
+    fn waits_for_review(&self) -> bool {
+        self.outcome.as_deref() == Some(RunOutcome::WaitingApproval.as_str())
+    }
+
     /// The exit code of a finished run.
     pub(crate) fn exit(&self) -> Exit {
-        if self.outcome.as_deref() == Some("limit") {
+        if self.waits_for_review() && self.publication.save_error.is_none() {
+            Exit::ReviewOpen
+        } else if self.outcome.as_deref() == Some("limit") {
             Exit::Limit
         } else if let Some(cause) = &self.blocking_cause {
             Exit::from_cause(cause)
@@ -280,7 +287,9 @@ impl RunSummary {
             NextSteps::Project { tape, flag, run, retry } => {
                 let replay = format!("ingestdeck replay {run}{}", project_dir_flag(flag));
                 let mut text = format!("recorded in {}\n  {replay}\n", tape.display());
-                if retry && !(self.unfinished.is_empty() && self.budget.is_empty()) {
+                if self.waits_for_review() {
+                    let _ = writeln!(text, "  {}", review_command(flag, run));
+                } else if retry && !(self.unfinished.is_empty() && self.budget.is_empty()) {
                     let _ = writeln!(text, "  {}", resume_command(flag, run));
                 }
                 text

@@ -114,6 +114,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     key("ingest.unit_timeout", SettingKind::Duration, None),
     key("ingest.allow_paths", SettingKind::Paths, Some("")),
     key("ingest.turn_limit", SettingKind::OneOf(&["finish", "wait"]), Some("finish")),
+    key("ingest.review", SettingKind::Bool, Some("false")),
     key("notify.url", SettingKind::Text, None),
     key("otel.endpoint", SettingKind::Text, None),
     key("otel.content", SettingKind::Bool, Some("false")),

@@ -12,7 +12,7 @@ use std::{
 use nix::unistd::{Uid, User};
 use tokio::sync::{Mutex, mpsc};
 
-use super::{approval::ApprovalQueue, attempt_limits::AttemptLimits};
+use super::{approval::ApprovalQueue, attempt_limits::AttemptLimits, review::RunReview};
 use crate::{
     control::{CommandOrigin, CommandReply, RefusalReason, RunCommand, RunLimit},
     run::Recorder,
@@ -41,6 +41,7 @@ struct SharedAccess {
     /// The limits of attempts; `None` for a session, whose calls do not ask the approval queue.
     limits: Option<Arc<AttemptLimits>>,
     approvals: Arc<ApprovalQueue>,
+    review: Arc<RunReview>,
     recorder: Arc<dyn Recorder>,
     /// Name of the user on whose behalf this process runs; only that user can send commands.
     user: Option<String>,
@@ -62,13 +63,13 @@ impl RunController {
     pub(super) fn new(
         units: HashSet<UnitKey>,
         limits: Option<Arc<AttemptLimits>>,
-        approvals: Arc<ApprovalQueue>,
+        (approvals, review): (Arc<ApprovalQueue>, Arc<RunReview>),
         recorder: Arc<dyn Recorder>,
         schedule: mpsc::Sender<ScheduleEvent>,
     ) -> Self {
         let user = User::from_uid(Uid::current()).ok().flatten().map(|user| user.name);
         let order = Mutex::default();
-        Self { shared: Arc::new(SharedAccess { units, limits, approvals, recorder, user, order }), schedule }
+        Self { shared: Arc::new(SharedAccess { units, limits, approvals, review, recorder, user, order }), schedule }
     }
 
     /// Access that does not keep the run open.
@@ -85,13 +86,16 @@ impl RunController {
     }
 
     async fn try_execute(&self, command: RunCommand, origin: CommandOrigin) -> Result<(), RefusalReason> {
-        let SharedAccess { approvals, order, .. } = self.shared.as_ref();
+        let SharedAccess { approvals, review, order, .. } = self.shared.as_ref();
         self.check(&command)?;
         let _order = order.lock().await;
         if let RunCommand::Decide { unit, call, .. } = &command
             && !approvals.is_waiting(unit, call.as_deref())
         {
             return Err(RefusalReason::CallNotWaiting { unit: unit.clone() });
+        }
+        if command == RunCommand::FinishReview {
+            review.check_finished()?;
         }
         self.record(&command, origin);
         match command {
@@ -102,6 +106,10 @@ impl RunController {
             }
             RunCommand::Say { unit, text } => self.send(ScheduleEvent::MessageRequested { unit, text }).await?,
             RunCommand::Accept { unit } => self.send(ScheduleEvent::ResultAccepted { unit }).await?,
+            RunCommand::Review { decisions } => review.decide(decisions)?,
+            RunCommand::FinishReview => {
+                self.send(ScheduleEvent::ReviewFinished { sent_back: review.finish()? }).await?;
+            }
             RunCommand::Leash { unit, calls } => approvals.leash(&unit, calls),
             RunCommand::Decide { unit, call, decision } => {
                 // The attempt may have ended since the check.
@@ -241,7 +249,8 @@ mod tests {
             let (units, recorder) = (HashSet::from([unit()]), Arc::clone(&tape) as _);
             let limits =
                 is_of_units.then(|| Arc::new(AttemptLimits::new(20, FailureRule::Strict, AttemptTimeouts::default())));
-            let controller = RunController::new(units, limits, Arc::clone(&approvals), recorder, schedule);
+            let review = Arc::new(RunReview::new(Arc::clone(&tape) as _, None));
+            let controller = RunController::new(units, limits, (Arc::clone(&approvals), review), recorder, schedule);
             Self { controller, approvals, tape, events }
         }
 

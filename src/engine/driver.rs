@@ -63,6 +63,15 @@ pub(crate) enum AttemptOrder {
     Message(String),
 }
 
+/// Whether the integrated patches are on the project's branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum SaveOutcome {
+    Saved,
+    Failed,
+    /// They are not, and their review is open again.
+    ReviewOpen,
+}
+
 /// Runs attempts: with one process each in the program, from a script in tests.
 pub(crate) trait Executor: Send + Sync + 'static {
     /// Runs an attempt, as planned except for `amendment`, and returns its verdict after recording it. Fires `ready`
@@ -88,10 +97,15 @@ pub(crate) trait Executor: Send + Sync + 'static {
         std::future::ready(IntegrationReport { results: units.into_iter().map(taken).collect(), ok: true })
     }
 
-    /// Puts the integrated patches on the project's branch, and records the result. Returns true if they are on the
-    /// branch.
-    fn save(&self, _failed: Vec<UnitKey>) -> impl Future<Output = bool> + Send {
-        std::future::ready(true)
+    /// Records the changes of the integrated patches for a review. Returns false if there are none. Called only if the
+    /// run has a review.
+    fn request_review(&self) -> impl Future<Output = bool> + Send {
+        std::future::ready(false)
+    }
+
+    /// Puts the integrated patches on the project's branch, and records the result.
+    fn save(&self, _failed: Vec<UnitKey>) -> impl Future<Output = SaveOutcome> + Send {
+        std::future::ready(SaveOutcome::Saved)
     }
 }
 
@@ -265,9 +279,21 @@ impl<E: Executor> ScheduleDriver<E> {
                 let executor = Arc::clone(&self.executor);
                 self.attempts.spawn(async move { vec![ScheduleEvent::Integrated(executor.integrate(units).await)] });
             }
+            ScheduleEffect::RequestReview => {
+                let executor = Arc::clone(&self.executor);
+                self.attempts.spawn(async move {
+                    vec![ScheduleEvent::ReviewRequested { waits: executor.request_review().await }]
+                });
+            }
             ScheduleEffect::Save { failed } => {
                 let executor = Arc::clone(&self.executor);
-                self.attempts.spawn(async move { vec![ScheduleEvent::Saved { ok: executor.save(failed).await }] });
+                self.attempts.spawn(async move {
+                    vec![match executor.save(failed).await {
+                        SaveOutcome::Saved => ScheduleEvent::Saved { ok: true },
+                        SaveOutcome::Failed => ScheduleEvent::Saved { ok: false },
+                        SaveOutcome::ReviewOpen => ScheduleEvent::ReviewReopened,
+                    }]
+                });
             }
             ScheduleEffect::SetTimer { id, after_ms } => {
                 self.timers.spawn(async move {

@@ -19,7 +19,8 @@ use super::{
     approval::ApprovalQueue,
     attempt_limits::AttemptLimits,
     descriptors,
-    driver::{self, AttemptEnd, AttemptOrder, Executor, preparation_failed},
+    driver::{self, AttemptEnd, AttemptOrder, Executor, SaveOutcome, preparation_failed},
+    review::RunReview,
 };
 use crate::{
     agent::{
@@ -133,11 +134,11 @@ impl AttemptExecutor {
         options: AttemptOptions,
         limits: Arc<AttemptLimits>,
         recorder: Arc<dyn Recorder>,
-        approvals: Arc<ApprovalQueue>,
+        (approvals, review): (Arc<ApprovalQueue>, Arc<RunReview>),
         locks: SessionLocks,
     ) -> Self {
         let run = Arc::new(run);
-        let integration = Arc::new(Integration::new(Arc::clone(&run), Arc::clone(&recorder)));
+        let integration = Arc::new(Integration::new(Arc::clone(&run), Arc::clone(&recorder), review));
         let (trace, attempt_counter) = Default::default();
         Self { run, integration, agent, options, limits, recorder, approvals, locks, trace, attempt_counter }
     }
@@ -172,6 +173,7 @@ impl AttemptExecutor {
         }
         // The session id is chosen before the agent starts, so that the lock is held from its first line.
         let session = amendment.resume.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
+        let used_session = session.clone();
         let prepared = self.prepare(unit, attempt, amendment, &session).await;
         // A message before the start has no agent to receive it; the schedule knows only that the attempt is in flight.
         let mut early = Vec::new();
@@ -213,6 +215,7 @@ impl AttemptExecutor {
         if let Some(WrittenPatch { base, path, paths }) = delivered {
             let file = path.as_ref().map(|path| self.run.project.root.join(path));
             self.integration.add_patch(unit, attempt, file);
+            self.integration.review().record_session(unit, &used_session);
             let note = Note::PatchWritten(PatchWritten { base, path, paths });
             record_note(self.recorder.as_ref(), Some((unit, attempt)), &note);
         }
@@ -362,7 +365,11 @@ impl Executor for AttemptExecutor {
         Arc::clone(&self.integration).integrate(units).await
     }
 
-    async fn save(&self, failed: Vec<UnitKey>) -> bool {
+    async fn request_review(&self) -> bool {
+        Arc::clone(&self.integration).request_review().await
+    }
+
+    async fn save(&self, failed: Vec<UnitKey>) -> SaveOutcome {
         Arc::clone(&self.integration).save(failed).await
     }
 }

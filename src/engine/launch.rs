@@ -30,6 +30,7 @@ use super::{
     notifier::{NotificationTargets, NotifierTask},
     prepare::PreparedProject,
     recorded_tapes, resume,
+    review::RunReview,
     run_meter::RunMeter,
     span_exporter::{SpanExportTask, TraceOptions},
     trace::TraceTask,
@@ -48,7 +49,7 @@ use crate::{
     },
     program_path,
     replay::{FileSource, OpenError, file::FollowHandle},
-    run::{NewEntry, Recorder, entry_source::RecordError, otlp::RunTrace, state::RECONCILE_KEY},
+    run::{NewEntry, Recorder, entry_source::RecordError, otlp::RunTrace, review::ReviewState, state::RECONCILE_KEY},
     store::{RunStore, TapeWriter, runs::RunStoreError},
     tape::{
         AgentName, EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
@@ -58,7 +59,7 @@ use crate::{
         call_policy::CallPolicy,
         governor::ThrottlePolicy,
         retry::RetryPolicy,
-        schedule::{FailureMode, Schedule, ScheduleSettings},
+        schedule::{FailureMode, ReviewMode, Schedule, ScheduleSettings},
     },
 };
 
@@ -121,6 +122,17 @@ pub(crate) struct Launch {
     pub prepared: PreparedProject,
     /// The reconcile step, if it is wanted.
     pub reconcile: Option<ReconcileOptions>,
+    /// The review before the commit, if it is wanted.
+    pub review: Option<ReviewOptions>,
+}
+
+/// Options of the review before the commit.
+#[derive(Debug, Default)]
+pub(crate) struct ReviewOptions {
+    /// Decisions of a prior run about the same changes.
+    pub prior: Option<ReviewState>,
+    /// The client decides even if it is not interactive.
+    pub is_decided: bool,
 }
 
 impl Launch {
@@ -138,6 +150,11 @@ impl Launch {
             saves_between_units: self.planned.is_of_texts,
             budget_usd: self.terms.run_budget_usd,
             waits_at_turn_limit: self.waits_at_turn_limit && is_interactive,
+            reviews: match &self.review {
+                None => ReviewMode::Off,
+                Some(review) if is_interactive || review.is_decided => ReviewMode::Wait,
+                Some(_) => ReviewMode::End,
+            },
             throttle_policy: throttle_policy(&self.project.settings.rate_limit),
             ..ScheduleSettings::new(self.concurrency, u32::try_from(cores).unwrap_or(u32::MAX))
         };
@@ -213,6 +230,7 @@ pub(crate) fn launch<T>(
         notifications: std::mem::take(&mut launch.notifications),
         trace: launch.trace.clone(),
         policy: std::mem::take(&mut launch.policy),
+        prior_review: launch.review.as_mut().and_then(|review| review.prior.take()),
     };
     let now = Timestamp::now();
     let job = IngestJob::new(now);
@@ -311,7 +329,12 @@ pub(crate) struct RunSetup {
     pub limits: Option<Arc<AttemptLimits>>,
     /// Rules about tool calls.
     pub policy: CallPolicy,
+    /// Decisions of a prior run about the changes that this run integrates again.
+    pub prior_review: Option<ReviewState>,
 }
+
+/// Where the decisions of clients about calls and about the changes of the run arrive.
+pub(crate) type RunDecisions = (Arc<ApprovalQueue>, Arc<RunReview>);
 
 impl RunSetup {
     /// Runs `schedule` with the executor that `make` builds from the recorder and the approval queue,
@@ -324,7 +347,7 @@ impl RunSetup {
         now: Timestamp,
         schedule: Schedule,
         plan: &[Note],
-        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>, Option<RunTrace>) -> E,
+        make: impl FnOnce(Arc<dyn Recorder>, RunDecisions, Option<RunTrace>) -> E,
         client: impl AsyncFnOnce(LiveRun) -> T,
     ) -> Result<T, LaunchError> {
         private_dir::remove_abandoned_dirs();
@@ -355,7 +378,7 @@ impl RunSetup {
         now: Timestamp,
         schedule: Schedule,
         plan: &[Note],
-        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>, Option<RunTrace>) -> E,
+        make: impl FnOnce(Arc<dyn Recorder>, RunDecisions, Option<RunTrace>) -> E,
         client: impl AsyncFnOnce(LiveRun) -> T,
     ) -> Result<T, LaunchError> {
         let new = self.runs.create(self.newest_run(now), |run| Header {
@@ -389,7 +412,9 @@ impl RunSetup {
         let approvals = ApprovalQueue::new(Arc::clone(&recorder), meter);
         let approvals = Arc::new(approvals.with_policy(self.policy.clone(), self.is_interactive));
         self.initially_held.iter().for_each(|unit| approvals.hold(unit));
-        let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&approvals), self.agent_trace(id)));
+        let review = Arc::new(RunReview::new(Arc::clone(&recorder), self.prior_review.clone()));
+        let decisions = (Arc::clone(&approvals), Arc::clone(&review));
+        let executor = Arc::new(make(Arc::clone(&recorder), decisions, self.agent_trace(id)));
         let units = schedule.unit_keys().cloned().collect();
         let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder));
         let attached = self.is_interactive.then(|| clients.attach());
@@ -402,7 +427,7 @@ impl RunSetup {
             ended.inspect_err(|error| informed.report_failure(error.to_line()))
         });
         let (changed, path) = (tape.subscribe(), tape.path().to_owned());
-        let controller = RunController::new(units, self.limits.clone(), approvals, recorder, inputs);
+        let controller = RunController::new(units, self.limits.clone(), (approvals, review), recorder, inputs);
         let served =
             ServedRun { controller: controller.downgrade(), clients: clients.clone(), growth: tape.subscribe() };
         let server = ControlServer::start(id, served).await;

@@ -3,12 +3,13 @@
 //! Compares the record of the prior run with the current plan. Must not start anything.
 
 mod deleted_files;
+mod review;
 mod texts;
 mod unreconciled;
 
 use std::collections::{HashMap, HashSet};
 
-pub(crate) use self::texts::plan_new_texts;
+pub(crate) use self::{review::plan_review, texts::plan_new_texts};
 use super::{
     WarningSink,
     prior_results::ProjectHistory,
@@ -24,7 +25,7 @@ use crate::{
         project::Project,
         work_unit::WorkUnit,
     },
-    run::{RunState, prior_run::PriorRunView, state::UnitState},
+    run::{RunState, prior_run::PriorRunView, review::ReviewState, state::UnitState},
     scoped_dir::ScopedDir,
     store::{RecordedRun, RunStatus, RunStore, db::UnitEffort, index_refresh::RefreshError, runs::RunStoreError},
     tape::{
@@ -53,6 +54,8 @@ pub(crate) struct RunPlan {
     pub empty_reason: Option<String>,
     /// True if KTX's database is locked, so that files that only KTX ingested count as new.
     pub is_ktx_locked: bool,
+    /// The decisions so far, if the plan continues a review.
+    pub review: Option<ReviewState>,
 }
 
 impl RunPlan {
@@ -184,6 +187,7 @@ pub(crate) fn plan_run(
             unsaved_run: left,
             empty_reason: None,
             is_ktx_locked: history.is_ktx_locked,
+            review: None,
         });
     };
     let is_failed = mode == ContinueMode::Failed;
@@ -437,7 +441,7 @@ impl<'a> ResumeBasis<'a> {
         let new = self.exclude_units(&mut planned, new);
         unreconciled::retain_existing(self.project, &mut continues);
         warn_excluded_units(self.warn, &continues, &known, &planned.units, &new);
-        warn_deleted_files(self.warn, &gone_since);
+        deleted_files::warn_deleted_files(self.warn, &gone_since);
         Ok(RunPlan {
             planned,
             continues: Some(continues),
@@ -445,6 +449,7 @@ impl<'a> ResumeBasis<'a> {
             unsaved_run: None,
             empty_reason: None,
             is_ktx_locked: false,
+            review: None,
         })
     }
 
@@ -485,6 +490,7 @@ impl<'a> ResumeBasis<'a> {
             unsaved_run: None,
             empty_reason: nothing,
             is_ktx_locked: false,
+            review: None,
         })
     }
 }
@@ -537,16 +543,6 @@ fn warn_excluded_units(
         sentences.push(format!("{what} left out because run {run} does not contain them: {}", join_names(&names)));
     }
     warn_all(warn, &sentences);
-}
-
-/// Files may have been deleted on purpose, so they are only written again on request.
-fn warn_deleted_files(warn: WarningSink<'_>, units: &[String]) {
-    if units.is_empty() {
-        return;
-    }
-    let names: Vec<&str> = units.iter().map(String::as_str).collect();
-    let deleted = Problem::new(format!("files of reused units were deleted: {}", join_names(&names)));
-    warn(&deleted.with_help("write them again with `run --full --only UNIT`"));
 }
 
 fn join_names(names: &[&str]) -> String {

@@ -13,7 +13,7 @@ use super::{
     attempt_limits::AttemptLimits,
     driver::{self, AttemptEnd, AttemptOrder, Executor},
     execute::forward_orders,
-    launch::{self, LaunchError, LiveRun, RunSetup},
+    launch::{self, LaunchError, LiveRun, RunDecisions, RunSetup},
     notifier::NotificationTargets,
     run_meter::RunMeter,
     span_exporter::TraceOptions,
@@ -105,9 +105,10 @@ pub(crate) fn run<T>(
         policy: conversation.as_ref().map(|conversation| conversation.policy.clone()).unwrap_or_default(),
         notifications: NotificationTargets::default(),
         trace,
+        prior_review: None,
     };
     let resumable = Arc::new(Mutex::new(None));
-    let make = |recorder, approvals: Arc<ApprovalQueue>, trace| SessionExecutor {
+    let make = |recorder, (approvals, _): RunDecisions, trace| SessionExecutor {
         meter: Arc::clone(approvals.meter()),
         limits,
         conversation: conversation.map(|request| (request.tools, Arc::clone(&approvals))),

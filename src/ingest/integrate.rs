@@ -29,6 +29,7 @@ use crate::tape::{
 };
 
 mod raw_copies;
+mod reviewed;
 
 /// The only file mode that a patch may set.
 const REGULAR_FILE_MODE: &str = "100644";
@@ -122,6 +123,12 @@ pub(crate) enum IntegrationError {
     /// The branch moved, and the changes of the units conflict with its new state.
     #[error("the branch moved, and changes of the units conflict with it ({conflicts})")]
     ConflictsWithBranch { conflicts: String },
+    /// The accepted part of the changes is not valid without the rest.
+    #[error("the accepted changes are not valid without the others: {}", findings.join("; "))]
+    InvalidReview {
+        /// One sentence for each problem.
+        findings: Vec<String>,
+    },
     /// The branch moved during every attempt to save.
     #[error("the branch kept changing while saving")]
     BranchMovedRepeatedly,
@@ -140,6 +147,9 @@ impl Diagnostic for IntegrationError {
             }
             Self::ConflictsWithBranch { .. } => {
                 "resume the run to save the changes that still apply, without running their units again".into()
+            }
+            Self::InvalidReview { .. } => {
+                "accept what they refer to, or reject or edit the files that are named".into()
             }
             Self::BranchMovedRepeatedly => "stop other commits, then try again".into(),
             Self::Io { .. } => return None,

@@ -233,11 +233,11 @@ pub(crate) fn staged_path(connection: &str, path: &str) -> String {
 /// Parses the changes of the patch in the file `path` below `root`. Empty if the patch is missing or cannot be read.
 pub(crate) fn read_patch_changes(root: &Path, path: &str) -> Vec<StagedChange> {
     let bytes = ScopedDir::open(root).and_then(|folder| folder.read(path, MAX_PATCH_BYTES)).unwrap_or_default();
-    changes(&String::from_utf8_lossy(&bytes))
+    parse_patch(&String::from_utf8_lossy(&bytes))
 }
 
 /// Splits a patch into files. A line of content cannot look like a header, because it begins with a marker.
-fn changes(patch: &str) -> Vec<StagedChange> {
+pub(crate) fn parse_patch(patch: &str) -> Vec<StagedChange> {
     let mut found: Vec<StagedChange> = Vec::new();
     for line in patch.split_inclusive('\n') {
         if let Some(names) = line.strip_prefix("diff --git ") {
@@ -295,7 +295,7 @@ index 0..1
         };
         StageIndex {
             units: vec![
-                unit("a", "success", changes(PATCH)),
+                unit("a", "success", parse_patch(PATCH)),
                 unit("b", "success", vec![other]),
                 unit("c", "failed: no luck", Vec::new()),
             ],
@@ -326,12 +326,12 @@ index 0..1
 
     #[test]
     fn patch_is_split_into_file_changes() {
-        let found = changes(PATCH);
+        let found = parse_patch(PATCH);
         let words: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(words, ["sl shop/orders removed", "wiki arr created"]);
         assert_eq!(found[1].diff, "@@ -0,0 +1,3 @@\n+---\n+diff --git a/x b/x\n+new file mode 100644\n");
-        assert_eq!(changes(""), []);
-        assert_eq!(changes("garbage\n@@\n"), []);
+        assert_eq!(parse_patch(""), []);
+        assert_eq!(parse_patch("garbage\n@@\n"), []);
         assert_eq!(read_patch_changes(Path::new("/nowhere"), "x.patch"), []);
     }
 

@@ -99,6 +99,7 @@ pub(super) fn incomplete(report: &RunReport) -> Option<&'static str> {
     match report.outcome {
         _ if report.is_empty => Some("Nothing is recorded in it."),
         RunOutcome::Running => Some("The run is still active: units that are queued or running have no outcome yet."),
+        RunOutcome::WaitingApproval => Some("The changes wait for a review: no commit contains them."),
         RunOutcome::Interrupted => Some("The record breaks off: what happened after its last entry is not known."),
         _ => None,
     }
@@ -110,6 +111,9 @@ pub(super) fn resume_hint(report: &RunReport) -> Option<String> {
     let is_resumable =
         report.planned.as_ref().is_some_and(|plan| !plan.scripted && !header.scripted && plan.has_project_units());
     let is_left = report.units.iter().any(|unit| !unit.is_successful() || unit.is_unsaved);
+    if report.outcome == RunOutcome::WaitingApproval {
+        return Some(commands::review_command(None, &header.run.short().to_string()));
+    }
     (is_resumable && is_left && report.outcome != RunOutcome::Running)
         .then(|| commands::resume_command(None, &header.run.short().to_string()))
 }

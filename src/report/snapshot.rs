@@ -76,6 +76,7 @@ fn snapshot(
         | RunOutcome::AgentUnusable
         | RunOutcome::Limit
         | RunOutcome::Stopped
+        | RunOutcome::WaitingApproval
         | RunOutcome::Interrupted => None,
     };
     if let Some(status) = status {

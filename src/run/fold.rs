@@ -18,6 +18,7 @@ pub(crate) use self::silence::DEFAULT_SILENCE_AFTER;
 use self::{attempt::AttemptFold, silence::SilenceTracker};
 use super::{
     EntryRef, EntryScope as Address,
+    review::ReviewState,
     state::{
         AttemptId, AttemptRows, AttemptState, HoldMode, LastEntryEffects, LogMessage, RunView, UnitState, UnitStatus,
         push_compact,
@@ -156,6 +157,8 @@ pub(crate) enum RunEvent<'a> {
     Resumed,
     /// The patches of this number of units are being integrated.
     Integrating(usize),
+    /// The integrated changes wait for a review.
+    ReviewRequested(&'a ReviewState),
     /// The integrated changes are on the project's branch.
     Saved(&'a RunSaved),
     /// The integrated changes could not be put on the branch, with the reason.

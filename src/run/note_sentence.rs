@@ -147,6 +147,12 @@ fn sentence(note: &Note) -> String {
                 format!("{}{}", integrated.result.label(), shared.collect::<String>())
             }
         },
+        Note::ReviewRequested(request) => request.to_string(),
+        Note::ReviewFinished { sent_back } if sent_back.is_empty() => "review finished".to_owned(),
+        Note::ReviewFinished { sent_back } => {
+            format!("review finished; {} sent back", pluralize(sent_back.len(), "unit"))
+        }
+        Note::ReviewDecided(decided) => one_row(&decided.to_string(), 300),
         Note::RunSaved(saved) => match saved.short_commit() {
             Some(commit) => format!("saved as commit {commit}: {}", saved.subject),
             None => "nothing to save".to_owned(),

@@ -15,6 +15,8 @@ pub(crate) enum RunOutcome {
     AgentUnusable,
     Limit,
     Stopped,
+    /// Changes wait for a review.
+    WaitingApproval,
     /// The tape ends without the end of the run.
     Interrupted,
 }
@@ -48,6 +50,7 @@ impl RunOutcome {
             Self::AgentUnusable => "unusable",
             Self::Limit => "limit",
             Self::Stopped => "stopped",
+            Self::WaitingApproval => "waiting_approval",
             Self::Interrupted => "interrupted",
         }
     }
@@ -61,6 +64,7 @@ impl RunOutcome {
             Self::AgentUnusable,
             Self::Limit,
             Self::Stopped,
+            Self::WaitingApproval,
             Self::Interrupted,
         ];
         all.into_iter().find(|outcome| outcome.as_str() == word)

@@ -14,9 +14,11 @@ pub(crate) use token_counts::{ModelSpending, TokenCounts};
 
 use super::{
     activity_mark::{ActivityMark, ActivityMarks},
+    review::ReviewState,
     schedule_change::RecordedChange,
     start_rows::StartRows,
 };
+pub(crate) use crate::tape::RECONCILE_KEY;
 use crate::{
     tape::{
         Millis, Seq, UnitKey,
@@ -28,9 +30,6 @@ use crate::{
     },
     units::reuse::BudgetExhaustion,
 };
-
-/// Unit key of the reconcile step.
-pub(crate) const RECONCILE_KEY: &str = "reconcile";
 
 /// The counts and facts of a run at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -93,6 +92,8 @@ pub(crate) struct LimitState {
 pub(crate) struct Publication {
     /// True while patches are being integrated and saved on the branch.
     pub is_integrating: bool,
+    /// The last review of the integrated changes, if there was one.
+    pub review: Option<Arc<ReviewState>>,
     /// The last changes that were saved on the project's branch.
     pub saved: Option<Arc<RunSaved>>,
     /// Why the last integrated changes are not on the branch.
@@ -119,6 +120,13 @@ pub(crate) struct PriorPatchIntegration {
 
 /// Distinguishes two states of one source: numbers of entries, units, and silent units.
 pub(crate) type StateVersion = (u64, usize, u32);
+
+impl Publication {
+    /// The review that the run waits for.
+    pub(crate) fn open_review(&self) -> Option<&ReviewState> {
+        self.review.as_deref().filter(|review| review.is_waiting)
+    }
+}
 
 impl RunState {
     pub(crate) fn version(&self) -> StateVersion {

@@ -15,6 +15,9 @@ impl fmt::Display for Seq {
     }
 }
 
+/// Unit key of the reconcile step.
+pub(crate) const RECONCILE_KEY: &str = "reconcile";
+
 /// Name of a work unit, unique in its run. For a bare capture it is the session id, or the file's stem.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -6,9 +6,10 @@
 pub(crate) mod attempt_output;
 mod prior_run;
 mod resumed_session;
+mod review;
 mod source;
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,6 +17,7 @@ use serde_json::Value;
 pub(crate) use self::{
     attempt_output::AttemptOutput,
     prior_run::{ContentDigests, ContinuedRun, PriorUnitSummary, ReusedSuccess},
+    review::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile},
     source::{DiffCounts, FileRead, FilesEvicted, SourceRead, SourcesProjected, UnitSelection},
 };
 use super::{Millis, UnitKey};
@@ -162,6 +164,16 @@ pub(crate) enum Note {
     IntegrationStarted(IntegrationStarted),
     /// The patch of an attempt was integrated or rejected.
     PatchIntegrated(Box<PatchIntegrated>),
+    /// The integrated changes wait for a review.
+    ReviewRequested(Arc<ReviewRequested>),
+    /// A person decided about a change.
+    ReviewDecided(Box<ReviewDecided>),
+    /// A person ended the review.
+    ReviewFinished {
+        /// Units that make their changes again; if there are none, the accepted changes are saved.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        sent_back: Vec<UnitKey>,
+    },
     /// All integrated patches are on the project's branch.
     #[serde(rename = "saved")]
     RunSaved(RunSaved),

@@ -7,6 +7,11 @@ pub(crate) fn resume_command(project: Option<&Path>, run: &str) -> String {
     format!("ingestdeck run{} --resume-run {run}", project_dir_flag(project))
 }
 
+/// The command that decides about the changes of a run.
+pub(crate) fn review_command(project: Option<&Path>, run: &str) -> String {
+    format!("ingestdeck review{} {run}", project_dir_flag(project))
+}
+
 /// The sentence about a run that a client left, with the commands that reach it.
 pub(crate) fn detached_run(project: Option<&Path>, run: &str) -> String {
     let flag = project_dir_flag(project);

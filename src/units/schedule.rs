@@ -8,8 +8,10 @@
 mod automatic_retry;
 mod begin;
 mod descriptor_limit;
+mod modes;
 mod reconcile;
 mod request;
+mod review;
 mod run_blockers;
 mod run_budget;
 mod settle;
@@ -24,6 +26,7 @@ use crate::{
     tape::{Note, UnitKey},
 };
 
+pub(crate) use self::modes::{FailureMode, ReviewMode};
 use self::{
     reconcile::ReconcileStep,
     run_blockers::MissingProgram,
@@ -35,33 +38,6 @@ use super::{
     limits::LimitObservation,
     retry::{self, RetryDecision, RetryMode, RetryPolicy},
 };
-
-/// How a failed unit affects the others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum FailureMode {
-    #[default]
-    Continue,
-    /// Starts no more units and stops the running ones.
-    Abort,
-}
-
-impl FailureMode {
-    /// Parses the value of the setting.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        match text {
-            "continue" => Some(Self::Continue),
-            "abort" => Some(Self::Abort),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Continue => "continue",
-            Self::Abort => "abort",
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ScheduleSettings {
@@ -85,6 +61,8 @@ pub(crate) struct ScheduleSettings {
     pub throttle_policy: ThrottlePolicy,
     /// A unit that has used its turns waits for a decision of a person before its result is used.
     pub waits_at_turn_limit: bool,
+    /// The integrated patches wait for the review of a person before they are saved.
+    pub reviews: ReviewMode,
     /// The units are sessions: a message to one that does not run starts its next turn.
     pub is_session: bool,
 }
@@ -102,6 +80,7 @@ impl ScheduleSettings {
             budget_usd: None,
             throttle_policy: ThrottlePolicy::default(),
             waits_at_turn_limit: false,
+            reviews: ReviewMode::default(),
             is_session: false,
         }
     }
@@ -130,6 +109,18 @@ pub(crate) enum ScheduleEvent {
     Projected,
     /// The result of [`ScheduleEffect::Integrate`].
     Integrated(IntegrationReport),
+    /// The result of [`ScheduleEffect::RequestReview`].
+    ReviewRequested {
+        /// False if nothing has changed, so that there is nothing to review.
+        waits: bool,
+    },
+    /// A person ended the review.
+    ReviewFinished {
+        /// Units that make their changes again, with the feedback for each. If there are none, the result is saved.
+        sent_back: Vec<(UnitKey, Amendment)>,
+    },
+    /// The result of [`ScheduleEffect::Save`], if it failed and the review is open again.
+    ReviewReopened,
     /// The result of [`ScheduleEffect::Save`].
     Saved {
         /// False if the integrated patches are not on the project's branch; the patches are kept.
@@ -231,6 +222,9 @@ pub(crate) enum ScheduleEffect {
         /// Units and attempts in plan order. Empty if only the reconcile step has anything to review.
         units: Vec<(UnitKey, u32)>,
     },
+    /// Record what the integration changed, and wait for decisions about it; then send
+    /// [`ScheduleEvent::ReviewRequested`].
+    RequestReview,
     /// Commit the integrated result to the project's branch, then send [`ScheduleEvent::Saved`].
     Save {
         /// Units whose writes do not count, in plan order, for the commit message.
@@ -273,6 +267,10 @@ enum RunStage {
     Integrating,
     /// The reconcile step reviews the integrated result.
     Reconciling,
+    /// The changes for a review are being recorded.
+    RequestingReview,
+    /// The integrated result waits for a review.
+    Reviewing,
     /// The integrated result is being committed to the branch.
     Saving,
     Ended,
@@ -381,6 +379,9 @@ impl Schedule {
                 self.handle_attempt_end(&unit, attempt, &verdict, repeat, &mut effects);
             }
             ScheduleEvent::Integrated(together) => self.handle_integrated(together, &mut effects),
+            ScheduleEvent::ReviewRequested { waits } => self.handle_review_requested(waits, &mut effects),
+            ScheduleEvent::ReviewFinished { sent_back } => self.finish_review(sent_back, &mut effects),
+            ScheduleEvent::ReviewReopened => self.reopen_review(),
             ScheduleEvent::Saved { ok } => self.handle_saved(ok, &mut effects),
             ScheduleEvent::TimerFired(id) => self.handle_timer(id, &mut effects),
             ScheduleEvent::RetryRequested { unit, amendment } => {
@@ -403,6 +404,7 @@ impl Schedule {
             ScheduleEvent::LimitChanged(limit) => self.change_limit(limit, &mut effects),
             ScheduleEvent::PauseRequested(pause) => self.set_paused(pause, &mut effects),
         }
+        self.update_review(&mut effects);
         self.start_queued_units(&mut effects);
         self.pass_queued_messages(&mut effects);
         self.settle_if_idle(&mut effects);

@@ -26,6 +26,7 @@ mod reconcile;
 mod records;
 mod reports;
 mod resume;
+mod reviews;
 mod sessions;
 mod texts;
 mod tools;

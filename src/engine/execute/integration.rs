@@ -2,12 +2,14 @@
 //! when is decided in `units::schedule`.
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, HashSet},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use super::{
+    super::{driver::SaveOutcome, review::RunReview},
     ingest_run::IngestRun,
     reconcile_step::{ReconcileBacklog, UnitIntegration},
 };
@@ -16,7 +18,7 @@ use crate::{
     diagnostic::Diagnostic,
     ingest::{
         git::CommitId,
-        integrate::{IntegrationError, PatchIntegrator, PatchOutcome, UnitPatch},
+        integrate::{IntegrationError, PatchIntegrator, PatchOutcome, RawCopy, SavedIntegration, UnitPatch},
         reconcile::StageIndex,
     },
     run::{Recorder, state::RECONCILE_KEY},
@@ -47,6 +49,8 @@ pub(super) struct Integration {
     state: Mutex<IntegrationState>,
     /// Units whose last attempt is saved in the project. Apart from the state, so that attempts need not wait for it.
     saved: Mutex<HashSet<UnitKey>>,
+    /// The decisions about the integrated changes.
+    review: Arc<RunReview>,
 }
 
 /// Waiting patches, and the state of their integration.
@@ -71,14 +75,18 @@ struct IntegrationState {
 }
 
 impl Integration {
-    pub(super) fn new(run: Arc<IngestRun>, recorder: Arc<dyn Recorder>) -> Self {
+    pub(super) fn new(run: Arc<IngestRun>, recorder: Arc<dyn Recorder>, review: Arc<RunReview>) -> Self {
         let backlog = ReconcileBacklog::new(run.reconcile.as_ref());
         let state = Mutex::new(IntegrationState { backlog, ..IntegrationState::default() });
-        let new = Self { run, recorder, state, saved: Mutex::default() };
+        let new = Self { run, recorder, state, saved: Mutex::default(), review };
         for (unit, path) in new.run.reconcile.iter().flat_map(|pass| &pass.unreconciled) {
             new.add_prior_patch(unit, path);
         }
         new
+    }
+
+    pub(super) fn review(&self) -> &RunReview {
+        &self.review
     }
 
     /// Adds a patch of a prior run; `path` is relative to the project.
@@ -139,9 +147,33 @@ impl Integration {
         })
     }
 
-    /// Puts the integrated patches on the project's branch, and records the result. Returns true if they are on the
-    /// branch.
-    pub(super) async fn save(self: Arc<Self>, failed: Vec<UnitKey>) -> bool {
+    /// Records what the integrated patches changed, for a review. Returns false if they changed nothing, or if that cannot
+    /// be determined; saving reports the reason.
+    pub(super) async fn request_review(self: Arc<Self>) -> bool {
+        let work = caught_panics::spawn_blocking_caught(move || {
+            let request = self.state().integrator.as_ref().map(PatchIntegrator::review_request);
+            match request {
+                Some(Ok(request)) if request.files.is_empty() => false,
+                Some(Ok(request)) => {
+                    let recorded = self.review.request(request);
+                    recorded.inspect_err(|error| tracing::error!(%error, "a note is lost")).is_ok()
+                }
+                Some(Err(error)) => {
+                    let mut state = self.state();
+                    (state.error, state.integrator) = (Some(error.to_line()), None);
+                    false
+                }
+                None => false,
+            }
+        });
+        work.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "the review broke off");
+            false
+        })
+    }
+
+    /// Puts the integrated patches on the project's branch, as far as a review accepted them, and records the result.
+    pub(super) async fn save(self: Arc<Self>, failed: Vec<UnitKey>) -> SaveOutcome {
         let integration = Arc::clone(&self);
         let work = caught_panics::spawn_blocking_caught(move || integration.save_blocking(&failed));
         let saved = work.await.unwrap_or_else(|error| {
@@ -151,13 +183,33 @@ impl Integration {
         match saved {
             Ok(taken) => {
                 self.saved().extend(taken);
-                true
+                SaveOutcome::Saved
             }
             Err(reason) => {
                 record_note(self.recorder.as_ref(), None, &Note::SaveFailed(SaveFailed { reason }));
-                false
+                let is_kept = self.state().integrator.is_some();
+                if is_kept && self.review.reopen().is_ok() { SaveOutcome::ReviewOpen } else { SaveOutcome::Failed }
             }
         }
+    }
+
+    /// Puts the changes of `integrator` on the branch, as far as a review accepted them. If that fails, the integrator is
+    /// still there unless the branch moved.
+    fn save_accepted(
+        &self,
+        integrator: &mut Option<PatchIntegrator>,
+        failed: &[UnitKey],
+        raw: &[RawCopy],
+    ) -> Result<(SavedIntegration, String), IntegrationError> {
+        let Some(open) = integrator else { return Err(IntegrationError::BranchMovedRepeatedly) };
+        let review = self.review.state();
+        let before = review.as_ref().map(|review| open.apply_review(review)).transpose()?;
+        let message = self.run.commit_message(failed, open.changed_paths());
+        let saved = open.save(&message, raw);
+        if saved.is_err() && before.is_none_or(|before| open.undo_review(before).is_err()) {
+            *integrator = None;
+        }
+        Ok((saved?, message))
     }
 
     /// Returns the saved units, or why nothing was saved.
@@ -165,18 +217,21 @@ impl Integration {
         let note = |note: Note| record_note(self.recorder.as_ref(), None, &note);
         let warn = |text: String| note(Note::Message { level: Severity::Warning, text });
         let mut state = self.state();
-        let (integrator, taken) = (state.integrator.take(), std::mem::take(&mut state.integrated));
-        let paths = integrator.iter().flat_map(PatchIntegrator::changed_paths);
-        let message = self.run.commit_message(failed, paths);
-        let accepted = std::mem::take(&mut state.accepted);
-        state.head = None;
-        let saved = match (state.error.take(), integrator) {
-            (Some(reason), _) => return Err(reason),
-            (None, None) => return Err("no patches were integrated".to_owned()),
-            (None, Some(mut integrator)) => {
-                integrator.save(&message, &self.run.raw_copies(&taken)).map_err(|error| error.to_line())?
-            }
-        };
+        if let Some(reason) = state.error.take() {
+            state.integrator = None;
+            return Err(reason);
+        }
+        if state.integrator.is_none() {
+            return Err("no patches were integrated".to_owned());
+        }
+        let raw = self.run.raw_copies(&state.integrated);
+        let saved = self.save_accepted(&mut state.integrator, failed, &raw);
+        if saved.is_err() && state.integrator.is_some() {
+            return Err(saved.map_or_else(|error| error.to_line(), |_| String::new()));
+        }
+        let (taken, accepted) = (std::mem::take(&mut state.integrated), std::mem::take(&mut state.accepted));
+        (state.integrator, state.head) = (None, None);
+        let (saved, message) = saved.map_err(|error| error.to_line())?;
         if !saved.skipped_raw_files.is_empty() {
             let count = pluralize(saved.skipped_raw_files.len(), "raw file");
             let folder = format!("/{}/", self.run.job.sync_id);
@@ -205,6 +260,20 @@ impl Integration {
         Ok(taken)
     }
 
+    /// Adds the patch that the reconcile step of a prior run left, which belongs on top of the others.
+    fn with_prior_reconcile<'a>(
+        &self,
+        state: &IntegrationState,
+        units: &'a [(UnitKey, u32)],
+    ) -> Cow<'a, [(UnitKey, u32)]> {
+        let key = UnitKey::from(RECONCILE_KEY);
+        let is_left = self.run.reconcile.is_none() && state.patches.get(&key).is_some_and(|(attempt, _)| *attempt == 0);
+        if units.is_empty() || !is_left {
+            return Cow::Borrowed(units);
+        }
+        Cow::Owned(units.iter().cloned().chain([(key, 0)]).collect())
+    }
+
     fn integrate_units(
         &self,
         state: &mut IntegrationState,
@@ -216,6 +285,7 @@ impl Integration {
         let mut integrator = match state.integrator.take() {
             Some(begun) if is_reconcile_step(units) => begun,
             _ => {
+                self.review.close();
                 (state.head, state.integrated, state.accepted) = Default::default();
                 PatchIntegrator::open(&self.run.worktrees, self.run.all_targets())?
             }
@@ -223,6 +293,7 @@ impl Integration {
         if !is_reconcile_step(units) && !units.is_empty() {
             state.rejected.clear();
         }
+        let units = &*self.with_prior_reconcile(state, units);
         let keys = units.iter().map(|(unit, _)| unit.clone()).collect();
         let started = IntegrationStarted { onto: integrator.base().to_string(), units: keys };
         record_note(recorder, None, &Note::IntegrationStarted(started));

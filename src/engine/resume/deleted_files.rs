@@ -4,6 +4,8 @@
 use std::path::Path;
 
 use crate::{
+    diagnostic::Problem,
+    engine::WarningSink,
     run::RunState,
     scoped_dir::ScopedDir,
     tape::{
@@ -54,4 +56,13 @@ pub(super) fn message(files: &[&str]) -> Option<String> {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let are = if files.len() == 1 { "is" } else { "are" };
     Some(format!("{}{more} {are} gone since", named.join(", ")))
+}
+/// Files may have been deleted on purpose, so they are only written again on request.
+pub(super) fn warn_deleted_files(warn: WarningSink<'_>, units: &[String]) {
+    if units.is_empty() {
+        return;
+    }
+    let names: Vec<&str> = units.iter().map(String::as_str).collect();
+    let deleted = Problem::new(format!("files of reused units were deleted: {}", super::join_names(&names)));
+    warn(&deleted.with_help("write them again with `run --full --only UNIT`"));
 }

@@ -99,6 +99,7 @@ fn replay(
         | RunOutcome::AgentUnusable
         | RunOutcome::Limit
         | RunOutcome::Stopped
+        | RunOutcome::WaitingApproval
         | RunOutcome::Interrupted => "error",
     };
     let errors =

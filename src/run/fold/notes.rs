@@ -230,6 +230,12 @@ impl Fold {
             Note::PatchWritten(written) => self.patch_written(view, entry, written, emit),
             Note::IntegrationStarted(integrating) => Self::integrating(view, entry, integrating, emit),
             Note::PatchIntegrated(integrated) => self.patch_integrated(view, entry, integrated, emit),
+            Note::ReviewRequested(request) => self.review_requested(view, entry, request, emit),
+            Note::ReviewDecided(decided) => self.review_decided(view, entry, decided, emit),
+            Note::ReviewFinished { .. } => {
+                Self::close_review(view);
+                self.report_message(view, entry, Severity::Info, note.to_string());
+            }
             Note::RunSaved(saved) => self.saved(view, entry, saved, emit),
             Note::SlRefsRepaired(repaired) => self.sl_refs_repaired(view, entry, repaired, emit),
             Note::SaveFailed(failed) => self.save_failed(view, entry, failed, emit),

@@ -6,10 +6,13 @@ use super::{Fold, RunEvent, SinkEvent};
 use crate::{
     run::{
         EntryRef, EntryScope as Address,
+        activity_mark::ActivityMark,
+        review::ReviewState,
         state::{PriorPatchIntegration, RowOutcome, RunView, UnitStatus},
     },
     tape::note::{
-        IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved, SaveFailed, Severity, SlRefsRepaired,
+        IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, ReviewDecided, ReviewRequested, RunSaved,
+        SaveFailed, Severity, SlRefsRepaired,
     },
 };
 
@@ -36,6 +39,7 @@ impl Fold {
     ) {
         (view.state.publication.is_integrating, view.state.publication.save_error, view.state.ended) =
             (true, None, None);
+        Self::close_review(view);
         emit(SinkEvent::Run { at: entry.at, change: RunEvent::Integrating(integrating.units.len()) });
     }
 
@@ -117,6 +121,44 @@ impl Fold {
         emit(SinkEvent::Patch { at, unit, attempt, result, reason, shared });
     }
 
+    pub(super) fn review_requested(
+        &mut self,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
+        request: &Arc<ReviewRequested>,
+        emit: &mut dyn FnMut(SinkEvent<'_>),
+    ) {
+        let publication = &mut view.state.publication;
+        publication.is_integrating = false;
+        let review = ReviewState::new(Arc::clone(request), publication.review.as_deref());
+        publication.review = Some(Arc::new(review.clone()));
+        view.last_change.marks.add(ActivityMark::Hold);
+        self.report_message(view, entry, Severity::Warning, request.to_string());
+        emit(SinkEvent::Run { at: entry.at, change: RunEvent::ReviewRequested(&review) });
+    }
+
+    pub(super) fn review_decided(
+        &mut self,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
+        decided: &ReviewDecided,
+        emit: &mut dyn FnMut(SinkEvent<'_>),
+    ) {
+        let review = view.state.publication.review.as_mut();
+        let is_known = review.is_some_and(|review| Arc::make_mut(review).decide(decided));
+        let level = if is_known { Severity::Info } else { Severity::Warning };
+        let text = decided.to_string();
+        self.report_message(view, entry, level, text.clone());
+        emit(SinkEvent::Run { at: entry.at, change: RunEvent::Message { level, text: &text } });
+    }
+
+    /// The changes no longer wait. The decisions are kept for the next review.
+    pub(super) fn close_review(view: &mut RunView) {
+        if let Some(review) = view.state.publication.review.as_mut().filter(|review| review.is_waiting) {
+            Arc::make_mut(review).is_waiting = false;
+        }
+    }
+
     pub(super) fn saved(
         &mut self,
         view: &mut RunView,
@@ -124,6 +166,7 @@ impl Fold {
         saved: &RunSaved,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
+        Self::close_review(view);
         view.state.publication.is_integrating = false;
         view.state.publication.unreconciled = saved.unreconciled.as_slice().into();
         for attempt in view.state.units.iter_mut().filter_map(|unit| unit.attempts.last_mut()) {
@@ -131,6 +174,10 @@ impl Fold {
             if let (Some(PatchResult::Accepted), Some(patch)) = (attempt.delivery.integration, &attempt.delivery.patch)
             {
                 attempt.delivery.published.clone_from(&patch.paths);
+                if let Some(review) = &view.state.publication.review {
+                    let is_dropped = |path: &str| review.file(path).is_some_and(|(_, file)| file.is_dropped());
+                    attempt.delivery.published.retain(|path| !is_dropped(path));
+                }
             }
         }
         for taken in view.state.publication.prior_patches.values_mut() {

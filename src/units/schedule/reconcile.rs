@@ -62,7 +62,7 @@ impl Schedule {
             return if self.stage == RunStage::Reconciling { UnitPhase::Queued } else { UnitPhase::ReconcilePending };
         }
         if let Some(step) = &mut self.reconcile
-            && self.stage == RunStage::Ended
+            && matches!(self.stage, RunStage::Ended | RunStage::Reviewing | RunStage::RequestingReview)
             && step.index.is_some_and(|at| self.table.is_unsaved(at))
         {
             step.add_to(&mut self.table, UnitPhase::ReconcilePending);
@@ -149,8 +149,7 @@ impl Schedule {
             self.stage = RunStage::Integrating;
             effects.push(ScheduleEffect::Integrate { units: vec![(key, self.table.units()[at].attempts)] });
         } else {
-            self.stage = RunStage::Saving;
-            effects.push(ScheduleEffect::Save { failed: self.units_without_result() });
+            self.review_or_save(effects);
         }
     }
 

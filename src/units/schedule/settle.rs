@@ -115,13 +115,21 @@ impl Schedule {
             // The save step reports the reason. A result that is not integrated cannot be reviewed, and an automatic
             // retry would fail in the same way.
             self.cancel_reconcile();
+            return self.save(effects);
         }
+        self.review_or_save(effects);
+    }
+
+    pub(super) fn save(&mut self, effects: &mut Vec<ScheduleEffect>) {
         self.stage = RunStage::Saving;
         effects.push(ScheduleEffect::Save { failed: self.units_without_result() });
     }
 
     pub(super) fn handle_saved(&mut self, ok: bool, effects: &mut Vec<ScheduleEffect>) {
         if self.stage != RunStage::Saving {
+            return;
+        }
+        if !ok && self.integrate_for_review(effects) {
             return;
         }
         let round = std::mem::take(&mut self.integrated_attempts);
@@ -164,7 +172,7 @@ impl Schedule {
         effects.push(ScheduleEffect::EndRun(self.run_summary()));
     }
 
-    fn run_summary(&self) -> RunEnded {
+    pub(super) fn run_summary(&self) -> RunEnded {
         let mut ended = self.table.tally_outcomes();
         ended.unsaved = u32::try_from(self.unsaved_attempts().len()).unwrap_or(u32::MAX);
         let all = ended.failed + ended.stopped + ended.not_run + ended.unsaved == 0;

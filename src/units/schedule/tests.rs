@@ -13,6 +13,7 @@ mod limits;
 mod oracle;
 mod reconcile;
 mod request;
+mod review;
 mod settle;
 
 impl Schedule {
@@ -91,6 +92,7 @@ fn format_effects(effects: &[ScheduleEffect]) -> String {
             format!("INTEGRATE {}", units.join(" "))
         }
         ScheduleEffect::Project => "PROJECT".into(),
+        ScheduleEffect::RequestReview => "REVIEW".into(),
         ScheduleEffect::Save { failed } => format!("SAVE without [{}]", failed.join(" ")),
         ScheduleEffect::SetTimer { id, after_ms } => format!("timer {} {after_ms}ms", id.0),
         ScheduleEffect::RecordNote { attempt, note } => {

@@ -1,7 +1,7 @@
 //! Tape format 1: the header, every kind of entry, every note with and without its optional keys, and every value that
 //! a note can contain. Each is written by the program's writer and read back equal.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use crate::tape::{
     AgentName, EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry, UnitKey,
@@ -9,9 +9,9 @@ use crate::tape::{
         Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, CallDecision, CommandReceived,
         ContentDigests, ContinuedRun, CountedFailure, DiffCounts, FileRead, FilesEvicted, IntegrationStarted,
         IsolationChecked, LimitChanged, PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, PriorUnitSummary,
-        ReusedSuccess, RunEnded, RunPlanned, RunSaved, SaveFailed, Severity, SharedWrite, SkippedConnection,
-        SlRefRepair, SlRefsRepaired, SourceRead, SourcesProjected, StopMode, StopReason, UnitSelection, Verdict,
-        VerdictCause,
+        ReusedSuccess, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, RunEnded, RunPlanned, RunSaved,
+        SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired, SourceRead,
+        SourcesProjected, StopMode, StopReason, UnitSelection, Verdict, VerdictCause,
         attempt_output::{ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, RecordedWrite, UnmappedFile},
     },
 };
@@ -64,6 +64,9 @@ kinds! {
     Note::PatchWritten(_) => "patch_written",
     Note::IntegrationStarted(_) => "integrating",
     Note::PatchIntegrated(_) => "patch_integrated",
+    Note::ReviewRequested(_) => "review_requested",
+    Note::ReviewDecided(_) => "review_decided",
+    Note::ReviewFinished { .. } => "review_finished",
     Note::RunSaved(_) => "saved",
     Note::SlRefsRepaired(_) => "sl_refs_repaired",
     Note::SaveFailed(_) => "save_failed",
@@ -220,6 +223,18 @@ fn work() -> AttemptOutput {
         transcript: Some(text(".ktx/ingest-transcripts/local-1/docs-orders.jsonl")),
         fatal_failures: Some(1),
     }
+}
+
+fn review_requested() -> ReviewRequested {
+    let file = ReviewedFile {
+        path: text("wiki/global/arr.md"),
+        change: ArtifactChange::Updated,
+        units: vec!["docs-orders".into()],
+        diff: text("@@ -1 +1 @@\n-# MRR\n+# ARR\n"),
+        omitted: None,
+    };
+    let long = ReviewedFile { diff: String::new(), omitted: Some(text("c0ffee")), ..file.clone() };
+    ReviewRequested { base: text("c0ffee"), files: vec![file, long] }
 }
 
 fn amendment() -> Amendment {
@@ -476,11 +491,24 @@ fn notes_of_people() -> Vec<Note> {
         Note::LimitChanged(LimitChanged { limit: "run_budget".into(), old: Value::Null, new: json!(2.5) }),
         Note::DecisionAwaited { units: vec!["docs-orders".into()] },
         Note::ResultAccepted,
+        Note::ReviewRequested(Arc::new(review_requested())),
+        Note::ReviewFinished { sent_back: vec!["docs-orders".into()] },
+        Note::ReviewFinished { sent_back: Vec::new() },
         Note::RunPaused,
         Note::RunResumed,
         Note::MessageSent { text: "use euros".into() },
     ];
     notes.extend(every!(StopMode { Drain, Stop, Kill }).into_iter().map(|how| Note::StopRequested { how }));
+    let decisions = every!(ReviewDecision { Open, Accepted, Rejected, Edited, SentBack }).into_iter();
+    notes.extend(decisions.map(|decision| {
+        Note::ReviewDecided(Box::new(ReviewDecided {
+            path: text("wiki/global/arr.md"),
+            hunk: (decision == ReviewDecision::Rejected).then(|| text("0123456789")),
+            decision,
+            text: (decision == ReviewDecision::Edited).then(|| text("# ARR\n")),
+            feedback: (decision == ReviewDecision::SentBack).then(|| text("Name the owner.")),
+        }))
+    }));
     let decisions = every!(CallDecision { Allowed, Edited, Denied, Released, Withdrawn }).into_iter();
     notes.extend(decisions.map(|decision| Note::CallDecided {
         rule: None,

@@ -53,7 +53,7 @@ fn words_of_states_and_kinds_are_as_published() {
     words!(
         out,
         "run outcomes",
-        RunOutcome { Running, Done, Partial, Error, AgentUnusable, Limit, Stopped, Interrupted }
+        RunOutcome { Running, Done, Partial, Error, AgentUnusable, Limit, Stopped, WaitingApproval, Interrupted }
     );
     words!(out, "run states in lists", RunStatus { Running, Finished, Interrupted });
     words!(
@@ -87,6 +87,7 @@ fn meaning(exit: Exit) -> &'static str {
         Exit::Setup => "set-up failed: no Claude Code, not logged in",
         Exit::UnitFailed => "a unit failed",
         Exit::Limit => "stopped by a limit; can be resumed",
+        Exit::ReviewOpen => "changes wait for a review",
         Exit::Signal(_) => "ended by a signal: 128 and its number",
     }
 }
@@ -101,6 +102,7 @@ fn exit_codes_are_as_published() {
         Exit::Setup,
         Exit::UnitFailed,
         Exit::Limit,
+        Exit::ReviewOpen,
         Exit::Signal(2),
         Exit::Signal(15),
     ];

@@ -237,6 +237,9 @@ impl ScheduleOracle {
             ScheduleEvent::LimitChanged(_)
             | ScheduleEvent::PauseRequested(_)
             | ScheduleEvent::MessageRequested { .. }
+            | ScheduleEvent::ReviewRequested { .. }
+            | ScheduleEvent::ReviewFinished { .. }
+            | ScheduleEvent::ReviewReopened
             | ScheduleEvent::ResultAccepted { .. } => {}
             ScheduleEvent::RunStarted
             | ScheduleEvent::LimitObserved(_)
@@ -273,7 +276,10 @@ impl ScheduleOracle {
                 ScheduleEffect::RecordNote { note: Note::LimitPaused { .. }, .. } => self.paused = true,
                 ScheduleEffect::RecordNote { note: Note::LimitLifted, .. } => self.paused = false,
                 ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } => {}
-                ScheduleEffect::Project | ScheduleEffect::Integrate { .. } | ScheduleEffect::Save { .. } => {
+                ScheduleEffect::Project
+                | ScheduleEffect::Integrate { .. }
+                | ScheduleEffect::RequestReview
+                | ScheduleEffect::Save { .. } => {
                     return Err(TestCaseError::fail("there are no patches"));
                 }
                 ScheduleEffect::StopAttempt { unit, attempt, how } => {
@@ -489,7 +495,7 @@ proptest! {
                     }
                     ScheduleEffect::SetTimer { id, .. } => pending.push(id),
                     ScheduleEffect::EndRun(_) => ends += 1,
-                    ScheduleEffect::Project | ScheduleEffect::Integrate { .. } | ScheduleEffect::Save { .. } => {
+                    ScheduleEffect::Project | ScheduleEffect::Integrate { .. } | ScheduleEffect::RequestReview | ScheduleEffect::Save { .. } => {
                         return Err(TestCaseError::fail("there are no patches"));
                     }
                     ScheduleEffect::StopAttempt { .. } | ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } => {}

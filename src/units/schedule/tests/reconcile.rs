@@ -472,7 +472,7 @@ proptest! {
                         let open = open.count();
                         prop_assert!((open..=open + 1).contains(&(ended.unsaved as usize)), "{open}: {ended:?}");
                     }
-                    ScheduleEffect::Project | ScheduleEffect::StopAttempt { .. } | ScheduleEffect::SetTimer { .. } | ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } => {}
+                    ScheduleEffect::Project | ScheduleEffect::RequestReview | ScheduleEffect::StopAttempt { .. } | ScheduleEffect::SetTimer { .. } | ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } => {}
                 }
             }
             if input.is_some() {

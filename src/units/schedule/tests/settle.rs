@@ -304,7 +304,7 @@ proptest! {
                         });
                         prop_assert_eq!(ended.unsaved as usize, unsaved.count());
                     }
-                    ScheduleEffect::Project | ScheduleEffect::StopAttempt { .. } | ScheduleEffect::SetTimer { .. } | ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } => {}
+                    ScheduleEffect::Project | ScheduleEffect::RequestReview | ScheduleEffect::StopAttempt { .. } | ScheduleEffect::SetTimer { .. } | ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } => {}
                 }
             }
             if matches!(next, Some(ScheduleEvent::Saved { .. })) {

@@ -1,0 +1,225 @@
+//! `review`: decisions about the changes of a run before they become a commit.
+//!
+//! A run that still waits gets the decisions through its engine. For a run that ended before, an engine starts again with
+//! the patches of that run, and nothing is attempted unless changes are sent back.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{
+    args::{AttemptArgs, GlobalArgs, ReviewArgs, SelectArgs},
+    attach, ctl,
+    exit::{CliError, Exit},
+    launch::TapeLocation,
+    review_rules::{ReviewRules, accepted},
+    run::{RunOverrides, start_run},
+    runs,
+};
+use crate::{
+    control::CommandOrigin,
+    engine::{
+        control_socket::ControlClient,
+        launch::{ReviewOptions, runtime},
+        recorded_tapes,
+    },
+    run::{
+        review::{FileReview, ReviewState},
+        state::{RunState, UnitStatus},
+    },
+    store::{RecordedRun, RunStatus, RunStore},
+    tape::{
+        UnitKey,
+        note::{ReviewDecision, ReviewedFile},
+    },
+    text,
+};
+
+/// How long a tape may not grow before it is read again.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+const MAX_PATH_WIDTH: usize = 200;
+
+/// Shows the changes of a run that wait for a review, or decides about them.
+///
+/// # Errors
+/// If no run waits for a review, or if a decision is refused.
+pub(crate) fn review(global: &GlobalArgs, args: &ReviewArgs) -> Result<Exit, CliError> {
+    let rules = ReviewRules::new(args)?;
+    let runs = runs::resolve_store(global)?;
+    let (run, state) = find_waiting_run(&runs, args.run.as_deref())?;
+    let is_active = runs.status(&run)? == RunStatus::Running;
+    let is_screen = rules.is_empty() && !args.list && (global.is_engine || attach::is_on_screen(global));
+    match (is_active, is_screen) {
+        (true, true) => attach::attach_to(global, run, None),
+        (true, false) if rules.is_empty() => print_changes(global, args, &state),
+        (true, false) => decide_active(global, args, &run, &state, &rules),
+        (false, _) if global.is_engine => resume_review(global, &run, None),
+        (false, true) => {
+            let location = TapeLocation::InProject { flag: global.project_dir.clone() };
+            Ok(attach::start_on_screen(global, None, location, None)?.exit)
+        }
+        (false, false) if rules.is_empty() => print_changes(global, args, &state),
+        (false, false) => resume_review(global, &run, Some(rules)),
+    }
+}
+
+/// The run that a review is about: the named one, or the newest with changes that wait.
+fn find_waiting_run(runs: &RunStore, name: Option<&str>) -> Result<(RecordedRun, RunState), CliError> {
+    let none = |run: &RecordedRun, state: &RunState| {
+        let id = run.id.short();
+        let problem = CliError::not_found(format!("run {id} has no changes that wait for a review"));
+        let is_over = state.ended.is_some();
+        problem.with_help(match (&state.publication.saved, is_over) {
+            (Some(_), _) => format!("they are in a commit; show them with `ingestdeck artifacts {id}`"),
+            (None, true) => "start a run that waits with `ingestdeck run --review`".to_owned(),
+            (None, false) => format!("its units are not done; follow it with `ingestdeck attach {id}`"),
+        })
+    };
+    if let Some(name) = name {
+        let run = runs.resolve(name)?;
+        let state = current_state(runs, &run)?;
+        return if state.publication.open_review().is_some() { Ok((run, state)) } else { Err(none(&run, &state)) };
+    }
+    for run in runs.list()? {
+        let Ok(state) = current_state(runs, &run) else { continue };
+        if state.publication.open_review().is_some() {
+            return Ok((run, state));
+        }
+        // An older run would be based on an earlier state of the branch.
+        if state.publication.saved.is_some() {
+            break;
+        }
+    }
+    Err(CliError::not_found("no run of this project waits for a review")
+        .with_help("start one with `ingestdeck run --review`"))
+}
+
+fn current_state(runs: &RunStore, run: &RecordedRun) -> Result<RunState, CliError> {
+    Ok(recorded_tapes::fold(runs, run)?)
+}
+
+fn print_changes(global: &GlobalArgs, args: &ReviewArgs, state: &RunState) -> Result<Exit, CliError> {
+    let Some(review) = state.publication.open_review() else { return Ok(Exit::Ok) };
+    let diff = args.diff;
+    let rows =
+        review.by_path().map(|(file, review)| (change_json(file, review, diff), change_text(file, review, diff)));
+    let summary = (counts_json(review), counts_text(review));
+    ctl::print_rows(global, rows.chain([summary]))?;
+    Ok(Exit::ReviewOpen)
+}
+
+fn change_json(file: &ReviewedFile, review: &FileReview, diff: bool) -> Value {
+    let hunks =
+        review.hunks.iter().map(|hunk| json!({"id": hunk.id, "decision": hunk.decision, "feedback": hunk.feedback}));
+    let mut json = json!({
+        "type": "change", "path": file.path, "change": file.change, "units": file.units,
+        "decision": review.decision(), "hunks": hunks.collect::<Vec<_>>(),
+    });
+    if diff {
+        json["diff"] = json!(file.diff);
+    }
+    json
+}
+
+fn change_text(file: &ReviewedFile, review: &FileReview, diff: bool) -> String {
+    let decision = review.decision().map_or("partly decided", ReviewDecision::as_str);
+    let path = text::printable(&file.path, MAX_PATH_WIDTH);
+    let units = file.units.iter().map(|unit| text::printable(unit, MAX_PATH_WIDTH)).collect::<Vec<_>>().join(", ");
+    let mut line = format!("{decision:<14} {:<8} {path}  {units}", file.change.as_str());
+    if diff {
+        for row in file.diff.lines() {
+            line.push_str(&format!("\n    {}", text::printable(row, MAX_PATH_WIDTH)));
+        }
+    }
+    line
+}
+
+fn counts_json(review: &ReviewState) -> Value {
+    let counts = review.counts();
+    json!({
+        "type": "review", "base": review.request.base, "open": counts.open, "accepted": counts.accepted,
+        "rejected": counts.rejected, "edited": counts.edited, "sent_back": counts.sent_back,
+    })
+}
+
+fn counts_text(review: &ReviewState) -> String {
+    let counts = review.counts();
+    let mut parts = vec![format!("{} open", counts.open), format!("{} accepted", counts.accepted)];
+    let others = [(counts.rejected, "rejected"), (counts.edited, "edited"), (counts.sent_back, "sent back")];
+    parts.extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")));
+    parts.join(", ")
+}
+
+/// Sends the decisions to the engine of an active run, and ends the review if nothing is left open.
+fn decide_active(
+    global: &GlobalArgs,
+    args: &ReviewArgs,
+    run: &RecordedRun,
+    state: &RunState,
+    rules: &ReviewRules,
+) -> Result<Exit, CliError> {
+    let Some(review) = state.publication.open_review() else { return Ok(Exit::Ok) };
+    let commands = rules.commands(state, review, true)?;
+    let origin = CommandOrigin { client: Some("review".to_owned()), reason: None };
+    runtime(1)?.block_on(async {
+        let mut client = ControlClient::connect(run.id, origin).await.map_err(ctl::connection_error)?;
+        for command in commands {
+            accepted(client.execute(command).await.map_err(ctl::connection_error)?)?;
+        }
+        Ok::<_, CliError>(())
+    })?;
+    let runs = runs::resolve_store(global)?;
+    let after = settled_state(&runs, run)?;
+    match after.publication.open_review() {
+        Some(_) => print_changes(global, args, &after),
+        None => print_result(global, &after),
+    }
+}
+
+/// The state of an active run once the end of a review has had its effect.
+fn settled_state(runs: &RunStore, run: &RecordedRun) -> Result<RunState, CliError> {
+    loop {
+        let is_active = runs.status(run)? == RunStatus::Running;
+        let state = current_state(runs, run)?;
+        let is_saving = state.publication.open_review().is_none()
+            && state.publication.saved.is_none()
+            && state.publication.save_error.is_none()
+            && !state.units.iter().any(|unit| unit.status.is_in_flight() || unit.status == UnitStatus::Queued);
+        if !is_active || !is_saving {
+            return Ok(state);
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
+
+fn print_result(global: &GlobalArgs, state: &RunState) -> Result<Exit, CliError> {
+    let publication = &state.publication;
+    let commit = publication.saved.as_ref().and_then(|saved| saved.commit.clone());
+    let again = publication.review.iter().flat_map(|review| review.units_sent_back(|_| false)).map(|(unit, _)| unit);
+    let again: Vec<UnitKey> = again.filter(|_| commit.is_none()).collect();
+    let text = match (&publication.saved, publication.save_error.as_deref(), again.len()) {
+        (Some(saved), ..) => match saved.short_commit() {
+            Some(commit) => format!("saved as commit {commit}"),
+            None => "nothing to save".to_owned(),
+        },
+        (None, Some(error), _) => format!("not saved: {}", text::printable(error, MAX_PATH_WIDTH)),
+        (None, None, units) => format!("{} sent back; the run continues", text::pluralize(units, "unit")),
+    };
+    let json = json!({
+        "type": "review_finished", "commit": commit, "not_saved": publication.save_error, "sent_back": again,
+    });
+    ctl::print_rows(global, [(json, text)].into_iter())?;
+    Ok(if publication.save_error.is_some() { Exit::UnitFailed } else { Exit::Ok })
+}
+
+/// Continues the review of a run that ended: integrates its patches again, then waits for decisions.
+fn resume_review(global: &GlobalArgs, run: &RecordedRun, rules: Option<ReviewRules>) -> Result<Exit, CliError> {
+    let overrides = RunOverrides {
+        reconcile: false,
+        review: Some(ReviewOptions { is_decided: rules.is_some(), ..ReviewOptions::default() }),
+        reviewed_run: Some(run.id.to_string()),
+        rules: rules.map(Arc::new),
+        ..RunOverrides::default()
+    };
+    start_run(global, &SelectArgs::default(), &AttemptArgs::default(), overrides)
+}

@@ -1,0 +1,188 @@
+//! The rules of `review --accept … --reject … --send-back …`.
+
+use std::time::Duration;
+
+use globset::{Glob, GlobMatcher};
+use tokio::{sync::watch, time::timeout};
+
+use super::{args::ReviewArgs, exit::CliError};
+use crate::{
+    control::{CommandOrigin, CommandReply, ReviewOrder, ReviewVerdict, RunCommand},
+    engine::controller::RunController,
+    replay::FileSource,
+    run::{PollStatus, Timeline, review::ReviewState, state::RunState},
+    tape::{UnitKey, note::ReviewDecision},
+};
+
+/// How long a tape may not grow before it is read again.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Bytes that are folded before the state is looked at.
+const SLICE: usize = 1 << 20;
+
+/// Which changes are accepted, rejected and sent back.
+#[derive(Debug, Default)]
+pub(crate) struct ReviewRules {
+    accept: Vec<ChangePattern>,
+    reject: Vec<ChangePattern>,
+    send_back: Vec<ChangePattern>,
+    /// What the units should change.
+    feedback: String,
+}
+
+/// A pattern for changed files.
+#[derive(Debug)]
+enum ChangePattern {
+    /// Path of the file, relative to the project.
+    Path(GlobMatcher),
+    /// Key of a unit that changed it.
+    Unit(GlobMatcher),
+    /// Connection of a unit that changed it.
+    Connection(GlobMatcher),
+}
+
+impl ChangePattern {
+    fn parse(pattern: &str) -> Result<Self, CliError> {
+        let (make, glob): (fn(GlobMatcher) -> Self, _) = match pattern.split_once(':') {
+            Some(("unit", glob)) => (Self::Unit, glob),
+            Some(("connection", glob)) => (Self::Connection, glob),
+            _ => (Self::Path, pattern),
+        };
+        let glob = Glob::new(glob).map_err(|error| {
+            CliError::usage(format!("invalid pattern `{}`: {}", pattern.escape_debug(), error.kind()))
+        })?;
+        Ok(make(glob.compile_matcher()))
+    }
+
+    fn matches(&self, state: &RunState, path: &str, units: &[UnitKey]) -> bool {
+        let connection = |unit: &UnitKey| {
+            let unit = state.units.iter().find(|known| known.key == *unit)?;
+            unit.planned.as_ref().map(|planned| planned.connection.as_str())
+        };
+        match self {
+            Self::Path(glob) => glob.is_match(path),
+            Self::Unit(glob) => units.iter().any(|unit| glob.is_match(unit.as_str())),
+            Self::Connection(glob) => units.iter().filter_map(connection).any(|name| glob.is_match(name)),
+        }
+    }
+}
+
+impl ReviewRules {
+    /// # Errors
+    /// If a pattern is invalid, or if changes are sent back without feedback.
+    pub(super) fn new(args: &ReviewArgs) -> Result<Self, CliError> {
+        let parse = |patterns: &[String]| patterns.iter().map(|pattern| ChangePattern::parse(pattern)).collect();
+        let feedback = args.feedback.clone().unwrap_or_default();
+        if !args.send_back.is_empty() && feedback.trim().is_empty() {
+            return Err(CliError::usage("--send-back without feedback").with_help("add --feedback TEXT for the agent"));
+        }
+        let [accept, reject, send_back]: [Result<Vec<_>, CliError>; 3] =
+            [&args.accept, &args.reject, &args.send_back].map(|patterns| parse(patterns));
+        Ok(Self { accept: accept?, reject: reject?, send_back: send_back?, feedback })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.accept.is_empty() && self.reject.is_empty() && self.send_back.is_empty()
+    }
+
+    /// The commands for a review: the decisions, and its end if no change stays open. A rejection outranks everything,
+    /// and an order to send back outranks an acceptance. Unless the review `is_first`, changes with a decision keep it,
+    /// and nothing is sent back.
+    ///
+    /// # Errors
+    /// If a pattern matches no change, so that it may be a mistake.
+    pub(super) fn commands(
+        &self,
+        state: &RunState,
+        review: &ReviewState,
+        is_first: bool,
+    ) -> Result<Vec<RunCommand>, CliError> {
+        let mut decided = review.clone();
+        let mut decisions = Vec::new();
+        for (file, decision) in review.by_path() {
+            let matches = |patterns: &[ChangePattern]| {
+                patterns.iter().any(|pattern| pattern.matches(state, &file.path, &file.units))
+            };
+            let is_open = decision.hunks.iter().any(|hunk| hunk.decision == ReviewDecision::Open);
+            let verdict = match () {
+                () if !is_first && !is_open => continue,
+                () if matches(&self.reject) => ReviewVerdict::Reject,
+                () if is_first && matches(&self.send_back) => ReviewVerdict::SendBack(self.feedback.clone()),
+                () if matches(&self.accept) => ReviewVerdict::Accept,
+                () => continue,
+            };
+            let order = ReviewOrder { path: file.path.clone(), hunk: None, verdict };
+            decided.decide(&order.clone().into_decision());
+            decisions.push(order);
+        }
+        if decisions.is_empty() && is_first {
+            return Err(CliError::not_found("no change matches these patterns")
+                .with_help("list the changes with `ingestdeck review --list`"));
+        }
+        let is_complete = decided.counts().open == 0;
+        let orders = (!decisions.is_empty()).then_some(RunCommand::Review { decisions });
+        Ok(orders.into_iter().chain(is_complete.then_some(RunCommand::FinishReview)).collect())
+    }
+}
+
+/// # Errors
+/// If the command had no effect.
+pub(super) fn accepted(reply: CommandReply) -> Result<(), CliError> {
+    match reply {
+        CommandReply::Accepted | CommandReply::Attached { .. } | CommandReply::Detached { .. } => Ok(()),
+        CommandReply::Refused { reason } => Err(CliError::not_found(reason.to_string())),
+        CommandReply::Invalid { message } => Err(CliError::failed(message)),
+    }
+}
+
+/// Decides about the changes of a run of this process by `rules`, each time it waits for a review, until its tape ends.
+/// Changes are sent back only once.
+///
+/// # Errors
+/// If the tape cannot be read or a decision is refused. The run has been stopped then.
+pub(super) async fn decide_by_rules(
+    source: FileSource,
+    mut changed: watch::Receiver<u64>,
+    controller: RunController,
+    rules: &ReviewRules,
+) -> Result<(), CliError> {
+    let mut timeline = Timeline::new_forward_only(Box::new(source));
+    let origin = || CommandOrigin { client: Some("review".to_owned()), reason: None };
+    let mut is_first = true;
+    loop {
+        match timeline.advance(SLICE, &mut |_| {})? {
+            PollStatus::More => continue,
+            PollStatus::End => return Ok(()),
+            PollStatus::Waiting => {}
+        }
+        let state = &timeline.view().state;
+        if state.ended.is_some() {
+            return Ok(());
+        }
+        let is_refused = !is_first && state.publication.save_error.is_some();
+        if is_refused {
+            // The same decisions would fail in the same way.
+            controller.execute(RunCommand::Drain, origin()).await;
+            return Ok(());
+        }
+        if let Some(review) = state.publication.open_review() {
+            let decided = async {
+                for command in rules.commands(state, review, is_first)? {
+                    accepted(controller.execute(command, origin()).await)?;
+                }
+                Ok::<_, CliError>(())
+            };
+            let decided = decided.await;
+            let is_failed = decided.is_err();
+            is_first = false;
+            while timeline.advance(SLICE, &mut |_| {})? == PollStatus::More {}
+            let is_open =
+                timeline.view().state.publication.open_review().is_some_and(|review| review.counts().open > 0);
+            if is_open || is_failed {
+                controller.execute(RunCommand::Drain, origin()).await;
+                return decided;
+            }
+        }
+        // The tape may have grown before the last look at it.
+        let _ = timeout(POLL_INTERVAL, changed.changed()).await;
+    }
+}

@@ -1,0 +1,71 @@
+//! Decisions of a person about the changes of a run, as clients send them.
+
+use serde::{Deserialize, Serialize};
+
+use super::MAX_FEEDBACK_CHARS;
+use crate::tape::note::{ReviewDecided, ReviewDecision};
+
+/// Maximum length of the text of an edited file, in bytes. It has to fit into a request.
+const MAX_EDITED_BYTES: usize = 256 * 1024;
+
+/// A decision about a changed file or one hunk of it.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReviewOrder {
+    /// Path of the file, relative to the project.
+    pub path: String,
+    /// Id of the hunk; `None` for the whole file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hunk: Option<String>,
+    pub verdict: ReviewVerdict,
+}
+
+/// What becomes of a change.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ReviewVerdict {
+    Accept,
+    Reject,
+    /// The unit makes it again, with this feedback.
+    SendBack(String),
+    /// The whole file gets this text.
+    Edit(String),
+    /// The decision is withdrawn.
+    Reopen,
+}
+
+impl ReviewOrder {
+    /// The order as it is recorded.
+    pub(crate) fn into_decision(self) -> ReviewDecided {
+        let Self { path, hunk, verdict } = self;
+        let (decision, text, feedback) = match verdict {
+            ReviewVerdict::Accept => (ReviewDecision::Accepted, None, None),
+            ReviewVerdict::Reject => (ReviewDecision::Rejected, None, None),
+            ReviewVerdict::SendBack(feedback) => (ReviewDecision::SentBack, None, Some(feedback)),
+            ReviewVerdict::Edit(text) => (ReviewDecision::Edited, Some(text), None),
+            ReviewVerdict::Reopen => (ReviewDecision::Open, None, None),
+        };
+        ReviewDecided { path, hunk, decision, text, feedback }
+    }
+
+    /// What is wrong with the values of the order, whatever the run has changed.
+    pub(super) fn problem(&self) -> Option<String> {
+        let problem = match &self.verdict {
+            ReviewVerdict::SendBack(feedback) if feedback.trim().is_empty() => {
+                "no feedback; the agent needs to know what to change".to_owned()
+            }
+            ReviewVerdict::SendBack(feedback) if feedback.chars().count() > MAX_FEEDBACK_CHARS => {
+                format!("feedback too long; the limit is {MAX_FEEDBACK_CHARS} characters")
+            }
+            ReviewVerdict::Edit(_) if self.hunk.is_some() => "only a whole file can be edited".to_owned(),
+            ReviewVerdict::Edit(text) if text.len() > MAX_EDITED_BYTES => {
+                format!("the edited text is longer than {} KiB; shorten it", MAX_EDITED_BYTES / 1024)
+            }
+            ReviewVerdict::Edit(text) if text.contains('\0') => "the edited text contains a NUL character".to_owned(),
+            _ => return None,
+        };
+        Some(problem)
+    }
+}

@@ -1,0 +1,88 @@
+//! Plans a run that continues the review of a prior run: its unsaved patches are integrated again, and nothing is
+//! attempted.
+
+use super::{
+    ResumeBasis, ResumeChain, ResumeError, RunPlan, drop_saved_patches, find_resumable, open_history, planned_units,
+    texts,
+};
+use crate::{
+    engine::WarningSink,
+    ingest::{
+        plan::{IngestPlan, UnitSelection, plan_against},
+        project::Project,
+    },
+    run::state::RECONCILE_KEY,
+    store::RunStore,
+    tape::note::{PriorUnitSummary, ReusedSuccess},
+    units::reuse::{PriorOutcome, PriorUnit},
+};
+
+/// Plans the review of the run that `what` names.
+///
+/// # Errors
+/// If the run does not exist or is active, or if its project cannot be planned.
+pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) -> Result<RunPlan, ResumeError> {
+    let runs = RunStore::new(&project.root);
+    let chain = ResumeChain::load(&runs, find_resumable(&runs, what)?)?;
+    texts::find_recorded(chain.state()).map_err(ResumeError::NotResumable)?;
+    let history = open_history(project, warn)?;
+    let past = history.past(Some(chain.oldest()))?;
+    let selection = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone()).unwrap_or_default();
+    let selection = UnitSelection { full: true, ..selection };
+    let mut planned = plan_against(project, &selection, &past.baseline)?;
+    planned.reuse_unit_keys(chain.units());
+    let mut taken = ResumeBasis { project, chain: &chain, model: None, warn }.review(planned)?;
+    drop_saved_patches(&runs, chain.id(), &mut taken)?;
+    taken.review = chain.state().publication.review.as_deref().cloned();
+    Ok(RunPlan { is_ktx_locked: history.is_ktx_locked, ..taken })
+}
+
+impl ResumeBasis<'_> {
+    /// The units of the prior run whose patches are in no commit.
+    fn review(&self, mut planned: IngestPlan) -> Result<RunPlan, ResumeError> {
+        let before = self.before();
+        let mut continues = before.continues();
+        let state = self.chain.state();
+        for unit in state.units.iter().filter(|unit| unit.planned.is_some() || unit.key.as_str() == RECONCILE_KEY) {
+            let past = before.prior_unit(unit);
+            let Some(reused) = pending_success(&past) else { continue };
+            let summary = before.prior_unit_summary(unit);
+            let summary =
+                summary.unwrap_or(PriorUnitSummary { run: past.run, attempts: 0, cost_usd: None, reused: None });
+            let summary = PriorUnitSummary { run: past.run, reused: Some(reused), ..summary };
+            continues.units.insert(unit.key.clone(), summary);
+        }
+        let known = planned_units(state).count();
+        let units = std::mem::take(&mut planned.units).into_iter();
+        let (units, others) = units.partition(|unit| continues.units.contains_key(&unit.planned.unit));
+        planned.units = units;
+        self.exclude_units(&mut planned, others);
+        for unit in &mut planned.units {
+            unit.planned.why = format!("its changes in run {} wait for a review", continues.run.short());
+        }
+        if planned.units.is_empty() && known > 0 {
+            return Err(ResumeError::NoUnitsLeft(continues.run));
+        }
+        Ok(RunPlan {
+            planned,
+            continues: Some(continues),
+            efforts: Vec::new(),
+            unsaved_run: None,
+            empty_reason: None,
+            is_ktx_locked: false,
+            review: None,
+        })
+    }
+}
+
+/// The success of a unit whose patch is in no commit.
+fn pending_success(past: &PriorUnit<'_>) -> Option<ReusedSuccess> {
+    let is_success = matches!(past.outcome, PriorOutcome::Succeeded | PriorOutcome::OutOfBudget(_));
+    Some(ReusedSuccess {
+        attempt: past.attempt,
+        is_budget_exhausted: matches!(past.outcome, PriorOutcome::OutOfBudget(_)),
+        content: past.content.cloned().unwrap_or_default(),
+        pending_patch: Some(past.patch.filter(|_| is_success)?.to_owned()),
+        output: past.work.cloned().unwrap_or_default(),
+    })
+}

@@ -1,0 +1,144 @@
+//! The review of a run: the decisions of clients about the integrated changes, and what they leave in the commit.
+//!
+//! Every decision is on the tape before it takes effect. When the run waits, and what follows, is decided in
+//! `units::schedule`.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    control::{RefusalReason, ReviewOrder},
+    run::{Recorder, entry_source::RecordError, review::ReviewState},
+    tape::{
+        Note, UnitKey,
+        note::{Amendment, ReviewDecided, ReviewDecision, ReviewRequested},
+    },
+};
+
+/// The review of one run. Clients and the integration share it.
+#[derive(Debug)]
+pub(crate) struct RunReview {
+    recorder: Arc<dyn Recorder>,
+    inner: Mutex<InnerReview>,
+}
+
+#[derive(Debug, Default)]
+struct InnerReview {
+    /// The last review, with its decisions.
+    state: Option<ReviewState>,
+    /// The session of the last attempt at each unit.
+    sessions: HashMap<UnitKey, String>,
+    /// Decisions of a prior run about the same changes.
+    prior: Option<ReviewState>,
+}
+
+impl RunReview {
+    /// A review that begins with the decisions of a `prior` run about equal changes.
+    pub(crate) fn new(recorder: Arc<dyn Recorder>, prior: Option<ReviewState>) -> Self {
+        Self { recorder, inner: Mutex::new(InnerReview { prior, ..InnerReview::default() }) }
+    }
+
+    /// Unchanged by a panic, since all changes of the state are single assignments.
+    fn inner(&self) -> MutexGuard<'_, InnerReview> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the session of an attempt, in which its agent can be asked for changes.
+    pub(crate) fn record_session(&self, unit: &UnitKey, session: &str) {
+        self.inner().sessions.insert(unit.clone(), session.to_owned());
+    }
+
+    /// Begins a review of the changes in `request`.
+    ///
+    /// # Errors
+    /// If it cannot be recorded.
+    pub(crate) fn request(&self, request: ReviewRequested) -> Result<(), RecordError> {
+        let request = Arc::new(request);
+        let mut inner = self.inner();
+        self.recorder.record_note(None, &Note::ReviewRequested(Arc::clone(&request)))?;
+        let prior = inner.prior.take();
+        let state = ReviewState::new(request, inner.state.as_ref().or(prior.as_ref()));
+        if prior.is_some() {
+            // The tape of this run does not have them yet.
+            for decided in state.decisions() {
+                self.recorder.record_note(None, &Note::ReviewDecided(Box::new(decided)))?;
+            }
+        }
+        inner.state = Some(state);
+        Ok(())
+    }
+
+    /// The changes are integrated again, so decisions wait for the next review.
+    pub(crate) fn close(&self) {
+        if let Some(state) = &mut self.inner().state {
+            state.is_waiting = false;
+        }
+    }
+
+    /// Waits again for the end of the review, because its result could not be saved.
+    pub(crate) fn reopen(&self) -> Result<(), RecordError> {
+        let request = self.inner().state.as_ref().map(|state| Arc::clone(&state.request));
+        request.map_or(Ok(()), |request| self.request(Arc::unwrap_or_clone(request)))
+    }
+
+    /// Records and applies decisions: all of them, or none if one is refused.
+    pub(crate) fn decide(&self, orders: Vec<ReviewOrder>) -> Result<(), RefusalReason> {
+        let mut inner = self.inner();
+        let state = inner.state.as_mut().filter(|state| state.is_waiting).ok_or(RefusalReason::NotInReview)?;
+        let mut decided = state.clone();
+        let notes: Vec<ReviewDecided> = orders.into_iter().map(ReviewOrder::into_decision).collect();
+        if let Some(unknown) = notes.iter().find(|note| !decided.decide(note)) {
+            return Err(RefusalReason::UnknownChange { path: unknown.path.clone() });
+        }
+        for note in notes {
+            self.recorder
+                .record_note(None, &Note::ReviewDecided(Box::new(note)))
+                .map_err(|error| not_recorded(&error))?;
+        }
+        *state = decided;
+        Ok(())
+    }
+
+    /// Checks that the review can end.
+    pub(crate) fn check_finished(&self) -> Result<(), RefusalReason> {
+        let inner = self.inner();
+        let state = inner.state.as_ref().filter(|state| state.is_waiting).ok_or(RefusalReason::NotInReview)?;
+        let open = state.counts().open;
+        let first =
+            state.by_path().find(|(_, file)| file.hunks.iter().any(|hunk| hunk.decision == ReviewDecision::Open));
+        match first {
+            Some((file, _)) => Err(RefusalReason::ReviewIncomplete { open, path: file.path.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the review. Returns the units that make their changes again, each in the session of its last attempt.
+    ///
+    /// # Errors
+    /// If it cannot be recorded.
+    pub(crate) fn finish(&self) -> Result<Vec<(UnitKey, Amendment)>, RefusalReason> {
+        let mut inner = self.inner();
+        let InnerReview { state: Some(state), sessions, .. } = &mut *inner else { return Ok(Vec::new()) };
+        let units = state.units_sent_back(|unit| !sessions.contains_key(unit));
+        let sent_back = units.iter().map(|(unit, _)| unit.clone()).collect();
+        self.recorder.record_note(None, &Note::ReviewFinished { sent_back }).map_err(|error| not_recorded(&error))?;
+        state.is_waiting = false;
+        let amendment = |unit: &UnitKey, feedback: String| Amendment {
+            feedback: Some(feedback),
+            resume: sessions.get(unit).cloned(),
+            ..Amendment::default()
+        };
+        Ok(units.into_iter().map(|(unit, text)| (unit.clone(), amendment(&unit, text))).collect())
+    }
+
+    /// The decisions, if there was a review.
+    pub(crate) fn state(&self) -> Option<ReviewState> {
+        self.inner().state.clone()
+    }
+}
+
+fn not_recorded(error: &RecordError) -> RefusalReason {
+    RefusalReason::InvalidArgument { problem: format!("the tape cannot be written: {error}") }
+}

@@ -1,0 +1,255 @@
+//! The review of a run: its changes by file and hunk, and the decisions about them. Pure; the engine and the fold of the
+//! tape apply the same decisions to the same state.
+
+mod hunk;
+
+use std::{collections::HashMap, sync::Arc};
+
+pub(crate) use self::hunk::{DiffHunk, parse_hunks};
+use crate::tape::{
+    RECONCILE_KEY, UnitKey,
+    note::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, attempt_output::ArtifactChange},
+};
+
+/// The changes of a run that wait for a review, or waited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReviewState {
+    pub request: Arc<ReviewRequested>,
+    /// The decisions about each file of the request.
+    pub files: Vec<FileReview>,
+    /// True while the run waits for the end of the review.
+    pub is_waiting: bool,
+}
+
+/// The decisions about one file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FileReview {
+    /// In the order of the diff. A file without hunks, such as an empty one, has one without lines.
+    pub hunks: Vec<HunkReview>,
+    /// The text of a person that replaces the file.
+    pub edited: Option<Arc<str>>,
+}
+
+/// The decision about one hunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HunkReview {
+    /// Derived from the path and the changed lines, so that an equal change of a later attempt has the same id.
+    pub id: Arc<str>,
+    pub decision: ReviewDecision,
+    /// What the unit should change, if it was sent back now or before.
+    pub feedback: Option<Arc<str>>,
+}
+
+/// What becomes of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FileResolution {
+    /// All of its changes.
+    AsWritten,
+    /// None of its changes.
+    AsBefore,
+    /// A text that no attempt wrote.
+    Text(String),
+}
+
+/// Numbers of hunks by decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReviewCounts {
+    pub open: usize,
+    pub accepted: usize,
+    pub rejected: usize,
+    pub edited: usize,
+    pub sent_back: usize,
+}
+
+impl ReviewState {
+    /// A review of `request`. Decisions of the review `before` count for equal changes, except that changes that were
+    /// sent back are open again.
+    pub(crate) fn new(request: Arc<ReviewRequested>, before: Option<&Self>) -> Self {
+        let earlier: HashMap<&str, &FileReview> =
+            before.iter().flat_map(|before| before.by_path()).map(|(file, review)| (&*file.path, review)).collect();
+        let files = request.files.iter().map(|file| FileReview::new(file, earlier.get(&*file.path).copied())).collect();
+        Self { request, files, is_waiting: true }
+    }
+
+    /// The files with their decisions.
+    pub(crate) fn by_path(&self) -> impl Iterator<Item = (&ReviewedFile, &FileReview)> {
+        self.request.files.iter().zip(&self.files)
+    }
+
+    /// The decisions about the file `path`.
+    pub(crate) fn file(&self, path: &str) -> Option<(&ReviewedFile, &FileReview)> {
+        self.by_path().find(|(file, _)| file.path == path)
+    }
+
+    /// Applies a decision. Returns false, and changes nothing, if it names an unknown file or hunk.
+    pub(crate) fn decide(&mut self, decided: &ReviewDecided) -> bool {
+        let Some(at) = self.request.files.iter().position(|file| file.path == decided.path) else { return false };
+        self.files[at].decide(decided)
+    }
+
+    pub(crate) fn counts(&self) -> ReviewCounts {
+        let mut counts = ReviewCounts::default();
+        for hunk in self.files.iter().flat_map(|file| &file.hunks) {
+            match hunk.decision {
+                ReviewDecision::Open => counts.open += 1,
+                ReviewDecision::Accepted => counts.accepted += 1,
+                ReviewDecision::Rejected => counts.rejected += 1,
+                ReviewDecision::Edited => counts.edited += 1,
+                ReviewDecision::SentBack => counts.sent_back += 1,
+            }
+        }
+        counts
+    }
+
+    /// The units that must work again, each with the feedback about its changes. For units that have forgotten their work,
+    /// it contains the changes, too.
+    pub(crate) fn units_sent_back(&self, has_forgotten: impl Fn(&UnitKey) -> bool) -> Vec<(UnitKey, String)> {
+        let mut units: Vec<(UnitKey, String)> = Vec::new();
+        for (file, review) in self.by_path() {
+            let Some(feedback) = review.feedback_text(file) else { continue };
+            let is_alone = file.units.iter().all(|unit| unit.as_str() == RECONCILE_KEY);
+            // The reconcile step reviews the work of the units, and follows them.
+            for unit in file.units.iter().filter(|unit| is_alone || unit.as_str() != RECONCILE_KEY) {
+                let text = match has_forgotten(unit) {
+                    true => format!("{feedback}\nYour earlier change of {}:\n{}", file.path, file.diff),
+                    false => feedback.clone(),
+                };
+                match units.iter_mut().find(|(known, _)| known == unit) {
+                    Some((_, feedback)) => {
+                        feedback.push_str("\n\n");
+                        feedback.push_str(&text);
+                    }
+                    None => units.push((unit.clone(), text)),
+                }
+            }
+        }
+        units
+    }
+
+    /// The decisions that differ from an open state, as notes.
+    pub(crate) fn decisions(&self) -> Vec<ReviewDecided> {
+        let mut decided = Vec::new();
+        for (file, review) in self.by_path() {
+            let of = |hunk: Option<&HunkReview>, decision, text: Option<&Arc<str>>| ReviewDecided {
+                path: file.path.clone(),
+                hunk: hunk.map(|hunk| hunk.id.to_string()),
+                decision,
+                text: text.map(ToString::to_string),
+                feedback: hunk.and_then(|hunk| hunk.feedback.as_ref()).map(ToString::to_string),
+            };
+            match &review.edited {
+                Some(text) => decided.push(of(None, ReviewDecision::Edited, Some(text))),
+                None => {
+                    let hunks = review.hunks.iter().filter(|hunk| hunk.decision != ReviewDecision::Open);
+                    decided.extend(hunks.map(|hunk| of(Some(hunk), hunk.decision, None)));
+                }
+            }
+        }
+        decided
+    }
+}
+
+impl FileReview {
+    fn new(file: &ReviewedFile, before: Option<&Self>) -> Self {
+        let hunk = |id: String| {
+            let earlier = before.and_then(|before| before.hunks.iter().find(|hunk| *hunk.id == *id));
+            let decision = earlier.map_or(ReviewDecision::Open, |hunk| hunk.decision);
+            let is_kept = matches!(decision, ReviewDecision::Accepted | ReviewDecision::Rejected);
+            HunkReview {
+                id: id.into(),
+                decision: if is_kept { decision } else { ReviewDecision::Open },
+                feedback: earlier.and_then(|hunk| hunk.feedback.clone()),
+            }
+        };
+        let mut new = Self { hunks: hunk::hunk_ids(file).into_iter().map(hunk).collect(), edited: None };
+        // An edit replaced the whole file, so it counts only if the whole file is equal.
+        if let Some(before) = before.filter(|before| before.edited.is_some() && before.has_same_hunks(&new)) {
+            new = before.clone();
+        }
+        new
+    }
+
+    fn has_same_hunks(&self, other: &Self) -> bool {
+        self.hunks.iter().map(|hunk| &hunk.id).eq(other.hunks.iter().map(|hunk| &hunk.id))
+    }
+
+    fn decide(&mut self, decided: &ReviewDecided) -> bool {
+        let feedback = decided.feedback.as_deref().map(Arc::<str>::from);
+        match (&decided.hunk, decided.decision, &decided.text) {
+            (None, ReviewDecision::Edited, Some(text)) => self.edited = Some(text.as_str().into()),
+            (_, ReviewDecision::Edited, _) => return false,
+            (Some(id), ..) if !self.hunks.iter().any(|hunk| *hunk.id == **id) => return false,
+            _ => {
+                // A decision about a hunk withdraws the text that replaced all of them.
+                if self.edited.take().is_some() {
+                    self.hunks.iter_mut().for_each(|hunk| hunk.decision = ReviewDecision::Open);
+                }
+            }
+        }
+        let is_meant = |hunk: &HunkReview| decided.hunk.as_deref().is_none_or(|id| *hunk.id == *id);
+        for hunk in self.hunks.iter_mut().filter(|hunk| is_meant(hunk)) {
+            hunk.decision = decided.decision;
+            if feedback.is_some() {
+                hunk.feedback.clone_from(&feedback);
+            }
+        }
+        true
+    }
+
+    /// The decision about all hunks; `None` if they differ.
+    pub(crate) fn decision(&self) -> Option<ReviewDecision> {
+        let first = self.hunks.first()?.decision;
+        self.hunks.iter().all(|hunk| hunk.decision == first).then_some(first)
+    }
+
+    /// True if no part of the change is in the commit.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.edited.is_none() && self.hunks.iter().all(|hunk| hunk.decision != ReviewDecision::Accepted)
+    }
+
+    fn feedback_text(&self, file: &ReviewedFile) -> Option<String> {
+        let sent: Vec<_> =
+            self.hunks.iter().enumerate().filter(|(_, hunk)| hunk.decision == ReviewDecision::SentBack).collect();
+        let (_, first) = sent.first()?;
+        let same = sent.len() == self.hunks.len() && sent.iter().all(|(_, hunk)| hunk.feedback == first.feedback);
+        let note = |hunk: &HunkReview| hunk.feedback.as_deref().unwrap_or_default().to_owned();
+        if same {
+            return Some(format!("{}: {}", file.path, note(first)));
+        }
+        let diffs = parse_hunks(&file.diff);
+        let quoted = sent.iter().map(|(at, hunk)| {
+            let lines = diffs.get(*at).map(DiffHunk::changed_lines).unwrap_or_default();
+            format!("{}, at these lines: {}\n{lines}", file.path, note(hunk))
+        });
+        Some(quoted.collect::<Vec<_>>().join("\n"))
+    }
+
+    /// What the commit contains of `file`, whose text before the run is `before`. Open changes count as rejected.
+    ///
+    /// # Errors
+    /// If the diff does not fit the text.
+    pub(crate) fn resolve(&self, file: &ReviewedFile, before: &str) -> Result<FileResolution, String> {
+        if let Some(text) = &self.edited {
+            return Ok(FileResolution::Text(text.to_string()));
+        }
+        let is_accepted = |hunk: &HunkReview| hunk.decision == ReviewDecision::Accepted;
+        if self.hunks.iter().all(is_accepted) {
+            return Ok(FileResolution::AsWritten);
+        }
+        if self.is_dropped() {
+            return Ok(FileResolution::AsBefore);
+        }
+        let hunks = parse_hunks(&file.diff);
+        let accepted = hunks.iter().zip(&self.hunks).filter(|(_, hunk)| is_accepted(hunk)).map(|(hunk, _)| hunk);
+        let text = hunk::apply_hunks(before, accepted);
+        let text = text.ok_or_else(|| format!("the diff of {} does not fit the file", file.path.escape_debug()))?;
+        Ok(if text.is_empty() && file.change == ArtifactChange::Removed {
+            FileResolution::AsWritten
+        } else {
+            FileResolution::Text(text)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! `run --review` and `review`: nothing becomes a commit before a person has decided about it.
+
+use std::fs;
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+
+use super::test_dir::{CommandOutput, TestDir, parse_json_events};
+use crate::it::support::git::git;
+
+/// A unit `docs-NAME` that writes the page NAME, with other content if the prompt contains feedback.
+fn part(name: &str) -> String {
+    let write = |condition: &str, content: &str| {
+        format!(
+            r#"
+[[part]]
+unit = "docs-{name}"
+{condition}
+steps = [
+  {{ call = {{ tool = "read_raw_file", with = {{ path = "{name}.md" }} }} }},
+  {{ call = {{ tool = "record_verification_ledger", with = {{ summary = "Read it." }} }} }},
+  {{ call = {{ tool = "wiki_write", with = {{ key = "{name}", summary = "About {name}", content = "{content}" }} }} }},
+  {{ say = "Done." }},
+]
+"#
+        )
+    };
+    [write("prompt = \"Make it longer\"", "Second text."), write("", "First text.")].concat()
+}
+
+const NAMES: [&str; 3] = ["one", "two", "three"];
+
+/// A project in a git repository with a unit for each of [`NAMES`].
+fn place() -> (TestDir, String) {
+    let place = TestDir::new();
+    place.notes(&NAMES);
+    commit_all(&place);
+    let claude = place.scripted_claude(&NAMES.map(part).concat()).display().to_string();
+    (place, claude)
+}
+
+fn commit_all(place: &TestDir) {
+    let root = place.path("");
+    git(&root, &["init", "--quiet"]);
+    git(&root, &["add", "."]);
+    git(&root, &["commit", "--quiet", "-m", "start"]);
+}
+
+fn run(place: &TestDir, claude: &str) -> CommandOutput {
+    place.run(&["run", "--review", "--no-reconcile", "--ui", "json", "--claude-bin", claude])
+}
+
+fn review(place: &TestDir, claude: &str, more: &[&str]) -> CommandOutput {
+    place.run(&[&["review", "--ui", "json", "--claude-bin", claude], more].concat())
+}
+
+fn pages(place: &TestDir) -> Vec<String> {
+    let pages = fs::read_dir(place.path("wiki/global")).into_iter().flatten();
+    let mut names: Vec<String> = pages.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn subjects(place: &TestDir) -> usize {
+    git(&place.path(""), &["log", "--format=%s"]).lines().count()
+}
+
+/// The JSON lines of a listing: the changes, then the counts.
+fn listed(output: &CommandOutput) -> (Vec<Value>, Value) {
+    let mut lines: Vec<Value> = output.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let counts = lines.pop().unwrap();
+    (lines, counts)
+}
+
+#[test]
+fn headless_run_ends_and_waits_for_its_review() {
+    let (place, claude) = place();
+    let output = run(&place, &claude);
+    assert_eq!(output.code, Some(103), "{output:?}");
+    let events = parse_json_events(&output.stdout);
+    let summary = &events.last().unwrap()["event"];
+    assert_eq!((&summary["outcome"], &summary["commit"]), (&"waiting_approval".into(), &Value::Null));
+    assert!(events.iter().any(|line| line["event"]["state"] == "waiting_approval"));
+    assert_eq!((pages(&place), subjects(&place)), (Vec::new(), 1), "nothing reaches the project");
+    let (changes, counts) = listed(&review(&place, &claude, &["--list", "--diff"]));
+    assert_eq!(changes.len(), 3);
+    assert!(changes.iter().all(|change| change["decision"] == "open"), "{changes:?}");
+    assert!(changes[0]["diff"].as_str().unwrap().contains("+First text."), "{changes:?}");
+    assert_eq!((&counts["open"], &counts["accepted"]), (&3.into(), &0.into()));
+}
+
+#[test]
+fn accepted_changes_become_one_commit_and_rejected_ones_none() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    let output = review(&place, &claude, &["--accept", "wiki/*", "--reject", "*/two.md"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!((pages(&place), subjects(&place)), (vec!["one.md".to_owned(), "three.md".into()], 2));
+    let shown = git(&place.path(""), &["show", "--stat", "HEAD", "--", "wiki"]);
+    assert!(shown.contains("one.md") && !shown.contains("two.md"), "{shown}");
+    let again = review(&place, &claude, &["--list"]);
+    assert!(again.expect_refusal(4).starts_with("no run of this project waits for a review"));
+}
+
+#[test]
+fn change_sent_back_is_made_again_and_reviewed_again() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    let back = ["--send-back", "unit:docs-two", "--feedback", "Make it longer.", "--accept", "*"];
+    let output = review(&place, &claude, &back);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let page = |name: &str| fs::read_to_string(place.path(&format!("wiki/global/{name}.md"))).unwrap();
+    assert!(page("two").contains("Second text.") && page("one").contains("First text."));
+    assert_eq!(subjects(&place), 2, "one commit for everything");
+    let events = parse_json_events(&output.stdout);
+    let asked = events.iter().filter(|line| line["event"]["state"] == "waiting_approval");
+    assert_eq!(asked.count(), 2);
+}
+
+#[test]
+fn decisions_survive_the_end_of_the_program() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    let output = review(&place, &claude, &["--reject", "*/two.md"]);
+    assert_eq!(output.code, Some(103), "{output:?}");
+    assert_eq!(pages(&place), Vec::<String>::new());
+    let (_, counts) = listed(&review(&place, &claude, &["--list"]));
+    assert_eq!((&counts["open"], &counts["rejected"]), (&2.into(), &1.into()));
+    let output = review(&place, &claude, &["--accept", "*/one.md", "--accept", "*/three.md"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(pages(&place), ["one.md", "three.md"]);
+}
+
+#[test]
+fn moved_branch_keeps_the_decisions() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    review(&place, &claude, &["--reject", "*/two.md"]);
+    place.write("README.md", "Moved.");
+    git(&place.path(""), &["add", "README.md"]);
+    git(&place.path(""), &["commit", "--quiet", "-m", "moved"]);
+    let output = review(&place, &claude, &["--accept", "*/one.md", "--accept", "*/three.md"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!((pages(&place), subjects(&place)), (vec!["one.md".to_owned(), "three.md".into()], 3));
+}
+
+#[test]
+fn page_written_by_hand_meanwhile_is_not_overwritten() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    let page = place.write("wiki/global/one.md", "Mine.");
+    let output = review(&place, &claude, &["--accept", "*"]);
+    assert!(output.expect_refusal(2).contains("commit or stash it"), "{output:?}");
+    assert_eq!(fs::read_to_string(&page).unwrap(), "Mine.");
+    assert_eq!((pages(&place), subjects(&place)), (vec!["one.md".to_owned()], 1), "nothing is half committed");
+    fs::remove_file(page).unwrap();
+    let output = review(&place, &claude, &["--accept", "*"]);
+    assert_eq!((output.code, pages(&place).len()), (Some(0), 3), "{output:?}");
+}
+
+#[test]
+fn part_that_is_not_valid_alone_is_refused() {
+    let place = TestDir::new();
+    place.notes(&["one"]);
+    commit_all(&place);
+    let write = |key: &str, content: &str| {
+        format!(
+            r#"{{ call = {{ tool = "wiki_write", with = {{ key = "{key}", summary = "About {key}", content = "{content}" }} }} }},"#
+        )
+    };
+    let ledger = r#"{ call = { tool = "record_verification_ledger", with = { summary = "Read it." } } },"#;
+    let writes = [write("two", "Text."), write("one", "See [[two]].")].concat();
+    let script = format!("[[part]]\nunit = \"docs-one\"\nsteps = [{ledger}{writes}{{ say = \"Done.\" }}]\n");
+    let claude = place.scripted_claude(&script).display().to_string();
+    assert_eq!(run(&place, &claude).code, Some(103));
+    let output = review(&place, &claude, &["--accept", "*/one.md", "--reject", "*/two.md"]);
+    assert_eq!(output.code, Some(100), "{output:?}");
+    assert!(output.stdout.contains("not valid without the others"), "{output:?}");
+    assert_eq!((pages(&place), subjects(&place)), (Vec::new(), 1));
+    let output = review(&place, &claude, &["--accept", "*"]);
+    assert_eq!((output.code, pages(&place).len()), (Some(0), 2), "{output:?}");
+}
+
+#[test]
+fn mistaken_patterns_are_refused() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    let refused = |more: &[&str], code| review(&place, &claude, more).expect_refusal(code).to_owned();
+    assert!(refused(&["--accept", "["], 2).contains("invalid pattern"));
+    assert!(refused(&["--send-back", "*"], 2).contains("--feedback"));
+    assert!(refused(&["nonsense", "--list"], 4).contains("nonsense"));
+    let output = review(&place, &claude, &["--accept", "wiki/other/*"]);
+    assert_eq!(output.code, Some(4), "{output:?}");
+    assert_eq!(subjects(&place), 1);
+}
+
+#[test]
+fn killed_engine_loses_no_decision() {
+    let (place, claude) = place();
+    let args = ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", &claude];
+    let launched: Value = serde_json::from_str(place.run(&args).expect_success()).unwrap();
+    let pid = i32::try_from(launched["pid"].as_i64().unwrap()).unwrap();
+    while review(&place, &claude, &["--list"]).code != Some(103) {}
+    let output = review(&place, &claude, &["--reject", "*/two.md"]);
+    assert_eq!(output.code, Some(103), "{output:?}");
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    #[cfg(target_os = "linux")]
+    place.wait_until_no_process_left();
+    let (_, counts) = listed(&review(&place, &claude, &["--list"]));
+    assert_eq!((&counts["open"], &counts["rejected"]), (&2.into(), &1.into()));
+    let output = review(&place, &claude, &["--accept", "*/one.md", "--accept", "*/three.md"]);
+    assert_eq!((output.code, pages(&place)), (Some(0), vec!["one.md".to_owned(), "three.md".into()]), "{output:?}");
+}
