@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use globset::{Glob, GlobMatcher};
 use tokio::{sync::watch, time::timeout};
 
 use super::{args::ReviewArgs, exit::CliError};
@@ -10,8 +9,12 @@ use crate::{
     control::{CommandOrigin, CommandReply, ReviewOrder, ReviewVerdict, RunCommand},
     engine::controller::RunController,
     replay::FileSource,
-    run::{PollStatus, Timeline, review::ReviewState, state::RunState},
-    tape::{UnitKey, note::ReviewDecision},
+    run::{
+        PollStatus, Timeline,
+        review::{ChangePattern, ReviewState},
+        state::RunState,
+    },
+    tape::note::ReviewDecision,
 };
 
 /// How long a tape may not grow before it is read again.
@@ -29,48 +32,16 @@ pub(crate) struct ReviewRules {
     feedback: String,
 }
 
-/// A pattern for changed files.
-#[derive(Debug)]
-enum ChangePattern {
-    /// Path of the file, relative to the project.
-    Path(GlobMatcher),
-    /// Key of a unit that changed it.
-    Unit(GlobMatcher),
-    /// Connection of a unit that changed it.
-    Connection(GlobMatcher),
-}
-
-impl ChangePattern {
-    fn parse(pattern: &str) -> Result<Self, CliError> {
-        let (make, glob): (fn(GlobMatcher) -> Self, _) = match pattern.split_once(':') {
-            Some(("unit", glob)) => (Self::Unit, glob),
-            Some(("connection", glob)) => (Self::Connection, glob),
-            _ => (Self::Path, pattern),
-        };
-        let glob = Glob::new(glob).map_err(|error| {
-            CliError::usage(format!("invalid pattern `{}`: {}", pattern.escape_debug(), error.kind()))
-        })?;
-        Ok(make(glob.compile_matcher()))
-    }
-
-    fn matches(&self, state: &RunState, path: &str, units: &[UnitKey]) -> bool {
-        let connection = |unit: &UnitKey| {
-            let unit = state.units.iter().find(|known| known.key == *unit)?;
-            unit.planned.as_ref().map(|planned| planned.connection.as_str())
-        };
-        match self {
-            Self::Path(glob) => glob.is_match(path),
-            Self::Unit(glob) => units.iter().any(|unit| glob.is_match(unit.as_str())),
-            Self::Connection(glob) => units.iter().filter_map(connection).any(|name| glob.is_match(name)),
-        }
-    }
+fn parse_pattern(text: &str) -> Result<ChangePattern, CliError> {
+    let invalid = |why| CliError::usage(format!("invalid pattern `{}`: {why}", text.escape_debug()));
+    ChangePattern::parse(text).map_err(invalid)
 }
 
 impl ReviewRules {
     /// # Errors
     /// If a pattern is invalid, or if changes are sent back without feedback.
     pub(super) fn new(args: &ReviewArgs) -> Result<Self, CliError> {
-        let parse = |patterns: &[String]| patterns.iter().map(|pattern| ChangePattern::parse(pattern)).collect();
+        let parse = |patterns: &[String]| patterns.iter().map(|pattern| parse_pattern(pattern)).collect();
         let feedback = args.feedback.clone().unwrap_or_default();
         if !args.send_back.is_empty() && feedback.trim().is_empty() {
             return Err(CliError::usage("--send-back without feedback").with_help("add --feedback TEXT for the agent"));
@@ -100,7 +71,7 @@ impl ReviewRules {
         let mut decisions = Vec::new();
         for (file, decision) in review.by_path() {
             let matches = |patterns: &[ChangePattern]| {
-                patterns.iter().any(|pattern| pattern.matches(state, &file.path, &file.units))
+                patterns.iter().any(|pattern| pattern.matches(file, |unit| state.connection_of(unit)))
             };
             let is_open = decision.hunks.iter().any(|hunk| hunk.decision == ReviewDecision::Open);
             let verdict = match () {

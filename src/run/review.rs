@@ -2,10 +2,14 @@
 //! tape apply the same decisions to the same state.
 
 mod hunk;
+mod pattern;
 
 use std::{collections::HashMap, sync::Arc};
 
-pub(crate) use self::hunk::{DiffHunk, parse_hunks};
+pub(crate) use self::{
+    hunk::{DiffHunk, parse_hunks},
+    pattern::ChangePattern,
+};
 use crate::tape::{
     RECONCILE_KEY, UnitKey,
     note::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, attempt_output::ArtifactChange},
@@ -146,6 +150,13 @@ impl ReviewState {
             }
         }
         decided
+    }
+}
+
+impl ReviewedFile {
+    /// The text with all changes; `before` is the text without them. `None` if the diff does not fit it.
+    pub(crate) fn text_after(&self, before: &str) -> Option<String> {
+        hunk::apply_hunks(before, parse_hunks(&self.diff).iter())
     }
 }
 

@@ -129,6 +129,12 @@ impl Publication {
 }
 
 impl RunState {
+    /// The connection of a planned unit.
+    pub(crate) fn connection_of(&self, unit: &UnitKey) -> Option<&str> {
+        let unit = self.units.iter().find(|known| known.key == *unit)?;
+        unit.planned.as_ref().map(|planned| planned.connection.as_str())
+    }
+
     pub(crate) fn version(&self) -> StateVersion {
         (self.entries, self.units.len(), self.silent)
     }

@@ -11,6 +11,8 @@ pub(crate) enum ActionScope {
     View,
     /// On the home screen.
     Home,
+    /// On the review page.
+    Review,
     /// On a running unit that can be held.
     Live,
     /// On a unit that a person holds.
@@ -34,12 +36,13 @@ pub(crate) enum HelpGroup {
     Time,
     Screen,
     Home,
+    Review,
     /// Questions and text input.
     Dialogs,
 }
 
 impl HelpGroup {
-    pub(crate) const COUNT: usize = 7;
+    pub(crate) const COUNT: usize = 8;
 
     pub(crate) fn title(self) -> &'static str {
         match self {
@@ -49,6 +52,7 @@ impl HelpGroup {
             Self::Time => "Time",
             Self::Screen => "Screen",
             Self::Home => "Home",
+            Self::Review => "Review",
             Self::Dialogs => "Questions and text",
         }
     }
@@ -129,6 +133,7 @@ pub(crate) enum UserAction {
     Help,
     Grid,
     Log,
+    Review,
     Copy,
     CopyName,
     OpenFile,
@@ -143,6 +148,13 @@ pub(crate) enum UserAction {
     StartRun,
     ResumeRun,
     DiffRuns,
+    AcceptChange,
+    RejectChange,
+    SendBack,
+    EditChange,
+    ReopenChange,
+    AcceptRest,
+    FinishReview,
     Confirm,
     ChooseOther,
     Cancel,

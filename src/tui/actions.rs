@@ -28,6 +28,7 @@ pub(crate) mod inspect;
 pub(crate) mod listing;
 pub(crate) mod marks;
 pub(crate) mod navigation;
+pub(crate) mod review;
 mod screen;
 pub(crate) mod time;
 pub(crate) mod units;
@@ -87,6 +88,7 @@ pub(crate) const GROUPS: [(HelpGroup, &[ActionSpec]); HelpGroup::COUNT] = [
     (HelpGroup::Time, time::ACTIONS),
     (HelpGroup::Screen, screen::ACTIONS),
     (HelpGroup::Home, home::ACTIONS),
+    (HelpGroup::Review, review::ACTIONS),
     (HelpGroup::Dialogs, dialogs::ACTIONS),
 ];
 
@@ -215,6 +217,8 @@ pub(crate) fn scopes(model: &ScreenModel, run_view: &RunView) -> Vec<ActionScope
         vec![ActionScope::Typing]
     } else if model.is_home() {
         vec![ActionScope::Home, ActionScope::View]
+    } else if matches!(model.views.last(), Some(OverlayView::Review(_))) {
+        vec![ActionScope::Review, ActionScope::View]
     } else {
         let needs_decision = |unit: &crate::run::state::UnitState| unit.is_held() || unit.oldest_held_call().is_some();
         let own = hold::subject(model, run_view)

@@ -217,6 +217,7 @@ impl App {
             // A form asks the host for nothing.
             Some(text) => drop(self.input(ScreenMessage::Edited(text))),
             None if export.is_edited => {
+                self.model.dialogs.edited_review = None;
                 self.show_message("the edited text is not used: it is too long, or no text".to_owned())
             }
             None => {}

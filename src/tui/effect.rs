@@ -63,6 +63,8 @@ pub(crate) enum ScreenEffect {
         /// Paths below the project that the attempt wrote, if the present is shown.
         paths: Vec<String>,
     },
+    /// Edit a changed file that waits for a review.
+    EditReviewed(String),
     /// Edit the text of the open form in another program.
     EditText(String),
     /// Change the bookmarks, and keep the change.
@@ -126,6 +128,8 @@ pub(crate) enum SearchScope {
     Hits,
     /// Names of the units of the attempts in the lanes.
     Lanes,
+    /// Paths and changes of the review.
+    Changes,
     /// Rows of an attempt; the bytes of their entries are searched.
     Rows(AttemptId),
     /// Entries of an attempt.

@@ -4,6 +4,8 @@
 
 use std::{
     ffi::OsStr,
+    fs::File,
+    io::Read as _,
     path::{Component, Path, PathBuf},
 };
 
@@ -13,7 +15,10 @@ use super::{
     entry_part::{EntryPart, PartContent},
     load,
 };
-use crate::run::{Timeline, state::AttemptId};
+use crate::{
+    run::{Timeline, review::ReviewState, state::AttemptId},
+    tape::note::attempt_output::ArtifactChange,
+};
 
 /// Maximum size of an export in bytes. Editors are slow with larger files, and reading must not block the screen.
 const MAX_BYTES: usize = 64 << 20;
@@ -82,6 +87,44 @@ fn plain(tool: ExportTool, text: String, line: Option<usize>) -> Export {
 /// The text of a form, which an editor changes.
 pub(crate) fn form_text(text: String) -> Export {
     Export { is_edited: true, ..plain(ExportTool::Editor, text, None) }
+}
+
+/// Maximum size of a changed file that is edited.
+const MAX_REVIEWED_BYTES: u64 = 256 << 10;
+
+/// The text of the changed file `path` as it would be committed, for an editor. The text before the run is that of the
+/// project.
+pub(crate) fn reviewed_text(
+    project: Option<&Path>,
+    review: Option<&ReviewState>,
+    path: &str,
+) -> Result<Export, String> {
+    let (file, decisions) =
+        review.and_then(|review| review.file(path)).ok_or_else(|| "the run no longer waits for a review".to_owned())?;
+    let text = match (&decisions.edited, file.change) {
+        (Some(text), _) => text.to_string(),
+        (None, ArtifactChange::Created) => file.text_after("").unwrap_or_default(),
+        (None, ArtifactChange::Updated | ArtifactChange::Removed) => {
+            let before = project.and_then(|project| read_below(project, Path::new(path)));
+            before
+                .and_then(|before| file.text_after(&before))
+                .ok_or_else(|| format!("{path} has changed since; edit it after the commit"))?
+        }
+    };
+    let extension = if path.ends_with(".yaml") { ".yaml" } else { ".md" };
+    Ok(Export { extension, is_edited: true, ..plain(ExportTool::Editor, text, None) })
+}
+
+/// The text of a file of the project. Links that lead out of it are not followed.
+fn read_below(project: &Path, path: &Path) -> Option<String> {
+    let is_below = path.components().all(|part| matches!(part, Component::Normal(_)));
+    let project = project.canonicalize().ok()?;
+    let path = project.join(path).canonicalize().ok().filter(|path| is_below && path.starts_with(&project))?;
+    let mut text = String::new();
+    // Opening a named pipe would wait.
+    let file = path.is_file().then(|| File::open(&path).ok()).flatten()?;
+    file.take(MAX_REVIEWED_BYTES + 1).read_to_string(&mut text).ok()?;
+    (text.len() as u64 <= MAX_REVIEWED_BYTES).then_some(text)
 }
 
 /// The file that the call of a row wrote: one of `paths` below `project` if it has the text after the call, otherwise a

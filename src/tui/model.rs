@@ -18,6 +18,7 @@ pub(crate) mod inspect;
 mod lanes_view;
 mod mouse;
 mod overlay_views;
+mod review_view;
 mod scroll_list;
 mod search;
 mod side_pane;
@@ -26,7 +27,7 @@ mod toast;
 mod unit_filter;
 mod unit_listing;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use ratatui::layout::Rect;
 
@@ -39,12 +40,13 @@ pub(crate) use failure_groups::{FailureGroupLine, FailureGroupsView, group_headi
 pub(crate) use find_view::{AttemptHits, FindView};
 use forecast_view::ForecastView;
 pub(crate) use grid::{Grid, GridPane, PaneDirection};
-pub(crate) use hold::{CallId, InputPurpose, LineInput, release_consequences};
+pub(crate) use hold::{CallId, InputPurpose, LineInput, ReviewTarget, release_consequences};
 pub(crate) use home_view::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, HomeView};
 pub(crate) use inspect::{InspectPanel, InspectSide, InspectView};
 pub(crate) use lanes_view::LanesView;
 pub(crate) use mouse::{ClickAction, ClickTargets, MouseState};
 pub(crate) use overlay_views::{EntryView, HelpView, OverlayView, TranscriptView};
+pub(crate) use review_view::{DiffRow, ReviewLine, ReviewView, decision_of, diff_rows};
 pub(crate) use scroll_list::{ScrollList, scrolled};
 pub(crate) use search::{MAX_MATCHES, PaneMatches, SearchState, matching_cells};
 pub(crate) use side_pane::SidePane;
@@ -74,7 +76,7 @@ use crate::{
             UnitStatus,
         },
     },
-    tape::{Millis, UnitKey},
+    tape::{Millis, UnitKey, note::ReviewRequested},
     text,
 };
 
@@ -121,6 +123,8 @@ pub(crate) struct RunConnection {
     pub interrupts: u8,
     /// Concurrency when the present was last shown.
     shown_concurrency: Option<u32>,
+    /// The last request for a review that opened its page.
+    shown_review: Option<Arc<ReviewRequested>>,
 }
 
 impl RunConnection {
@@ -141,6 +145,8 @@ pub(crate) struct Dialogs {
     pub editor: Option<ArgumentsEditor>,
     /// Form for the amendment of the next attempt at a unit.
     pub amend_form: Option<AmendForm>,
+    /// Path of the changed file that is open in an editor.
+    pub edited_review: Option<String>,
     /// History of the command line.
     pub history: CommandHistory,
 }
@@ -426,6 +432,7 @@ impl ScreenModel {
                 find(unit).is_some_and(|unit| release_consequences(unit) != question.details)
             }
             ScreenEffect::Command(RunCommand::LiftLimit) => run_view.state.limits.pause.is_none(),
+            ScreenEffect::Command(RunCommand::FinishReview) => run_view.state.publication.open_review().is_none(),
             _ => false,
         };
         let asked = self.dialogs.question.as_ref();
@@ -499,6 +506,7 @@ impl ScreenModel {
         self.drop_stale_question(run_view);
         self.drop_stale_toasts(run_view);
         self.announce_concurrency(run_view);
+        self.show_new_review(run_view);
         if matches!(self.views.last(), Some(OverlayView::Grid)) {
             let plan = self.layout();
             self.grid.refresh(run_view, plan.body);
@@ -561,12 +569,26 @@ impl ScreenModel {
             Some(OverlayView::Find(view)) => view.list.clamp(view.hits.len(), body),
             Some(OverlayView::Home(view)) => view.clamp(body),
             Some(OverlayView::Lanes(view)) => view.refresh(run_view, plan.body),
+            Some(OverlayView::Review(view)) => view.refresh(run_view, plan.body),
             Some(OverlayView::Help(view)) => {
                 let lines = view.size(plan.body.width).1;
                 view.offset = view.offset.min(lines.saturating_sub(body));
             }
             None => {}
         }
+    }
+
+    /// Opens the page of a review once when the run begins to wait for it.
+    fn show_new_review(&mut self, run_view: &RunView) {
+        let waits = self.connection.accepts_commands() && self.playhead.playback == Playback::Follow;
+        let request = run_view.state.publication.open_review().filter(|_| waits).map(|review| &review.request);
+        let Some(request) = request else { return };
+        if self.connection.shown_review.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, request)) {
+            return;
+        }
+        self.connection.shown_review = Some(Arc::clone(request));
+        self.views.retain(|view| !matches!(view, OverlayView::Review(_)));
+        self.views.push(OverlayView::Review(ReviewView::default()));
     }
 
     pub(crate) fn forecast(&self) -> &RunForecast {

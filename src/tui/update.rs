@@ -4,7 +4,7 @@
 //! It must not read a clock, a file or a terminal: input arrives in the message, and output is returned as data.
 
 use super::{
-    actions::{find, listing, time},
+    actions::{find, listing, review, time},
     effect::ScreenEffect,
     model::ScreenModel,
     screen_message::ScreenMessage,
@@ -44,6 +44,7 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
             model.toasts.list.retain(|toast| toast.until > now);
             Vec::new()
         }
+        ScreenMessage::Edited(text) if model.dialogs.edited_review.is_some() => review::edited(model, text),
         ScreenMessage::Edited(text) => {
             if let Some(form) = &mut model.dialogs.amend_form {
                 form.replace_feedback(text.trim_end_matches(['\r', '\n']));

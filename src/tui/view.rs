@@ -21,6 +21,7 @@ pub(crate) mod home;
 pub(crate) mod inspect;
 pub(crate) mod lanes;
 pub(crate) mod log;
+pub(crate) mod review;
 pub(crate) mod row_writer;
 mod search_marks;
 pub(crate) mod stream;
@@ -131,6 +132,7 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
         Some(OverlayView::Find(view)) => find::draw(scene, view, plan.body, buf),
         Some(OverlayView::Home(view)) => home::draw(scene, view, plan.body, buf),
         Some(OverlayView::Lanes(view)) => lanes::draw(scene, view, plan.body, buf),
+        Some(OverlayView::Review(view)) => review::draw(scene, view, plan.body, buf),
     }
     search_marks::draw(scene, plan, buf);
     timeline_bar::draw(scene, plan.bar, buf);

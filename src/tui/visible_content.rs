@@ -55,7 +55,8 @@ pub(crate) fn cache_request(
             | OverlayView::Breakpoints(_)
             | OverlayView::Bookmarks(_)
             | OverlayView::Home(_)
-            | OverlayView::Lanes(_),
+            | OverlayView::Lanes(_)
+            | OverlayView::Review(_),
         ) => {}
         None => {
             if let (Some(_), Some((_, attempt))) = (plan.stream, model.attempt(run_view)) {

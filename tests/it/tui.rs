@@ -25,6 +25,7 @@ mod patches;
 mod pty;
 pub(crate) mod pty_session;
 mod quitting;
+mod review;
 mod screens;
 mod scripted_host;
 mod session_screens;

@@ -5,7 +5,7 @@ use jiff::civil;
 use super::{
     bookmarks,
     command_line::{self, CommandRequest, TimeTarget},
-    find, hold, scopes, time,
+    find, hold, review, scopes, time,
 };
 use crate::{
     control::{BreakCondition, RunCommand},
@@ -80,6 +80,7 @@ fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest)
                 return Err(Problem::new("the selected unit is not out of turns").with_help("select one that is"));
             }
         },
+        CommandRequest::Review(verdict, pattern) => review::decide_matching(model, run_view, &verdict, &pattern)?,
         CommandRequest::Bookmark(note) => match UserAction::Bookmark.spec().is_available(model, run_view) {
             true => bookmarks::add(model, run_view, &note),
             // The action shows why.

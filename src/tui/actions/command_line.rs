@@ -9,16 +9,18 @@ use jiff::SignedDuration;
 
 use super::{ActionSpec, time::SPEEDS};
 use crate::{
-    control::{BreakCondition, NamePattern},
+    control::{BreakCondition, NamePattern, ReviewVerdict},
     diagnostic::Diagnostic,
+    run::review::ChangePattern,
     tape::Millis,
     tui::action::{ActionScope, UserAction},
 };
 
 /// Keywords that are not names of actions, with their effects.
-const KEYWORDS: [(&str, &str); 11] = [
+const KEYWORDS: [(&str, &str); 12] = [
     ("break", "stop there whenever playing or stepping passes it"),
     ("breaks", "list of the breakpoints"),
+    ("changes", "accept, reject or send-back the changes of a pattern: changes reject wiki/*"),
     ("end", "to the last entry"),
     ("find", "where a text occurs in the whole run"),
     ("leash", "hold the selected unit at every Nth call, such as 5"),
@@ -59,6 +61,8 @@ pub(crate) enum CommandRequest {
     Leash(u32),
     /// Use the result of the selected unit.
     Accept,
+    /// Decide about the changes of a review that match the pattern.
+    Review(ReviewVerdict, ChangePattern),
     /// Bookmark this place with a note.
     Bookmark(String),
     /// Perform the action of a key.
@@ -114,6 +118,8 @@ pub(crate) enum CommandError {
     Speed(String),
     #[error("invalid number of calls `{0}`; expected 1 or more")]
     Calls(String),
+    #[error("invalid decision `{0}`; expected accept, reject, send-back or reopen, and a pattern")]
+    Decision(String),
     #[error("invalid cost `{0}`; expected dollars, such as $0.50")]
     Cost(String),
     #[error("unknown condition `{0}`; expected failure, tool NAME, path GLOB, cost $0.50 or silence 30s")]
@@ -141,6 +147,31 @@ impl Diagnostic for CommandError {
     }
 }
 
+/// A decision about the changes that match a pattern: `reject wiki/*`.
+fn changes(text: &str) -> Result<CommandRequest, CommandError> {
+    let mut words = text.splitn(3, char::is_whitespace);
+    let (word, pattern, feedback) = (words.next().unwrap_or_default(), words.next(), words.next().unwrap_or_default());
+    let verdict = match word {
+        "accept" => ReviewVerdict::Accept,
+        "reject" => ReviewVerdict::Reject,
+        "reopen" => ReviewVerdict::Reopen,
+        "send-back" => ReviewVerdict::SendBack(feedback.trim().to_owned()),
+        _ => return Err(CommandError::Decision(word.to_owned())),
+    };
+    let Some(pattern) = pattern else { return Err(CommandError::Missing("changes", "a pattern, such as wiki/*")) };
+    match &verdict {
+        ReviewVerdict::SendBack(feedback) if feedback.is_empty() => {
+            return Err(CommandError::Missing("changes send-back", "what the units should change"));
+        }
+        ReviewVerdict::SendBack(_) => {}
+        _ if !feedback.is_empty() => return Err(CommandError::ExtraArgument("changes", feedback.to_owned())),
+        _ => {}
+    }
+    let parsed = ChangePattern::parse(pattern);
+    let pattern = parsed.map_err(|why| CommandError::Pattern { pattern: pattern.to_owned(), why })?;
+    Ok(CommandRequest::Review(verdict, pattern))
+}
+
 /// Parses a line.
 ///
 /// # Errors
@@ -157,6 +188,7 @@ pub(crate) fn parse(text: &str) -> Result<CommandRequest, CommandError> {
         "end" => alone("end", CommandRequest::Seek(TimeTarget::End)),
         "live" => alone("live", CommandRequest::Live),
         "accept" => alone("accept", CommandRequest::Accept),
+        "changes" => changes(rest),
         "breaks" => alone("breaks", CommandRequest::Breaks),
         "q" => alone("q", CommandRequest::Action(UserAction::Quit)),
         "speed" => speed(rest).map(CommandRequest::Speed),

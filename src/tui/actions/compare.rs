@@ -22,7 +22,8 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             | OverlayView::Log(_)
             | OverlayView::Breakpoints(_)
             | OverlayView::Bookmarks(_)
-            | OverlayView::Home(_),
+            | OverlayView::Home(_)
+            | OverlayView::Review(_),
         ) => return,
         Some(OverlayView::Inspect(view)) => view.unit(run_view),
         Some(OverlayView::Transcript(TranscriptView { unit, .. }) | OverlayView::Entry(EntryView { unit, .. })) => {

@@ -1,6 +1,6 @@
 //! Actions of questions, typed lines, the editor of arguments and the retry form.
 
-use super::{ActionSpec, amend, bookmarks, change, command, effects, find, hold, listing};
+use super::{ActionSpec, amend, bookmarks, change, command, effects, find, hold, listing, review};
 use crate::{
     control::RunCommand,
     run::state::RunView,
@@ -92,6 +92,7 @@ fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
         InputPurpose::Say(unit) => return hold::say(model, unit, text),
         InputPurpose::Command => return command::accept(model, run_view, text),
         InputPurpose::FilterUnits => listing::filter_by_text(model, run_view, text),
+        InputPurpose::SendBack(target) => return review::send_back(model, run_view, target, text),
         InputPurpose::Bookmark(bookmark) => return bookmarks::save(model, *bookmark, &text),
     }
     Vec::new()

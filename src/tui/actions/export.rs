@@ -44,7 +44,7 @@ pub(crate) fn export(model: &mut ScreenModel, run_view: &RunView, tool: ExportTo
             view.attempt_id(run_view).map(|attempt_id| attempt(run_view, attempt_id, Some(view.list.selected), tool))
         }
         Some(OverlayView::Entry(view)) => Some(entry(view, tool)),
-        Some(OverlayView::Home(_)) => None,
+        Some(OverlayView::Home(_) | OverlayView::Review(_)) => None,
         Some(OverlayView::FailureGroups(_) | OverlayView::Find(_) | OverlayView::Lanes(_) | OverlayView::Grid) => {
             let latest = units::target(model, run_view).and_then(UnitState::latest);
             latest.map(|shown| attempt(run_view, shown.id, None, tool))

@@ -87,7 +87,8 @@ pub(crate) fn has_failures(model: &ScreenModel, _: &RunView) -> Availability {
             | OverlayView::Breakpoints(_)
             | OverlayView::Bookmarks(_)
             | OverlayView::Find(_)
-            | OverlayView::Home(_),
+            | OverlayView::Home(_)
+            | OverlayView::Review(_),
         ) => false,
         Some(OverlayView::FailureGroups(view)) => !view.lines.is_empty(),
         _ => true,
@@ -194,6 +195,10 @@ fn is_match_in_memory(model: &ScreenModel, run_view: &RunView, scope: SearchScop
         (SearchScope::FailureGroups, Some(OverlayView::FailureGroups(view))) => {
             view.line_has(place, units, |text| matches(text, query))
         }
+        (SearchScope::Changes, Some(OverlayView::Review(view))) => {
+            let review = run_view.state.publication.review.as_deref();
+            review.zip(view.lines.get(place)).is_some_and(|(review, line)| line.matches(review, query))
+        }
         (SearchScope::Lanes, Some(OverlayView::Lanes(view))) => {
             let unit = view.lanes.attempts.get(place).and_then(|attempt| units.get(attempt.unit));
             unit.is_some_and(|unit| matches(&unit.key, query))
@@ -296,6 +301,10 @@ fn select_match(model: &mut ScreenModel, run_view: &RunView, place: usize) {
         Some(OverlayView::FailureGroups(view)) => view.list.select(place, view.lines.len()),
         Some(OverlayView::Find(view)) => view.list.select(place, view.hits.len()),
         Some(OverlayView::Lanes(view)) => view.select(place),
+        Some(OverlayView::Review(view)) => {
+            let len = view.lines.len();
+            view.list.select(place, len);
+        }
         Some(
             OverlayView::Help(_)
             | OverlayView::Breakpoints(_)
@@ -335,6 +344,7 @@ pub(crate) fn select_next_failure<const FORWARD: bool>(model: &mut ScreenModel, 
             | OverlayView::Bookmarks(_)
             | OverlayView::Find(_)
             | OverlayView::Home(_)
+            | OverlayView::Review(_)
             | OverlayView::Grid,
         ) => return,
         Some(OverlayView::FailureGroups(_)) => return super::failure_groups::next(model, forward),

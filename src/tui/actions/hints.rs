@@ -44,6 +44,7 @@ pub(crate) fn view_actions(model: &ScreenModel, run_view: &RunView) -> (&'static
         Some(OverlayView::Bookmarks(_)) => ("the bookmarks", &[]),
         Some(OverlayView::FailureGroups(_)) => ("the causes", &[RetryWith, RetryFailed, PreviousFailure, Copy]),
         Some(OverlayView::Home(_)) => ("the home screen", &[]),
+        Some(OverlayView::Review(_)) => ("the review", &[ScrollDown, ScrollUp]),
         Some(OverlayView::Lanes(_)) => ("the lanes", &[Up, Left, NextFailure, PreviousFailure, Search, NextMatch]),
         Some(OverlayView::Find(_)) => ("the search of the run", &[Inspect, NextMatch]),
         None if model.units_view.focus == Pane::Units => (
@@ -99,6 +100,9 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
         Some(OverlayView::Find(_)) => &[Back, Open, Search],
         Some(OverlayView::Lanes(_)) => &[Back, Open, Down, Right],
         Some(OverlayView::Home(_)) => &[Open, ResumeRun, DiffRuns, StartRun],
+        Some(OverlayView::Review(_)) => {
+            &[AcceptChange, RejectChange, SendBack, EditChange, AcceptRest, FinishReview, ReopenChange, Back]
+        }
         Some(OverlayView::FailureGroups(_)) => &[Back, Open, Retry, RetryWith, NextFailure, Search],
         Some(OverlayView::Log(_)) => &[Back, Open, Search, NextFailure],
         Some(OverlayView::Transcript(_)) => &[Back, Open, Retry, NextAttempt, Search, NextFailure, Copy],

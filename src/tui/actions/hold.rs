@@ -29,6 +29,7 @@ pub(crate) fn subject<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<
                 | OverlayView::Breakpoints(_)
                 | OverlayView::Bookmarks(_)
                 | OverlayView::Home(_)
+                | OverlayView::Review(_)
         )
     );
     let reachable = model.connection.accepts_commands() && model.playhead.playback == Playback::Follow && shown;

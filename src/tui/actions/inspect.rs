@@ -52,7 +52,7 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             let Some(attempt) = unit.attempts.get(shown.attempt) else { return };
             InspectView::new(unit.key.clone(), shown.attempt, initial_action(run_view, attempt))
         }
-        Some(OverlayView::FailureGroups(_)) => {
+        Some(OverlayView::FailureGroups(_) | OverlayView::Review(_)) => {
             let Some(unit) = super::units::target(model, run_view) else { return };
             let Some((index, attempt)) = unit.attempts.iter().enumerate().next_back() else { return };
             InspectView::new(unit.key.clone(), index, initial_action(run_view, attempt))
@@ -254,6 +254,7 @@ pub(crate) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
             | OverlayView::FailureGroups(_)
             | OverlayView::Find(_)
             | OverlayView::Home(_)
+            | OverlayView::Review(_)
             | OverlayView::Lanes(_)
             | OverlayView::Compare(_)
             | OverlayView::Breakpoints(_)

@@ -109,6 +109,7 @@ fn scroll<const DOWN: bool>(model: &mut ScreenModel, run_view: &RunView) {
             model.units_view.focus = focus;
         }
         Some(OverlayView::Inspect(view)) => view.select_line(view.lines.selected.saturating_add_signed(by)),
+        Some(OverlayView::Review(view)) => view.scroll_diff(by),
         Some(_) => step(model, run_view, by),
     }
 }
@@ -129,6 +130,9 @@ fn half_pages<const HALVES: isize>(model: &mut ScreenModel, run_view: &RunView) 
         return grid::scroll(model, run_view, None, HALVES > 0);
     }
     let page = isize::try_from(page(model, run_view)).unwrap_or(1).max(1);
+    if let Some(OverlayView::Review(view)) = model.views.last_mut() {
+        return view.scroll_diff(if HALVES.abs() == 1 { page / 2 } else { page } * HALVES.signum());
+    }
     let by = if HALVES.abs() == 1 { (page / 2).max(1) } else { page };
     step(model, run_view, by * HALVES.signum());
 }
@@ -194,6 +198,7 @@ pub(crate) fn step(model: &mut ScreenModel, run_view: &RunView, by: isize) {
         Some(OverlayView::Find(view)) => view.list.step(by, view.hits.len()),
         Some(OverlayView::Home(view)) => view.select(view.list.selected.saturating_add_signed(by), by > 0),
         Some(OverlayView::Lanes(view)) => view.step(by),
+        Some(OverlayView::Review(view)) => view.list.step(by, view.lines.len()),
         Some(OverlayView::Grid) => {}
         Some(OverlayView::Help(view)) => view.offset = view.offset.saturating_add_signed(by),
         None if model.units_view.focus == Pane::Units => {
@@ -264,6 +269,10 @@ fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &Run
         Some(OverlayView::Find(view)) => go(&mut view.list, view.hits.len()),
         Some(OverlayView::Home(view)) => view.select(if LAST { usize::MAX } else { 0 }, !LAST),
         Some(OverlayView::Lanes(view)) => view.select(if LAST { usize::MAX } else { 0 }),
+        Some(OverlayView::Review(view)) => {
+            let len = view.lines.len();
+            go(&mut view.list, len);
+        }
         Some(OverlayView::Grid) => {
             if let Some(pane) = model.grid.panes.get_mut(model.grid.focus) {
                 let len = pane.len(run_view);

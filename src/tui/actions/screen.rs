@@ -1,8 +1,8 @@
 //! Actions of the whole screen: views, copying and exporting, the mouse, and quitting with its confirmation.
 
 use super::{
-    ActionSpec, Availability, Unavailable, change, command, compare, effects, export, grid, hints, inspect, units,
-    views::toggle,
+    ActionSpec, Availability, Unavailable, change, command, compare, effects, export, grid, hints, inspect, review,
+    units, views::toggle,
 };
 use crate::{
     control::{DisconnectAction, RunCommand},
@@ -28,6 +28,8 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     change(UserAction::Log, "log", "log", "messages of the run", |model, _| {
         toggle(model, OverlayView::Log(ScrollList::following()));
     }),
+    change(UserAction::Review, "review", "review", "changes that wait for a review", review::toggle)
+        .when(review::has_review),
     effects(UserAction::Copy, "copy", "copy", "copy the selection", copy).when(has_subject),
     effects(UserAction::CopyName, "copy-name", "copy name", "copy the unit's key or resume line", copy_name)
         .when(has_subject),
@@ -153,6 +155,7 @@ fn copy(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
         Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Bookmarks(_) | OverlayView::Home(_)) => {
             Vec::new()
         }
+        Some(OverlayView::Review(view)) => review::copy(view, run_view),
         Some(OverlayView::Grid | OverlayView::Find(_) | OverlayView::Lanes(_)) => copy_name(model, run_view),
         None if model.units_view.focus == Pane::Units => copy_name(model, run_view),
         None => {

@@ -55,6 +55,7 @@ fn open_view(model: &mut ScreenModel, run_view: &RunView) {
         ) => {
             return;
         }
+        Some(OverlayView::Review(_)) => return inspect::open(model, run_view),
         Some(OverlayView::FailureGroups(_)) => return failure_groups::open(model, run_view),
         Some(OverlayView::Find(_)) => return find::open_hits(model, run_view),
         Some(OverlayView::Lanes(_)) => return inspect::open(model, run_view),

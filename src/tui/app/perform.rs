@@ -60,6 +60,16 @@ impl App {
                     Err(error) => self.model.toasts.show(error),
                 }
             }
+            ScreenEffect::EditReviewed(path) => {
+                let review = self.timeline.view().state.publication.open_review();
+                match export::reviewed_text(self.project.as_deref(), review, &path) {
+                    Ok(export) => {
+                        self.model.dialogs.edited_review = Some(path);
+                        return Some(HostRequest::OpenExport(export));
+                    }
+                    Err(error) => self.model.toasts.show(error),
+                }
+            }
             ScreenEffect::EditText(text) => return Some(HostRequest::OpenExport(export::form_text(text))),
             ScreenEffect::Command(command) => self.command(command),
             ScreenEffect::Seek(moment) => self.seek_when_read(moment),

@@ -57,6 +57,17 @@ pub(crate) enum InputPurpose {
     FilterUnits,
     /// Note of a bookmark.
     Bookmark(Box<Bookmark>),
+    /// What a unit should change.
+    SendBack(ReviewTarget),
+}
+
+/// A changed file, or one hunk of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReviewTarget {
+    /// Path relative to the project.
+    pub path: String,
+    /// Id of the hunk; `None` for the whole file.
+    pub hunk: Option<String>,
 }
 
 impl LineInput {

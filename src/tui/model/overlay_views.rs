@@ -2,7 +2,7 @@
 
 use super::{
     compare::CompareView, failure_groups::FailureGroupsView, find_view::FindView, home_view::HomeView,
-    inspect::InspectView, lanes_view::LanesView, scroll_list::ScrollList,
+    inspect::InspectView, lanes_view::LanesView, review_view::ReviewView, scroll_list::ScrollList,
 };
 use crate::{
     run::state::{AttemptId, AttemptState, RunView, UnitState},
@@ -42,6 +42,8 @@ pub(crate) enum OverlayView {
     Home(HomeView),
     /// Attempts over time, one lane for each slot.
     Lanes(Box<LanesView>),
+    /// The changes that wait for a review.
+    Review(ReviewView),
 }
 
 /// The help, which begins with the keys of the view from which it was opened.

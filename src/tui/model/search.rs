@@ -118,6 +118,7 @@ impl ScreenModel {
                 | OverlayView::Home(_),
             ) => return None,
             Some(OverlayView::Lanes(view)) => (SearchScope::Lanes, view.selected_index(), view.lanes.attempts.len()),
+            Some(OverlayView::Review(view)) => (SearchScope::Changes, view.list.selected, view.lines.len()),
             Some(OverlayView::Find(view)) => (SearchScope::Hits, view.list.selected, view.hits.len()),
             Some(OverlayView::Log(list)) => (SearchScope::Messages, list.selected, run_view.messages().len()),
             Some(OverlayView::FailureGroups(view)) => {

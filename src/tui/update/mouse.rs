@@ -155,6 +155,13 @@ fn select(model: &mut ScreenModel, run_view: &RunView, at: Position, plan: &Scre
                 view.list.select(row, len);
             }
         }
+        Some(OverlayView::Review(view)) => {
+            let [list, _] = view.areas(plan.body);
+            let row = clicked(layout::inner(list)).map(|row| view.list.offset + row);
+            if let Some(row) = row.filter(|row| *row < view.lines.len()) {
+                view.list.select(row, view.lines.len());
+            }
+        }
         Some(OverlayView::Entry(_) | OverlayView::Help(_)) => {}
         None => {
             if let Some(pane) = plan.units.filter(|pane| pane.contains(at)) {
@@ -223,6 +230,10 @@ pub(super) fn wheel(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16,
         let by = if down { WHEEL_ROWS } else { -WHEEL_ROWS };
         if let Some(OverlayView::Inspect(view)) = model.views.last_mut() {
             view.scroll_at(run_view, plan.body, at, by);
+        } else if let Some(OverlayView::Review(view)) = model.views.last_mut()
+            && view.areas(plan.body)[1].contains(at)
+        {
+            view.scroll_diff(by);
         } else {
             step(model, run_view, by);
         }

@@ -28,6 +28,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
             InputPurpose::Say(_) => pen.put(StyleRole::Key, "message to the agent: "),
             InputPurpose::Command => pen.put(StyleRole::Key, ":"),
             InputPurpose::FilterUnits => pen.put(StyleRole::Key, "only units with: "),
+            InputPurpose::SendBack(_) => pen.put(StyleRole::Key, "what to change: "),
             InputPurpose::Bookmark(_) => pen.put(StyleRole::Key, "note of the bookmark: "),
         }
         // Keep the end of the typed text visible.

@@ -188,6 +188,9 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
         None if totals.active_units() > 0 && state.is_stopping => {
             (StyleRole::Waiting, glyphs.status(UnitStatus::Waiting), "stopping")
         }
+        None if state.publication.open_review().is_some() => {
+            (StyleRole::Paused, glyphs.status(UnitStatus::Held), "waits for review")
+        }
         None if state.limits.is_paused => (StyleRole::Paused, glyphs.status(UnitStatus::Held), "paused"),
         None if state.limits.pause.is_some() && !totals.has_units_in_flight() => {
             (StyleRole::Paused, glyphs.status(UnitStatus::Waiting), "limited")

@@ -39,6 +39,7 @@ fn searched_rows(scene: &DrawContext<'_>, plan: &ScreenLayout) -> Option<(Rect, 
     let [.., below_tabs] = layout::inspector_areas(body);
     match model.views.last() {
         Some(OverlayView::Lanes(_)) => Some((layout::inner(body), None)),
+        Some(OverlayView::Review(view)) => Some((layout::inner(view.areas(body)[0]), Some(view.list.offset))),
         Some(OverlayView::Transcript(view)) => Some((below_tabs, Some(view.list.offset))),
         Some(OverlayView::Entry(_)) => Some((layout::inner(body), None)),
         Some(OverlayView::Inspect(view)) if view.is_list() => {

@@ -39,11 +39,19 @@ const CHANGES: &[(&str, ScriptForm)] = &[
     ("quit", Verb("stop-all")),
     ("detach", Without("a script is not attached, so it has nothing to leave")),
     ("start-run", Without("`ingestdeck run` starts a run")),
+    ("accept-change", Without("`ingestdeck review --accept` does it")),
+    ("reject-change", Without("`ingestdeck review --reject` does it")),
+    ("send-back", Without("`ingestdeck review --send-back` does it")),
+    ("edit-change", Without("the protocol has the command `review` with an edited text")),
+    ("reopen-change", Without("the protocol has the command `review` with `reopen`")),
+    ("accept-rest", Without("`ingestdeck review --accept '*'` does it")),
+    ("finish-review", Without("`ingestdeck review` ends the review once every change has a decision")),
     ("resume-run", Without("`ingestdeck run --resume-run` resumes a run")),
 ];
 
 /// Actions that only change what the screen shows, copy it, or open it elsewhere.
 const VIEWS: &[&str] = &[
+    "review",
     "down",
     "up",
     "top",

@@ -1,0 +1,234 @@
+//! State of the review page: its lines, the selection, and the part of the diff on screen.
+
+use std::sync::Arc;
+
+use ratatui::layout::Rect;
+
+use super::scroll_list::ScrollList;
+use crate::{
+    run::{
+        review::{ReviewState, parse_hunks},
+        state::{RunView, UnitState},
+    },
+    tape::note::{ReviewDecision, ReviewRequested},
+    tui::{layout, search_match},
+};
+
+/// Least width of a page that shows list and diff side by side.
+const SPLIT_WIDTH: u16 = 100;
+/// Least and greatest width of the list then.
+const LIST_WIDTH: (u16, u16) = (40, 72);
+
+/// The review page.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReviewView {
+    pub list: ScrollList,
+    pub lines: Vec<ReviewLine>,
+    /// First row of the diff on screen.
+    pub diff_offset: usize,
+    /// The request that `lines` were made from.
+    made_from: Option<Arc<ReviewRequested>>,
+    /// The selected line that `diff_offset` belongs to.
+    shown: Option<usize>,
+}
+
+/// A line of the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReviewLine {
+    /// The file with this index.
+    File(usize),
+    /// One of several hunks of a file.
+    Hunk {
+        /// Index of the file.
+        file: usize,
+        /// Index of the hunk in the file.
+        hunk: usize,
+    },
+}
+
+impl ReviewLine {
+    /// Index of the file that the line belongs to.
+    pub(crate) fn file(self) -> usize {
+        match self {
+            Self::File(file) | Self::Hunk { file, .. } => file,
+        }
+    }
+}
+
+impl ReviewLine {
+    /// True if its path or its first change contains the query.
+    pub(crate) fn matches(self, review: &ReviewState, query: &str) -> bool {
+        let Some(file) = review.request.files.get(self.file()) else { return false };
+        match self {
+            Self::File(_) => search_match::matches(&file.path, query),
+            Self::Hunk { hunk, .. } => {
+                let hunks = parse_hunks(&file.diff);
+                hunks.get(hunk).is_some_and(|hunk| search_match::matches(&hunk.changed_lines(), query))
+            }
+        }
+    }
+}
+
+/// A row of the diff of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DiffRow<'a> {
+    /// Index of its hunk.
+    pub hunk: usize,
+    /// `+`, `-` or a blank; `@` for the heading of a hunk.
+    pub marker: char,
+    /// Number of the line in the new text; for a removed line, in the old text.
+    pub line: usize,
+    pub text: &'a str,
+}
+
+/// The rows of a diff, in order.
+pub(crate) fn diff_rows(diff: &str) -> Vec<DiffRow<'_>> {
+    let mut rows = Vec::new();
+    for (index, hunk) in parse_hunks(diff).iter().enumerate() {
+        let (mut old, mut new) = (hunk.old_start, hunk.new_start);
+        rows.push(DiffRow { hunk: index, marker: '@', line: new + 1, text: "" });
+        for (marker, text) in hunk.marked_lines() {
+            let line = if marker == '-' { old + 1 } else { new + 1 };
+            old += usize::from(matches!(marker, ' ' | '-'));
+            new += usize::from(matches!(marker, ' ' | '+'));
+            rows.push(DiffRow { hunk: index, marker, line, text });
+        }
+    }
+    rows
+}
+
+impl ReviewView {
+    /// Updates the page to the run view, and brings selection and offsets into range.
+    pub(crate) fn refresh(&mut self, run_view: &RunView, body: Rect) {
+        let review = run_view.state.publication.review.as_deref();
+        let request = review.map(|review| &review.request);
+        let is_same = match (&self.made_from, request) {
+            (Some(known), Some(request)) => Arc::ptr_eq(known, request),
+            (known, request) => known.is_none() && request.is_none(),
+        };
+        if !is_same {
+            self.made_from = request.map(Arc::clone);
+            self.lines = review.map(lines_of).unwrap_or_default();
+            self.shown = None;
+            if let Some(review) = review {
+                // The first line is the last that is looked at, so that it is selected if no other is open.
+                self.list.selected = self.lines.len().saturating_sub(1);
+                self.select_next_open(review);
+                if !self.selected().is_some_and(|line| is_open(review, line)) {
+                    self.list.selected = 0;
+                }
+            }
+        }
+        let [list, _] = self.areas(body);
+        self.list.clamp(self.lines.len(), usize::from(layout::inner(list).height));
+        let Some((file, hunk)) = review.and_then(|review| self.selected_diff(review)) else { return };
+        let rows = diff_rows(file);
+        if self.shown != Some(self.list.selected) {
+            self.shown = Some(self.list.selected);
+            self.diff_offset = rows.iter().position(|row| Some(row.hunk) == hunk).unwrap_or_default();
+        }
+        // Long lines are wrapped, so any row may be the first on screen.
+        self.diff_offset = self.diff_offset.min(rows.len().saturating_sub(1));
+    }
+
+    /// Scrolls the diff by `by` rows.
+    pub(crate) fn scroll_diff(&mut self, by: isize) {
+        self.diff_offset = self.diff_offset.saturating_add_signed(by);
+    }
+
+    /// The list, and the diff of the selected file.
+    pub(crate) fn areas(&self, body: Rect) -> [Rect; 2] {
+        if body.width >= SPLIT_WIDTH {
+            let width = (body.width * 2 / 5).clamp(LIST_WIDTH.0, LIST_WIDTH.1);
+            let diff = Rect { x: body.x + width, width: body.width - width, ..body };
+            return [Rect { width, ..body }, diff];
+        }
+        let height = (body.height * 2 / 5).max(body.height.min(4));
+        let diff = Rect { y: body.y + height, height: body.height - height, ..body };
+        [Rect { height, ..body }, diff]
+    }
+
+    pub(crate) fn selected(&self) -> Option<ReviewLine> {
+        self.lines.get(self.list.selected).copied()
+    }
+
+    /// The unit that changed the selected file last.
+    pub(crate) fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
+        let review = run_view.state.publication.review.as_deref()?;
+        let file = review.request.files.get(self.selected()?.file())?;
+        let mut units = file.units.iter().rev();
+        units.find_map(|key| run_view.state.units.iter().find(|unit| unit.key == *key))
+    }
+
+    /// The diff of the selected file, and the index of the selected hunk.
+    fn selected_diff<'a>(&self, review: &'a ReviewState) -> Option<(&'a str, Option<usize>)> {
+        let line = self.selected()?;
+        let hunk = match line {
+            ReviewLine::File(_) => None,
+            ReviewLine::Hunk { hunk, .. } => Some(hunk),
+        };
+        Some((&review.request.files.get(line.file())?.diff, hunk))
+    }
+
+    /// Selects the next line whose change is open; stays where it is if there is none.
+    pub(crate) fn select_next_open(&mut self, review: &ReviewState) {
+        let (from, len) = (self.list.selected, self.lines.len());
+        let after = (from + 1..len).chain(0..from);
+        // Files whose hunks are listed are decided by their hunks.
+        let is_leaf = |line: &ReviewLine| match line {
+            ReviewLine::File(file) => review.files.get(*file).is_some_and(|file| file.hunks.len() <= 1),
+            ReviewLine::Hunk { .. } => true,
+        };
+        let next = after
+            .into_iter()
+            .find(|at| self.lines.get(*at).is_some_and(|line| is_leaf(line) && is_open(review, *line)));
+        if let Some(next) = next {
+            self.list.select(next, len);
+        }
+    }
+}
+
+fn is_open(review: &ReviewState, line: ReviewLine) -> bool {
+    decision_of(review, line).is_none_or(|decision| decision == ReviewDecision::Open)
+}
+
+/// The decision about the change of a line; `None` if the hunks of a file differ.
+pub(crate) fn decision_of(review: &ReviewState, line: ReviewLine) -> Option<ReviewDecision> {
+    let file = review.files.get(line.file())?;
+    match line {
+        ReviewLine::File(_) => file.decision(),
+        ReviewLine::Hunk { hunk, .. } => Some(file.hunks.get(hunk)?.decision),
+    }
+}
+
+fn lines_of(review: &ReviewState) -> Vec<ReviewLine> {
+    let mut lines = Vec::new();
+    for (file, decisions) in review.files.iter().enumerate() {
+        lines.push(ReviewLine::File(file));
+        if decisions.hunks.len() > 1 {
+            lines.extend((0..decisions.hunks.len()).map(|hunk| ReviewLine::Hunk { file, hunk }));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn diff_rows_are_numbered_by_their_side() {
+        let rows = diff_rows("@@ -2,2 +2,3 @@\n a\n-b\n+c\n+d\n@@ -9,0 +10 @@\n+e\n");
+        let rows: Vec<_> = rows.iter().map(|row| (row.hunk, row.marker, row.line, row.text)).collect();
+        let expected = [
+            (0, '@', 2, ""),
+            (0, ' ', 2, "a"),
+            (0, '-', 3, "b"),
+            (0, '+', 3, "c"),
+            (0, '+', 4, "d"),
+            (1, '@', 10, ""),
+            (1, '+', 10, "e"),
+        ];
+        assert_eq!(rows, expected);
+    }
+}

@@ -1,0 +1,202 @@
+//! The review page: the changed files with their decisions, and the diff of the selected one.
+
+use ratatui::{buffer::Buffer, layout::Rect};
+
+use super::{DrawContext, RowWriter, pane};
+use crate::{
+    run::{review::ReviewState, state::RunState},
+    tape::note::{ReviewDecision, ReviewedFile},
+    text::{self, pluralize},
+    tui::{
+        model::{DiffRow, ReviewLine, ReviewView, decision_of, diff_rows},
+        theme::StyleRole,
+    },
+};
+
+/// Columns of the number of a line.
+const NUMBER_WIDTH: usize = 5;
+
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &ReviewView, area: Rect, buf: &mut Buffer) {
+    let Some(review) = scene.run_view.state.publication.review.as_deref() else {
+        let inside = pane(scene, area, true, &[(StyleRole::Strong, "review")], &[], buf);
+        RowWriter::row(scene, buf, inside).put(StyleRole::Dim, "no changes wait for a review");
+        return;
+    };
+    let [list, diff] = view.areas(area);
+    draw_list(scene, view, review, list, buf);
+    draw_diff(scene, view, review, diff, buf);
+}
+
+fn draw_list(scene: &DrawContext<'_>, view: &ReviewView, review: &ReviewState, area: Rect, buf: &mut Buffer) {
+    let counts = review.counts();
+    let files = pluralize(review.files.len(), "file");
+    let state =
+        if review.is_waiting { format!(" {files} · {} open", counts.open) } else { format!(" {files} · over") };
+    let position = format!(" {}/{} ", (view.list.selected + 1).min(view.lines.len()), view.lines.len());
+    let title = [(StyleRole::Strong, "review"), (StyleRole::Dim, &*state)];
+    let inside = pane(scene, area, true, &title, &[(StyleRole::Dim, &position)], buf);
+    for (y, (index, line)) in (inside.y..inside.bottom()).zip(view.lines.iter().enumerate().skip(view.list.offset)) {
+        let row = Rect { y, height: 1, ..inside };
+        draw_line(scene, review, *line, row, buf);
+        if index == view.list.selected {
+            buf.set_style(row, scene.theme.style(StyleRole::Selected));
+        }
+    }
+}
+
+fn draw_line(scene: &DrawContext<'_>, review: &ReviewState, line: ReviewLine, area: Rect, buf: &mut Buffer) {
+    let Some(file) = review.request.files.get(line.file()) else { return };
+    let decision = decision_of(review, line);
+    let (role, mark) = decision_mark(scene, decision);
+    let mut pen = RowWriter::row(scene, buf, area);
+    let feedback = feedback_of(review, line);
+    match line {
+        ReviewLine::File(_) => {
+            pen.cell(role, mark, 2);
+            let (added, removed) = changed_lines(file);
+            let figures = format!(" +{added} -{removed}");
+            let width = usize::from(area.width).saturating_sub(2 + figures.len());
+            pen.put(StyleRole::Text, &text::fit_middle(&file.path, width, scene.theme.glyphs.cut));
+            pen.put(StyleRole::Dim, &figures);
+        }
+        ReviewLine::Hunk { file: index, hunk } => {
+            pen.skip(4);
+            pen.cell(role, mark, 2);
+            let rows = diff_rows(&file.diff);
+            let first = rows.iter().find(|row| row.hunk == hunk && matches!(row.marker, '+' | '-'));
+            let of = review.files.get(index).map_or(0, |file| file.hunks.len());
+            pen.put(StyleRole::Dim, &format!("{}/{of} ", hunk + 1));
+            pen.put(StyleRole::Text, &text::one_row(first.map_or("", |row| row.text), 200));
+        }
+    }
+    if let Some(feedback) = feedback {
+        pen.put(StyleRole::Dim, &format!("  {}", text::one_row(feedback, 200)));
+    }
+}
+
+fn feedback_of(review: &ReviewState, line: ReviewLine) -> Option<&str> {
+    let hunks = &review.files.get(line.file())?.hunks;
+    match line {
+        ReviewLine::File(_) => hunks.first().filter(|_| hunks.len() == 1)?.feedback.as_deref(),
+        ReviewLine::Hunk { hunk, .. } => hunks.get(hunk)?.feedback.as_deref(),
+    }
+}
+
+fn decision_mark(scene: &DrawContext<'_>, decision: Option<ReviewDecision>) -> (StyleRole, &'static str) {
+    let ascii = scene.theme.glyphs.is_ascii();
+    let sign = |plain, glyph| if ascii { plain } else { glyph };
+    match decision {
+        Some(ReviewDecision::Open) => (StyleRole::Warning, sign("?", "○")),
+        Some(ReviewDecision::Accepted) => (StyleRole::Succeeded, sign("+", "✓")),
+        Some(ReviewDecision::Rejected) => (StyleRole::Failed, sign("x", "✗")),
+        Some(ReviewDecision::Edited) => (StyleRole::Succeeded, sign("e", "✎")),
+        Some(ReviewDecision::SentBack) => (StyleRole::Warning, sign("<", "↩")),
+        None => (StyleRole::Dim, sign("~", "◐")),
+    }
+}
+
+/// Numbers of added and removed lines.
+fn changed_lines(file: &ReviewedFile) -> (usize, usize) {
+    let rows = diff_rows(&file.diff);
+    let count = |marker| rows.iter().filter(|row| row.marker == marker).count();
+    (count('+'), count('-'))
+}
+
+fn draw_diff(scene: &DrawContext<'_>, view: &ReviewView, review: &ReviewState, area: Rect, buf: &mut Buffer) {
+    let line = view.selected();
+    let file = line.and_then(|line| review.request.files.get(line.file()));
+    let Some((line, file)) = line.zip(file) else { return };
+    let units: Vec<&str> = file.units.iter().map(|unit| unit.as_str()).collect();
+    let title = format!(" {} by {}", file.change.as_str(), text::one_row(&units.join(", "), 200));
+    let path = text::fit_middle(&file.path, usize::from(area.width / 2), scene.theme.glyphs.cut);
+    let inside = pane(scene, area, false, &[(StyleRole::Strong, &path), (StyleRole::Dim, &title)], &[], buf);
+    let inside = draw_basis(scene, file, inside, buf);
+    let edited = review.files.get(line.file()).and_then(|file| file.edited.as_deref());
+    let rows: Vec<DiffRow<'_>> = match edited {
+        Some(text) => {
+            let row = |(index, text)| DiffRow { hunk: 0, marker: '=', line: index + 1, text };
+            text.lines().enumerate().map(row).collect()
+        }
+        None => diff_rows(&file.diff),
+    };
+    if rows.is_empty() {
+        let why = if file.omitted.is_some() { "the diff is too long to be shown" } else { "the file is empty" };
+        RowWriter::row(scene, buf, inside).put(StyleRole::Dim, why);
+    }
+    let mut y = inside.y;
+    for row in rows.iter().skip(view.diff_offset) {
+        if y >= inside.bottom() {
+            break;
+        }
+        let is_other = edited.is_none() && matches!(line, ReviewLine::Hunk { hunk, .. } if hunk != row.hunk);
+        y = draw_row(scene, row, is_other, Rect { y, height: inside.bottom() - y, ..inside }, buf);
+    }
+}
+
+/// Paints what the change of a file rests on. Returns the area below.
+fn draw_basis(scene: &DrawContext<'_>, file: &ReviewedFile, area: Rect, buf: &mut Buffer) -> Rect {
+    let basis = basis(&scene.run_view.state, file);
+    if basis.is_empty() || area.height < 8 {
+        return area;
+    }
+    let mut pen = RowWriter::row(scene, buf, Rect { height: 1, ..area });
+    pen.put(StyleRole::Dim, "rests on ");
+    pen.put(StyleRole::Text, &text::one_row(&basis.join(", "), 300));
+    Rect { y: area.y + 1, height: area.height - 1, ..area }
+}
+
+/// The raw files of the actions that changed `file`: those that the agent named, else all of its unit.
+fn basis(state: &RunState, file: &ReviewedFile) -> Vec<String> {
+    let name = file.path.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or_default();
+    let mut paths: Vec<String> = Vec::new();
+    for unit in state.units.iter().filter(|unit| file.units.contains(&unit.key)) {
+        let work = state.work(unit);
+        let actions = work.iter().flat_map(|work| &work.actions).filter(|action| action.key == name);
+        let named: Vec<&String> = actions.filter_map(|action| action.raw_paths.as_ref()).flatten().collect();
+        let planned = unit.planned.iter().flat_map(|planned| &planned.raw_files);
+        match named.is_empty() {
+            true => paths.extend(planned.cloned()),
+            false => paths.extend(named.into_iter().cloned()),
+        }
+    }
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}
+
+/// Paints a row of the diff, wrapped. Returns the next free row.
+fn draw_row(scene: &DrawContext<'_>, row: &DiffRow<'_>, is_other: bool, area: Rect, buf: &mut Buffer) -> u16 {
+    let role = match row.marker {
+        _ if is_other => StyleRole::Dim,
+        '+' | '=' => StyleRole::Succeeded,
+        '-' => StyleRole::Failed,
+        _ => StyleRole::Dim,
+    };
+    if row.marker == '@' {
+        RowWriter::row(scene, buf, area).put(role, &format!("{:>NUMBER_WIDTH$}", scene.theme.glyphs.cut));
+        return area.y + 1;
+    }
+    let indent = NUMBER_WIDTH + 3;
+    let width = usize::from(area.width).saturating_sub(indent).max(1);
+    let mut y = area.y;
+    for (index, line) in text::wrap(row.text, width).iter().enumerate() {
+        if y >= area.bottom() {
+            break;
+        }
+        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..area });
+        if index == 0 {
+            pen.put(StyleRole::Dim, &format!("{:>NUMBER_WIDTH$} ", row.line));
+            pen.put(role, &format!("{} {line}", row.marker));
+        } else {
+            pen.skip(indent);
+            pen.put(role, line);
+        }
+        y += 1;
+    }
+    // An empty line takes a row, too.
+    if y == area.y {
+        RowWriter::row(scene, buf, area).put(StyleRole::Dim, &format!("{:>NUMBER_WIDTH$} {}", row.line, row.marker));
+        y += 1;
+    }
+    y
+}
