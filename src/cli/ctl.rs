@@ -258,10 +258,16 @@ fn print_status(global: &GlobalArgs, timeline: &Timeline, content: bool) -> Resu
     let waiting: Vec<Value> = held_calls(state).map(|(unit, call)| call_json(unit, call)).collect();
     let mut json = summary.to_json();
     json["approvals"] = waiting.into();
+    if let Some(review) = state.publication.open_review() {
+        json["review"] = json!({"files": review.files.len(), "open": review.counts().open});
+    }
     let mut lines = summary.to_text(timeline.source().info(), state);
     if !content {
         remove_content(&mut json);
         lines = lines.lines().take(COUNT_LINES).map(|line| format!("{line}\n")).collect();
+    }
+    if let Some(review) = state.publication.open_review() {
+        lines.push_str(&format!("{}: {} open\n", review.request, review.counts().open));
     }
     held_calls(state).for_each(|(unit, call)| lines.push_str(&format!("{}\n", call_line(unit, call))));
     print_rows(global, [(json, lines.trim_end().to_owned())].into_iter())

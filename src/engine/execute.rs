@@ -260,7 +260,11 @@ impl AttemptExecutor {
             return Err(PrepareError::Failed(format!("unit {unit} is not part of the plan"), None));
         };
         let run = Arc::clone(&self.run);
-        let (amendment, files_kept) = (amendment.clone(), self.integration.is_saved(unit));
+        let (mut amendment, files_kept) = (amendment.clone(), self.integration.is_saved(unit));
+        if let Some(remarks) = self.integration.review().remarks(unit) {
+            let feedback = amendment.feedback.take().map(|feedback| format!("{feedback}\n\n{remarks}"));
+            amendment.feedback = Some(feedback.unwrap_or(remarks));
+        }
         // Amendments of one attempt do not change the identity of its unit.
         let model = self.options.model.clone();
         caught_panics::spawn_blocking_caught(move || {

@@ -133,6 +133,11 @@ impl RunReview {
         Ok(units.into_iter().map(|(unit, text)| (unit.clone(), amendment(&unit, text))).collect())
     }
 
+    /// What the reviewer did not accept of the earlier changes of a unit.
+    pub(crate) fn remarks(&self, unit: &UnitKey) -> Option<String> {
+        self.inner().state.as_ref()?.remarks(unit)
+    }
+
     /// The decisions, if there was a review.
     pub(crate) fn state(&self) -> Option<ReviewState> {
         self.inner().state.clone()

@@ -16,7 +16,7 @@ pub(crate) enum AlertKind {
     FirstFailure,
     /// An agent has not written anything for a while.
     Silent,
-    /// A tool call waits for a decision.
+    /// A tool call or the result waits for a decision.
     NeedsApproval,
     /// The run waits for a limit of the service.
     Limit,
@@ -33,6 +33,8 @@ pub(crate) enum AlertKey {
     Silent(UnitKey, Millis),
     /// A call that waits for a decision.
     HeldCall(UnitKey, Option<Arc<str>>),
+    /// Changes wait for a review after this number of attempts.
+    Review(usize),
     /// A wait for a limit, which ends at this time.
     Limit(Option<Millis>),
 }
@@ -52,7 +54,7 @@ impl AlertKey {
             Self::Failure => AlertKind::FirstFailure,
             Self::Ended(_) => AlertKind::Ended,
             Self::Silent(..) => AlertKind::Silent,
-            Self::HeldCall(..) => AlertKind::NeedsApproval,
+            Self::HeldCall(..) | Self::Review(_) => AlertKind::NeedsApproval,
             Self::Limit(_) => AlertKind::Limit,
         }
     }
@@ -77,13 +79,16 @@ pub(crate) fn alerts(state: &RunState, now: Millis) -> Vec<RunAlert<'_>> {
             alerts.push(RunAlert { key: AlertKey::Silent(unit.key.clone(), since), unit: Some(unit), text });
         }
     }
+    let attempts = state.units.iter().map(|unit| unit.attempts.len()).sum();
+    if let Some(review) = state.publication.open_review().filter(|_| state.ended.is_none()) {
+        alerts.push(RunAlert { key: AlertKey::Review(attempts), unit: None, text: review.request.to_string() });
+    }
     if let Some(pause) = &state.limits.pause {
         let text = format!("waiting for the {} limit", pause.reason.replace('_', " "));
         alerts.push(RunAlert { key: AlertKey::Limit(pause.until), unit: None, text });
     }
     if let Some(ended) = &state.ended {
         let failed = state.units.iter().filter(|unit| is_failure(unit.status)).count();
-        let attempts = state.units.iter().map(|unit| unit.attempts.len()).sum();
         let (units, time) = (state.units.len(), state.duration_text());
         let text = format!("{} after {time}: {failed} of {units} units failed", ended.outcome);
         alerts.push(RunAlert { key: AlertKey::Ended(attempts), unit: None, text });

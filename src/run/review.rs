@@ -15,6 +15,9 @@ use crate::tape::{
     note::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, attempt_output::ArtifactChange},
 };
 
+/// Maximum characters of the remarks about the changes of a unit.
+const MAX_REMARK_CHARS: usize = 8_000;
+
 /// The changes of a run that wait for a review, or waited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReviewState {
@@ -128,6 +131,27 @@ impl ReviewState {
             }
         }
         units
+    }
+
+    /// What a reviewer rejected or replaced of the changes of a unit, for its next attempt; `None` if nothing.
+    pub(crate) fn remarks(&self, unit: &UnitKey) -> Option<String> {
+        let mut remarks = String::new();
+        for (file, review) in self.by_path().filter(|(file, _)| file.units.contains(unit)) {
+            if let Some(text) = &review.edited {
+                remarks.push_str(&format!("\n{} was replaced by:\n{text}", file.path));
+                continue;
+            }
+            let hunks = parse_hunks(&file.diff);
+            let rejected = hunks.iter().zip(&review.hunks).filter(|(_, it)| it.decision == ReviewDecision::Rejected);
+            let lines: String = rejected.map(|(hunk, _)| hunk.changed_lines()).collect();
+            if !lines.is_empty() {
+                remarks.push_str(&format!("\n{}, rejected:\n{lines}", file.path));
+            }
+        }
+        let shown: String = remarks.chars().take(MAX_REMARK_CHARS).collect();
+        (!shown.is_empty()).then(|| {
+            format!("A reviewer did not accept these earlier changes as they were; do not repeat them.{shown}")
+        })
     }
 
     /// The decisions that differ from an open state, as notes.

@@ -4,6 +4,7 @@ mod conversation;
 mod end_to_end;
 mod limits;
 mod releases;
+mod review;
 mod run_ends;
 mod screen;
 mod service;

@@ -99,6 +99,23 @@ fn edited_text_counts_for_the_same_changes_only() {
 }
 
 #[test]
+fn next_attempt_learns_what_was_not_accepted() {
+    let mut review = review(vec![file("wiki/global/a.md", BEFORE, AFTER), file("wiki/global/b.md", "", "new\n")]);
+    let unit = "docs".into();
+    assert_eq!(review.remarks(&unit), None);
+    let ids = ids(&review, "wiki/global/a.md");
+    review.decide(&decided("wiki/global/a.md", Some(&ids[1]), ReviewDecision::Rejected));
+    review.decide(&ReviewDecided {
+        text: Some("mine\n".into()),
+        ..decided("wiki/global/b.md", None, ReviewDecision::Edited)
+    });
+    let remarks = review.remarks(&unit).unwrap();
+    assert!(remarks.contains("wiki/global/a.md, rejected:\n-g\n+G\n+h\n"), "{remarks}");
+    assert!(remarks.contains("wiki/global/b.md was replaced by:\nmine\n") && !remarks.contains("+B"), "{remarks}");
+    assert_eq!(review.remarks(&"other".into()), None);
+}
+
+#[test]
 fn recorded_decisions_restore_the_review() {
     let files = vec![file("wiki/global/a.md", BEFORE, AFTER), file("wiki/global/b.md", "old\n", "")];
     let mut first = review(files.clone());
