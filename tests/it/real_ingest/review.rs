@@ -55,7 +55,8 @@ fn page_sent_back_is_written_again_in_its_session() {
     assert_eq!(deck.names("wiki/global").len(), 2);
 
     let started = deck.started();
-    let of_juice: Vec<_> = started.iter().filter(|started| started.argv.iter().any(|arg| arg == "--resume")).collect();
+    let of_juice: Vec<_> =
+        started.iter().filter(|started| started.argv.iter().any(|arg| arg.starts_with("--resume="))).collect();
     assert_eq!((started.len(), of_juice.len()), (3, 1), "the second attempt resumed the session");
     let notes = deck.notes();
     let saved = notes.iter().filter(|note| matches!(note, Note::RunSaved(saved) if saved.commit.is_some()));
