@@ -41,6 +41,7 @@ pages! {
     ingest = "ingest",
     resume = "resume",
     control = "control",
+    review = "review",
     sessions = "sessions",
     policy = "policy",
     screen = "screen",

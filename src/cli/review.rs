@@ -223,3 +223,46 @@ fn resume_review(global: &GlobalArgs, run: &RecordedRun, rules: Option<ReviewRul
     };
     start_run(global, &SelectArgs::default(), &AttemptArgs::default(), overrides)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tape::note::{ReviewDecided, ReviewRequested, attempt_output::ArtifactChange};
+
+    #[test]
+    fn changes_have_a_stable_json_form() {
+        let file = ReviewedFile {
+            path: "wiki/global/a.md".into(),
+            change: ArtifactChange::Updated,
+            units: vec!["docs-a".into()],
+            diff: "@@ -1 +1 @@\n-a\n+b\n@@ -9 +9 @@\n-c\n+d\n".into(),
+            omitted: None,
+        };
+        let request = ReviewRequested { base: "c0ffee".into(), files: vec![file] };
+        let mut review = ReviewState::new(request.into(), None);
+        let [first, second] = [0, 1].map(|hunk: usize| review.files[0].hunks[hunk].id.to_string());
+        review.decide(&ReviewDecided {
+            path: "wiki/global/a.md".into(),
+            hunk: Some(first.clone()),
+            decision: ReviewDecision::SentBack,
+            text: None,
+            feedback: Some("why?".into()),
+        });
+        let (file, decisions) = review.by_path().next().unwrap();
+        let expected = json!({
+            "type": "change", "path": "wiki/global/a.md", "change": "updated", "units": ["docs-a"], "decision": null,
+            "hunks": [
+                {"id": first, "decision": "sent_back", "feedback": "why?"},
+                {"id": second, "decision": "open", "feedback": null},
+            ],
+            "diff": file.diff,
+        });
+        assert_eq!(change_json(file, decisions, true), expected);
+        let counts = json!({
+            "type": "review", "base": "c0ffee", "open": 1, "accepted": 0, "rejected": 0, "edited": 0, "sent_back": 1,
+        });
+        assert_eq!(counts_json(&review), counts);
+        // Scripts keep ids, so they must not change.
+        assert_eq!((first.as_str(), second.as_str()), ("cecf489e94", "a31a805aa6"));
+    }
+}

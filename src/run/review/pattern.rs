@@ -19,7 +19,7 @@ impl ChangePattern {
     /// Parses a path, `unit:KEY` or `connection:NAME`, each with `*` for any text.
     ///
     /// # Errors
-    /// If it is no valid pattern.
+    /// If the pattern is invalid.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (make, glob): (fn(GlobMatcher) -> Self, _) = match text.split_once(':') {
             Some(("unit", glob)) => (Self::Unit, glob),

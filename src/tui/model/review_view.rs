@@ -19,7 +19,7 @@ const SPLIT_WIDTH: u16 = 100;
 /// Least and greatest width of the list then.
 const LIST_WIDTH: (u16, u16) = (40, 72);
 
-/// The review page.
+/// The page about the changes that wait for a review.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReviewView {
     pub list: ScrollList,
