@@ -2,6 +2,7 @@
 //! the text is shown.
 
 pub(crate) mod commands;
+pub(crate) mod file_patch;
 mod figures;
 mod line_edits;
 mod untrusted;

@@ -227,10 +227,11 @@ pub(crate) fn launch<T>(
     let diff = launch.planned.diff_counts().to_string();
     let locks = session_locks(&setup.runs, launch.agent.is_scripted());
     let (agent, terms, continues, reconcile) = (launch.agent, launch.terms, launch.continues, launch.reconcile);
-    let make = |recorder, approvals, trace| {
+    let make = |id, recorder, approvals, trace| {
         let worktrees = Worktrees::new(repository, &job.id, &head.commit);
         let units = IngestRun::index_units(launch.planned.units);
-        let run = IngestRun { project, units, diff, job, worktrees, reconcile, projections };
+        let prior_attempts = resume::reused_attempts(continues.as_ref());
+        let run = IngestRun { id, project, units, diff, job, worktrees, reconcile, projections, prior_attempts };
         let attempts = AttemptExecutor::new(run, agent, terms, limits, recorder, approvals, locks);
         attempts.with_prior_patches(resume::pending_patches(continues.as_ref())).with_trace(trace)
     };
@@ -314,7 +315,7 @@ pub(crate) struct RunSetup {
 }
 
 impl RunSetup {
-    /// Runs `schedule` with the executor that `make` builds from the recorder and the approval queue,
+    /// Runs `schedule` with the executor that `make` builds from the id of the run, the recorder and the approval queue,
     /// and returns the result of the client.
     ///
     /// # Errors
@@ -324,7 +325,7 @@ impl RunSetup {
         now: Timestamp,
         schedule: Schedule,
         plan: &[Note],
-        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>, Option<RunTrace>) -> E,
+        make: impl FnOnce(RunId, Arc<dyn Recorder>, Arc<ApprovalQueue>, Option<RunTrace>) -> E,
         client: impl AsyncFnOnce(LiveRun) -> T,
     ) -> Result<T, LaunchError> {
         private_dir::remove_abandoned_dirs();
@@ -355,7 +356,7 @@ impl RunSetup {
         now: Timestamp,
         schedule: Schedule,
         plan: &[Note],
-        make: impl FnOnce(Arc<dyn Recorder>, Arc<ApprovalQueue>, Option<RunTrace>) -> E,
+        make: impl FnOnce(RunId, Arc<dyn Recorder>, Arc<ApprovalQueue>, Option<RunTrace>) -> E,
         client: impl AsyncFnOnce(LiveRun) -> T,
     ) -> Result<T, LaunchError> {
         let new = self.runs.create(self.newest_run(now), |run| Header {
@@ -389,7 +390,7 @@ impl RunSetup {
         let approvals = ApprovalQueue::new(Arc::clone(&recorder), meter);
         let approvals = Arc::new(approvals.with_policy(self.policy.clone(), self.is_interactive));
         self.initially_held.iter().for_each(|unit| approvals.hold(unit));
-        let executor = Arc::new(make(Arc::clone(&recorder), Arc::clone(&approvals), self.agent_trace(id)));
+        let executor = Arc::new(make(id, Arc::clone(&recorder), Arc::clone(&approvals), self.agent_trace(id)));
         let units = schedule.unit_keys().cloned().collect();
         let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder));
         let attached = self.is_interactive.then(|| clients.attach());

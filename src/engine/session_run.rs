@@ -107,7 +107,7 @@ pub(crate) fn run<T>(
         trace,
     };
     let resumable = Arc::new(Mutex::new(None));
-    let make = |recorder, approvals: Arc<ApprovalQueue>, trace| SessionExecutor {
+    let make = |_, recorder, approvals: Arc<ApprovalQueue>, trace| SessionExecutor {
         meter: Arc::clone(approvals.meter()),
         limits,
         conversation: conversation.map(|request| (request.tools, Arc::clone(&approvals))),

@@ -62,6 +62,8 @@ struct IntegrationState {
     integrated: Vec<UnitKey>,
     /// Those units of them that changed something, without the reconcile step.
     accepted: Vec<UnitKey>,
+    /// The attempts whose patches changed something, in integration order.
+    contributors: Vec<(UnitKey, u32)>,
     /// Units whose patches the last integration rejected, with the reasons.
     rejected: HashMap<UnitKey, String>,
     /// Why there is nothing to save.
@@ -167,7 +169,7 @@ impl Integration {
         let mut state = self.state();
         let (integrator, taken) = (state.integrator.take(), std::mem::take(&mut state.integrated));
         let paths = integrator.iter().flat_map(PatchIntegrator::changed_paths);
-        let message = self.run.commit_message(failed, paths);
+        let message = self.run.commit_message(failed, paths, &std::mem::take(&mut state.contributors));
         let accepted = std::mem::take(&mut state.accepted);
         state.head = None;
         let saved = match (state.error.take(), integrator) {
@@ -216,7 +218,7 @@ impl Integration {
         let mut integrator = match state.integrator.take() {
             Some(begun) if is_reconcile_step(units) => begun,
             _ => {
-                (state.head, state.integrated, state.accepted) = Default::default();
+                (state.head, state.integrated, state.accepted, state.contributors) = Default::default();
                 PatchIntegrator::open(&self.run.worktrees, self.run.all_targets())?
             }
         };
@@ -247,8 +249,11 @@ impl Integration {
                 state.rejected.insert(patch.unit.clone(), verdict.reason.clone());
             }
             let has_changes = note.result == note::PatchResult::Accepted;
-            if has_changes && !is_reconcile {
-                state.accepted.push(patch.unit.clone());
+            if has_changes {
+                state.contributors.push((patch.unit.clone(), attempt));
+                if !is_reconcile {
+                    state.accepted.push(patch.unit.clone());
+                }
             }
             let verdict = note.verdict.clone();
             results.push(IntegratedUnit { unit: patch.unit.clone(), attempt, verdict, has_changes });
