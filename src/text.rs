@@ -2,8 +2,8 @@
 //! the text is shown.
 
 pub(crate) mod commands;
-pub(crate) mod file_patch;
 mod figures;
+pub(crate) mod file_patch;
 mod line_edits;
 mod untrusted;
 

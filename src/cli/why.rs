@@ -22,10 +22,7 @@ use crate::{
     },
     report::redact::Redactor,
     run::provenance::{ProvenanceCall, ReadAccess},
-    text::{
-        commands::project_dir_flag,
-        pluralize, printable,
-    },
+    text::{commands::project_dir_flag, pluralize, printable},
 };
 
 /// Columns of a text of an agent or of a commit.
@@ -98,7 +95,9 @@ fn parse_lines(text: &str) -> Result<(usize, usize), CliError> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let parsed = first.parse().ok().zip(last.parse().ok());
     parsed.filter(|(first, last)| *first >= 1 && first <= last).ok_or_else(|| {
-        CliError::usage(format!("invalid lines `{text}`; expected a line from 1 on, such as 12, or a range, such as 12-20"))
+        CliError::usage(format!(
+            "invalid lines `{text}`; expected a line from 1 on, such as 12, or a range, such as 12-20"
+        ))
     })
 }
 
@@ -136,7 +135,7 @@ type Mask<'a> = &'a mut dyn FnMut(&str) -> String;
 fn to_json(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: Mask<'_>) -> Value {
     let run = match &group.origin {
         LineOrigin::Run(run) => Some(run),
-        LineOrigin::Uncommitted | LineOrigin::Commit(_) => None,
+        LineOrigin::Uncommitted { .. } | LineOrigin::Commit(_) => None,
     };
     let writer = run.map(|run| &run.writer);
     let (attempt, call) = match writer {
@@ -154,7 +153,7 @@ fn to_json(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
         "first_line": group.first,
         "last_line": group.last,
         "origin": match (&group.origin, writer) {
-            (LineOrigin::Uncommitted, _) => "uncommitted",
+            (LineOrigin::Uncommitted { .. }, _) => "uncommitted",
             (LineOrigin::Commit(_), _) => "commit",
             (LineOrigin::Run(_), Some(RecordedWriter::Attempt { .. })) => "attempt",
             (LineOrigin::Run(_), Some(RecordedWriter::OneOf { .. })) => "unknown_attempt",
@@ -171,7 +170,7 @@ fn to_json(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
         "attempt": attempt.map(named),
         "candidates": candidates.iter().map(named).collect::<Vec<_>>(),
         "call": call.map(|call| call_json(call, mask)),
-        "missing": run.map(|run| run.missing.as_slice()).unwrap_or_default(),
+        "missing": missing_of(&group.origin).collect::<Vec<_>>(),
         "replay": attempt.zip(call).map(|(attempt, call)| replay_command(global, attempt, call)),
     })
 }
@@ -204,10 +203,19 @@ fn call_json(written: &WritingCall, mask: Mask<'_>) -> Value {
 
 fn commit_of(origin: &LineOrigin) -> Option<&FileCommit> {
     match origin {
-        LineOrigin::Uncommitted => None,
+        LineOrigin::Uncommitted { .. } => None,
         LineOrigin::Commit(commit) => Some(commit),
         LineOrigin::Run(run) => Some(&run.commit),
     }
+}
+
+/// What is missing in the record and in the repository.
+fn missing_of(origin: &LineOrigin) -> impl Iterator<Item = &str> {
+    let of_record = match origin {
+        LineOrigin::Run(run) => run.missing.as_slice(),
+        LineOrigin::Uncommitted { .. } | LineOrigin::Commit(_) => &[],
+    };
+    of_record.iter().map(String::as_str).chain(commit_of(origin).and_then(FileCommit::missing))
 }
 
 /// The rows about a group of lines, each with a label.
@@ -239,12 +247,20 @@ fn to_text(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
     let lines = if group.first == group.last { String::new() } else { format!("-{}", group.last) };
     let mut rows = AnswerRows(format!("{}:{}{lines}\n", shown(&file.path), group.first));
     match &group.origin {
-        LineOrigin::Uncommitted => rows.push("changed", "after the last commit, so no run wrote it"),
+        LineOrigin::Uncommitted { has_commit: true } => rows.push("changed", "after the last commit, not by a run"),
+        LineOrigin::Uncommitted { has_commit: false } => rows.push("changed", "the file is not in the last commit"),
         LineOrigin::Commit(commit) => {
             rows.push("commit", &commit_text(commit, mask));
             rows.push("", "no run made this commit");
+            rows.push_all("missing", missing_of(&group.origin).map(shown));
         }
-        LineOrigin::Run(run) => push_run(global, run, &mut rows, mask),
+        LineOrigin::Run(run) => {
+            push_run(run, &mut rows, mask);
+            rows.push_all("missing", missing_of(&group.origin).map(shown));
+            if let RecordedWriter::Attempt { attempt, call: Some(call) } = &run.writer {
+                rows.push("replay", &replay_command(global, attempt, call));
+            }
+        }
     }
     rows.0
 }
@@ -256,7 +272,7 @@ fn commit_text(commit: &FileCommit, mask: Mask<'_>) -> String {
     format!("{id}  {}, {}: {}", shown(&author), time(commit.record.at), shown(&subject))
 }
 
-fn push_run(global: &GlobalArgs, origin: &RunLineOrigin, rows: &mut AnswerRows, mask: Mask<'_>) {
+fn push_run(origin: &RunLineOrigin, rows: &mut AnswerRows, mask: Mask<'_>) {
     let attempt_text = |attempt: &NamedAttempt| {
         let of_run = if attempt.run == origin.run { String::new() } else { format!(" of run {}", attempt.run) };
         format!("{}, attempt {}{of_run}", shown(&attempt.unit), attempt.attempt)
@@ -274,7 +290,10 @@ fn push_run(global: &GlobalArgs, origin: &RunLineOrigin, rows: &mut AnswerRows, 
             let more = (*more > 0).then(|| format!("and {}", pluralize(*more, "more attempt")));
             rows.push_all("one of", attempts.iter().map(attempt_text).chain(more));
         }
-        RecordedWriter::Run => rows.push("run", "no attempt wrote it: the run merged, repaired or projected the file, or the commit was changed later"),
+        RecordedWriter::Run => rows.push(
+            "run",
+            "no attempt wrote it: the run merged, repaired, projected or copied it, or the commit was amended",
+        ),
     }
     if let RecordedWriter::Attempt { call: Some(written), .. } = &origin.writer {
         let WritingCall { call, reads, more_reads, .. } = written.as_ref();
@@ -285,10 +304,6 @@ fn push_run(global: &GlobalArgs, origin: &RunLineOrigin, rows: &mut AnswerRows, 
     }
     rows.push("run", &origin.run.to_string());
     rows.push("commit", &commit_text(&origin.commit, mask));
-    rows.push_all("missing", origin.missing.iter().map(|sentence| shown(sentence)));
-    if let RecordedWriter::Attempt { attempt, call: Some(call) } = &origin.writer {
-        rows.push("replay", &replay_command(global, attempt, call));
-    }
 }
 
 fn read_text(read: &ReadAccess, mask: Mask<'_>) -> String {

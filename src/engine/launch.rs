@@ -230,7 +230,7 @@ pub(crate) fn launch<T>(
     let make = |id, recorder, approvals, trace| {
         let worktrees = Worktrees::new(repository, &job.id, &head.commit);
         let units = IngestRun::index_units(launch.planned.units);
-        let prior_attempts = resume::reused_attempts(continues.as_ref());
+        let prior_attempts = IngestRun::reused_attempts(continues.as_ref());
         let run = IngestRun { id, project, units, diff, job, worktrees, reconcile, projections, prior_attempts };
         let attempts = AttemptExecutor::new(run, agent, terms, limits, recorder, approvals, locks);
         attempts.with_prior_patches(resume::pending_patches(continues.as_ref())).with_trace(trace)

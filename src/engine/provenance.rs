@@ -93,8 +93,8 @@ pub(crate) struct LineGroup {
 /// The origin of a line.
 #[derive(Clone, Debug)]
 pub(crate) enum LineOrigin {
-    /// It is not in the last commit: somebody changed the file afterwards.
-    Uncommitted,
+    /// It is not in the last commit. Either the file was changed afterwards, or the commit does not contain the file.
+    Uncommitted { has_commit: bool },
     /// A commit that no run made.
     Commit(Arc<FileCommit>),
     /// A commit of a run.
@@ -107,6 +107,15 @@ pub(crate) struct FileCommit {
     pub id: CommitId,
     pub record: CommitRecord,
     pub path: String,
+    /// True if its parents are not in this clone, so that an earlier commit may have made the lines.
+    pub is_cut: bool,
+}
+
+impl FileCommit {
+    /// What is missing in the repository, as a sentence.
+    pub(crate) fn missing(&self) -> Option<&'static str> {
+        self.is_cut.then_some("the commits before this one are not in this clone; one of them may have made the line")
+    }
 }
 
 /// Who wrote a line that a run committed.
@@ -146,7 +155,7 @@ pub(crate) struct WritingCall {
     pub call: ProvenanceCall,
     /// Wall clock time of the call.
     pub at: Option<Timestamp>,
-    /// Newest first.
+    /// The reads before it, newest first.
     pub reads: Vec<ProvenanceCall>,
     /// Number of earlier reads that are not listed.
     pub more_reads: usize,
@@ -173,7 +182,7 @@ pub(crate) fn explain_lines(
         return Ok(file);
     }
     let Some(blamed) = repository.blame(path, lines)? else {
-        file.groups.push(LineGroup { first, last, origin: LineOrigin::Uncommitted });
+        file.groups.push(LineGroup { first, last, origin: LineOrigin::Uncommitted { has_commit: false } });
         return Ok(file);
     };
     let origins = Attribution::new(root, runs, &repository).origins(path, &blamed)?;
@@ -216,7 +225,7 @@ impl LineOrigin {
     /// True for the same origin. Origins of runs are shared, see [`Attribution`].
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Uncommitted, Self::Uncommitted) => true,
+            (Self::Uncommitted { .. }, Self::Uncommitted { .. }) => true,
             (Self::Commit(a), Self::Commit(b)) => Arc::ptr_eq(a, b),
             (Self::Run(a), Self::Run(b)) => Arc::ptr_eq(a, b),
             _ => false,

@@ -86,12 +86,6 @@ pub(crate) fn pending_patches(continues: Option<&ContinuedRun>) -> impl Iterator
     units.filter_map(|(unit, earlier)| Some((unit, earlier.reused.as_ref()?.pending_patch.as_deref()?)))
 }
 
-/// The prior run and the attempt of each reused success.
-pub(crate) fn reused_attempts(continues: Option<&ContinuedRun>) -> HashMap<UnitKey, (RunId, u32)> {
-    let units = continues.into_iter().flat_map(|continues| &continues.units);
-    units.filter_map(|(unit, prior)| Some((unit.clone(), (prior.run, prior.reused.as_ref()?.attempt)))).collect()
-}
-
 /// The units that a command selects, and the model of their attempts.
 #[derive(Clone, Debug)]
 pub(crate) struct PlanRequest<'a> {

@@ -3,7 +3,7 @@
 //! Reads only. The repository may come from anywhere, so programs that it names are disabled as for every call of git.
 //! This module must not know what the commits contain.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 
@@ -24,6 +24,8 @@ pub(crate) struct BlamedLine {
     pub line_in_commit: usize,
     /// Path of the file in that commit, if git printed it without quotes.
     pub path_in_commit: Option<String>,
+    /// True if git did not look at the parents of the commit: it has none, or the clone does not have them.
+    pub is_boundary: bool,
 }
 
 /// What a commit records about itself.
@@ -62,11 +64,7 @@ impl Repository {
     ///
     /// # Errors
     /// If git fails.
-    pub(crate) fn blame(
-        &self,
-        path: &str,
-        lines: Option<(usize, usize)>,
-    ) -> Result<Option<Vec<BlamedLine>>, GitError> {
+    pub(crate) fn blame(&self, path: &str, lines: Option<(usize, usize)>) -> Result<Option<Vec<BlamedLine>>, GitError> {
         let range = lines.map(|(first, last)| format!("-L{first},{last}"));
         let args = ["blame", "--porcelain", "--no-textconv", "--ignore-revs-file="];
         let args: Vec<&str> = args.into_iter().chain(range.as_deref()).chain(["--", path]).collect();
@@ -85,10 +83,7 @@ impl Repository {
     ///
     /// # Errors
     /// If git fails.
-    pub(crate) fn commit_records(
-        &self,
-        commits: &[CommitId],
-    ) -> Result<BTreeMap<CommitId, CommitRecord>, GitError> {
+    pub(crate) fn commit_records(&self, commits: &[CommitId]) -> Result<BTreeMap<CommitId, CommitRecord>, GitError> {
         if commits.is_empty() {
             return Ok(BTreeMap::new());
         }
@@ -112,6 +107,7 @@ impl Repository {
 fn parse_blame(output: &str) -> Vec<BlamedLine> {
     let mut blamed = Vec::new();
     let mut paths: HashMap<&str, &str> = HashMap::new();
+    let mut boundaries: HashSet<&str> = HashSet::new();
     let mut current: Option<(&str, usize)> = None;
     // The content of a line, after a tab, may contain anything but a line feed.
     for line in output.split('\n') {
@@ -122,10 +118,13 @@ fn parse_blame(output: &str) -> Vec<BlamedLine> {
                     commit: CommitId::parse(commit).ok().filter(|id| id.as_str().contains(|c| c != '0')),
                     line_in_commit,
                     path_in_commit: path.map(|path| (*path).to_owned()),
+                    is_boundary: boundaries.contains(commit),
                 });
             }
         } else if let (Some((commit, _)), Some(path)) = (current, line.strip_prefix("filename ")) {
             paths.insert(commit, path);
+        } else if let (Some((commit, _)), "boundary") = (current, line) {
+            boundaries.insert(commit);
         } else if current.is_none() {
             let mut fields = line.split(' ');
             current = fields.next().zip(fields.next().and_then(|number| number.parse().ok()));
@@ -140,7 +139,8 @@ fn parse_commits(output: &[u8]) -> BTreeMap<CommitId, CommitRecord> {
     while let Some(end) = memchr::memchr(b'\n', rest) {
         let (head, after) = (String::from_utf8_lossy(&rest[..end]).into_owned(), &rest[end + 1..]);
         let mut fields = head.split(' ');
-        let (id, kind, size) = (fields.next(), fields.next(), fields.next().and_then(|size| size.parse::<usize>().ok()));
+        let (id, kind, size) =
+            (fields.next(), fields.next(), fields.next().and_then(|size| size.parse::<usize>().ok()));
         let (Some(id), Some(size)) = (id.and_then(|id| CommitId::parse(id).ok()), size) else {
             // An object that does not exist has one line.
             rest = after;
@@ -185,13 +185,14 @@ mod tests {
     fn blamed_lines_name_commit_and_path() {
         let zero = "0".repeat(40);
         let output = format!(
-            "{ID} 7 1 2\nauthor A\nsummary s\nfilename wiki/old.md\n\tfilename x\n{ID} 8 2\n\t\n{zero} 3 3 1\nauthor Not\nfilename \"wiki/a\\\"b.md\"\n\tz\n"
+            "{ID} 7 1 2\nauthor A\nsummary s\nboundary\nfilename wiki/old.md\n\tfilename x\n{ID} 8 2\n\t\n{zero} 3 3 1\nauthor Not\nfilename \"wiki/a\\\"b.md\"\n\tz\n"
         );
         let lines = parse_blame(&output);
         let line = |commit: Option<&str>, line_in_commit, path: Option<&str>| BlamedLine {
             commit: commit.map(|commit| CommitId::parse(commit).unwrap()),
             line_in_commit,
             path_in_commit: path.map(str::to_owned),
+            is_boundary: commit.is_some(),
         };
         let old = Some("wiki/old.md");
         assert_eq!(lines, [line(Some(ID), 7, old), line(Some(ID), 8, old), line(None, 3, None)]);

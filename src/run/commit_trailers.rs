@@ -212,7 +212,8 @@ mod tests {
     fn squashed_commit_names_all_its_runs() {
         let other = RunTrailers { run: run(8), ..of(&[("b", 3, None)]) };
         let first = of(&[("a", 1, None)]);
-        let message = format!("Squash\n\n* {}\n* {}\nSigned-off-by: me\n", first.append_to("one"), other.append_to("two"));
+        let message =
+            format!("Squash\n\n* {}\n* {}\nSigned-off-by: me\n", first.append_to("one"), other.append_to("two"));
         assert_eq!(RunTrailers::parse_all(&message), [first, other]);
     }
 

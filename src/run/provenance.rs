@@ -43,7 +43,7 @@ pub(crate) enum ReadKind {
     Page,
     /// A source of the semantic layer.
     Source,
-    /// A SQL query.
+    /// A query in SQL.
     Query,
     /// Tables and columns of a database.
     Tables,
@@ -173,10 +173,8 @@ fn accesses(tool: &str, input: RawJson<'_>) -> (Option<ReadAccess>, Vec<String>)
     let search = || from(ReadKind::Search, text("query").or_else(|| text("sourceName")));
     let read = match tool {
         "read_raw_file" => from(ReadKind::RawFile, text("path")),
-        "read_raw_span" => from(ReadKind::RawFile, text("path")).map(|read| ReadAccess {
-            lines: number("startLine").map(|first| (first, number("endLine"))),
-            ..read
-        }),
+        "read_raw_span" => from(ReadKind::RawFile, text("path"))
+            .map(|read| ReadAccess { lines: number("startLine").map(|first| (first, number("endLine"))), ..read }),
         "wiki_read" => from(ReadKind::Page, text("key")),
         "sl_read_source" => {
             let connection = text("connectionId").map(|connection| format!("{connection}/")).unwrap_or_default();
@@ -225,13 +223,13 @@ fn cut(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn read(tool: &str, input: &str) -> Option<(ReadKind, String, Option<(u64, Option<u64>)>)> {
-        accesses(tool, RawJson(input)).0.map(|read| (read.kind, read.target, read.lines))
+    fn read(tool: &str, input: &str) -> Option<ReadAccess> {
+        accesses(tool, RawJson(input)).0
     }
 
     #[test]
     fn reads_name_their_target_and_lines() {
-        let found = |kind, target: &str, lines| Some((kind, target.to_owned(), lines));
+        let found = |kind, target: &str, lines| Some(ReadAccess { kind, target: target.to_owned(), lines });
         assert_eq!(read("read_raw_file", r#"{"path":"a.md"}"#), found(ReadKind::RawFile, "a.md", None));
         let span = r#"{"path":"a.md","startLine":3,"endLine":9}"#;
         assert_eq!(read("read_raw_span", span), found(ReadKind::RawFile, "a.md", Some((3, Some(9)))));
@@ -241,10 +239,7 @@ mod tests {
         assert_eq!(read("entity_details", targets), found(ReadKind::Tables, "main.a, b.c", None));
         assert_eq!(read("sl_discover", r#"{"sourceName":"x"}"#), found(ReadKind::Search, "x", None));
         assert_eq!(read("sql_execution", r#"{"sql":"SELECT 1"}"#), found(ReadKind::Query, "SELECT 1", None));
-        assert_eq!(
-            read("stage_diff", r#"{"unitKeyA":"a","unitKeyB":"b"}"#),
-            found(ReadKind::Stage, "a, b", None)
-        );
+        assert_eq!(read("stage_diff", r#"{"unitKeyA":"a","unitKeyB":"b"}"#), found(ReadKind::Stage, "a, b", None));
     }
 
     #[test]
@@ -272,7 +267,8 @@ mod tests {
             is_edited: false,
             succeeded,
         };
-        let list = [call(1, "a", true), call(2, "b", true), call(3, "a", true), call(4, "c", false), call(9, "d", true)];
+        let list =
+            [call(1, "a", true), call(2, "b", true), call(3, "a", true), call(4, "c", false), call(9, "d", true)];
         let calls = ProvenanceCalls { calls: list.to_vec(), turns: 1 };
         let entries: Vec<u64> = calls.reads_before(Seq(9)).iter().map(|call| call.entry.0).collect();
         assert_eq!(entries, [3, 2]);

@@ -101,7 +101,8 @@ mod tests {
     /// The patch that git makes of the two texts, after one of another file.
     fn git_patch(old: &str, new: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
-        let mut text = String::from("diff --git a/wiki/z.md b/wiki/z.md\n--- a/wiki/z.md\n+++ b/wiki/z.md\n@@ -1 +1 @@\n-x\n+y\n");
+        let mut text =
+            String::from("diff --git a/wiki/z.md b/wiki/z.md\n--- a/wiki/z.md\n+++ b/wiki/z.md\n@@ -1 +1 @@\n-x\n+y\n");
         for (name, content) in [("old", old), ("new", new)] {
             fs::write(dir.path().join(name), content).unwrap();
         }

@@ -34,6 +34,7 @@ mod unfinished;
 mod unsaved_work;
 mod verdicts;
 mod watch;
+pub(crate) mod why;
 
 use self::test_dir::TestDir;
 

@@ -18,7 +18,7 @@ use crate::{
         worktree::Worktrees,
     },
     run::commit_trailers::{AttemptTrailer, RunTrailers, trailer_key},
-    tape::{RunId, UnitKey},
+    tape::{RunId, UnitKey, note::ContinuedRun},
 };
 
 /// The inputs of a run.
@@ -44,6 +44,12 @@ impl IngestRun {
     /// The units of a plan, by their keys.
     pub(crate) fn index_units(units: Vec<WorkUnit>) -> HashMap<UnitKey, (usize, WorkUnit)> {
         units.into_iter().enumerate().map(|(index, unit)| (unit.planned.unit.clone(), (index, unit))).collect()
+    }
+
+    /// The prior run and the attempt of each reused success.
+    pub(crate) fn reused_attempts(continues: Option<&ContinuedRun>) -> HashMap<UnitKey, (RunId, u32)> {
+        let units = continues.into_iter().flat_map(|continues| &continues.units);
+        units.filter_map(|(unit, prior)| Some((unit.clone(), (prior.run, prior.reused.as_ref()?.attempt)))).collect()
     }
 
     pub(super) fn work_unit(&self, unit: &UnitKey) -> Option<&WorkUnit> {

@@ -4,6 +4,7 @@
 //! no patch added were made by the run itself, by merging or repairing.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, HashMap},
     path::Path,
     sync::Arc,
@@ -65,7 +66,7 @@ struct CommitAttempts {
     contributors: Vec<Contributor>,
     /// Those whose records cannot be read.
     unread: Vec<NamedAttempt>,
-    /// Why.
+    /// Why the records cannot be read, one sentence each.
     problems: Vec<String>,
 }
 
@@ -96,13 +97,17 @@ impl<'a> Attribution<'a> {
         }
         let ids: Vec<CommitId> = lines_by_commit.keys().map(|id| (*id).clone()).collect();
         let mut records = self.repository.commit_records(&ids)?;
-        let mut origins = vec![LineOrigin::Uncommitted; blamed.len()];
+        let mut origins = vec![LineOrigin::Uncommitted { has_commit: true }; blamed.len()];
+        // The records of the newest commits are read if there are many.
+        let mut lines_by_commit: Vec<_> = lines_by_commit.into_iter().collect();
+        lines_by_commit.sort_by_key(|(id, _)| Reverse(records.get(id).and_then(|record| record.at)));
         for (id, places) in lines_by_commit {
             let path_there = places.first().and_then(|place| blamed[*place].path_in_commit.clone());
             let record = records.remove(id).unwrap_or_default();
             let runs = RunTrailers::parse_all(&record.message);
             let path = path_there.unwrap_or_else(|| path.to_owned());
-            let commit = Arc::new(FileCommit { id: id.clone(), record, path });
+            let is_cut = places.iter().any(|place| blamed[*place].is_boundary) && !record.parents.is_empty();
+            let commit = Arc::new(FileCommit { id: id.clone(), record, path, is_cut });
             let Some(run) = runs.last().map(|trailers| trailers.run) else {
                 places.iter().for_each(|place| origins[*place] = LineOrigin::Commit(Arc::clone(&commit)));
                 continue;
@@ -171,14 +176,12 @@ impl<'a> Attribution<'a> {
         if self.commits > MAX_COMMITS {
             return Err(format!("only the records of {MAX_COMMITS} commits are read; ask for fewer lines"));
         }
-        let record = self.records.entry((run, path.to_owned())).or_insert_with(|| {
-            RunRecord::open(self.runs, run, path)
-        });
+        let record =
+            self.records.entry((run, path.to_owned())).or_insert_with(|| RunRecord::open(self.runs, run, path));
         record.as_mut().map_err(|problem| problem.clone())
     }
 
     /// The file before and after an attempt, or why it is not known, and why its writes are not known.
-    #[expect(clippy::type_complexity, reason = "the two parts of a contributor")]
     fn attempt_text(
         &self,
         path: &str,
@@ -215,17 +218,14 @@ impl<'a> Attribution<'a> {
     }
 
     /// The attempt that wrote each line of the committed file.
-    fn writers(
-        &self,
-        commit: &FileCommit,
-        attempts: &CommitAttempts,
-    ) -> Result<Vec<Option<LineWriter>>, GitError> {
+    fn writers(&self, commit: &FileCommit, attempts: &CommitAttempts) -> Result<Vec<Option<LineWriter>>, GitError> {
         if attempts.contributors.is_empty() {
             return Ok(Vec::new());
         }
         let committed = self.repository.text_at(&commit.id, &commit.path)?.unwrap_or_default();
         let empty = || AttemptText { base: String::new(), written: String::new(), owners: None };
-        let texts = attempts.contributors.iter().map(|contributor| contributor.text.clone().unwrap_or_else(|_| empty()));
+        let texts =
+            attempts.contributors.iter().map(|contributor| contributor.text.clone().unwrap_or_else(|_| empty()));
         Ok(line_writers(&committed, &texts.collect::<Vec<_>>()))
     }
 
@@ -238,12 +238,10 @@ impl<'a> Attribution<'a> {
                 let Contributor { attempt, problem, .. } = &attempts.contributors[attempt];
                 let mut missing: Vec<String> = problem.iter().cloned().collect();
                 let call = match write {
-                    Some(write) => {
-                        self.writing_call(path, attempt, write, &mut missing).unwrap_or_else(|problem| {
-                            missing.push(problem);
-                            None
-                        })
-                    }
+                    Some(write) => self.writing_call(path, attempt, write, &mut missing).unwrap_or_else(|problem| {
+                        missing.push(problem);
+                        None
+                    }),
                     None if missing.is_empty() => {
                         missing.push("the record names no call that wrote the line".to_owned());
                         None
