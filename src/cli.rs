@@ -52,6 +52,7 @@ mod table;
 mod table_memory;
 mod texts;
 pub(crate) mod watch;
+mod why;
 
 use std::process::ExitCode;
 
@@ -149,6 +150,7 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         CliCommand::Diff(args) => diff::diff(global, args),
         CliCommand::Audit(args) => audit::audit(global, args),
         CliCommand::Costs(args) => costs::costs(global, args),
+        CliCommand::Why(args) => why::why(global, args),
         CliCommand::Runs { command } => match command {
             RunsCommand::List => runs::list(global),
             RunsCommand::Show { run } => runs::show(global, run),

@@ -18,6 +18,7 @@ pub(crate) mod launch;
 pub(crate) mod notifier;
 pub(crate) mod prepare;
 pub(crate) mod prior_results;
+pub(crate) mod provenance;
 pub(crate) mod reconcile_policy;
 pub(crate) mod recorded_tapes;
 pub(crate) mod resume;

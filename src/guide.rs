@@ -48,6 +48,7 @@ pages! {
     keys = "keys",
     reports = "reports",
     audit = "audit",
+    provenance = "provenance",
     tracing = "tracing",
     session_files = "session-files",
     isolation = "isolation",

@@ -34,6 +34,7 @@ pub(crate) mod init;
 pub(crate) mod instructions;
 pub(crate) mod integrate;
 pub(crate) mod job;
+pub(crate) mod line_history;
 pub(crate) mod lock;
 pub(crate) mod plan;
 pub(crate) mod project;

@@ -3,6 +3,7 @@
 
 pub(crate) mod commands;
 mod figures;
+pub(crate) mod file_patch;
 mod line_edits;
 mod untrusted;
 

@@ -110,8 +110,8 @@ pub(crate) struct Options {
     pub terminal: TtyOptions,
     /// Maximum frames per second for redraws that no key caused.
     pub fps: u32,
-    /// Start paused at entry 0.
-    pub paused: bool,
+    /// Start paused after this number of entries, with the unit of the last of them selected.
+    pub paused_after: Option<u64>,
     /// Playback speed relative to the recorded times; infinity plays as fast as possible.
     pub speed: Option<f64>,
     /// The run is a session, to which messages can be sent at any time.

@@ -143,6 +143,8 @@ pub(crate) enum CliCommand {
     Audit(AuditArgs),
     /// Show what runs cost, by day, connection, model, unit or run
     Costs(CostsArgs),
+    /// Show who wrote a line: the commit, the run, the attempt, the call, and what the agent had read before
+    Why(WhyArgs),
     /// Manage recorded runs
     Runs {
         /// Subcommand.
@@ -554,12 +556,22 @@ pub(crate) struct ReplayArgs {
     /// Start paused at the first entry
     #[arg(long)]
     pub paused: bool,
+    /// Start paused after this entry, with its unit selected; `why` prints the numbers of entries
+    #[arg(long, value_name = "N", conflicts_with_all = ["paused", "speed"])]
+    pub entry: Option<u64>,
     /// Play at K times the recorded speed; `max` plays entry by entry as fast as possible [default: show everything immediately]
     #[arg(long, value_name = "K")]
     pub speed: Option<String>,
     /// Exit after this step; for benchmarks
     #[arg(long, hide = true, value_enum)]
     pub until: Option<MeasuredStep>,
+}
+
+impl ReplayArgs {
+    /// The number of entries after which the screen starts paused.
+    pub(crate) fn paused_after(&self) -> Option<u64> {
+        self.entry.map(|entry| entry.saturating_add(1)).or(self.paused.then_some(0))
+    }
 }
 
 /// Step after which a benchmark ends.
@@ -669,6 +681,14 @@ pub(crate) struct ReportArgs {
     /// Only this connection
     #[arg(long, value_name = "CONNECTION")]
     pub connection: Option<String>,
+}
+
+/// `why`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WhyArgs {
+    /// A file of the project, and the line or lines: FILE, FILE:LINE or FILE:LINE-LINE
+    #[arg(value_name = "FILE[:LINE[-LINE]]")]
+    pub place: String,
 }
 
 /// `runs export`.

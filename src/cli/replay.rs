@@ -28,8 +28,9 @@ pub(crate) fn replay(
 ) -> Result<Exit, CliError> {
     let speed = args.speed.as_deref().map(parse_speed).transpose()?;
     let ui = playback_output::resolve_ui(global.ui);
-    if ui != Ui::Tui && args.paused {
-        return Err(CliError::usage("--paused needs the screen").with_help("add --ui tui, or leave it out"));
+    if ui != Ui::Tui && args.paused_after().is_some() {
+        let option = if args.paused { "--paused" } else { "--entry" };
+        return Err(CliError::usage(format!("{option} needs the screen")).with_help("add --ui tui, or leave it out"));
     }
     if args.what != "-" && Path::new(&args.what).is_dir() {
         return replay_directory(global, ui, args, run);
@@ -39,7 +40,7 @@ pub(crate) fn replay(
         && let Some(session) = RunningSession::open(&args.what)?
     {
         return session_watch::show(global, &args.what, session, |options| {
-            options.paused = args.paused;
+            options.paused_after = args.paused_after();
             options.exit_when = args.until.map(super::screen::exit_condition);
         });
     }
@@ -69,7 +70,7 @@ fn replay_directory(
     args: &ReplayArgs,
     run: fn(&Cli) -> Result<Exit, CliError>,
 ) -> Result<Exit, CliError> {
-    if args.paused || args.speed.is_some() || args.until.is_some() {
+    if args.paused_after().is_some() || args.speed.is_some() || args.until.is_some() {
         return Err(CliError::usage(format!("{} is a directory, and these options need one record", args.what))
             .with_help("name one of its session files, or leave the options out"));
     }

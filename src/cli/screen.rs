@@ -36,7 +36,7 @@ pub(crate) fn show_record(
     let config = settings::load(global)?;
     let mut options = settings::screen_options(global, &config)?;
     options.project = project_of(global, &timeline);
-    options.paused = args.paused;
+    options.paused_after = args.paused_after();
     options.speed = speed;
     options.exit_when = args.until.map(exit_condition);
     bookmarks::attach_to_record(&mut options, global, &args.what, timeline.source().info());

@@ -179,7 +179,7 @@ fn screen_options_in(global: &GlobalArgs, config: &Config, zone: TimeZone) -> Re
         keymap,
         terminal: terminal_options(config, variable)?,
         fps: *config.ui.fps,
-        paused: false,
+        paused_after: None,
         speed: None,
         exit_when: None,
         table: tui::TableSettings::default(),

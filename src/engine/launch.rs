@@ -245,10 +245,11 @@ pub(crate) fn launch<T>(
     let diff = launch.planned.diff_counts().to_string();
     let locks = session_locks(&setup.runs, launch.agent.is_scripted());
     let (agent, terms, continues, reconcile) = (launch.agent, launch.terms, launch.continues, launch.reconcile);
-    let make = |recorder, approvals, trace| {
+    let make = |id, recorder, approvals, trace| {
         let worktrees = Worktrees::new(repository, &job.id, &head.commit);
         let units = IngestRun::index_units(launch.planned.units);
-        let run = IngestRun { project, units, diff, job, worktrees, reconcile, projections };
+        let prior_attempts = IngestRun::reused_attempts(continues.as_ref());
+        let run = IngestRun { id, project, units, diff, job, worktrees, reconcile, projections, prior_attempts };
         let attempts = AttemptExecutor::new(run, agent, terms, limits, recorder, approvals, locks);
         attempts.with_prior_patches(resume::pending_patches(continues.as_ref())).with_trace(trace)
     };
@@ -337,7 +338,7 @@ pub(crate) struct RunSetup {
 pub(crate) type RunDecisions = (Arc<ApprovalQueue>, Arc<RunReview>);
 
 impl RunSetup {
-    /// Runs `schedule` with the executor that `make` builds from the recorder and the approval queue,
+    /// Runs `schedule` with the executor that `make` builds from the id of the run, the recorder and the approval queue,
     /// and returns the result of the client.
     ///
     /// # Errors
@@ -347,7 +348,7 @@ impl RunSetup {
         now: Timestamp,
         schedule: Schedule,
         plan: &[Note],
-        make: impl FnOnce(Arc<dyn Recorder>, RunDecisions, Option<RunTrace>) -> E,
+        make: impl FnOnce(RunId, Arc<dyn Recorder>, RunDecisions, Option<RunTrace>) -> E,
         client: impl AsyncFnOnce(LiveRun) -> T,
     ) -> Result<T, LaunchError> {
         private_dir::remove_abandoned_dirs();
@@ -378,7 +379,7 @@ impl RunSetup {
         now: Timestamp,
         schedule: Schedule,
         plan: &[Note],
-        make: impl FnOnce(Arc<dyn Recorder>, RunDecisions, Option<RunTrace>) -> E,
+        make: impl FnOnce(RunId, Arc<dyn Recorder>, RunDecisions, Option<RunTrace>) -> E,
         client: impl AsyncFnOnce(LiveRun) -> T,
     ) -> Result<T, LaunchError> {
         let new = self.runs.create(self.newest_run(now), |run| Header {
@@ -414,7 +415,7 @@ impl RunSetup {
         self.initially_held.iter().for_each(|unit| approvals.hold(unit));
         let review = Arc::new(RunReview::new(Arc::clone(&recorder), self.prior_review.clone()));
         let decisions = (Arc::clone(&approvals), Arc::clone(&review));
-        let executor = Arc::new(make(Arc::clone(&recorder), decisions, self.agent_trace(id)));
+        let executor = Arc::new(make(id, Arc::clone(&recorder), decisions, self.agent_trace(id)));
         let units = schedule.unit_keys().cloned().collect();
         let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder));
         let attached = self.is_interactive.then(|| clients.attach());

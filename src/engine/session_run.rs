@@ -108,7 +108,7 @@ pub(crate) fn run<T>(
         prior_review: None,
     };
     let resumable = Arc::new(Mutex::new(None));
-    let make = |recorder, (approvals, _): RunDecisions, trace| SessionExecutor {
+    let make = |_, recorder, (approvals, _): RunDecisions, trace| SessionExecutor {
         meter: Arc::clone(approvals.meter()),
         limits,
         conversation: conversation.map(|request| (request.tools, Arc::clone(&approvals))),

@@ -318,6 +318,13 @@ impl Git {
             .map_err(|cause| GitError::NotACommitId { subcommand: what(args), cause })
     }
 
+    /// As [`run_for_commit`](Self::run_for_commit), for a call that reads `input`.
+    pub(crate) fn run_for_commit_with_input(&self, args: &[&str], input: &[u8]) -> Result<CommitId, GitError> {
+        let stdout = self.run_with_input(args, input)?;
+        CommitId::parse(String::from_utf8_lossy(&stdout).trim_end())
+            .map_err(|cause| GitError::NotACommitId { subcommand: what(args), cause })
+    }
+
     /// Stdout of a call. Fails unless the call succeeds.
     pub(crate) fn run(&self, args: &[&str]) -> Result<Vec<u8>, GitError> {
         self.run_with_input(args, &[])

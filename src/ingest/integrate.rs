@@ -221,6 +221,11 @@ impl PatchIntegrator {
         self.writers_by_path.keys()
     }
 
+    /// True if the integration contains a change of the unit.
+    pub(crate) fn has_writer(&self, unit: &UnitKey) -> bool {
+        self.writers_by_path.values().flatten().any(|writer| writer == unit)
+    }
+
     /// The commit with all accepted patches.
     pub(crate) fn head(&self) -> Result<CommitId, IntegrationError> {
         Ok(self.worktree.head()?)
@@ -489,8 +494,9 @@ impl PatchIntegrator {
             }
             let tree = git.run_for_line(&["write-tree"])?;
             // Options of `commit-tree` must precede this separator.
-            let commit = ["commit-tree", "-p", self.base.as_str(), "-m", message, "--end-of-options", &tree];
-            let commit = git.run_for_commit(&commit)?;
+            // A message with many units is too long for an argument.
+            let commit = ["commit-tree", "-p", self.base.as_str(), "-F", "-", "--end-of-options", &tree];
+            let commit = git.run_for_commit_with_input(&commit, format!("{}\n", message.trim_end()).as_bytes())?;
             let subject = message.lines().next().unwrap_or_default();
             match branch_update::update_branch(repository, &self.base, &commit, subject) {
                 Ok(()) => {

@@ -25,9 +25,10 @@ use super::{
 };
 use crate::{
     diagnostic::Diagnostic,
+    run::commit_trailers::RunTrailers,
     scoped_dir::{PRIVATE_MODE, ScopedDir},
     tape::{
-        UnitKey,
+        RunId, UnitKey,
         note::{
             SourcesProjected,
             attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction},
@@ -121,14 +122,14 @@ impl IngestPlan {
 pub(crate) fn write_projections(
     root: &Path,
     worktrees: &Arc<Worktrees>,
-    job: &IngestJob,
+    (run, job): (RunId, &IngestJob),
     due: &PendingProjection,
     targets: &[String],
 ) -> Result<SourcesProjected, ProjectionError> {
     let base = worktrees.base();
     let workspace = Workspace::from_worktree(worktrees.open(Some(PATCH_NAME), &base)?, base);
     let written = write(&workspace, due, targets)
-        .and_then(|written| commit(root, &workspace, worktrees, (job, due), targets, written));
+        .and_then(|written| commit(root, &workspace, worktrees, (run, job, due), targets, written));
     workspace.discard();
     written
 }
@@ -245,12 +246,12 @@ fn write_source(
     }
 }
 
-/// Commits the content of the worktree to the branch, with KTX's message.
+/// Commits the content of the worktree to the branch, with KTX's message and the trailer of the run.
 fn commit(
     root: &Path,
     workspace: &Workspace,
     trees: &Arc<Worktrees>,
-    (job, due): (&IngestJob, &PendingProjection),
+    (run, job, due): (RunId, &IngestJob, &PendingProjection),
     targets: &[String],
     written: SourcesProjected,
 ) -> Result<SourcesProjected, ProjectionError> {
@@ -281,7 +282,8 @@ fn commit(
         return Err(ProjectionError::Rejected(why));
     }
     let message = format!("ingest({}): deterministic projection syncId={}", due.adapter, job.sync_id);
-    let saved = integration.save(&message, &[])?;
+    let trailers = RunTrailers { run, attempts: Vec::new() };
+    let saved = integration.save(&trailers.append_to(&message), &[])?;
     let mut left_out = written.left_out;
     left_out.extend(saved.sl_ref_repairs.iter().map(ToString::to_string));
     Ok(SourcesProjected { commit: saved.commit, paths: saved.paths, left_out, ..written })

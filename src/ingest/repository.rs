@@ -53,7 +53,7 @@ const STATE_DIRS: &[&str] =
 /// Directory of the worktrees, relative to the project.
 pub(super) const WORKTREES_DIR: &str = ".ktx/worktrees";
 /// Directory of the patches, relative to the project.
-pub(super) const PATCHES_DIR: &str = ".ktx/ingest-patches";
+pub(crate) const PATCHES_DIR: &str = ".ktx/ingest-patches";
 
 /// Most paths that a message lists.
 const MAX_LISTED: usize = 3;
@@ -226,6 +226,12 @@ impl Repository {
             Some(reason) => Err(RepositoryError::UntrustedPrivate { reason }),
             None => Ok(()),
         }
+    }
+
+    /// Opens the private repository of this installation at `root`, if there is one. Changes nothing.
+    pub(super) fn find_private(root: &Path) -> Result<Option<Self>, RepositoryError> {
+        let top = ScopedDir::open(root).map_err(|cause| RepositoryError::Io { project: root.to_path_buf(), cause })?;
+        private::is_own(&top).then(|| Self::open_checked(root, &top, private::DIR)).transpose()
     }
 
     /// True if this installation's private repository in `root` has the journal of an interrupted update.

@@ -89,6 +89,8 @@ pub(crate) enum SeekGoal {
     },
     /// A moment; breakpoints are ignored.
     Moment(SeekTarget),
+    /// The moment after an entry, whose attempt is selected then.
+    Entry(Seq),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,6 +147,7 @@ impl StopWatcher {
             }
             SeekGoal::Turn(place, before) => unit(place).is_some_and(|unit| turns(unit) > before),
             SeekGoal::TurnBack { unit: place, turn, .. } => unit(place).is_some_and(|unit| turns(unit) >= turn),
+            SeekGoal::Entry(entry) => run_view.state.entries > entry.0,
             SeekGoal::Nothing | SeekGoal::BreakCondition(_) | SeekGoal::Moment(_) => false,
         }
     }

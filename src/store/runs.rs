@@ -308,6 +308,11 @@ impl RunStore {
         }
     }
 
+    /// The place of the run `id`, whether or not it is recorded.
+    pub(crate) fn recorded_run(&self, id: RunId) -> RecordedRun {
+        RecordedRun { id, tape: self.directory(id).join(TAPE_FILE) }
+    }
+
     pub(crate) fn status(&self, run: &RecordedRun) -> Result<RunStatus, RunStoreError> {
         if self.is_alive(run.id)? {
             return Ok(RunStatus::Running);

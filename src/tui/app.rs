@@ -33,7 +33,7 @@ use crate::{
     control::{DisconnectAction, RefusalReason, RunCommand},
     run::breakpoint::StopWatcher,
     run::{PollStatus, SeekTarget, Timeline, state::UnitStatus},
-    tape::Millis,
+    tape::{Millis, Seq},
 };
 
 /// Bytes folded before the first frame.
@@ -146,11 +146,11 @@ impl App {
         model.mouse.is_captured = options.terminal.mouse;
         model.connection.check_arguments = options.check_arguments;
         model.connection.is_session = live && !watching && options.is_session;
-        model.playhead.playback = match (options.paused, options.speed) {
-            (true, _) => Playback::Paused,
-            (false, Some(speed)) if speed.is_infinite() => Playback::Unthrottled,
-            (false, Some(speed)) => Playback::Speed(speed),
-            (false, None) => Playback::Follow,
+        model.playhead.playback = match (options.paused_after, options.speed) {
+            (Some(_), _) => Playback::Paused,
+            (None, Some(speed)) if speed.is_infinite() => Playback::Unthrottled,
+            (None, Some(speed)) => Playback::Speed(speed),
+            (None, None) => Playback::Follow,
         };
         options.startup_messages.into_iter().for_each(|message| model.toasts.announce(message));
         let origin = timeline.source().info().clone();
@@ -207,6 +207,9 @@ impl App {
         if app.model.playhead.playback != Playback::Follow {
             app.seek_when_read(SeekTarget::Entries(0));
             app.set_playback(app.model.playhead.playback);
+        }
+        if let Some(entry) = options.paused_after.and_then(|entries| entries.checked_sub(1)) {
+            app.seek_to_entry(Seq(entry));
         }
         app
     }

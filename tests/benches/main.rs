@@ -21,6 +21,7 @@ mod seek;
 mod translate;
 mod units;
 mod views;
+mod why;
 
 use std::process::ExitCode;
 
@@ -56,6 +57,7 @@ pub(crate) fn run() -> ExitCode {
     report.topic("overhead", overhead::measure);
     report.topic("attach", attach::measure);
     report.topic("plan", plan::measure);
+    report.topic("why", why::measure);
     report.topic("units", units::measure);
     report.end()
 }

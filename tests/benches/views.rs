@@ -93,7 +93,7 @@ pub(crate) fn options() -> BenchResult<Options> {
             programs: ToolPrograms::from_env(|_| None),
         },
         fps: 30,
-        paused: false,
+        paused_after: None,
         speed: None,
         check_arguments: None,
         project: None,

@@ -531,6 +531,7 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/engine/launch.rs", "an empty directory of this run; the program of --claude-bin"),
     ("src/engine/trace.rs", "the tape of this run"),
     ("src/cli/watch.rs", "the length of a tape that was resolved"),
+    ("src/cli/why.rs", "which file of the project an argument names"),
     ("src/config/file.rs", "the user's settings"),
     ("src/group_guard/process_table.rs", "the process table in /proc"),
     ("src/ingest/database/worker.rs", "the process's own descriptors"),

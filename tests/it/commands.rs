@@ -35,6 +35,7 @@ mod unfinished;
 mod unsaved_work;
 mod verdicts;
 mod watch;
+pub(crate) mod why;
 
 use self::test_dir::TestDir;
 

@@ -14,6 +14,7 @@
 //! | `--events agent` | `schemas`, `agent-events.jsonl` and `assets/agent-events.schema.json` |
 //! | `runs export --format otlp` | `tests/it/commands/tracing.rs`, by the rules of OTLP |
 //! | `audit`, `costs` | `schemas`, one file each, and `assets/audit.schema.json` |
+//! | `why` | `provenance`, `why.jsonl` and `assets/why.schema.json` |
 //! | the `ktx.yaml` that `init` writes | `tests/it/commands.rs`; `init`, `config` and `completions` print nothing for programs |
 //! | subcommands, arguments and flags | `surface`, `command-line.txt`; the texts of `--help` by `tests/it/commands.rs` |
 //! | settings, environment variables, keys of `ktx.yaml` | `surface`, `settings.txt`, `environment.txt`, `ktx.yaml` |
@@ -37,6 +38,7 @@ mod events;
 mod files;
 mod golden;
 mod notes;
+mod provenance;
 mod schemas;
 mod surface;
 mod words;

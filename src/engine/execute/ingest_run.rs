@@ -17,12 +17,14 @@ use crate::{
         work_unit::WorkUnit,
         worktree::Worktrees,
     },
-    tape::UnitKey,
+    run::commit_trailers::{AttemptTrailer, RunTrailers, trailer_key},
+    tape::{RunId, UnitKey, note::ContinuedRun},
 };
 
 /// The inputs of a run.
 #[derive(Debug)]
 pub(crate) struct IngestRun {
+    pub id: RunId,
     pub project: Arc<Project>,
     /// The units with their positions in the plan.
     pub units: HashMap<UnitKey, (usize, WorkUnit)>,
@@ -34,12 +36,20 @@ pub(crate) struct IngestRun {
     pub reconcile: Option<ReconcileOptions>,
     /// The pending projections of each connection. If one cannot be written, units run without it.
     pub projections: Vec<PendingProjection>,
+    /// The attempts of prior runs whose patches this run may save.
+    pub prior_attempts: HashMap<UnitKey, (RunId, u32)>,
 }
 
 impl IngestRun {
     /// The units of a plan, by their keys.
     pub(crate) fn index_units(units: Vec<WorkUnit>) -> HashMap<UnitKey, (usize, WorkUnit)> {
         units.into_iter().enumerate().map(|(index, unit)| (unit.planned.unit.clone(), (index, unit))).collect()
+    }
+
+    /// The prior run and the attempt of each reused success.
+    pub(crate) fn reused_attempts(continues: Option<&ContinuedRun>) -> HashMap<UnitKey, (RunId, u32)> {
+        let units = continues.into_iter().flat_map(|continues| &continues.units);
+        units.filter_map(|(unit, prior)| Some((unit.clone(), (prior.run, prior.reused.as_ref()?.attempt)))).collect()
     }
 
     pub(super) fn work_unit(&self, unit: &UnitKey) -> Option<&WorkUnit> {
@@ -84,8 +94,24 @@ impl IngestRun {
         copies.map(|copy| (copy.destination.clone(), copy)).collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
-    /// KTX's message for the commit of an ingest that changes `paths`.
-    pub(super) fn commit_message<'a>(&self, failed: &[UnitKey], paths: impl IntoIterator<Item = &'a String>) -> String {
+    /// The message for the commit of an ingest that changes `paths` with the patches of these attempts, in integration
+    /// order: KTX's message, and trailers that name the attempts. Attempt 0 is one of a prior run.
+    pub(super) fn commit_message<'a>(
+        &self,
+        failed: &[UnitKey],
+        paths: impl IntoIterator<Item = &'a String>,
+        attempts: &[(UnitKey, u32)],
+    ) -> String {
+        let trailer = |(unit, attempt): &(UnitKey, u32)| {
+            let prior = self.prior_attempts.get(unit).filter(|_| *attempt == 0);
+            let (prior_run, attempt) = prior.map_or((None, *attempt), |(run, attempt)| (Some(*run), *attempt));
+            AttemptTrailer { unit: trailer_key(unit), attempt, prior_run }
+        };
+        let trailers = RunTrailers { run: self.id, attempts: attempts.iter().map(trailer).collect() };
+        trailers.append_to(&self.ktx_message(failed, paths))
+    }
+
+    fn ktx_message<'a>(&self, failed: &[UnitKey], paths: impl IntoIterator<Item = &'a String>) -> String {
         if self.units.values().any(|(_, unit)| unit.is_text()) {
             return memory_message(&self.job, paths);
         }

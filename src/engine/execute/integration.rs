@@ -66,6 +66,8 @@ struct IntegrationState {
     integrated: Vec<UnitKey>,
     /// Those units of them that changed something, without the reconcile step.
     accepted: Vec<UnitKey>,
+    /// The attempts whose patches changed something, in integration order.
+    contributors: Vec<(UnitKey, u32)>,
     /// Units whose patches the last integration rejected, with the reasons.
     rejected: HashMap<UnitKey, String>,
     /// Why there is nothing to save.
@@ -199,12 +201,13 @@ impl Integration {
         &self,
         integrator: &mut Option<PatchIntegrator>,
         failed: &[UnitKey],
-        raw: &[RawCopy],
+        (raw, contributors): (&[RawCopy], &[(UnitKey, u32)]),
     ) -> Result<(SavedIntegration, String), IntegrationError> {
         let Some(open) = integrator else { return Err(IntegrationError::BranchMovedRepeatedly) };
         let review = self.review.state();
         let before = review.as_ref().map(|review| open.apply_review(review)).transpose()?;
-        let message = self.run.commit_message(failed, open.changed_paths());
+        let contributors: Vec<_> = contributors.iter().filter(|(unit, _)| open.has_writer(unit)).cloned().collect();
+        let message = self.run.commit_message(failed, open.changed_paths(), &contributors);
         let saved = open.save(&message, raw);
         if saved.is_err() && before.is_none_or(|before| open.undo_review(before).is_err()) {
             *integrator = None;
@@ -225,12 +228,13 @@ impl Integration {
             return Err("no patches were integrated".to_owned());
         }
         let raw = self.run.raw_copies(&state.integrated);
-        let saved = self.save_accepted(&mut state.integrator, failed, &raw);
+        let contributors = state.contributors.clone();
+        let saved = self.save_accepted(&mut state.integrator, failed, (&raw, &contributors));
         if saved.is_err() && state.integrator.is_some() {
             return Err(saved.map_or_else(|error| error.to_line(), |_| String::new()));
         }
         let (taken, accepted) = (std::mem::take(&mut state.integrated), std::mem::take(&mut state.accepted));
-        (state.integrator, state.head) = (None, None);
+        (state.integrator, state.head, state.contributors) = Default::default();
         let (saved, message) = saved.map_err(|error| error.to_line())?;
         if !saved.skipped_raw_files.is_empty() {
             let count = pluralize(saved.skipped_raw_files.len(), "raw file");
@@ -286,7 +290,7 @@ impl Integration {
             Some(begun) if is_reconcile_step(units) => begun,
             _ => {
                 self.review.close();
-                (state.head, state.integrated, state.accepted) = Default::default();
+                (state.head, state.integrated, state.accepted, state.contributors) = Default::default();
                 PatchIntegrator::open(&self.run.worktrees, self.run.all_targets())?
             }
         };
@@ -318,8 +322,11 @@ impl Integration {
                 state.rejected.insert(patch.unit.clone(), verdict.reason.clone());
             }
             let has_changes = note.result == note::PatchResult::Accepted;
-            if has_changes && !is_reconcile {
-                state.accepted.push(patch.unit.clone());
+            if has_changes {
+                state.contributors.push((patch.unit.clone(), attempt));
+                if !is_reconcile {
+                    state.accepted.push(patch.unit.clone());
+                }
             }
             let verdict = note.verdict.clone();
             results.push(IntegratedUnit { unit: patch.unit.clone(), attempt, verdict, has_changes });

@@ -18,7 +18,7 @@ impl AttemptExecutor {
             let (run, due, connection) = (Arc::clone(&self.run), due.clone(), due.connection.clone());
             let work = caught_panics::spawn_blocking_caught(move || {
                 let targets = run.project.target_ids(Some(&due.connection));
-                projection::write_projections(&run.project.root, &run.worktrees, &run.job, &due, &targets)
+                projection::write_projections(&run.project.root, &run.worktrees, (run.id, &run.job), &due, &targets)
                     .map_err(|error| error.to_line())
             });
             let written = work.await.unwrap_or_else(|error| Err(error.to_string()));

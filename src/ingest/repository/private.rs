@@ -63,9 +63,14 @@ pub(super) fn refusal(project: &ScopedDir) -> Option<UntrustedRecord> {
     is_foreign.then_some(UntrustedRecord::OtherLocation)
 }
 
+/// True if this installation created the repository.
+pub(super) fn is_own(project: &ScopedDir) -> bool {
+    local_record::is_directory_marked(project, DIR)
+}
+
 /// True if this installation created the repository and an update of the project was interrupted.
 pub(super) fn has_own_journal(project: &ScopedDir) -> bool {
-    has_journal(project) && local_record::is_directory_marked(project, DIR)
+    has_journal(project) && is_own(project)
 }
 
 fn has_journal(project: &ScopedDir) -> bool {

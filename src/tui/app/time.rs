@@ -141,6 +141,12 @@ impl App {
         }));
     }
 
+    /// Advances time to an entry and selects its attempt.
+    pub(super) fn seek_to_entry(&mut self, entry: Seq) {
+        let watch = self.watch(SeekGoal::Entry(entry));
+        self.start_goal_seek(watch);
+    }
+
     /// Advances time until the condition is met.
     pub(super) fn run_until(&mut self, condition: BreakCondition) {
         let watch = self.watch(SeekGoal::BreakCondition(condition));
@@ -202,6 +208,7 @@ impl App {
                 SeekGoal::BreakCondition(condition) => format!("until {condition}"),
                 SeekGoal::Moment(SeekTarget::Time(at)) => format!("to {}", clock(*at)),
                 SeekGoal::Moment(SeekTarget::Entries(entries)) => format!("to entry {entries}"),
+                SeekGoal::Entry(entry) => format!("to entry {entry}"),
                 SeekGoal::Nothing | SeekGoal::Row(_) | SeekGoal::Turn(..) => "on".to_owned(),
                 SeekGoal::TurnBack { .. } => "back".to_owned(),
             });
@@ -253,6 +260,7 @@ impl App {
         let text = match watch.goal() {
             SeekGoal::BreakCondition(condition) => format!("no {condition} {end}"),
             SeekGoal::Row(_) => format!("no further action {end}"),
+            SeekGoal::Entry(entry) => format!("no entry {entry} {end}"),
             SeekGoal::Moment(moment) if !self.is_beyond(*moment) => return,
             SeekGoal::Moment(_) if self.model.connection.is_live => "that moment is in the future".to_owned(),
             SeekGoal::Moment(_) => format!("this is the end: {}", clock(self.model.playhead.bounds.last_at)),

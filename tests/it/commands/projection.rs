@@ -118,6 +118,10 @@ fn sources_of_semantic_models_are_committed_first() {
     let subjects = subjects(&place);
     assert_eq!(subjects.len(), 2, "the units wrote nothing: {subjects:?}");
     assert!(subjects[0].starts_with("ingest(metricflow): deterministic projection syncId=20"), "{subjects:?}");
+    let trailers = git(&place, &["log", "-1", "--format=%(trailers:only)"]);
+    assert!(trailers.starts_with("Ingest-Run: ") && trailers.trim().lines().count() == 1, "{trailers}");
+    let why = place.run(&["why", "semantic-layer/flow/customers.yaml"]);
+    assert!(why.expect_success().contains("no attempt wrote it: the run"), "{why:?}");
     let files = git(&place, &["show", "--name-only", "--format=", "HEAD"]);
     assert_eq!(files, "semantic-layer/flow/customers.yaml\nsemantic-layer/flow/fct_orders.yaml\n");
     is_clean(&place);

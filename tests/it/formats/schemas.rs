@@ -103,7 +103,7 @@ enum CostKey {
 }
 
 /// Compares a schema file in `assets` with the types.
-fn assert_schemas(name: &str, schemas: &Value) {
+pub(super) fn assert_schemas(name: &str, schemas: &Value) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("assets").join(name);
     let text = format!("{schemas:#}\n");
     if std::env::var_os("INGESTDECK_WRITE_FORMATS").is_some() {
@@ -113,7 +113,7 @@ fn assert_schemas(name: &str, schemas: &Value) {
 }
 
 /// Reads objects as `T`, which must keep every key and value.
-fn assert_conforms<T: Serialize + DeserializeOwned>(objects: &[Value]) {
+pub(super) fn assert_conforms<T: Serialize + DeserializeOwned>(objects: &[Value]) {
     for object in objects {
         let read: T = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}: {object}"));
         assert_eq!(&serde_json::to_value(&read).unwrap(), object);

@@ -228,7 +228,7 @@ pub(crate) fn options() -> Options {
             programs: ToolPrograms::from_env(|_| None),
         },
         fps: 30,
-        paused: false,
+        paused_after: None,
         speed: None,
         check_arguments: None,
         project: None,

@@ -114,7 +114,7 @@ fn replay_shows_silence_at_its_time() {
     assert!(log.contains("silent: no output for 1m 00s") && log.contains("output again after 2m 3"), "{log}");
     // From one entry before the end, playing advances to the moment when the silence reaches two minutes.
     let mut paused = options();
-    paused.paused = true;
+    paused.paused_after = Some(0);
     let script = ScriptedHost::new("I<space>", SIZE).keep_open_for(Duration::from_secs(24 + 119));
     let text = play(tape.timeline(), None, paused, script).0.text();
     assert!(text.contains("! 1 silent") && text.contains("silent 2m 0"), "{text}");

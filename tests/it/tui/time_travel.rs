@@ -175,7 +175,7 @@ fn playback_skips_time_without_entries() {
     tape.plan(&["dbt-all"]).start("dbt-all", 1).wait(80_000).say("dbt-all", 1, "Reading.").end("dbt-all", 1, 0);
     let played = |keys: &str, seconds| {
         let mut paused = options();
-        paused.paused = true;
+        paused.paused_after = Some(0);
         let script = ScriptedHost::new(keys, SIZE).keep_open_for(Duration::from_secs(seconds));
         play(tape.timeline(), None, paused, script).0
     };
@@ -197,10 +197,34 @@ fn speed_doubles_up_to_the_maximum() {
 #[test]
 fn paused_record_is_prefetched_to_its_end() {
     let mut paused = options();
-    paused.paused = true;
+    paused.paused_after = Some(0);
     let (script, exit) = play(tape::running().timeline(), None, paused, ScriptedHost::new("", SIZE));
     assert_eq!((at(&script), exit.timeline.known_entries()), (0, tape::running().entries()));
     assert!(bar(&script).contains("00:00.0 of 00:13") && bar(&script).contains("✗ 2 failures"), "{}", bar(&script));
+}
+
+#[test]
+fn record_opens_after_an_entry_with_its_unit() {
+    let opened = |entries: u64| {
+        let mut paused = options();
+        paused.paused_after = Some(entries);
+        play(tape::running().timeline(), None, paused, ScriptedHost::new("", SIZE)).0
+    };
+    let all = tape::running().entries();
+    let (early, last) = (opened(all / 2), opened(all));
+    assert_eq!((at(&early), at(&last)), (all / 2, all));
+    assert!(bar(&early).contains("PAUSED"), "{}", bar(&early));
+    let beyond = opened(all + 7);
+    assert!(beyond.text().contains(&format!("no entry {} until the end", all + 6)), "{}", beyond.text());
+
+    let mut tape = tape::TapeFixture::new("orbit", false);
+    tape.plan(&["dbt-all", "docs-x"]).start("dbt-all", 1).start("docs-x", 1).say("docs-x", 1, "Deep in the page.");
+    let entries = tape.entries();
+    tape.say("dbt-all", 1, "Elsewhere.").say("docs-x", 1, "Later.");
+    let mut paused = options();
+    paused.paused_after = Some(entries);
+    let text = play(tape.timeline(), None, paused, ScriptedHost::new("", SIZE)).0.text();
+    assert!(text.contains("Deep in the page.") && !text.contains("Elsewhere.") && !text.contains("Later."), "{text}");
 }
 
 #[test]

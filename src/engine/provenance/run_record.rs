@@ -1,0 +1,143 @@
+//! The part of a recorded run that explains the lines of one file: patches, writes and calls of its attempts.
+//!
+//! Reads only this tape, and decodes only the attempts that are asked for. It must not know git.
+
+use std::collections::HashMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::{
+    diagnostic::Diagnostic,
+    engine::recorded_tapes,
+    replay::FileSource,
+    run::{
+        EntryRef, EntryScope, EntrySource as _, EntrySourceError, Fold, PollStatus, SinkEvent,
+        commit_trailers::trailer_key, provenance::ProvenanceCalls, state::RunView,
+    },
+    store::RunStore,
+    tape::{
+        EntryBody, Millis, Note, RunId, Seq, UnitKey,
+        note::{AttemptOutput, PatchWritten},
+    },
+};
+
+/// Bytes of a tape that are read at a time. Below the size from which entries are decoded ahead.
+const SLICE: usize = 256 << 10;
+
+/// The beginnings of the notes that are needed, as every version writes them.
+const PATCH_WRITTEN: &[u8] = br#"{"kind":"patch_written""#;
+const ATTEMPT_ENDED: &[u8] = br#"{"kind":"attempt_ended""#;
+
+/// An attempt: its unit in the form of [`trailer_key`], and its number.
+pub(super) type AttemptKey = (String, u32);
+
+/// An attempt that changed the file.
+#[derive(Clone, Debug)]
+pub(super) struct RecordedAttempt {
+    pub unit: UnitKey,
+    pub patch: PatchWritten,
+    /// Its output; `None` if the tape ends before it.
+    pub output: Option<AttemptOutput>,
+}
+
+/// The calls of an attempt.
+#[derive(Debug)]
+pub(super) struct AttemptCallRecord {
+    pub calls: ProvenanceCalls,
+    /// True if it continued a session, whose earlier reads belong to another attempt.
+    pub is_resumed: bool,
+}
+
+/// A recorded run, as far as it concerns one file.
+#[derive(Debug)]
+pub(super) struct RunRecord {
+    source: FileSource,
+    started_at: Option<Timestamp>,
+    /// The attempts whose patches change the file.
+    pub attempts: HashMap<AttemptKey, RecordedAttempt>,
+    /// True while the run is active, so that its tape still grows.
+    pub is_active: bool,
+}
+
+impl RunRecord {
+    /// Reads the notes of a run about `path`.
+    ///
+    /// # Errors
+    /// If the run is not recorded or its tape cannot be read: the sentence about it.
+    pub(super) fn open(runs: &RunStore, run: RunId, path: &str) -> Result<Self, String> {
+        let found = runs.recorded_run(run);
+        let tape = match runs.open_tape(&found) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(format!("run {run} is not recorded in this project"));
+            }
+            _ => recorded_tapes::open_source(runs, &found),
+        };
+        let unreadable = |cause: String| format!("the record of run {run} cannot be read: {cause}");
+        let source = tape.map_err(|error| unreadable(error.to_line()))?.with_shortened_lines();
+        let header = source.info().header.as_ref();
+        if header.is_none_or(|header| header.run != run) {
+            return Err(unreadable("it is the record of another run".to_owned()));
+        }
+        let started_at = header.map(|header| header.started_at);
+        let is_active = runs.is_alive(run).unwrap_or(false);
+        let mut record = Self { source, started_at, attempts: HashMap::new(), is_active };
+        record.read_notes(path).map_err(|error| unreadable(error.cause))?;
+        Ok(record)
+    }
+
+    /// The wall clock time of a moment.
+    pub(super) fn wall_time(&self, at: Millis) -> Option<Timestamp> {
+        let passed = SignedDuration::from_millis(i64::try_from(at.0).ok()?);
+        self.started_at?.checked_add(passed).ok()
+    }
+
+    fn read_notes(&mut self, path: &str) -> Result<(), EntrySourceError> {
+        let attempts = &mut self.attempts;
+        for_each_entry(&mut self.source, &mut |entry| {
+            let (EntryScope::Attempt(unit, number), EntryBody::Note(json)) = (entry.scope, &entry.body) else { return };
+            if json.starts_with(PATCH_WRITTEN) {
+                if let Note::PatchWritten(patch) = Note::parse(json)
+                    && patch.paths.iter().any(|changed| changed == path)
+                {
+                    let unit = UnitKey::from(unit);
+                    let key = (trailer_key(&unit), number);
+                    attempts.insert(key, RecordedAttempt { unit, patch, output: None });
+                }
+            } else if json.starts_with(ATTEMPT_ENDED) {
+                let key = (trailer_key(&UnitKey::from(unit)), number);
+                if let Some(attempt) = attempts.get_mut(&key)
+                    && let Note::AttemptEnded(ended) = Note::parse(json)
+                {
+                    attempt.output = Some(ended.work);
+                }
+            }
+        })
+    }
+
+    /// The calls of an attempt. Only its lines are decoded.
+    ///
+    /// # Errors
+    /// If the tape cannot be read.
+    pub(super) fn read_calls(&mut self, unit: &UnitKey, number: u32) -> Result<AttemptCallRecord, EntrySourceError> {
+        let (mut fold, mut view) = (Fold::new(unit.clone()), RunView::default());
+        let mut record = AttemptCallRecord { calls: ProvenanceCalls::default(), is_resumed: false };
+        self.source.rewind(Seq(0))?;
+        for_each_entry(&mut self.source, &mut |entry| {
+            if entry.scope != EntryScope::Attempt(unit, number) {
+                return;
+            }
+            fold.apply(&mut view, &entry, &mut |emitted| {
+                if let SinkEvent::Note { note: Note::AttemptStarted(started), .. } = &emitted {
+                    record.is_resumed = started.amendment.as_ref().is_some_and(|amendment| amendment.resume.is_some());
+                }
+                record.calls.observe(&emitted);
+            });
+        })?;
+        Ok(record)
+    }
+}
+
+fn for_each_entry(source: &mut FileSource, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<(), EntrySourceError> {
+    while source.poll(SLICE, sink)? == PollStatus::More {}
+    Ok(())
+}
