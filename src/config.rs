@@ -20,7 +20,9 @@ use serde::de::DeserializeOwned;
 
 use self::schema::{KEYS, SettingKey};
 pub(crate) use self::{
-    schema::{DisconnectAction, MismatchPolicy, NotifyMode, ProgressMode, ToolFailures, TurnLimitAction},
+    schema::{
+        DisconnectAction, MismatchPolicy, NotifyMode, ProgressMode, ToolFailures, TurnLimitAction, UnsourcedAction,
+    },
     value::SettingValue,
 };
 use crate::diagnostic::{Diagnostic, Problem};
@@ -187,6 +189,8 @@ pub(crate) struct IngestSettings {
     pub allow_paths: Setting<Vec<String>>,
     /// What follows a unit that has used its turns.
     pub turn_limit: Setting<TurnLimitAction>,
+    /// What unsourced identifiers do to a unit.
+    pub unsourced: Setting<UnsourcedAction>,
 }
 
 /// Section `[notify]`: notifications while no screen is attached.
@@ -457,6 +461,7 @@ impl Config {
                 unit_timeout: get(&merged, "ingest.unit_timeout"),
                 allow_paths: get(&merged, "ingest.allow_paths"),
                 turn_limit: get(&merged, "ingest.turn_limit"),
+                unsourced: get(&merged, "ingest.unsourced"),
             },
             notify: NotifySettings { url: get(&merged, "notify.url") },
             otel: OtelSettings { endpoint: get(&merged, "otel.endpoint"), content: get(&merged, "otel.content") },

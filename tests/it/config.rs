@@ -72,6 +72,7 @@ fn all_layers_together_are_shown_with_their_origins() {
     # ingest.unit_timeout is not set  # default
     ingest.allow_paths = []  # default
     ingest.turn_limit = "finish"  # default
+    ingest.unsourced = "warn"  # default
     # notify.url is not set  # default
     # otel.endpoint is not set  # default
     otel.content = false  # default
