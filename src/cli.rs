@@ -1,6 +1,7 @@
 //! The composition root: commands, sinks and exit codes. The only layer that knows all the others.
 
 pub(crate) mod args;
+mod artifacts;
 mod attach;
 mod audit;
 mod bookmarks;
@@ -144,6 +145,7 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         CliCommand::Mcp(args) => mcp::mcp(global, args),
         CliCommand::Report(args) => report::report(global, args),
         CliCommand::Diff(args) => diff::diff(global, args),
+        CliCommand::Artifacts(args) => artifacts::artifacts(global, args),
         CliCommand::Audit(args) => audit::audit(global, args),
         CliCommand::Costs(args) => costs::costs(global, args),
         CliCommand::Runs { command } => match command {

@@ -95,6 +95,8 @@ pub(crate) struct Publication {
     pub is_integrating: bool,
     /// The last changes that were saved on the project's branch.
     pub saved: Option<Arc<RunSaved>>,
+    /// Everything that was saved on the project's branch, oldest first.
+    pub saves: Vec<Arc<RunSaved>>,
     /// Why the last integrated changes are not on the branch.
     pub save_error: Option<Arc<str>>,
     /// Units whose changes are on the branch although no reconcile step has reviewed them.
