@@ -11,6 +11,7 @@ mod junit;
 mod labels;
 mod markdown;
 pub(crate) mod redact;
+mod sections;
 mod snapshot;
 
 use std::time::Duration;

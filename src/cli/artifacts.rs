@@ -24,7 +24,7 @@ use crate::{
     run::{
         RunReport, SourceInfo,
         artifacts::{ArtifactWriter, LineCounts, RawFileName, RunArtifact, artifact_path, patch_section},
-        coverage::{CoverageState, CoveredFile, PriorFileResult, PriorFileResults, RawFileChange, SourceCoverage},
+        coverage::{CoveredFile, PriorFileResult, PriorFileResults, RawFileChange, SourceCoverage},
         shared_files::SharedFile,
     },
     scoped_dir::ScopedDir,
@@ -212,7 +212,7 @@ fn some(names: impl ExactSizeIterator<Item = String>) -> String {
 
 fn print_table(global: &GlobalArgs, args: &ArtifactsArgs, report: &RunReport) -> Result<Exit, CliError> {
     let directory = project::resolve_directory(global).ok();
-    let columns = ["change", "path", "state", "lines", "calls", "units", "raw files", "unsourced"].map(str::to_owned);
+    let columns = ["change", "path", "state", "lines", "calls", "unsourced", "units", "raw files"].map(str::to_owned);
     let redactor = Redactor::for_process(directory.as_deref());
     let mut table = TableWriter::new(TableFormat::Text, columns.to_vec(), None, redactor);
     for artifact in &report.artifacts.list {
@@ -224,9 +224,9 @@ fn print_table(global: &GlobalArgs, args: &ArtifactsArgs, report: &RunReport) ->
             artifact.state.label().to_owned(),
             lines.unwrap_or_else(|| "?".into()),
             artifact.calls().map_or_else(|| "?".into(), |calls| calls.to_string()),
+            if unsourced > 0 { format!("▲ {unsourced}") } else { String::new() },
             some(artifact.writers.iter().map(attempt_name)),
             some(artifact.raw_files.iter().map(|file| file.path.clone())),
-            if unsourced > 0 { format!("▲ {unsourced}") } else { String::new() },
         ];
         table.push(cells.map(Value::from).to_vec());
     }
@@ -238,7 +238,10 @@ fn print_table(global: &GlobalArgs, args: &ArtifactsArgs, report: &RunReport) ->
 /// The text below the table: totals, findings and unsourced identifiers.
 fn notes(report: &RunReport) -> String {
     let list = &report.artifacts.list;
-    let mut text = format!("{}\n", pluralize(list.len(), "artifact"));
+    let mut text = match list.len() {
+        0 => "no artifact matches\n".to_owned(),
+        count => format!("{}\n", pluralize(count, "artifact")),
+    };
     for artifact in list {
         for (unit, attempt, reason) in artifact.findings() {
             let _ = writeln!(text, "✗ {}: {unit}#{attempt}: {reason}", artifact.path);
@@ -292,24 +295,11 @@ fn print_coverage(global: &GlobalArgs, report: &RunReport) -> Result<Exit, CliEr
             ];
             table.push(cells.map(Value::from).to_vec());
         }
-        let _ = writeln!(note, "{}", coverage_summary(source));
+        let _ = writeln!(note, "{}: {}", source.connection, source.summary());
     }
     if report.artifacts.coverage.is_empty() {
         note.push_str("the run read no raw files\n");
     }
     table.finish(&note)?;
     Ok(Exit::Ok)
-}
-
-/// Counts of the raw files of a source, as one line.
-fn coverage_summary(source: &SourceCoverage) -> String {
-    let SourceCoverage { connection, adapter, files, unlisted } = source;
-    let [covered, stale, uncovered] =
-        [CoverageState::Covered, CoverageState::Stale, CoverageState::Uncovered].map(|state| source.count(state));
-    let more = match unlisted {
-        0 => String::new(),
-        count => format!("; {count} unchanged files are not on the tape"),
-    };
-    let count = pluralize(files.len(), "raw file");
-    format!("{connection} ({adapter}): {count}, {covered} covered, {stale} stale, {uncovered} uncovered{more}")
 }

@@ -9,7 +9,7 @@ use super::{
     artifacts::{RawFileName, RunArtifact},
     state::RunState,
 };
-use crate::tape::note::attempt_output::ArtifactChange;
+use crate::{tape::note::attempt_output::ArtifactChange, text::pluralize};
 
 /// What runs before this one recorded about a raw file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,8 +89,20 @@ pub(crate) struct SourceCoverage {
 }
 
 impl SourceCoverage {
+    /// Counts of its raw files, as one line.
+    pub(crate) fn summary(&self) -> String {
+        let [covered, stale, uncovered] =
+            [CoverageState::Covered, CoverageState::Stale, CoverageState::Uncovered].map(|state| self.count(state));
+        let more = match self.unlisted {
+            0 => String::new(),
+            count => format!("; {count} unchanged files are not on the tape"),
+        };
+        let count = pluralize(self.files.len(), "raw file");
+        format!("{count} ({}), {covered} covered, {stale} stale, {uncovered} uncovered{more}", self.adapter)
+    }
+
     /// Number of files in a state.
-    pub(crate) fn count(&self, state: CoverageState) -> usize {
+    fn count(&self, state: CoverageState) -> usize {
         self.files.iter().filter(|file| file.state == state).count()
     }
 }
@@ -119,7 +131,6 @@ pub(crate) fn coverage(
     }
     let changes = ArtifactChanges::new(artifacts);
     let of_source = |((connection, adapter), mut source): ((&str, &str), SourceFiles<'_>)| {
-        let mut listed = 0;
         for (file, result) in prior.into_iter().flatten() {
             if file.connection == connection && result.adapter == adapter && result.sha256.is_some() {
                 source.current.entry(&file.path).or_insert(result.sha256.as_deref());
@@ -141,7 +152,7 @@ pub(crate) fn coverage(
             covered_file(path, change, before, changes.of(&name), &changes)
         };
         let files: Vec<CoveredFile> = paths.into_iter().map(file).collect();
-        listed += files.iter().filter(|file| file.change == Some(RawFileChange::Unchanged)).count() as u64;
+        let listed = files.iter().filter(|file| file.change == Some(RawFileChange::Unchanged)).count() as u64;
         // Files of units may be unchanged; only prior runs show which ones.
         let unlisted = if prior.is_some() { source.unchanged.saturating_sub(listed) } else { source.unchanged };
         SourceCoverage { connection: connection.to_owned(), adapter: adapter.to_owned(), files, unlisted }
