@@ -33,7 +33,7 @@ pub(crate) const PROJECTION_WRITER: &str = "projection";
 const MAX_SLUG_BYTES: usize = 64;
 
 /// A page or source that a run created, changed or removed, or tried to.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunArtifact {
     /// Relative to the project.
     pub path: String,
@@ -98,7 +98,7 @@ impl ArtifactState {
 }
 
 /// What one attempt did to an artifact.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ArtifactWriter {
     pub unit: UnitKey,
     /// Number of the attempt; 0 for an attempt of a prior run, and for the projection.
@@ -110,6 +110,8 @@ pub(crate) struct ArtifactWriter {
     pub change: Option<ArtifactChange>,
     /// Number of calls that wrote it; `None` if they are not recorded.
     pub calls: Option<usize>,
+    /// Ids of these calls, if they are known.
+    pub call_ids: Vec<String>,
     /// Lines that the attempt added and removed; `None` if its writes are not recorded.
     pub lines: Option<LineCounts>,
     pub unsourced: Vec<UnsourcedIdentifier>,
@@ -235,6 +237,7 @@ impl ArtifactWriter {
             reason: None,
             change: None,
             calls: None,
+            call_ids: Vec::new(),
             lines: None,
             unsourced: Vec::new(),
             raw_files: Vec::new(),
@@ -249,6 +252,7 @@ impl ArtifactWriter {
         let writes: Vec<_> = output.writes.iter().filter(|write| write.path == path).collect();
         if !writes.is_empty() {
             self.calls = Some(writes.len());
+            self.call_ids = writes.iter().filter_map(|write| write.call.clone()).collect();
             self.lines = Some(net_lines::net_lines(writes.iter().map(|write| write.edits.as_slice())));
         }
         self.unsourced.extend(output.unsourced.iter().filter(|identifier| identifier.path == path).cloned());

@@ -129,6 +129,7 @@ pub(crate) enum UserAction {
     Help,
     Grid,
     Log,
+    Artifacts,
     Copy,
     CopyName,
     OpenFile,

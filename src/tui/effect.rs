@@ -126,6 +126,8 @@ pub(crate) enum SearchScope {
     Hits,
     /// Names of the units of the attempts in the lanes.
     Lanes,
+    /// Paths of the listed artifacts.
+    Artifacts,
     /// Rows of an attempt; the bytes of their entries are searched.
     Rows(AttemptId),
     /// Entries of an attempt.

@@ -5,6 +5,7 @@
 
 mod amend;
 mod arguments_editor;
+mod artifacts_view;
 mod bookmarks;
 mod command_history;
 pub(crate) mod compare;
@@ -32,6 +33,7 @@ use ratatui::layout::Rect;
 
 pub(crate) use amend::{AmendField, AmendForm};
 pub(crate) use arguments_editor::{ArgumentsCheck, ArgumentsEditor};
+pub(crate) use artifacts_view::{ArtifactDocument, ArtifactsView};
 pub(crate) use bookmarks::Bookmarks;
 pub(crate) use command_history::CommandHistory;
 pub(crate) use compare::CompareView;
@@ -561,6 +563,7 @@ impl ScreenModel {
             Some(OverlayView::Find(view)) => view.list.clamp(view.hits.len(), body),
             Some(OverlayView::Home(view)) => view.clamp(body),
             Some(OverlayView::Lanes(view)) => view.refresh(run_view, plan.body),
+            Some(OverlayView::Artifacts(view)) => view.refresh(run_view, body),
             Some(OverlayView::Help(view)) => {
                 let lines = view.size(plan.body.width).1;
                 view.offset = view.offset.min(lines.saturating_sub(body));

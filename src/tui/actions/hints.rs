@@ -45,6 +45,12 @@ pub(crate) fn view_actions(model: &ScreenModel, run_view: &RunView) -> (&'static
         Some(OverlayView::FailureGroups(_)) => ("the causes", &[RetryWith, RetryFailed, PreviousFailure, Copy]),
         Some(OverlayView::Home(_)) => ("the home screen", &[]),
         Some(OverlayView::Lanes(_)) => ("the lanes", &[Up, Left, NextFailure, PreviousFailure, Search, NextMatch]),
+        Some(OverlayView::Artifacts(view)) if view.document.is_some() => {
+            ("an artifact", &[Left, Inspect, NextMatch, Copy])
+        }
+        Some(OverlayView::Artifacts(_)) => {
+            ("the artifacts", &[FilterText, NextFailure, PreviousFailure, Copy, NextMatch])
+        }
         Some(OverlayView::Find(_)) => ("the search of the run", &[Inspect, NextMatch]),
         None if model.units_view.focus == Pane::Units => (
             "the units",
@@ -65,6 +71,7 @@ pub(crate) fn view_actions(model: &ScreenModel, run_view: &RunView) -> (&'static
                 Group,
                 Grid,
                 Lanes,
+                Artifacts,
                 Bookmark,
                 Bookmarks,
                 CommandLine,
@@ -98,6 +105,8 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
         Some(OverlayView::Bookmarks(_)) => &[Back, Open, RetryWith, Stop],
         Some(OverlayView::Find(_)) => &[Back, Open, Search],
         Some(OverlayView::Lanes(_)) => &[Back, Open, Down, Right],
+        Some(OverlayView::Artifacts(view)) if view.document.is_some() => &[Back, Right, Inspect, Search],
+        Some(OverlayView::Artifacts(_)) => &[Back, Open, Filter, FilterText, Inspect, Search],
         Some(OverlayView::Home(_)) => &[Open, ResumeRun, DiffRuns, StartRun],
         Some(OverlayView::FailureGroups(_)) => &[Back, Open, Retry, RetryWith, NextFailure, Search],
         Some(OverlayView::Log(_)) => &[Back, Open, Search, NextFailure],
