@@ -46,6 +46,7 @@ pages! {
     screen = "screen",
     keys = "keys",
     reports = "reports",
+    artifacts = "artifacts",
     audit = "audit",
     tracing = "tracing",
     session_files = "session-files",

@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn hostile_edits_end_without_overflow() {
         let most = [u32::MAX; 3];
-        assert_eq!(counts(&[&[most, most], &[[0, u32::MAX, 0]], &[most]]).1 > 0, true);
+        assert!(counts(&[&[most, most], &[[0, u32::MAX, 0]], &[most]]).1 > 0);
         let many: Vec<[u32; 3]> = (0..5_000).map(|line| [line, 1, 1]).collect();
         assert_eq!(counts(&[&many]), (5_000, 5_000));
     }

@@ -6,14 +6,16 @@ use crate::{
     run::{
         Timeline,
         artifacts::{ArtifactWriter, RunArtifact},
-        state::{AttemptId, RowKind, RowOutcome},
+        state::{AttemptId, RowKind, RowOutcome, StreamRow},
     },
-    tape::note::attempt_output::ArtifactChange,
+    tape::note::attempt_output::{ArtifactChange, UnsourcedIdentifier},
     tui::{document::DocumentBlock, theme::StyleRole, view::artifacts::state_role},
 };
 
 /// Rows of an attempt that are searched for its writing calls.
 const MAX_ROWS: usize = 4_000;
+/// Characters of a commit that are shown.
+const SHORT_COMMIT_CHARS: usize = 12;
 /// Bytes that are read in that search.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
@@ -23,9 +25,9 @@ pub(super) fn artifact_blocks(timeline: &mut Timeline, artifact: &RunArtifact) -
     if !unsourced.is_empty() {
         pieces.push(DocumentBlock::BlankLine);
         pieces.push(DocumentBlock::section("unsourced identifiers", None));
-        let line = |flag: &&crate::tape::note::attempt_output::UnsourcedIdentifier| {
+        let line = |flag: &&UnsourcedIdentifier| {
             let declared = if flag.declared { ", declared as unverified" } else { "" };
-            let text = format!("▲ line {}: {}{declared}", flag.line, flag.name);
+            let text = format!("! line {}: {}{declared}", flag.line, flag.name);
             DocumentBlock::line(StyleRole::Warning, text)
         };
         pieces.extend(unsourced.iter().map(line));
@@ -49,7 +51,7 @@ fn facts(artifact: &RunArtifact) -> Vec<DocumentBlock> {
     let mut pieces = vec![DocumentBlock::titled("artifact", artifact.path.clone(), title, None)];
     let mut fact = |name: &str, role, text: String| pieces.push(DocumentBlock::fact(name, role, text));
     if let Some(commit) = &artifact.commit {
-        fact("commit", StyleRole::Text, commit.to_string());
+        fact("commit", StyleRole::Text, commit.chars().take(SHORT_COMMIT_CHARS).collect());
     }
     let files: Vec<String> =
         artifact.raw_files.iter().map(|file| format!("{}/{}", file.connection, file.path)).collect();
@@ -88,8 +90,10 @@ fn changes(timeline: &mut Timeline, artifact: &RunArtifact, writer: &ArtifactWri
     let Some(attempt_id) = attempt.map(|attempt| attempt.id) else { return Vec::new() };
     let mut pieces = Vec::new();
     for (row, write) in writing_calls(timeline, attempt_id, artifact, writer) {
+        let is_new = pieces.is_empty() && writer.change == Some(ArtifactChange::Created);
+        let original = is_new.then(String::new);
         pieces.push(DocumentBlock::BlankLine);
-        pieces.extend(file_change::write_blocks(timeline, attempt_id, row, &write, RowOutcome::Ok, None));
+        pieces.extend(file_change::write_blocks(timeline, attempt_id, row, &write, RowOutcome::Ok, original));
     }
     if pieces.is_empty() {
         pieces.push(DocumentBlock::BlankLine);
@@ -107,7 +111,7 @@ fn writing_calls(
 ) -> Vec<(usize, file_change::FileWrite)> {
     let entries = timeline.view().state.entries;
     let rows: Vec<_> = timeline.view().rows(attempt_id).iter().copied().enumerate().collect();
-    let is_call = |row: &crate::run::state::StreamRow| row.kind == RowKind::Tool && row.end(entries) == RowOutcome::Ok;
+    let is_call = |row: &StreamRow| row.kind == RowKind::Tool && row.end(entries) == RowOutcome::Ok;
     let name = artifact.path.rsplit('/').next().and_then(|file| file.rsplit_once('.')).map_or("", |(stem, _)| stem);
     let (mut found, mut spent) = (Vec::new(), 0);
     for (index, row) in rows.into_iter().filter(|(_, row)| is_call(row)).take(MAX_ROWS) {

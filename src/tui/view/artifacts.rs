@@ -19,7 +19,7 @@ const STATE_WIDTH: usize = 11;
 const LINES_WIDTH: usize = 12;
 const FLAGS_WIDTH: usize = 6;
 /// Narrowest row with lines, and with writers.
-const MIN_WIDTH_WITH_LINES: usize = 56;
+const MIN_WIDTH_WITH_LINES: usize = 70;
 const MIN_WIDTH_WITH_UNITS: usize = 90;
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &ArtifactsView, area: Rect, buf: &mut Buffer) {
@@ -91,7 +91,8 @@ fn row(scene: &DrawContext<'_>, artifact: &RunArtifact, area: Rect, buf: &mut Bu
         None => (StyleRole::Dim, "?"),
     };
     pen.cell(role, change, CHANGE_WIDTH);
-    let path = text::fit_middle(&artifact.path, path_width, scene.theme.glyphs.cut);
+    let path = if has_lines { &artifact.path } else { short_path(&artifact.path) };
+    let path = text::fit_middle(path, path_width, scene.theme.glyphs.cut);
     pen.cell(StyleRole::Text, &path, path_width);
     pen.skip(1);
     pen.cell(state_role(artifact.state), artifact.state.label(), STATE_WIDTH);
@@ -100,13 +101,18 @@ fn row(scene: &DrawContext<'_>, artifact: &RunArtifact, area: Rect, buf: &mut Bu
         pen.cell(StyleRole::Dim, &lines, LINES_WIDTH);
     }
     let flags = artifact.unsourced().count();
-    let flags = if flags > 0 { format!("▲ {flags}") } else { String::new() };
+    let flags = if flags > 0 { format!("! {flags}") } else { String::new() };
     pen.cell(StyleRole::Warning, &flags, FLAGS_WIDTH);
     if has_units {
         let units: Vec<String> =
             artifact.effective_writers().map(|writer| format!("{}#{}", writer.unit, writer.attempt)).collect();
         pen.put(StyleRole::Dim, &text::one_row(&units.join(", "), 300));
     }
+}
+
+/// The path without its first directories, which are the same for all pages and all sources.
+fn short_path(path: &str) -> &str {
+    ["wiki/global/", "semantic-layer/"].iter().find_map(|folder| path.strip_prefix(folder)).unwrap_or(path)
 }
 
 /// The role in which a state is drawn.

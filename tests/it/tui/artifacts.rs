@@ -11,9 +11,7 @@ use crate::tape::{
     note::{
         AttemptEnded, AttemptOutcome, AttemptOutput, PatchIntegrated, PatchResult, PatchWritten, RunSaved, StopReason,
         Verdict, VerdictCause,
-        attempt_output::{
-            ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, RecordedWrite, UnsourcedIdentifier,
-        },
+        attempt_output::{ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, RecordedWrite, UnsourcedIdentifier},
     },
 };
 

@@ -111,7 +111,8 @@ fn live_run_renders_in_every_view_at_every_size() {
 }
 
 /// Keys that open every view of a record.
-const TOUR: &str = "<tab>gg<enter>llG<esc><esc>i2G3G4G5G1G<esc>=<esc>vz<esc><esc>C<esc>L<esc>c<enter><esc><esc>Sjlhk<esc>0w)}{$";
+const TOUR: &str =
+    "<tab>gg<enter>llG<esc><esc>i2G3G4G5G1G<esc>=<esc>vz<esc><esc>C<esc>L<esc>c<enter><esc><esc>Sjlhk<esc>0w)}{$";
 
 #[test]
 fn every_capture_is_shown_in_every_view_at_every_size() {
