@@ -31,6 +31,7 @@ mod period;
 pub(crate) mod plan;
 pub(crate) mod playback_output;
 pub(crate) mod policy;
+mod prior_files;
 pub(crate) mod project;
 mod prune;
 mod query;

@@ -1,7 +1,6 @@
 //! `artifacts`: the pages and sources of a run, their changes, and the coverage of the raw files.
 //!
-//! [`crate::run::artifacts`] and [`crate::run::coverage`] derive what is printed. This module reads patch files and the
-//! results of prior runs.
+//! [`crate::run::artifacts`] and [`crate::run::coverage`] derive what is printed. This module reads patch files.
 
 use std::{
     collections::HashMap,
@@ -14,21 +13,20 @@ use serde_json::{Value, json};
 use super::{
     args::{ArtifactsArgs, GlobalArgs, TableFormat, Ui},
     exit::{CliError, Exit},
-    output, playback_output, project, report, runs,
+    output, playback_output, project, report,
     table::TableWriter,
 };
 use crate::{
     control::NamePattern,
-    engine::recorded_tapes,
     report::redact::{self, Redactor},
     run::{
-        RunReport, SourceInfo,
-        artifacts::{ArtifactWriter, LineCounts, RawFileName, RunArtifact, artifact_path, patch_section},
-        coverage::{CoveredFile, PriorFileResult, PriorFileResults, RawFileChange, SourceCoverage},
+        RunReport,
+        artifacts::{ArtifactWriter, LineCounts, RawFileName, RunArtifact, patch_section},
+        coverage::{CoveredFile, RawFileChange, SourceCoverage},
         shared_files::SharedFile,
     },
     scoped_dir::ScopedDir,
-    tape::note::attempt_output::{ArtifactChange, ArtifactTarget},
+    tape::note::attempt_output::ArtifactChange,
     text::pluralize,
 };
 
@@ -63,41 +61,6 @@ fn pattern(text: Option<&str>) -> Result<Option<NamePattern>, CliError> {
     let parse =
         |text: &str| NamePattern::new(text).map_err(|why| CliError::usage(format!("invalid pattern `{text}`: {why}")));
     text.map(parse).transpose()
-}
-
-/// What runs before the run of a record did with the raw files; `None` if it is not a run of the project, or if its
-/// index cannot be used.
-pub(super) fn prior_results(global: &GlobalArgs, origin: &SourceInfo) -> Option<PriorFileResults> {
-    let run = origin.header.as_ref()?.run;
-    let store = runs::resolve_store(global).ok()?;
-    store.list().ok()?.iter().find(|recorded| recorded.id == run)?;
-    let read = || {
-        let (db, _) = recorded_tapes::open_updated_index(&store).ok()?;
-        Some((db.prior_files(Some(run)).ok()?, db.prior_artifacts(Some(run)).ok()?))
-    };
-    let Some((files, artifacts)) = read() else {
-        playback_output::print_stderr("warning: the index cannot be read, so prior runs are not considered");
-        return None;
-    };
-    let mut results: PriorFileResults = files
-        .into_iter()
-        .map(|((connection, adapter, path), file)| {
-            let result = PriorFileResult { adapter, sha256: file.processed_sha256, artifacts: Vec::new() };
-            (RawFileName { connection, path }, result)
-        })
-        .collect();
-    for ((connection, path), history) in artifacts {
-        let Some(result) = results.get_mut(&RawFileName { connection, path }) else { continue };
-        let existing = history.into_iter().filter(|artifact| artifact.row.change != ArtifactChange::Removed.as_str());
-        let paths = existing.map(|artifact| {
-            let row = artifact.row;
-            let is_wiki = row.target == ArtifactTarget::Wiki.as_str();
-            let target = if is_wiki { ArtifactTarget::Wiki } else { ArtifactTarget::SemanticLayer };
-            artifact_path(target, Some(&row.target_connection), &row.key)
-        });
-        result.artifacts.extend(paths);
-    }
-    Some(results)
 }
 
 /// Patch files of the project, each read once.

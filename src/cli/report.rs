@@ -6,10 +6,9 @@ use std::io::Write as _;
 
 use super::{
     args::{GlobalArgs, ReportArgs, Ui},
-    artifacts,
     exit::{CliError, Exit},
     export::{self, out_file},
-    output, playback_output, project, replay,
+    output, playback_output, prior_files, project, replay,
 };
 use crate::{
     report::{self, ReportFormat, redact},
@@ -62,7 +61,7 @@ pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, Cli
 /// If the record does not exist or cannot be read.
 pub(crate) fn gather_report(global: &GlobalArgs, what: &str) -> Result<RunReport, CliError> {
     let (source, live) = replay::open_record(global, what)?;
-    let prior = artifacts::prior_results(global, source.info());
+    let prior = prior_files::prior_results(global, source.info());
     Ok(report::fold_report(source, live, prior)?)
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct RunArtifact {
     pub target: Option<ArtifactTarget>,
     /// The combined change of all writers that count; `None` if it is not recorded.
     pub change: Option<ArtifactChange>,
-    pub state: ArtifactState,
+    pub state: ArtifactStatus,
     /// Attempts that wrote it, by unit in plan order, oldest first.
     pub writers: Vec<ArtifactWriter>,
     /// Raw files that the changes of its effective writers rest on, sorted.
@@ -62,7 +62,7 @@ pub(crate) struct RawFileName {
 
 /// What became of the change of one writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ArtifactState {
+pub(crate) enum ArtifactStatus {
     /// The attempt succeeded, and its patch is not integrated yet.
     Pending,
     /// Result of the integration of its patch, before it is saved.
@@ -71,11 +71,11 @@ pub(crate) enum ArtifactState {
     Saved,
     /// A later attempt at the unit takes its place.
     Replaced,
-    /// The attempt failed.
+    /// Its attempt failed, so it was discarded.
     Discarded,
 }
 
-impl ArtifactState {
+impl ArtifactStatus {
     /// Its word on screens and in JSON.
     pub(crate) fn label(self) -> &'static str {
         match self {
@@ -103,7 +103,7 @@ pub(crate) struct ArtifactWriter {
     pub unit: UnitKey,
     /// Number of the attempt; 0 for an attempt of a prior run, and for the projection.
     pub attempt: u32,
-    pub state: ArtifactState,
+    pub state: ArtifactStatus,
     /// Why the change does not count.
     pub reason: Option<String>,
     /// `None` if it is not recorded.
@@ -188,7 +188,7 @@ pub(crate) fn run_artifacts(state: &RunState) -> Vec<RunArtifact> {
             });
             artifact.writers.push(ArtifactWriter {
                 unit: PROJECTION_WRITER.into(),
-                state: ArtifactState::Saved,
+                state: ArtifactStatus::Saved,
                 change: action.map(|action| action.change),
                 raw_files: raw_files.collect(),
                 ..ArtifactWriter::new(0)
@@ -233,7 +233,7 @@ impl ArtifactWriter {
         Self {
             unit: UnitKey::from("?"),
             attempt,
-            state: ArtifactState::Pending,
+            state: ArtifactStatus::Pending,
             reason: None,
             change: None,
             calls: None,
@@ -275,7 +275,7 @@ impl ArtifactCollector {
                 _ => None,
             },
             change: None,
-            state: ArtifactState::Pending,
+            state: ArtifactStatus::Pending,
             writers: Vec::new(),
             raw_files: Vec::new(),
             shared: None,
@@ -310,9 +310,9 @@ impl ArtifactCollector {
         let patch = reused.and_then(|reused| reused.pending_patch.clone());
         let integration = state.publication.prior_patches.get(&unit.key);
         let result = match integration {
-            Some(patch) if patch.is_saved => ArtifactState::Saved,
-            Some(patch) => ArtifactState::Integration(patch.result),
-            None => ArtifactState::Pending,
+            Some(patch) if patch.is_saved => ArtifactStatus::Saved,
+            Some(patch) => ArtifactStatus::Integration(patch.result),
+            None => ArtifactStatus::Pending,
         };
         let actions = output.actions.iter();
         let mut paths: Vec<String> = actions
@@ -361,7 +361,7 @@ impl ArtifactCollector {
         for artifact in self.by_path.values_mut() {
             let effective: Vec<&ArtifactWriter> = artifact.effective_writers().collect();
             let change = effective.iter().map(|writer| writer.change).reduce(|first, next| first?.merged_with(next?));
-            let state = effective.last().map_or(ArtifactState::Pending, |writer| writer.state);
+            let state = effective.last().map_or(ArtifactStatus::Pending, |writer| writer.state);
             let raw_files: BTreeSet<&RawFileName> = effective.iter().flat_map(|writer| &writer.raw_files).collect();
             let raw_files = raw_files.into_iter().cloned().collect();
             (artifact.change, artifact.state, artifact.raw_files) = (change.flatten(), state, raw_files);
@@ -371,21 +371,21 @@ impl ArtifactCollector {
 }
 
 /// What became of the changes of an attempt.
-fn attempt_state(attempt: &AttemptState, is_latest: bool) -> ArtifactState {
+fn attempt_state(attempt: &AttemptState, is_latest: bool) -> ArtifactStatus {
     let delivery = &attempt.delivery;
     let has_failed = attempt.verdict.as_ref().is_some_and(|verdict| verdict.outcome != AttemptOutcome::Succeeded);
     match delivery.integration {
-        Some(result) if !result.keeps_success() => ArtifactState::Integration(result),
-        _ if has_failed => ArtifactState::Discarded,
+        Some(result) if !result.keeps_success() => ArtifactStatus::Integration(result),
+        _ if has_failed => ArtifactStatus::Discarded,
         _ if delivery.is_saved || (delivery.patch.is_none() && !delivery.published.is_empty()) => {
             match delivery.integration {
-                Some(PatchResult::Noop) => ArtifactState::Integration(PatchResult::Noop),
-                _ => ArtifactState::Saved,
+                Some(PatchResult::Noop) => ArtifactStatus::Integration(PatchResult::Noop),
+                _ => ArtifactStatus::Saved,
             }
         }
-        _ if !is_latest => ArtifactState::Replaced,
-        Some(result) => ArtifactState::Integration(result),
-        None => ArtifactState::Pending,
+        _ if !is_latest => ArtifactStatus::Replaced,
+        Some(result) => ArtifactStatus::Integration(result),
+        None => ArtifactStatus::Pending,
     }
 }
 

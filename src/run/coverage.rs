@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        run::artifacts::ArtifactState,
+        run::artifacts::ArtifactStatus,
         tape::note::{DiffCounts, FileRead, SourceRead},
     };
 
@@ -251,7 +251,7 @@ mod tests {
         RawFileName { connection: "notes".into(), path: path.into() }
     }
 
-    fn artifact(path: &str, raw_file: &str, change: ArtifactChange, state: ArtifactState) -> RunArtifact {
+    fn artifact(path: &str, raw_file: &str, change: ArtifactChange, state: ArtifactStatus) -> RunArtifact {
         RunArtifact {
             path: path.into(),
             target: None,
@@ -273,10 +273,10 @@ mod tests {
             3,
         );
         let artifacts = [
-            artifact("a", "new.md", Updated, ArtifactState::Saved),
-            artifact("b", "changed.md", Updated, ArtifactState::Pending),
-            artifact("c", "failed.md", Updated, ArtifactState::Discarded),
-            artifact("e", "same.md", Removed, ArtifactState::Saved),
+            artifact("a", "new.md", Updated, ArtifactStatus::Saved),
+            artifact("b", "changed.md", Updated, ArtifactStatus::Pending),
+            artifact("c", "failed.md", Updated, ArtifactStatus::Discarded),
+            artifact("e", "same.md", Removed, ArtifactStatus::Saved),
         ];
         let prior = |path: &str, sha256: &str, artifacts: &[&str]| {
             let artifacts = artifacts.iter().map(|path| (*path).to_owned()).collect();

@@ -75,7 +75,7 @@ pub(crate) struct RunReport {
 /// The artifacts of a run, and the raw files that they rest on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ArtifactsReport {
-    /// Sorted by path.
+    /// The artifacts, sorted by path.
     pub list: Vec<RunArtifact>,
     /// By connection and adapter.
     pub coverage: Vec<SourceCoverage>,

@@ -141,7 +141,7 @@ fn artifact_has_the_history_of_all_attempts() {
     let raw_files =
         |artifact: &RunArtifact| artifact.raw_files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
     assert_eq!((raw_files(page), raw_files(source)), (vec!["a.md".into(), "b.md".into()], vec!["b.md".into()]));
-    assert_eq!((source.change, source.state), (Some(ArtifactChange::Updated), ArtifactState::Pending));
+    assert_eq!((source.change, source.state), (Some(ArtifactChange::Updated), ArtifactStatus::Pending));
 
     notes.push(integrated("a", 2, PatchResult::Accepted));
     notes.push(integrated("b", 1, PatchResult::TextualConflict));

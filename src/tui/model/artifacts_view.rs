@@ -150,9 +150,9 @@ impl ArtifactsView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::artifacts::ArtifactState;
+    use crate::run::artifacts::ArtifactStatus;
 
-    fn artifact(path: &str, state: ArtifactState) -> RunArtifact {
+    fn artifact(path: &str, state: ArtifactStatus) -> RunArtifact {
         RunArtifact {
             path: path.into(),
             target: Some(if path.ends_with(".md") { ArtifactTarget::Wiki } else { ArtifactTarget::SemanticLayer }),
@@ -168,9 +168,9 @@ mod tests {
     #[test]
     fn filter_keeps_the_selected_artifact() {
         let all = vec![
-            artifact("a.md", ArtifactState::Saved),
-            artifact("b.yaml", ArtifactState::Saved),
-            artifact("c.md", ArtifactState::Discarded),
+            artifact("a.md", ArtifactStatus::Saved),
+            artifact("b.yaml", ArtifactStatus::Saved),
+            artifact("c.md", ArtifactStatus::Discarded),
         ];
         let mut view = ArtifactsView { all, ..ArtifactsView::default() };
         let paths = |view: &ArtifactsView| view.listed.iter().map(|it| it.path.clone()).collect::<Vec<_>>();

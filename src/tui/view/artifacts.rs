@@ -4,7 +4,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, document_view, pane};
 use crate::{
-    run::artifacts::{ArtifactState, RunArtifact},
+    run::artifacts::{ArtifactStatus, RunArtifact},
     tape::note::{PatchResult, attempt_output::ArtifactChange},
     text::{self, pluralize},
     tui::{
@@ -116,12 +116,12 @@ fn short_path(path: &str) -> &str {
 }
 
 /// The role in which a state is drawn.
-pub(crate) fn state_role(state: ArtifactState) -> StyleRole {
+pub(crate) fn state_role(state: ArtifactStatus) -> StyleRole {
     match state {
-        ArtifactState::Pending => StyleRole::Queued,
-        ArtifactState::Integration(PatchResult::Accepted | PatchResult::Noop) => StyleRole::Running,
-        ArtifactState::Integration(_) | ArtifactState::Discarded => StyleRole::Failed,
-        ArtifactState::Saved => StyleRole::Succeeded,
-        ArtifactState::Replaced => StyleRole::Dim,
+        ArtifactStatus::Pending => StyleRole::Queued,
+        ArtifactStatus::Integration(PatchResult::Accepted | PatchResult::Noop) => StyleRole::Running,
+        ArtifactStatus::Integration(_) | ArtifactStatus::Discarded => StyleRole::Failed,
+        ArtifactStatus::Saved => StyleRole::Succeeded,
+        ArtifactStatus::Replaced => StyleRole::Dim,
     }
 }

@@ -101,6 +101,7 @@ const VIEWS: &[&str] = &[
     "help",
     "grid",
     "log",
+    "artifacts",
     "copy",
     "copy-name",
     "open-file",
