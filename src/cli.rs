@@ -1,6 +1,7 @@
 //! The composition root: commands, sinks and exit codes. The only layer that knows all the others.
 
 pub(crate) mod args;
+mod artifacts;
 mod attach;
 mod audit;
 mod bookmarks;
@@ -30,6 +31,7 @@ mod period;
 pub(crate) mod plan;
 pub(crate) mod playback_output;
 pub(crate) mod policy;
+mod prior_files;
 pub(crate) mod project;
 mod prune;
 mod query;
@@ -148,6 +150,7 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         CliCommand::Mcp(args) => mcp::mcp(global, args),
         CliCommand::Report(args) => report::report(global, args),
         CliCommand::Diff(args) => diff::diff(global, args),
+        CliCommand::Artifacts(args) => artifacts::artifacts(global, args),
         CliCommand::Audit(args) => audit::audit(global, args),
         CliCommand::Costs(args) => costs::costs(global, args),
         CliCommand::Why(args) => why::why(global, args),

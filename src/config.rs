@@ -20,7 +20,9 @@ use serde::de::DeserializeOwned;
 
 use self::schema::{KEYS, SettingKey};
 pub(crate) use self::{
-    schema::{DisconnectAction, MismatchPolicy, NotifyMode, ProgressMode, ToolFailures, TurnLimitAction},
+    schema::{
+        DisconnectAction, MismatchPolicy, NotifyMode, ProgressMode, ToolFailures, TurnLimitAction, UnsourcedAction,
+    },
     value::SettingValue,
 };
 use crate::diagnostic::{Diagnostic, Problem};
@@ -189,6 +191,8 @@ pub(crate) struct IngestSettings {
     pub turn_limit: Setting<TurnLimitAction>,
     /// Wait for a review before the commit.
     pub review: Setting<bool>,
+    /// What unsourced identifiers do to a unit.
+    pub unsourced: Setting<UnsourcedAction>,
 }
 
 /// Section `[notify]`: notifications while no screen is attached.
@@ -460,6 +464,7 @@ impl Config {
                 allow_paths: get(&merged, "ingest.allow_paths"),
                 turn_limit: get(&merged, "ingest.turn_limit"),
                 review: get(&merged, "ingest.review"),
+                unsourced: get(&merged, "ingest.unsourced"),
             },
             notify: NotifySettings { url: get(&merged, "notify.url") },
             otel: OtelSettings { endpoint: get(&merged, "otel.endpoint"), content: get(&merged, "otel.content") },

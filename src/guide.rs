@@ -47,6 +47,7 @@ pages! {
     screen = "screen",
     keys = "keys",
     reports = "reports",
+    artifacts = "artifacts",
     audit = "audit",
     provenance = "provenance",
     tracing = "tracing",

@@ -22,6 +22,7 @@ mod skill;
 mod sl_ref_repair;
 mod slug;
 mod spelling;
+mod unsourced;
 mod untrusted_text;
 mod wiki;
 mod yaml;

@@ -11,6 +11,7 @@ mod junit;
 mod labels;
 mod markdown;
 pub(crate) mod redact;
+mod sections;
 mod snapshot;
 
 use std::time::Duration;
@@ -18,7 +19,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 pub(crate) use self::diff::{render_json, render_text};
-use crate::run::{EntrySource, EntrySourceError, PollStatus, RunReport, Timeline, report::ReportBuilder};
+use crate::run::{
+    EntrySource, EntrySourceError, PollStatus, RunReport, Timeline, coverage::PriorFileResults, report::ReportBuilder,
+};
 
 /// Bytes that are folded at a time.
 const SLICE: usize = 1 << 20;
@@ -51,13 +54,17 @@ pub(crate) fn render(report: &RunReport, format: ReportFormat, traced: bool) -> 
     }
 }
 
-/// Folds a source up to its current end.
+/// Folds a source up to its current end. `prior` are the results of prior runs, if they are known.
 ///
 /// # Errors
 /// If it cannot be read.
-pub(crate) fn fold_report(source: impl EntrySource + 'static, live: bool) -> Result<RunReport, EntrySourceError> {
+pub(crate) fn fold_report(
+    source: impl EntrySource + 'static,
+    live: bool,
+    prior: Option<PriorFileResults>,
+) -> Result<RunReport, EntrySourceError> {
     let mut timeline = Timeline::new_forward_only(Box::new(source));
-    let mut gathering = ReportBuilder::default();
+    let mut gathering = ReportBuilder::default().with_prior_results(prior);
     // A live run without new entries ends the loop; a pipe may only be slow.
     loop {
         match timeline.advance(SLICE, &mut |emitted| gathering.observe(&emitted))? {

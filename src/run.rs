@@ -6,10 +6,12 @@
 pub(crate) mod activity_index;
 pub(crate) mod activity_mark;
 pub(crate) mod alerts;
+pub(crate) mod artifacts;
 pub(crate) mod attempt_reducer;
 pub(crate) mod bookmark;
 pub(crate) mod breakpoint;
 pub(crate) mod commit_trailers;
+pub(crate) mod coverage;
 pub(crate) mod diff;
 mod effective_result;
 pub(crate) mod entry_search;

@@ -1,11 +1,13 @@
 //! The command-line arguments. Knows nothing about what the commands do.
 
+mod artifacts;
 mod index;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::artifacts::ArtifactsArgs;
 pub(crate) use self::index::{AuditArgs, AuditDecision, CostGrouping, CostsArgs, PeriodArgs, QueryArgs, TableFormat};
 use crate::{config::value, guide::PAGES, report::ReportFormat};
 
@@ -139,6 +141,8 @@ pub(crate) enum CliCommand {
     Report(ReportArgs),
     /// Compare two runs unit by unit
     Diff(DiffArgs),
+    /// Show the pages and sources of a run, what became of them, and the raw files they rest on
+    Artifacts(ArtifactsArgs),
     /// Show who called which tool, when, with which arguments and result, and who decided it
     Audit(AuditArgs),
     /// Show what runs cost, by day, connection, model, unit or run

@@ -8,11 +8,11 @@ use super::{
     args::{GlobalArgs, ReportArgs, Ui},
     exit::{CliError, Exit},
     export::{self, out_file},
-    output, playback_output, project, replay,
+    output, playback_output, prior_files, project, replay,
 };
 use crate::{
     report::{self, ReportFormat, redact},
-    run::{RunReport, trace::trace_path},
+    run::{EntrySource as _, RunReport, trace::trace_path},
     scoped_dir::ScopedDir,
     text::pluralize,
 };
@@ -61,7 +61,8 @@ pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, Cli
 /// If the record does not exist or cannot be read.
 pub(crate) fn gather_report(global: &GlobalArgs, what: &str) -> Result<RunReport, CliError> {
     let (source, live) = replay::open_record(global, what)?;
-    Ok(report::fold_report(source, live)?)
+    let prior = prior_files::prior_results(global, source.info());
+    Ok(report::fold_report(source, live, prior)?)
 }
 
 /// The part of the report about one connection.

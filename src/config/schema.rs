@@ -37,6 +37,19 @@ pub(crate) enum ToolFailures {
     Recoverable,
 }
 
+/// What happens to a unit whose artifacts contain identifiers that were in nothing that the agent received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum UnsourcedAction {
+    /// They are not looked for.
+    Off,
+    /// They are recorded and shown.
+    #[default]
+    Warn,
+    /// They also fail the unit, except those that the agent declared as unverified.
+    Fail,
+}
+
 /// What follows a unit that has used its turns or its budget, in a run that a person watches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -115,6 +128,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     key("ingest.allow_paths", SettingKind::Paths, Some("")),
     key("ingest.turn_limit", SettingKind::OneOf(&["finish", "wait"]), Some("finish")),
     key("ingest.review", SettingKind::Bool, Some("false")),
+    key("ingest.unsourced", SettingKind::OneOf(&["off", "warn", "fail"]), Some("warn")),
     key("notify.url", SettingKind::Text, None),
     key("otel.endpoint", SettingKind::Text, None),
     key("otel.content", SettingKind::Bool, Some("false")),

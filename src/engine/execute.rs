@@ -31,6 +31,7 @@ use crate::{
         session_lock::{SessionLock, SessionLocks, TryLockOutcome},
         unit::{self, UnitLaunch},
     },
+    config::schema::UnsourcedAction,
     diagnostic::Diagnostic,
     ingest::{
         attempt::{AttemptPreparationError, UnitAttempt, WrittenPatch},
@@ -45,7 +46,7 @@ use crate::{
         Note, UnitKey,
         note::{
             Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, ContentDigests, CountedFailure, PatchWritten,
-            StopMode, Verdict, VerdictCause,
+            Severity, StopMode, Verdict, VerdictCause, attempt_output::UnsourcedIdentifier,
         },
     },
     units::{
@@ -70,6 +71,8 @@ pub(crate) struct AttemptOptions {
     pub agent: AgentOptions,
     /// The rule by which failed calls fail a unit.
     pub rule: FailureRule,
+    /// What unsourced identifiers do to a unit.
+    pub unsourced: UnsourcedAction,
 }
 
 /// Runs the attempts of one run.
@@ -193,15 +196,17 @@ impl AttemptExecutor {
         };
         let launch = UnitLaunch { content, ..self.unit_launch(unit, attempt, amendment, &opened, session) };
         let (forward, commands) = mpsc::channel(early.len().max(4));
-        let forwarding = task::spawn(forward_orders(early, orders, forward));
+        let receiving = Arc::clone(&opened);
+        let on_message = move |text: &str| receiving.record_message(text);
+        let forwarding = task::spawn(forward_orders(early, orders, forward, on_message));
         let mut facts = unit::run_unit(launch, commands, ready).await;
         forwarding.abort();
         record_rejected_calls(&opened, &facts);
         let (key, rule, agent) = (self.run.ktx_key(unit).clone(), self.limits.current().rule, Arc::clone(&self.agent));
-        let closing = Arc::clone(&opened);
+        let (closing, unsourced) = (Arc::clone(&opened), self.options.unsourced);
         let closed = caught_panics::spawn_blocking_caught(move || {
             let judge = |facts: &AttemptFacts| agent.classify(&key, facts, rule);
-            let (verdict, delivered) = finish_attempt(&closing, &key, &mut facts, &judge);
+            let (verdict, delivered) = finish_attempt(&closing, &key, &mut facts, unsourced, &judge);
             (verdict, delivered, facts)
         });
         let (verdict, delivered, facts) = match closed.await {
@@ -220,6 +225,10 @@ impl AttemptExecutor {
             record_note(self.recorder.as_ref(), Some((unit, attempt)), &note);
         }
         let work = attempt_output(&opened, &verdict, &facts);
+        if let Some(text) = unsourced_message(&work.unsourced) {
+            let note = Note::Message { level: Severity::Warning, text };
+            record_note(self.recorder.as_ref(), Some((unit, attempt)), &note);
+        }
         if unit.as_str() == RECONCILE_KEY && verdict.outcome == AttemptOutcome::Succeeded {
             self.integration.record_reconciled(verdict.stop, &work);
         }
@@ -387,11 +396,13 @@ fn prompt_amendment(amendment: &Amendment, files_kept: bool) -> PromptAmendment<
     }
 }
 
-/// Forwards requests to an agent, beginning with `early` ones. A drain is not forwarded: running attempts may finish.
+/// Forwards requests to an agent, beginning with `early` ones, and reports messages to `on_message`. A drain is not
+/// forwarded: running attempts may finish.
 pub(crate) async fn forward_orders(
     early: Vec<AttemptOrder>,
     mut orders: mpsc::Receiver<AttemptOrder>,
     commands: mpsc::Sender<AttemptCommand>,
+    on_message: impl Fn(&str),
 ) {
     let mut early = early.into_iter();
     loop {
@@ -404,7 +415,10 @@ pub(crate) async fn forward_orders(
             Some(AttemptOrder::Stop(StopMode::Drain)) => continue,
             Some(AttemptOrder::Stop(StopMode::Stop)) => AttemptCommand::Interrupt,
             Some(AttemptOrder::Stop(StopMode::Kill)) => AttemptCommand::Kill,
-            Some(AttemptOrder::Message(text)) => AttemptCommand::Message(text),
+            Some(AttemptOrder::Message(text)) => {
+                on_message(&text);
+                AttemptCommand::Message(text)
+            }
         };
         if commands.send(command).await.is_err() {
             return;
@@ -417,6 +431,7 @@ fn finish_attempt(
     attempt: &UnitAttempt,
     unit: &UnitKey,
     facts: &mut AttemptFacts,
+    unsourced: UnsourcedAction,
     judge: &dyn Fn(&AttemptFacts) -> Verdict,
 ) -> (Verdict, Option<WrittenPatch>) {
     let mut verdict = judge(facts);
@@ -425,6 +440,19 @@ fn finish_attempt(
         let checked = attempt.check();
         facts.work.dangling_refs = checked.dangling_links;
         facts.work.invalid_artifacts = checked.invalid;
+        if unsourced != UnsourcedAction::Off {
+            match attempt.find_unsourced() {
+                Ok(found) if unsourced == UnsourcedAction::Fail => {
+                    let undeclared = found.iter().filter(|identifier| !identifier.declared);
+                    let fault = |identifier: &UnsourcedIdentifier| {
+                        format!("{identifier} was in nothing that the agent received")
+                    };
+                    facts.work.invalid_artifacts.extend(undeclared.map(fault));
+                }
+                Ok(_) => {}
+                Err(error) => facts.work.invalid_artifacts.push(format!("the artifacts cannot be read: {error}")),
+            }
+        }
         verdict = judge(facts);
     }
     if verdict.outcome == AttemptOutcome::Succeeded {
@@ -449,7 +477,8 @@ fn finish_attempt(
 /// The recorded output of the attempt. A failed attempt has saved nothing, whatever it wrote.
 fn attempt_output(attempt: &UnitAttempt, verdict: &Verdict, facts: &AttemptFacts) -> AttemptOutput {
     let fatal = facts.work.tally.count(FailureRule::Recoverable);
-    let done = if verdict.outcome == AttemptOutcome::Succeeded { attempt.work() } else { AttemptOutput::default() };
+    let is_success = verdict.outcome == AttemptOutcome::Succeeded;
+    let done = if is_success { attempt.work() } else { attempt.discarded_work() };
     AttemptOutput {
         transcript: Some(attempt.transcript().relative_path().to_owned()),
         fatal_failures: Some(u32::try_from(fatal).unwrap_or(u32::MAX)),
@@ -457,8 +486,19 @@ fn attempt_output(attempt: &UnitAttempt, verdict: &Verdict, facts: &AttemptFacts
     }
 }
 
+/// The warning about unsourced identifiers.
+fn unsourced_message(unsourced: &[UnsourcedIdentifier]) -> Option<String> {
+    let names: Vec<String> = unsourced.iter().map(ToString::to_string).collect();
+    let count = if names.len() == 1 { "1 identifier".to_owned() } else { format!("{} identifiers", names.len()) };
+    (!names.is_empty()).then(|| {
+        format!("{count} in its artifacts appeared in nothing that it received: {}", integration::list_some(&names))
+    })
+}
+
 /// Adds calls that failed before they reached the tools to the transcript, each once.
+/// The reasons of a person count as received.
 fn record_rejected_calls(attempt: &UnitAttempt, facts: &AttemptFacts) {
+    facts.work.tally.refusals().iter().for_each(|call| attempt.record_message(&call.message));
     for call in facts.work.tally.calls().iter().chain(facts.work.tally.refusals()) {
         let input = call.tool_use_id.as_ref().and_then(|id| facts.work.failed_inputs.get(id));
         attempt.transcript().record_failure(&RejectedCall {

@@ -237,7 +237,7 @@ impl Executor for SessionExecutor {
         launch.context.attempt = attempt;
         launch.context.traceparent = self.trace.as_ref().map(|trace| trace.traceparent_of_attempt(&unit, attempt));
         let (send, commands) = mpsc::channel(4);
-        let forwarding = tokio::spawn(forward_orders(Vec::new(), orders, send));
+        let forwarding = tokio::spawn(forward_orders(Vec::new(), orders, send, |_| {}));
         let end = session::run_session(launch, commands, ready).await;
         forwarding.abort();
         let verdict = end.verdict(self.launch.context.agent.as_ref(), &unit);

@@ -3,7 +3,11 @@
 //!
 //! It must not know how the agent runs, nor decide whether the attempt succeeded.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
 
 use super::{
     connection_scope::ConnectionScope,
@@ -16,8 +20,9 @@ use super::{
     prompt::{self, Prompt, PromptAmendment},
     repository::PATCHES_DIR,
     skill::Skill,
-    tool::{AttemptTools, ReconcileDecision, ToolContext},
+    tool::{AttemptRecords, AttemptTools, ReconcileDecision, ToolContext},
     transcript::ToolTranscript,
+    unsourced::{self, ReceivedNames},
     work_unit::WorkUnit,
     workspace::{Workspace, WorktreePatch},
     workspace_check::{self, WorkspaceCheckReport},
@@ -26,9 +31,12 @@ use super::{
 use crate::{
     diagnostic::Diagnostic,
     scoped_dir::{self, PRIVATE_MODE, ScopedDir},
-    tape::note::{AttemptOutput, ContentDigests},
+    tape::note::{AttemptOutput, ContentDigests, attempt_output::UnsourcedIdentifier},
     units::Toolset,
 };
+
+/// Largest transcript of earlier attempts that is read.
+const MAX_TRANSCRIPT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The changes of a successful attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,13 +129,26 @@ impl UnitAttempt {
         let around = project_context::read_context(&scope, &workspace, unit.stage_index.as_deref())
             .map_err(failed("the prompt"))?;
         let prompt = prompt::build_prompt(unit, job, &project.instructions, &skills, &around, amended);
+        let mut received = ReceivedNames::default();
+        received.add_text(&prompt.user);
+        if let PromptAmendment::Resumed { .. } = amended {
+            // The session contains the first prompt and the replies to all earlier calls.
+            let first = prompt::build_prompt(unit, job, &project.instructions, &skills, &around, Default::default());
+            received.add_text(&first.user);
+            let root = ScopedDir::open(&project.root).map_err(failed("the transcript"))?;
+            match root.read_if_exists(transcript.relative_path(), MAX_TRANSCRIPT_BYTES) {
+                Ok(earlier) => received.add_transcript(&earlier.unwrap_or_default()),
+                Err(_) => received.mark_incomplete(),
+            }
+        }
+        let records = AttemptRecords { received: Some(received), ..AttemptRecords::default() };
         let loadable = project.instructions.loadable_skills();
         let context = ToolContext {
             unit: unit.clone(),
             workspace,
             scope,
             loadable_skills: loadable,
-            records: Default::default(),
+            records: Mutex::new(records),
         };
         let context = Arc::new(context);
         let tools = Arc::new(AttemptTools::new(Arc::clone(&context), Some(Arc::clone(&transcript))));
@@ -176,11 +197,39 @@ impl UnitAttempt {
         workspace_check::check_changes(&self.tool_context.workspace, &self.tool_context.scope.target_ids())
     }
 
+    /// Adds a text that a person wrote to the agent to what it received.
+    pub(crate) fn record_message(&self, text: &str) {
+        if let Some(received) = &mut self.tool_context.records().received {
+            received.add_text(text);
+        }
+    }
+
+    /// Finds and records the identifiers in the artifacts that were in nothing that the agent received.
+    pub(crate) fn find_unsourced(&self) -> io::Result<Vec<UnsourcedIdentifier>> {
+        let mut kept = self.tool_context.records();
+        let AttemptRecords { ledger, received, .. } = &mut *kept;
+        let Some(received) = received else { return Ok(Vec::new()) };
+        for entry in ledger {
+            received.add_ledger(&entry.verified_identifiers, &entry.unverified_identifiers);
+        }
+        let found = unsourced::find_unsourced(&self.tool_context.workspace, received)?;
+        kept.unsourced.clone_from(&found);
+        Ok(found)
+    }
+
+    /// What remains on record of an attempt that failed.
+    pub(crate) fn discarded_work(&self) -> AttemptOutput {
+        let discarded = self.tool_context.workspace.changes().into_keys().collect();
+        let unsourced = self.tool_context.records().unsourced.clone();
+        AttemptOutput { discarded, unsourced, ..AttemptOutput::default() }
+    }
+
     /// Actions, unmapped items and reconcile decisions so far.
     pub(crate) fn work(&self) -> AttemptOutput {
         let kept = self.tool_context.records();
         let (actions, writes, unmapped) = (kept.actions.clone(), kept.writes.clone(), kept.unmapped.clone());
-        let mut work = AttemptOutput { actions, writes, unmapped, ..AttemptOutput::default() };
+        let unsourced = kept.unsourced.clone();
+        let mut work = AttemptOutput { actions, writes, unsourced, unmapped, ..AttemptOutput::default() };
         for decision in &kept.decisions {
             let list = match decision {
                 ReconcileDecision::Conflict(_) => &mut work.conflicts,

@@ -18,12 +18,13 @@ use super::{
     schema,
     skill::Skill,
     transcript::ToolTranscript,
+    unsourced::ReceivedNames,
     untrusted_text::excerpt,
     work_unit::{MAX_ANSWER_CHARS, WorkUnit},
     workspace::{FileEdit, Workspace, WriteError},
 };
 use crate::{
-    tape::note::attempt_output::{MemoryAction, RecordedWrite, UnmappedFile},
+    tape::note::attempt_output::{MemoryAction, RecordedWrite, UnmappedFile, UnsourcedIdentifier},
     units::{ToolCall, ToolReply, ToolSpec, Toolset},
 };
 
@@ -74,6 +75,10 @@ pub(crate) struct AttemptRecords {
     pub actions: Vec<MemoryAction>,
     /// The writes of files that made them.
     pub writes: Vec<RecordedWrite>,
+    /// The words that the agent received; `None` if they are not collected.
+    pub received: Option<ReceivedNames>,
+    /// Identifiers in its artifacts that are not among these words, once they were checked.
+    pub unsourced: Vec<UnsourcedIdentifier>,
 }
 
 impl ToolContext {
@@ -290,7 +295,12 @@ impl Toolset for AttemptTools {
     fn call(&self, call: &ToolCall) -> ToolReply {
         let (began, clock) = (Timestamp::now(), Instant::now());
         let reply = self.answer(call);
-        memory_actions::record_call(&mut self.context.records().actions, call, &reply);
+        let mut records = self.context.records();
+        memory_actions::record_call(&mut records.actions, call, &reply);
+        if let Some(received) = &mut records.received {
+            received.add_reply(call, &reply);
+        }
+        drop(records);
         if let Some(transcript) = &self.transcript {
             transcript.record(call, began, clock.elapsed(), &reply);
         }

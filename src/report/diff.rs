@@ -147,7 +147,7 @@ mod tests {
 
     fn report_of(name: &str) -> RunReport {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes").join(name);
-        crate::report::fold_report(FileSource::open(&path).unwrap(), false).unwrap()
+        crate::report::fold_report(FileSource::open(&path).unwrap(), false, None).unwrap()
     }
 
     #[test]

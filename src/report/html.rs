@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::{
     escape::{markup, safe_lines, single_line},
     labels,
+    sections::{ReportSection, artifact_sections},
 };
 use crate::{
     run::{
@@ -51,6 +52,7 @@ pub(super) fn render(report: &RunReport) -> String {
     projected_sources(&mut out, report);
     decisions(&mut out, report);
     shared_files(&mut out, report);
+    artifacts(&mut out, report);
     tools(&mut out, report);
     remarks(&mut out, report);
     out.push_str("</body>\n</html>\n");
@@ -335,6 +337,17 @@ fn shared_files(out: &mut String, report: &RunReport) {
         let _ = writeln!(out, "<li><code>{path}</code>: {} – {}</li>", units.join(", "), file.resolution());
     }
     out.push_str("</ul>\n");
+}
+
+fn artifacts(out: &mut String, report: &RunReport) {
+    for ReportSection { title, items } in artifact_sections(report) {
+        let _ = writeln!(out, "<h2>{title}</h2>\n<ul>");
+        for (name, text) in &items {
+            let (name, text) = (escape(name, MAX_NAME_WIDTH), escape(text, MAX_SENTENCE_WIDTH));
+            let _ = writeln!(out, "<li><code>{name}</code>: {text}</li>");
+        }
+        out.push_str("</ul>\n");
+    }
 }
 
 fn tools(out: &mut String, report: &RunReport) {

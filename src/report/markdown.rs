@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::{
     escape::{markdown_code, markdown_text as plain},
     labels,
+    sections::{ReportSection, artifact_sections},
 };
 use crate::{
     run::{RunReport, report::UnitReport, state::UnitStatus},
@@ -33,6 +34,7 @@ pub(super) fn render(report: &RunReport) -> String {
     saved(&mut out, report);
     decisions(&mut out, report);
     shared_files(&mut out, report);
+    artifacts(&mut out, report);
     tools(&mut out, report);
     remarks(&mut out, report);
     out
@@ -203,6 +205,19 @@ fn shared_files(out: &mut String, report: &RunReport) {
         let _ = writeln!(out, "* and {} more", report.shared_files.len() - MAX_NAMED);
     }
     out.push('\n');
+}
+
+fn artifacts(out: &mut String, report: &RunReport) {
+    for ReportSection { title, items } in artifact_sections(report) {
+        let _ = writeln!(out, "### {title}\n");
+        for (name, text) in items.iter().take(MAX_NAMED * 2) {
+            let _ = writeln!(out, "* {}: {}", markdown_code(name, MAX_NAME_WIDTH), plain(text, MAX_SENTENCE_WIDTH));
+        }
+        if items.len() > MAX_NAMED * 2 {
+            let _ = writeln!(out, "* and {} more", items.len() - MAX_NAMED * 2);
+        }
+        out.push('\n');
+    }
 }
 
 fn tools(out: &mut String, report: &RunReport) {

@@ -37,7 +37,7 @@ fn fixture(path: &str) -> PathBuf {
 }
 
 fn report_of(path: &str) -> RunReport {
-    fold_report(FileSource::open(&fixture(path)).unwrap(), false).unwrap()
+    fold_report(FileSource::open(&fixture(path)).unwrap(), false, None).unwrap()
 }
 
 /// Every format of the report, each checked for its syntax.
@@ -130,7 +130,7 @@ fn every_record_has_its_report() {
         for entry in fs::read_dir(fixture(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|extension| extension == "jsonl") {
-                written(&fold_report(FileSource::open(&path).unwrap(), false).unwrap());
+                written(&fold_report(FileSource::open(&path).unwrap(), false, None).unwrap());
             }
         }
     }
@@ -176,12 +176,12 @@ fn active_or_broken_off_run_says_so() {
     let tape = fs::read_to_string(fixture("tapes/demo.jsonl")).unwrap();
     let half: Vec<&str> = tape.lines().take(300).collect();
     fs::write(&path, half.join("\n") + "\n").unwrap();
-    let live = fold_report(FileSource::follow(&path).unwrap().0, true).unwrap();
+    let live = fold_report(FileSource::follow(&path).unwrap().0, true, None).unwrap();
     assert_eq!(live.outcome, RunOutcome::Running);
     for text in [&written(&live)[0], &written(&live)[2], &written(&live)[3]] {
         assert!(text.contains("The run is still active"), "{text}");
     }
-    let broken = fold_report(FileSource::open(&path).unwrap(), false).unwrap();
+    let broken = fold_report(FileSource::open(&path).unwrap(), false, None).unwrap();
     assert_eq!(broken.outcome, RunOutcome::Interrupted);
     let [md, json, junit, _] = written(&broken);
     assert!(md.contains("The record breaks off"), "{md}");

@@ -14,6 +14,8 @@ use jiff::{Timestamp, tz::TimeZone};
 
 use super::{
     OutcomeDetail, SinkEvent, SourceInfo,
+    artifacts::{self, RunArtifact},
+    coverage::{self, PriorFileResults, SourceCoverage},
     event::{ActionDetail, ActionPhase, AgentEvent},
     failure_groups::{self, FailureGroup},
     outcome::RunOutcome,
@@ -63,10 +65,20 @@ pub(crate) struct RunReport {
     pub inputs: RunInputs,
     pub publication: Publication,
     pub shared_files: Vec<SharedFile>,
+    pub artifacts: ArtifactsReport,
     /// Entries and lines that could not be read.
     pub lost: LossCounts,
     /// The reconcile step, in a report that is limited to the units of one connection.
     reconcile_unit: Option<UnitReport>,
+}
+
+/// The artifacts of a run, and the raw files that they rest on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ArtifactsReport {
+    /// The artifacts, sorted by path.
+    pub list: Vec<RunArtifact>,
+    /// By connection and adapter.
+    pub coverage: Vec<SourceCoverage>,
 }
 
 /// Sums over all attempts of a run.
@@ -183,6 +195,8 @@ pub(crate) struct FailedCallReport {
 /// Collects the details that the state does not contain.
 #[derive(Debug, Default)]
 pub(crate) struct ReportBuilder {
+    /// Results of prior runs, if the run is part of a project whose index is available.
+    prior: Option<PriorFileResults>,
     attempts: HashMap<UnitKey, HashMap<u32, AttemptCalls>>,
 }
 
@@ -208,6 +222,11 @@ impl AttemptCalls {
 }
 
 impl ReportBuilder {
+    /// Compares the raw files with the results of prior runs.
+    pub(crate) fn with_prior_results(self, prior: Option<PriorFileResults>) -> Self {
+        Self { prior, ..self }
+    }
+
     /// Processes an effect of an entry.
     pub(crate) fn observe(&mut self, emitted: &SinkEvent<'_>) {
         let SinkEvent::Agent { at, unit, attempt, event: AgentEvent::Action(event), outcome_detail, .. } = emitted
@@ -246,6 +265,8 @@ impl ReportBuilder {
     pub(crate) fn finish(mut self, origin: &SourceInfo, view: &RunView, live: bool) -> RunReport {
         let state = &view.state;
         let units: Vec<UnitReport> = state.units.iter().map(|unit| self.unit(view, unit, live)).collect();
+        let list = artifacts::run_artifacts(state);
+        let coverage = coverage::coverage(state, &list, self.prior.as_ref());
         RunReport {
             origin: origin.clone(),
             is_empty: state.entries == 0,
@@ -259,6 +280,7 @@ impl ReportBuilder {
             inputs: state.inputs.clone(),
             publication: state.publication.clone(),
             shared_files: shared_files::find_shared_files(state),
+            artifacts: ArtifactsReport { list, coverage },
             lost: state.loss_counts,
             reconcile_unit: None,
         }

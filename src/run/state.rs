@@ -4,17 +4,18 @@
 //! attempt, which only grow; an earlier moment shows the same rows up to a cutoff. Bodies are not copied: a row
 //! contains positions, and the caller reads the entry again to display it.
 
+mod publication;
 mod token_counts;
 
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use publication::{PriorPatchIntegration, Publication};
 pub(crate) use token_counts::{ModelSpending, TokenCounts};
 
 use super::{
     activity_mark::{ActivityMark, ActivityMarks},
-    review::ReviewState,
     schedule_change::RecordedChange,
     start_rows::StartRows,
 };
@@ -24,8 +25,7 @@ use crate::{
         Millis, Seq, UnitKey,
         note::{
             Amendment, AttemptOutput, ContentDigests, FilesEvicted, PatchResult, PatchWritten, PlannedUnit,
-            PriorUnitSummary, RunEnded, RunPlanned, RunSaved, Severity, SharedWrite, SlRefRepair, SourceRead,
-            SourcesProjected, Verdict,
+            PriorUnitSummary, RunEnded, RunPlanned, Severity, SharedWrite, SourceRead, SourcesProjected, Verdict,
         },
     },
     units::reuse::BudgetExhaustion,
@@ -87,46 +87,8 @@ pub(crate) struct LimitState {
     pub throttling: Option<Throttling>,
 }
 
-/// How the changes of a run reach the project's branch.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Publication {
-    /// True while patches are being integrated and saved on the branch.
-    pub is_integrating: bool,
-    /// The last review of the integrated changes, if there was one.
-    pub review: Option<Arc<ReviewState>>,
-    /// The last changes that were saved on the project's branch.
-    pub saved: Option<Arc<RunSaved>>,
-    /// Why the last integrated changes are not on the branch.
-    pub save_error: Option<Arc<str>>,
-    /// Units whose changes are on the branch although no reconcile step has reviewed them.
-    pub unreconciled: Arc<[UnitKey]>,
-    /// References to removed sources that were deleted from pages.
-    pub sl_ref_repairs: Vec<Arc<SlRefRepair>>,
-    /// Results of patches that a prior run left.
-    pub prior_patches: BTreeMap<UnitKey, PriorPatchIntegration>,
-}
-
-/// The patch of a unit that succeeded in a prior run.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PriorPatchIntegration {
-    pub result: PatchResult,
-    /// The verdict of the unit after its patch was rejected.
-    pub verdict: Option<Arc<Verdict>>,
-    /// True if it is on the branch.
-    pub is_saved: bool,
-    /// Files of the patch that units integrated before it also wrote.
-    pub shared_writes: Arc<[SharedWrite]>,
-}
-
 /// Distinguishes two states of one source: numbers of entries, units, and silent units.
 pub(crate) type StateVersion = (u64, usize, u32);
-
-impl Publication {
-    /// The review that the run waits for.
-    pub(crate) fn open_review(&self) -> Option<&ReviewState> {
-        self.review.as_deref().filter(|review| review.is_waiting)
-    }
-}
 
 impl RunState {
     /// The connection of a planned unit.

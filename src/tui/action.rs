@@ -134,6 +134,7 @@ pub(crate) enum UserAction {
     Grid,
     Log,
     Review,
+    Artifacts,
     Copy,
     CopyName,
     OpenFile,

@@ -17,7 +17,10 @@ use super::{
     theme::StyleRole,
 };
 use crate::{
-    run::state::{AttemptId, RowKind, RunView, StreamRow},
+    run::{
+        artifacts::RunArtifact,
+        state::{AttemptId, RowKind, RunView, StreamRow},
+    },
     tape::{Millis, Seq},
 };
 
@@ -110,6 +113,8 @@ pub(crate) struct DocumentRequest {
 pub(crate) enum DocumentContent {
     /// Parts of entries, one below the other.
     Parts(Vec<EntryPart>),
+    /// An artifact, with everything that its document is made from.
+    Artifact(Box<RunArtifact>),
     /// A panel of the inspector.
     InspectPanel(PanelPage),
 }

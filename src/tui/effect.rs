@@ -130,6 +130,8 @@ pub(crate) enum SearchScope {
     Lanes,
     /// Paths and changes of the review.
     Changes,
+    /// Paths of the listed artifacts.
+    Artifacts,
     /// Rows of an attempt; the bytes of their entries are searched.
     Rows(AttemptId),
     /// Entries of an attempt.

@@ -22,6 +22,7 @@ use crate::{
     text,
 };
 
+mod artifact;
 mod attempt_summary;
 mod compare;
 mod entry_blocks;
@@ -142,6 +143,7 @@ pub(crate) fn written_text(
 fn start_layout(timeline: &mut Timeline, cache: &ScreenCache, wanted: &DocumentRequest) -> DocumentLayout {
     let (pieces, turned): (Vec<DocumentBlock>, _) = match &wanted.content {
         DocumentContent::Parts(parts) => (entry_blocks::entry_blocks(timeline, parts), BTreeSet::new()),
+        DocumentContent::Artifact(shown) => (artifact::artifact_blocks(timeline, shown), BTreeSet::new()),
         DocumentContent::InspectPanel(page) => {
             (inspect::panel_blocks(timeline, cache, page), page.toggled_folds.clone())
         }

@@ -5,6 +5,7 @@
 
 mod amend;
 mod arguments_editor;
+mod artifacts_view;
 mod bookmarks;
 mod command_history;
 pub(crate) mod compare;
@@ -33,6 +34,7 @@ use ratatui::layout::Rect;
 
 pub(crate) use amend::{AmendField, AmendForm};
 pub(crate) use arguments_editor::{ArgumentsCheck, ArgumentsEditor};
+pub(crate) use artifacts_view::{ArtifactDocument, ArtifactsView};
 pub(crate) use bookmarks::Bookmarks;
 pub(crate) use command_history::CommandHistory;
 pub(crate) use compare::CompareView;
@@ -570,25 +572,13 @@ impl ScreenModel {
             Some(OverlayView::Home(view)) => view.clamp(body),
             Some(OverlayView::Lanes(view)) => view.refresh(run_view, plan.body),
             Some(OverlayView::Review(view)) => view.refresh(run_view, plan.body),
+            Some(OverlayView::Artifacts(view)) => view.refresh(run_view, body),
             Some(OverlayView::Help(view)) => {
                 let lines = view.size(plan.body.width).1;
                 view.offset = view.offset.min(lines.saturating_sub(body));
             }
             None => {}
         }
-    }
-
-    /// Opens the page of a review once when the run begins to wait for it.
-    fn show_new_review(&mut self, run_view: &RunView) {
-        let waits = self.connection.accepts_commands() && self.playhead.playback == Playback::Follow;
-        let request = run_view.state.publication.open_review().filter(|_| waits).map(|review| &review.request);
-        let Some(request) = request else { return };
-        if self.connection.shown_review.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, request)) {
-            return;
-        }
-        self.connection.shown_review = Some(Arc::clone(request));
-        self.views.retain(|view| !matches!(view, OverlayView::Review(_)));
-        self.views.push(OverlayView::Review(ReviewView::default()));
     }
 
     pub(crate) fn forecast(&self) -> &RunForecast {

@@ -5,6 +5,7 @@
 //! escapes it.
 
 pub(crate) mod amend;
+pub(crate) mod artifacts;
 pub(crate) mod bookmarks;
 pub(crate) mod breakpoints;
 pub(crate) mod compare;
@@ -133,6 +134,7 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
         Some(OverlayView::Home(view)) => home::draw(scene, view, plan.body, buf),
         Some(OverlayView::Lanes(view)) => lanes::draw(scene, view, plan.body, buf),
         Some(OverlayView::Review(view)) => review::draw(scene, view, plan.body, buf),
+        Some(OverlayView::Artifacts(view)) => artifacts::draw(scene, view, plan.body, buf),
     }
     search_marks::draw(scene, plan, buf);
     timeline_bar::draw(scene, plan.bar, buf);

@@ -33,6 +33,12 @@ pub(crate) fn cache_request(
             let width = plan.body.width.saturating_sub(2);
             wants.document = Some(DocumentRequest { content: DocumentContent::Parts(view.parts.clone()), width });
         }
+        Some(OverlayView::Artifacts(view)) => {
+            if let (Some(_), Some(artifact)) = (&view.document, view.selected()) {
+                let content = DocumentContent::Artifact(Box::new(artifact.clone()));
+                wants.document = Some(DocumentRequest { content, width: plan.body.width.saturating_sub(2) });
+            }
+        }
         Some(OverlayView::Compare(view)) => compare(view, run_view, cache, plan.body, &mut wants),
         Some(OverlayView::Inspect(view)) => inspect(view, run_view, cache, plan.body, &mut wants),
         Some(OverlayView::Grid) => {

@@ -549,6 +549,7 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/replay/session_process.rs", "the session file that the command line names"),
     ("src/replay/session_tape.rs", "whether that session file was replaced"),
     ("src/store/runs.rs", "the directory of the project itself"),
+    ("src/tui/export.rs", "the file of the project that a reviewer edits"),
     (
         "src/tui/terminal/foreground.rs",
         "the terminal, private copies for the editor, and files of the project that it opens",

@@ -7,6 +7,7 @@ use serde_json::Value;
 pub(crate) mod test_dir;
 
 mod agents;
+mod artifacts;
 mod audit;
 mod broken;
 mod ctl;

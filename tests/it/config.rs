@@ -73,6 +73,7 @@ fn all_layers_together_are_shown_with_their_origins() {
     ingest.allow_paths = []  # default
     ingest.turn_limit = "finish"  # default
     ingest.review = false  # default
+    ingest.unsourced = "warn"  # default
     # notify.url is not set  # default
     # otel.endpoint is not set  # default
     otel.content = false  # default

@@ -185,7 +185,9 @@ impl Fold {
         }
         if let Some(commit) = saved.short_commit() {
             // An integration that changed nothing does not hide the commit of the one before.
-            view.state.publication.saved = Some(Arc::new(saved.clone()));
+            let kept = Arc::new(saved.clone());
+            view.state.publication.saves.push(Arc::clone(&kept));
+            view.state.publication.saved = Some(kept);
             let branch = saved.branch.as_deref().map(|branch| format!(" on {branch}")).unwrap_or_default();
             self.report_message(view, entry, Severity::Info, format!("commit {commit}{branch}"));
         }

@@ -183,6 +183,12 @@ impl RunReport {
         self.units.retain(|unit| is_of(Some(unit)));
         self.inputs.sources.retain(|source| source.connection == connection);
         self.shared_files.retain(|file| self.units.iter().any(|unit| file.units.contains(&unit.key)));
+        let is_own = |unit: &str| self.units.iter().any(|own| own.key.as_str() == unit);
+        let sources = format!("semantic-layer/{connection}/");
+        self.artifacts.list.retain(|artifact| {
+            artifact.path.starts_with(&sources) || artifact.writers.iter().any(|writer| is_own(&writer.unit))
+        });
+        self.artifacts.coverage.retain(|source| source.connection == connection);
         self.totals = totals(&self.units);
         Ok(self)
     }

@@ -1,6 +1,9 @@
 //! Builds the index rows for the artifacts of a run, by raw file.
 
-use crate::run::{state::RECONCILE_KEY, state::RunState};
+use crate::run::{
+    artifacts::{action_raw_files, is_action_of},
+    state::RunState,
+};
 
 /// An artifact that a unit wrote from a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,25 +22,16 @@ pub(crate) struct ArtifactIndexRow {
     pub change: String,
 }
 
-/// The artifacts of a run that reached the project. An action that names no raw files depends on all raw files of its
-/// unit; the reconcile step belongs to no connection, so it names files as `connection/path`.
+/// The artifacts of a run that reached the project.
 pub(super) fn artifact_rows(state: &RunState) -> Vec<ArtifactIndexRow> {
     let mut rows = Vec::new();
     for unit in &state.units {
         let Some(work) = state.work(unit).filter(|_| !state.is_unsaved(unit)) else { continue };
         for action in &work.actions {
-            let named = action.raw_paths.as_ref().filter(|paths| !paths.is_empty());
-            let paths: Vec<(&str, &str)> = match &unit.planned {
-                Some(planned) => {
-                    let paths = named.unwrap_or(&planned.raw_files).iter();
-                    paths.map(|path| (planned.connection.as_str(), path.as_str())).collect()
-                }
-                None if unit.key.as_str() == RECONCILE_KEY => {
-                    named.into_iter().flatten().filter_map(|path| path.split_once('/')).collect()
-                }
-                None => Vec::new(),
-            };
-            rows.extend(paths.into_iter().map(|(connection, path)| ArtifactIndexRow {
+            if state.publication.rejected_paths().any(|path| is_action_of(action, path)) {
+                continue;
+            }
+            rows.extend(action_raw_files(unit, action).into_iter().map(|(connection, path)| ArtifactIndexRow {
                 connection: connection.to_owned(),
                 path: path.to_owned(),
                 target: action.target.as_str().to_owned(),

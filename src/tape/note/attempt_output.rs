@@ -1,10 +1,12 @@
 //! The output of an attempt besides its verdict, in KTX's formats: its changes, unmapped files, and its transcript.
 //! Plain data.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The changes of a successful attempt, and the figures of its transcript. All empty on tapes of older versions.
+/// The changes of an attempt, and the figures of its transcript. All empty on tapes of older versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct AttemptOutput {
@@ -14,6 +16,12 @@ pub(crate) struct AttemptOutput {
     /// The writes that made them, in order; empty if it failed, and on tapes of older versions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub writes: Vec<RecordedWrite>,
+    /// Paths that it changed although it failed, relative to the project and sorted. The changes were discarded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub discarded: Vec<String>,
+    /// Identifiers in its artifacts that were in nothing that it received, at most [`MAX_UNSOURCED`]; by path and line.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unsourced: Vec<UnsourcedIdentifier>,
     /// Raw files that it could not map; empty if it failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unmapped: Vec<UnmappedFile>,
@@ -82,6 +90,31 @@ pub(crate) struct RecordedWrite {
     pub path: String,
     /// Replaced lines, from top to bottom.
     pub edits: Vec<LineEdit>,
+}
+
+/// Maximum number of unsourced identifiers that are recorded for an attempt.
+pub(crate) const MAX_UNSOURCED: usize = 200;
+
+/// A name in an added line of an artifact that was in nothing that the agent received.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UnsourcedIdentifier {
+    /// Path of the artifact, relative to the project.
+    pub path: String,
+    /// First line with the name in the artifact, counted from 1.
+    pub line: u32,
+    /// The name as the artifact spells it.
+    pub name: String,
+    /// True if the verification ledger lists the name as unverified.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub declared: bool,
+}
+
+impl fmt::Display for UnsourcedIdentifier {
+    /// The place and the name: ``wiki/global/arr.md:12 `churn_flag` ``.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{} `{}`", self.path, self.line, self.name)?;
+        if self.declared { f.write_str(" (declared as unverified)") } else { Ok(()) }
+    }
 }
 
 /// Consecutive lines that were replaced, as `[start, removed, added]`.

@@ -29,9 +29,13 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
         Some(OverlayView::Transcript(TranscriptView { unit, .. }) | OverlayView::Entry(EntryView { unit, .. })) => {
             run_view.state.units.iter().find(|known| known.key == *unit)
         }
-        Some(OverlayView::FailureGroups(_) | OverlayView::Find(_) | OverlayView::Lanes(_) | OverlayView::Grid) => {
-            super::units::target(model, run_view)
-        }
+        Some(
+            OverlayView::FailureGroups(_)
+            | OverlayView::Find(_)
+            | OverlayView::Lanes(_)
+            | OverlayView::Artifacts(_)
+            | OverlayView::Grid,
+        ) => super::units::target(model, run_view),
         None => model.unit(run_view),
     };
     let Some(unit) = unit else { return super::units::no_unit_selected(model) };

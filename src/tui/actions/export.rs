@@ -45,6 +45,14 @@ pub(crate) fn export(model: &mut ScreenModel, run_view: &RunView, tool: ExportTo
         }
         Some(OverlayView::Entry(view)) => Some(entry(view, tool)),
         Some(OverlayView::Home(_) | OverlayView::Review(_)) => None,
+        Some(OverlayView::Artifacts(view)) => {
+            let content = match view.document {
+                Some(_) => PagerContent::Document,
+                None => PagerContent::Text(view.listed.iter().map(|artifact| format!("{}\n", artifact.path)).collect()),
+            };
+            let what = if view.document.is_some() { "artifact" } else { "artifacts" }.to_owned();
+            Some(ExportRequest { tool, what, entries: Vec::new(), pager_content: content, selected: None })
+        }
         Some(OverlayView::FailureGroups(_) | OverlayView::Find(_) | OverlayView::Lanes(_) | OverlayView::Grid) => {
             let latest = units::target(model, run_view).and_then(UnitState::latest);
             latest.map(|shown| attempt(run_view, shown.id, None, tool))

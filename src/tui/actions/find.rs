@@ -32,9 +32,9 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "filter",
         "filter",
         "all units; those that need you, not done, running, …",
-        |model, run_view| listing::change(model, run_view, |listing| listing.filter = listing.filter.cycle()),
+        listing::cycle_filter,
     )
-    .when(listing::is_shown),
+    .when(listing::has_filter),
     change(
         UserAction::FilterText,
         "filter-text",
@@ -42,7 +42,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "only units with a name, file:… or cause:…",
         listing::type_filter,
     )
-    .when(listing::is_shown),
+    .when(listing::has_filter),
     change(UserAction::Sort, "sort", "sort", "order units by cost, time, failures or key", |model, run_view| {
         listing::change(model, run_view, |listing| (listing.sort, listing.is_reversed) = (listing.sort.cycle(), false));
     })
@@ -91,6 +91,7 @@ pub(crate) fn has_failures(model: &ScreenModel, _: &RunView) -> Availability {
             | OverlayView::Review(_),
         ) => false,
         Some(OverlayView::FailureGroups(view)) => !view.lines.is_empty(),
+        Some(OverlayView::Artifacts(view)) => view.document.is_none() && !view.listed.is_empty(),
         _ => true,
     })
 }
@@ -203,6 +204,9 @@ fn is_match_in_memory(model: &ScreenModel, run_view: &RunView, scope: SearchScop
             let unit = view.lanes.attempts.get(place).and_then(|attempt| units.get(attempt.unit));
             unit.is_some_and(|unit| matches(&unit.key, query))
         }
+        (SearchScope::Artifacts, Some(OverlayView::Artifacts(view))) => {
+            view.listed.get(place).is_some_and(|artifact| matches(&artifact.path, query))
+        }
         (SearchScope::Hits, Some(OverlayView::Find(view))) => {
             let unit = view.hits.get(place).and_then(|hits| units.get(hits.unit));
             unit.is_some_and(|unit| matches(&unit.key, query))
@@ -305,6 +309,10 @@ fn select_match(model: &mut ScreenModel, run_view: &RunView, place: usize) {
             let len = view.lines.len();
             view.list.select(place, len);
         }
+        Some(OverlayView::Artifacts(view)) => match &mut view.document {
+            Some(shown) => (shown.match_line, shown.scroll) = (Some(place), place.saturating_sub(2)),
+            None => view.list.select(place, view.listed.len()),
+        },
         Some(
             OverlayView::Help(_)
             | OverlayView::Breakpoints(_)
@@ -348,6 +356,13 @@ pub(crate) fn select_next_failure<const FORWARD: bool>(model: &mut ScreenModel, 
             | OverlayView::Grid,
         ) => return,
         Some(OverlayView::FailureGroups(_)) => return super::failure_groups::next(model, forward),
+        Some(OverlayView::Artifacts(view)) => {
+            let is_open = |index: usize| {
+                let artifact = &view.listed[index];
+                !artifact.state.counts() || artifact.unsourced().next().is_some()
+            };
+            nearest(view.listed.len(), view.list.selected, forward, is_open)
+        }
         Some(OverlayView::Lanes(view)) => {
             let attempts = &view.lanes.attempts;
             nearest(attempts.len(), view.selected_index(), forward, |index| {

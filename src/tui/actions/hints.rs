@@ -46,6 +46,12 @@ pub(crate) fn view_actions(model: &ScreenModel, run_view: &RunView) -> (&'static
         Some(OverlayView::Home(_)) => ("the home screen", &[]),
         Some(OverlayView::Review(_)) => ("the review", &[ScrollDown, ScrollUp]),
         Some(OverlayView::Lanes(_)) => ("the lanes", &[Up, Left, NextFailure, PreviousFailure, Search, NextMatch]),
+        Some(OverlayView::Artifacts(view)) if view.document.is_some() => {
+            ("an artifact", &[Left, Inspect, NextMatch, Copy])
+        }
+        Some(OverlayView::Artifacts(_)) => {
+            ("the artifacts", &[FilterText, NextFailure, PreviousFailure, Copy, NextMatch])
+        }
         Some(OverlayView::Find(_)) => ("the search of the run", &[Inspect, NextMatch]),
         None if model.units_view.focus == Pane::Units => (
             "the units",
@@ -66,6 +72,7 @@ pub(crate) fn view_actions(model: &ScreenModel, run_view: &RunView) -> (&'static
                 Group,
                 Grid,
                 Lanes,
+                Artifacts,
                 Bookmark,
                 Bookmarks,
                 CommandLine,
@@ -99,6 +106,8 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
         Some(OverlayView::Bookmarks(_)) => &[Back, Open, RetryWith, Stop],
         Some(OverlayView::Find(_)) => &[Back, Open, Search],
         Some(OverlayView::Lanes(_)) => &[Back, Open, Down, Right],
+        Some(OverlayView::Artifacts(view)) if view.document.is_some() => &[Back, Right, Inspect, Search],
+        Some(OverlayView::Artifacts(_)) => &[Back, Open, Filter, FilterText, Inspect, Search],
         Some(OverlayView::Home(_)) => &[Open, ResumeRun, DiffRuns, StartRun],
         Some(OverlayView::Review(_)) => {
             &[AcceptChange, RejectChange, SendBack, EditChange, AcceptRest, FinishReview, ReopenChange, Back]

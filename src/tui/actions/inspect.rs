@@ -52,6 +52,17 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             let Some(attempt) = unit.attempts.get(shown.attempt) else { return };
             InspectView::new(unit.key.clone(), shown.attempt, initial_action(run_view, attempt))
         }
+        Some(OverlayView::Artifacts(view)) => {
+            let Some(unit) = super::units::target(model, run_view) else {
+                return model.toasts.show("no unit of this run wrote it");
+            };
+            let number = view.writer().map(|writer| writer.attempt);
+            let found = unit.attempts.iter().enumerate().find(|(_, attempt)| Some(attempt.number) == number);
+            let Some((index, attempt)) = found else {
+                return model.toasts.show("a prior run wrote it");
+            };
+            InspectView::new(unit.key.clone(), index, initial_action(run_view, attempt))
+        }
         Some(OverlayView::FailureGroups(_) | OverlayView::Review(_)) => {
             let Some(unit) = super::units::target(model, run_view) else { return };
             let Some((index, attempt)) = unit.attempts.iter().enumerate().next_back() else { return };
@@ -256,6 +267,7 @@ pub(crate) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
             | OverlayView::Home(_)
             | OverlayView::Review(_)
             | OverlayView::Lanes(_)
+            | OverlayView::Artifacts(_)
             | OverlayView::Compare(_)
             | OverlayView::Breakpoints(_)
             | OverlayView::Bookmarks(_)

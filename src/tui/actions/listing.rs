@@ -5,12 +5,35 @@ use crate::{
     run::state::RunView,
     tui::{
         layout::Pane,
-        model::{InputPurpose, LineInput, ScreenModel, StatusFilter, UnitListing, UnitSort},
+        model::{
+            ArtifactsView, InputPurpose, LineInput, OverlayView, ScreenModel, StatusFilter, UnitListing, UnitSort,
+        },
     },
 };
 
 pub(crate) fn is_shown(model: &ScreenModel, _: &RunView) -> Availability {
     require(model.views.is_empty())
+}
+
+/// True if the view has a list with filters.
+pub(crate) fn has_filter(model: &ScreenModel, _: &RunView) -> Availability {
+    require(model.views.is_empty() || artifact_list(model).is_some())
+}
+
+fn artifact_list(model: &ScreenModel) -> Option<&ArtifactsView> {
+    match model.views.last() {
+        Some(OverlayView::Artifacts(view)) if view.document.is_none() => Some(view),
+        _ => None,
+    }
+}
+
+/// Selects the next filter of the list.
+pub(crate) fn cycle_filter(model: &mut ScreenModel, run_view: &RunView) {
+    if let Some(OverlayView::Artifacts(view)) = model.views.last_mut() {
+        view.set_filter(view.filter.cycle(), view.text.clone());
+        return;
+    }
+    change(model, run_view, |listing| listing.filter = listing.filter.cycle());
 }
 
 /// Changes filter or order.
@@ -29,15 +52,23 @@ pub(crate) fn sort_by(model: &mut ScreenModel, run_view: &RunView, sort: UnitSor
     });
 }
 
-/// Lets the user type the text that listed units contain.
+/// Lets the user type the text that listed units or artifacts contain.
 pub(crate) fn type_filter(model: &mut ScreenModel, _: &RunView) {
+    if let Some(view) = artifact_list(model) {
+        model.dialogs.line_input = Some(LineInput { text: view.text.clone(), purpose: InputPurpose::FilterUnits });
+        return;
+    }
     let text = model.units_view.listing.text.clone();
     model.dialogs.line_input = Some(LineInput { text, purpose: InputPurpose::FilterUnits });
     model.units_view.focus = Pane::Units;
 }
 
-/// Lists the units that contain `text`.
+/// Lists the units or artifacts that contain `text`.
 pub(crate) fn filter_by_text(model: &mut ScreenModel, run_view: &RunView, text: String) {
+    if let Some(OverlayView::Artifacts(view)) = model.views.last_mut() {
+        view.set_filter(view.filter, text);
+        return;
+    }
     if model.units_view.listing.text != text {
         model.units_view.listing.text = text;
         model.search.matches = None;

@@ -6,7 +6,7 @@ use crate::{
     tui::{
         action::UserAction,
         layout::{self, Pane},
-        model::{HomeRunState, OverlayView, PaneDirection, ScreenModel, ScrollList, TableLine},
+        model::{ArtifactDocument, HomeRunState, OverlayView, PaneDirection, ScreenModel, ScrollList, TableLine},
     },
 };
 
@@ -45,6 +45,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
             Some(OverlayView::Bookmarks(_)) => bookmarks::is_selected(model),
             Some(OverlayView::Home(view)) => require(view.line().is_some()),
             Some(OverlayView::Lanes(view)) => require(view.selected().is_some()),
+            Some(OverlayView::Artifacts(view)) => require(view.document.is_none() && view.selected().is_some()),
             _ => Ok(()),
         })
         .special_hint(|model, _| match model.views.last() {
@@ -199,6 +200,10 @@ pub(crate) fn step(model: &mut ScreenModel, run_view: &RunView, by: isize) {
         Some(OverlayView::Home(view)) => view.select(view.list.selected.saturating_add_signed(by), by > 0),
         Some(OverlayView::Lanes(view)) => view.step(by),
         Some(OverlayView::Review(view)) => view.list.step(by, view.lines.len()),
+        Some(OverlayView::Artifacts(view)) => match &mut view.document {
+            Some(shown) => shown.scroll = shown.scroll.saturating_add_signed(by),
+            None => view.list.step(by, view.listed.len()),
+        },
         Some(OverlayView::Grid) => {}
         Some(OverlayView::Help(view)) => view.offset = view.offset.saturating_add_signed(by),
         None if model.units_view.focus == Pane::Units => {
@@ -273,6 +278,10 @@ fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &Run
             let len = view.lines.len();
             go(&mut view.list, len);
         }
+        Some(OverlayView::Artifacts(view)) => match &mut view.document {
+            Some(shown) => shown.scroll = if LAST { shown.lines } else { 0 },
+            None => view.list.select(if LAST { usize::MAX } else { 0 }, view.listed.len()),
+        },
         Some(OverlayView::Grid) => {
             if let Some(pane) = model.grid.panes.get_mut(model.grid.focus) {
                 let len = pane.len(run_view);
@@ -296,6 +305,12 @@ fn sideways<const BY: isize>(model: &mut ScreenModel, run_view: &RunView) {
         Some(OverlayView::Compare(_)) => compare::show_adjacent(model, run_view, right),
         Some(OverlayView::Entry(view)) => view.show_neighbour(run_view, BY),
         Some(OverlayView::Lanes(view)) => view.step_in_lane(right),
+        Some(OverlayView::Artifacts(view)) => {
+            if view.document.is_some() {
+                view.list.step(BY, view.listed.len());
+                view.document = Some(ArtifactDocument::default());
+            }
+        }
         Some(OverlayView::Grid) => {
             let body = model.layout().body;
             model.grid.go(if right { PaneDirection::Right } else { PaneDirection::Left }, body);

@@ -30,6 +30,13 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     }),
     change(UserAction::Review, "review", "review", "changes that wait for a review", review::toggle)
         .when(review::has_review),
+    change(
+        UserAction::Artifacts,
+        "artifacts",
+        "artifacts",
+        "pages and sources of the run; Enter opens one",
+        |model, _| toggle(model, OverlayView::Artifacts(Box::default())),
+    ),
     effects(UserAction::Copy, "copy", "copy", "copy the selection", copy).when(has_subject),
     effects(UserAction::CopyName, "copy-name", "copy name", "copy the unit's key or resume line", copy_name)
         .when(has_subject),
@@ -157,6 +164,9 @@ fn copy(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
         }
         Some(OverlayView::Review(view)) => review::copy(view, run_view),
         Some(OverlayView::Grid | OverlayView::Find(_) | OverlayView::Lanes(_)) => copy_name(model, run_view),
+        Some(OverlayView::Artifacts(view)) => view.selected().map_or_else(Vec::new, |artifact| {
+            vec![ScreenEffect::Copy { text: artifact.path.clone(), what: "path".to_owned() }]
+        }),
         None if model.units_view.focus == Pane::Units => copy_name(model, run_view),
         None => {
             let Some(attempt_id) = model.units_view.attempt_id else { return Vec::new() };

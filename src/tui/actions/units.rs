@@ -163,6 +163,10 @@ pub(crate) fn target<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&
         Some(OverlayView::Find(view)) => run_view.state.units.get(view.selected()?.unit),
         Some(OverlayView::Lanes(view)) => run_view.state.units.get(view.selected()?.unit),
         Some(OverlayView::Review(view)) => view.unit(run_view),
+        Some(OverlayView::Artifacts(view)) => {
+            let writer = view.writer()?;
+            run_view.state.units.iter().find(|unit| unit.key == writer.unit)
+        }
         Some(OverlayView::Inspect(view)) => view.unit(run_view),
         Some(OverlayView::Compare(view)) => view.unit(run_view),
         _ => model.unit(run_view),

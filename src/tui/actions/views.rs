@@ -12,7 +12,7 @@ use crate::{
     tui::{
         effect::ScreenEffect,
         layout::Pane,
-        model::{EntryView, OverlayView, ScreenModel, SearchState},
+        model::{ArtifactDocument, EntryView, OverlayView, ScreenModel, SearchState},
     },
 };
 
@@ -59,6 +59,12 @@ fn open_view(model: &mut ScreenModel, run_view: &RunView) {
         Some(OverlayView::FailureGroups(_)) => return failure_groups::open(model, run_view),
         Some(OverlayView::Find(_)) => return find::open_hits(model, run_view),
         Some(OverlayView::Lanes(_)) => return inspect::open(model, run_view),
+        Some(OverlayView::Artifacts(_)) => {
+            if let Some(OverlayView::Artifacts(view)) = model.views.last_mut() {
+                view.document = Some(ArtifactDocument::default());
+            }
+            return;
+        }
         Some(OverlayView::Breakpoints(_)) => {
             time::toggle(model);
             return;
@@ -100,6 +106,14 @@ pub(crate) fn back(model: &mut ScreenModel, run_view: &RunView) {
         && inspect::back(view)
     {
         return;
+    }
+    if let Some(OverlayView::Artifacts(view)) = model.views.last_mut() {
+        if view.document.take().is_some() {
+            return;
+        }
+        if view.is_filtered() {
+            return view.set_filter(Default::default(), String::new());
+        }
     }
     // The wire is a panel of the inspector.
     inspect::leave_wire(model);

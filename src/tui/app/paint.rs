@@ -57,6 +57,11 @@ impl App {
         let document = self.cache.document().filter(|_| wants.document.is_some());
         match self.model.views.last_mut() {
             Some(OverlayView::Entry(view)) => view.lines = document.map_or(0, |document| document.lines.len()),
+            Some(OverlayView::Artifacts(view)) => {
+                if let Some(shown) = &mut view.document {
+                    shown.lines = document.map_or(0, |document| document.lines.len());
+                }
+            }
             Some(OverlayView::Inspect(view)) => view.set_document(document, self.cache.is_complete()),
             Some(OverlayView::Compare(view)) => {
                 let sides = wants.comparison.filter(|sides| self.cache.has_comparison(sides));

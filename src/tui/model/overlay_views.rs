@@ -1,8 +1,8 @@
 //! Views on top of the units view: their state, and how they are updated with the run view.
 
 use super::{
-    compare::CompareView, failure_groups::FailureGroupsView, find_view::FindView, home_view::HomeView,
-    inspect::InspectView, lanes_view::LanesView, review_view::ReviewView, scroll_list::ScrollList,
+    artifacts_view::ArtifactsView, compare::CompareView, failure_groups::FailureGroupsView, find_view::FindView,
+    home_view::HomeView, inspect::InspectView, lanes_view::LanesView, review_view::ReviewView, scroll_list::ScrollList,
 };
 use crate::{
     run::state::{AttemptId, AttemptState, RunView, UnitState},
@@ -44,6 +44,8 @@ pub(crate) enum OverlayView {
     Lanes(Box<LanesView>),
     /// The changes that wait for a review.
     Review(ReviewView),
+    /// The artifacts of the run.
+    Artifacts(Box<ArtifactsView>),
 }
 
 /// The help, which begins with the keys of the view from which it was opened.

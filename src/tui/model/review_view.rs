@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use ratatui::layout::Rect;
 
-use super::scroll_list::ScrollList;
+use super::{OverlayView, ScreenModel, scroll_list::ScrollList};
 use crate::{
     run::{
         review::{ReviewState, parse_hunks},
         state::{RunView, UnitState},
     },
     tape::note::{ReviewDecision, ReviewRequested},
-    tui::{layout, search_match},
+    tui::{layout, playback::Playback, search_match},
 };
 
 /// Least width of a page that shows list and diff side by side.
@@ -185,6 +185,21 @@ impl ReviewView {
         if let Some(next) = next {
             self.list.select(next, len);
         }
+    }
+}
+
+impl ScreenModel {
+    /// Opens the page of a review once when the run begins to wait for it.
+    pub(super) fn show_new_review(&mut self, run_view: &RunView) {
+        let waits = self.connection.accepts_commands() && self.playhead.playback == Playback::Follow;
+        let request = run_view.state.publication.open_review().filter(|_| waits).map(|review| &review.request);
+        let Some(request) = request else { return };
+        if self.connection.shown_review.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, request)) {
+            return;
+        }
+        self.connection.shown_review = Some(Arc::clone(request));
+        self.views.retain(|view| !matches!(view, OverlayView::Review(_)));
+        self.views.push(OverlayView::Review(ReviewView::default()));
     }
 }
 

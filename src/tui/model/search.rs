@@ -119,6 +119,13 @@ impl ScreenModel {
             ) => return None,
             Some(OverlayView::Lanes(view)) => (SearchScope::Lanes, view.selected_index(), view.lanes.attempts.len()),
             Some(OverlayView::Review(view)) => (SearchScope::Changes, view.list.selected, view.lines.len()),
+            Some(OverlayView::Artifacts(view)) => match &view.document {
+                Some(shown) => {
+                    document.2 = view.list.selected;
+                    (SearchScope::Document, shown.match_line.unwrap_or(shown.scroll), shown.lines)
+                }
+                None => (SearchScope::Artifacts, view.list.selected, view.listed.len()),
+            },
             Some(OverlayView::Find(view)) => (SearchScope::Hits, view.list.selected, view.hits.len()),
             Some(OverlayView::Log(list)) => (SearchScope::Messages, list.selected, run_view.messages().len()),
             Some(OverlayView::FailureGroups(view)) => {
@@ -198,6 +205,9 @@ impl ScreenModel {
             (Some(OverlayView::Log(list)), Some(OverlayView::Log(before))) => *list = *before,
             (Some(OverlayView::FailureGroups(view)), Some(OverlayView::FailureGroups(before))) => {
                 view.list = before.list;
+            }
+            (Some(OverlayView::Artifacts(view)), Some(OverlayView::Artifacts(before))) => {
+                (view.list, view.document) = (before.list, before.document);
             }
             (Some(OverlayView::Find(view)), Some(OverlayView::Find(before))) => view.list = before.list,
             (Some(OverlayView::Lanes(view)), Some(OverlayView::Lanes(before))) => view.select(before.selected_index()),

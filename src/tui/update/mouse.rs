@@ -89,6 +89,12 @@ fn select(model: &mut ScreenModel, run_view: &RunView, at: Position, plan: &Scre
                 view.list.select(row, view.hits.len());
             }
         }
+        Some(OverlayView::Artifacts(view)) if view.document.is_none() => {
+            let row = clicked(layout::inner(plan.body)).map(|row| view.list.offset + row);
+            if let Some(row) = row.filter(|row| *row < view.listed.len()) {
+                view.list.select(row, view.listed.len());
+            }
+        }
         Some(OverlayView::Home(view)) => {
             let row = clicked(layout::inner(plan.body)).map(|row| view.list.offset + row);
             if let Some(row) = row.filter(|row| *row < view.content.lines.len()) {
@@ -162,7 +168,7 @@ fn select(model: &mut ScreenModel, run_view: &RunView, at: Position, plan: &Scre
                 view.list.select(row, view.lines.len());
             }
         }
-        Some(OverlayView::Entry(_) | OverlayView::Help(_)) => {}
+        Some(OverlayView::Entry(_) | OverlayView::Help(_) | OverlayView::Artifacts(_)) => {}
         None => {
             if let Some(pane) = plan.units.filter(|pane| pane.contains(at)) {
                 model.units_view.focus = Pane::Units;

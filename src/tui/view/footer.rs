@@ -27,8 +27,9 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
             InputPurpose::Deny(_) => pen.put(StyleRole::Key, "deny because: "),
             InputPurpose::Say(_) => pen.put(StyleRole::Key, "message to the agent: "),
             InputPurpose::Command => pen.put(StyleRole::Key, ":"),
-            InputPurpose::FilterUnits => pen.put(StyleRole::Key, "only units with: "),
             InputPurpose::SendBack(_) => pen.put(StyleRole::Key, "what to change: "),
+            InputPurpose::FilterUnits if model.views.is_empty() => pen.put(StyleRole::Key, "only units with: "),
+            InputPurpose::FilterUnits => pen.put(StyleRole::Key, "only artifacts with: "),
             InputPurpose::Bookmark(_) => pen.put(StyleRole::Key, "note of the bookmark: "),
         }
         // Keep the end of the typed text visible.
@@ -39,7 +40,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         pen.skip(1);
         match typed.purpose {
             InputPurpose::Search => put_match_summary(scene, &mut pen),
-            InputPurpose::FilterUnits if typed.text.is_empty() => {
+            InputPurpose::FilterUnits if typed.text.is_empty() && model.views.is_empty() => {
                 pen.put(StyleRole::Dim, FILTER_SYNTAX);
                 pen.skip(2);
             }

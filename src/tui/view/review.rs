@@ -1,10 +1,16 @@
 //! The review page: the changed files with their decisions, and the diff of the selected one.
 
+use std::collections::BTreeSet;
+
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane};
 use crate::{
-    run::{review::ReviewState, state::RunState},
+    run::{
+        artifacts::{action_raw_files, is_action_of},
+        review::ReviewState,
+        state::RunState,
+    },
     tape::note::{ReviewDecision, ReviewedFile},
     text::{self, pluralize},
     tui::{
@@ -133,35 +139,36 @@ fn draw_diff(scene: &DrawContext<'_>, view: &ReviewView, review: &ReviewState, a
     }
 }
 
-/// Paints what the change of a file rests on. Returns the area below.
+/// Paints what the change of a file rests on, and the identifiers that its agents never received. Returns the area below.
 fn draw_basis(scene: &DrawContext<'_>, file: &ReviewedFile, area: Rect, buf: &mut Buffer) -> Rect {
-    let basis = basis(&scene.run_view.state, file);
-    if basis.is_empty() || area.height < 8 {
-        return area;
+    let (raw_files, unsourced) = basis(&scene.run_view.state, file);
+    let lines = [(StyleRole::Text, "rests on", raw_files), (StyleRole::Warning, "unsourced", unsourced)];
+    let mut rest = area;
+    for (role, label, names) in lines.into_iter().filter(|(.., names)| !names.is_empty()) {
+        if rest.height < 7 {
+            break;
+        }
+        let mut pen = RowWriter::row(scene, buf, Rect { height: 1, ..rest });
+        pen.put(StyleRole::Dim, &format!("{label} "));
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        pen.put(role, &text::one_row(&names.join(", "), 300));
+        (rest.y, rest.height) = (rest.y + 1, rest.height - 1);
     }
-    let mut pen = RowWriter::row(scene, buf, Rect { height: 1, ..area });
-    pen.put(StyleRole::Dim, "rests on ");
-    pen.put(StyleRole::Text, &text::one_row(&basis.join(", "), 300));
-    Rect { y: area.y + 1, height: area.height - 1, ..area }
+    rest
 }
 
-/// The raw files of the actions that changed `file`: those that the agent named, else all of its unit.
-fn basis(state: &RunState, file: &ReviewedFile) -> Vec<String> {
-    let name = file.path.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or_default();
-    let mut paths: Vec<String> = Vec::new();
+/// The raw files that the change of `file` rests on, and its unsourced identifiers.
+fn basis(state: &RunState, file: &ReviewedFile) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut raw_files, mut unsourced) = (BTreeSet::new(), BTreeSet::new());
     for unit in state.units.iter().filter(|unit| file.units.contains(&unit.key)) {
-        let work = state.work(unit);
-        let actions = work.iter().flat_map(|work| &work.actions).filter(|action| action.key == name);
-        let named: Vec<&String> = actions.filter_map(|action| action.raw_paths.as_ref()).flatten().collect();
-        let planned = unit.planned.iter().flat_map(|planned| &planned.raw_files);
-        match named.is_empty() {
-            true => paths.extend(planned.cloned()),
-            false => paths.extend(named.into_iter().cloned()),
+        let Some(work) = state.work(unit) else { continue };
+        for action in work.actions.iter().filter(|action| is_action_of(action, &file.path)) {
+            raw_files.extend(action_raw_files(unit, action).into_iter().map(|(_, path)| path.to_owned()));
         }
+        let names = work.unsourced.iter().filter(|identifier| identifier.path == file.path);
+        unsourced.extend(names.map(|identifier| identifier.name.clone()));
     }
-    paths.sort_unstable();
-    paths.dedup();
-    paths
+    (raw_files, unsourced)
 }
 
 /// Paints a row of the diff, wrapped. Returns the next free row.

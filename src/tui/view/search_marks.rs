@@ -42,6 +42,9 @@ fn searched_rows(scene: &DrawContext<'_>, plan: &ScreenLayout) -> Option<(Rect, 
         Some(OverlayView::Review(view)) => Some((layout::inner(view.areas(body)[0]), Some(view.list.offset))),
         Some(OverlayView::Transcript(view)) => Some((below_tabs, Some(view.list.offset))),
         Some(OverlayView::Entry(_)) => Some((layout::inner(body), None)),
+        Some(OverlayView::Artifacts(view)) => {
+            Some((layout::inner(body), view.document.is_none().then_some(view.list.offset)))
+        }
         Some(OverlayView::Inspect(view)) if view.is_list() => {
             Some((view.areas(body).actions?, Some(view.actions.offset)))
         }

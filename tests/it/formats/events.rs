@@ -15,7 +15,7 @@ use crate::it::commands::test_dir::{TestDir, parse_json_events};
 
 /// Ids and tapes of three runs: one with every kind of success and some failures, one that ended before anything was
 /// saved, and one that failed in a project without git.
-const RUNS: [(&str, &str); 3] = [
+pub(super) const RUNS: [(&str, &str); 3] = [
     ("01a20000-0000-7000-8000-0000000000aa", "run.jsonl"),
     ("01a20000-0001-7000-8000-0000000000cc", "run-unsaved.jsonl"),
     ("01a20000-0002-7000-8000-0000000000dd", "run-failed.jsonl"),

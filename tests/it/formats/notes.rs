@@ -12,7 +12,9 @@ use crate::tape::{
         ReusedSuccess, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, RunEnded, RunPlanned, RunSaved,
         SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired, SourceRead,
         SourcesProjected, StopMode, StopReason, UnitSelection, Verdict, VerdictCause,
-        attempt_output::{ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, RecordedWrite, UnmappedFile},
+        attempt_output::{
+            ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, RecordedWrite, UnmappedFile, UnsourcedIdentifier,
+        },
     },
 };
 use serde_json::{Value, json};
@@ -199,6 +201,10 @@ fn bare_action() -> MemoryAction {
     }
 }
 
+fn unsourced(declared: bool) -> UnsourcedIdentifier {
+    UnsourcedIdentifier { path: text("wiki/global/arr.md"), line: 7, name: text("fct_arr"), declared }
+}
+
 fn work() -> AttemptOutput {
     let changes = every!(ArtifactChange { Created, Updated, Removed });
     let actions = every!(ArtifactTarget { Wiki, SemanticLayer }).into_iter();
@@ -215,6 +221,8 @@ fn work() -> AttemptOutput {
             path: "wiki/global/arr.md".into(),
             edits: vec![LineEdit { start: 0, removed: 1, added: 3 }],
         }],
+        discarded: vec![text("wiki/global/old.md")],
+        unsourced: [false, true].map(unsourced).to_vec(),
         actions: actions.chain([bare_action()]).collect(),
         unmapped: vec![unmapped(Some(text("line 3"))), unmapped(None)],
         conflicts: vec![json!({"unitKey": "docs-orders"})],

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
-    events::recorded,
+    events::{RUNS, recorded},
     golden::{assert_published, is_message, json_lines, lines_without},
 };
 use crate::it::commands::test_dir::TestDir;
@@ -122,6 +122,206 @@ pub(super) fn assert_conforms<T: Serialize + DeserializeOwned>(objects: &[Value]
 
 fn objects(place: &TestDir, args: &[&str]) -> Vec<Value> {
     json_lines(place.run(args).expect_success())
+}
+
+/// A page or source in the output of `artifacts`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ArtifactLine {
+    v: u64,
+    r#type: ArtifactLineType,
+    /// Path relative to the project.
+    path: String,
+    /// Null for a file that is neither a page nor a source.
+    kind: Option<ArtifactKind>,
+    /// Null if it is not recorded.
+    change: Option<ArtifactChangeWord>,
+    state: ArtifactStateWord,
+    /// Commit that contains it.
+    commit: Option<String>,
+    /// Number of calls that wrote it; null if they are not recorded.
+    calls: Option<u64>,
+    lines: Option<LineCountsPart>,
+    /// Number of identifiers that the agents never received.
+    unsourced: u64,
+    raw_files: Vec<RawFilePart>,
+    /// Null without a review, and if the parts of the file have different decisions.
+    review: Option<ReviewDecisionWord>,
+    shared: Option<SharedPart>,
+    /// Every attempt that wrote it, oldest first.
+    writers: Vec<ArtifactWriterPart>,
+    /// The change of each writer; exists with `--diff`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    diffs: Option<Vec<ArtifactDiffPart>>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum ArtifactLineType {
+    Artifact,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum ArtifactKind {
+    Wiki,
+    Sl,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum ArtifactChangeWord {
+    Created,
+    Updated,
+    Removed,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum ArtifactStateWord {
+    Pending,
+    Integrated,
+    Unchanged,
+    Conflict,
+    Policy,
+    Lost,
+    Saved,
+    Replaced,
+    Discarded,
+    Rejected,
+}
+
+/// The decision of a reviewer.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum ReviewDecisionWord {
+    Open,
+    Accepted,
+    Rejected,
+    Edited,
+    SentBack,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct LineCountsPart {
+    added: u64,
+    removed: u64,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RawFilePart {
+    connection: String,
+    /// Path relative to the source.
+    path: String,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SharedPart {
+    units: Vec<String>,
+    /// True if git merged different texts; false if the texts are the same.
+    merged: bool,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ArtifactWriterPart {
+    unit: String,
+    /// 0 for an attempt of a prior run, and for projected sources.
+    attempt: u32,
+    state: ArtifactStateWord,
+    /// Why the change is not part of the result.
+    reason: Option<String>,
+    change: Option<ArtifactChangeWord>,
+    calls: Option<u64>,
+    lines: Option<LineCountsPart>,
+    unsourced: Vec<UnsourcedPart>,
+    /// Patch file relative to the project.
+    patch: Option<String>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct UnsourcedPart {
+    line: u32,
+    name: String,
+    /// True if the agent declared the name as unverified.
+    declared: bool,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ArtifactDiffPart {
+    unit: String,
+    attempt: u32,
+    /// Null if the patch is not available.
+    hunks: Option<String>,
+    error: Option<String>,
+}
+
+/// A raw file in the output of `artifacts --coverage`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CoverageLine {
+    v: u64,
+    r#type: CoverageLineType,
+    connection: String,
+    adapter: String,
+    /// Path relative to the source.
+    path: String,
+    /// Compared with the runs before; null if they are not known.
+    change: Option<RawFileChangeWord>,
+    state: CoverageStateWord,
+    /// Paths of the artifacts that rest on the file.
+    artifacts: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum CoverageLineType {
+    RawFile,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum RawFileChangeWord {
+    New,
+    Changed,
+    Unchanged,
+    Deleted,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum CoverageStateWord {
+    Covered,
+    Stale,
+    Uncovered,
+}
+
+#[test]
+fn artifacts_schemas_are_current() {
+    let schemas = json!({"artifact": schema_for!(ArtifactLine), "raw_file": schema_for!(CoverageLine)});
+    assert_schemas("artifacts.schema.json", &schemas);
+}
+
+#[test]
+fn artifacts_output_matches_schema_and_golden_file() {
+    let place = recorded();
+    let mut all = Vec::new();
+    for (run, _) in RUNS {
+        let artifacts = objects(&place, &["artifacts", run, "--ui", "json", "--diff"]);
+        assert_conforms::<ArtifactLine>(&artifacts);
+        let coverage = objects(&place, &["artifacts", run, "--ui", "json", "--coverage"]);
+        assert_conforms::<CoverageLine>(&coverage);
+        all.extend(artifacts.into_iter().chain(coverage));
+    }
+    for word in ["saved", "conflict", "pending", "covered", "uncovered"] {
+        assert!(all.iter().any(|line| line["state"] == word), "no line is {word}");
+    }
+    assert_published("artifacts.jsonl", &lines_without(all, &is_message));
 }
 
 #[test]

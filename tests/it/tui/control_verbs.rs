@@ -109,6 +109,7 @@ const VIEWS: &[&str] = &[
     "help",
     "grid",
     "log",
+    "artifacts",
     "copy",
     "copy-name",
     "open-file",

@@ -16,7 +16,7 @@ use super::{
 const SIZES: [(u16, u16); 5] = [(40, 12), (60, 20), (80, 24), (120, 36), (200, 60)];
 
 /// Keys that open each view from the table of units.
-const VIEWS: [&str; 14] = [
+const VIEWS: [&str; 15] = [
     "",
     "<tab>z",
     "<enter>",
@@ -29,6 +29,7 @@ const VIEWS: [&str; 14] = [
     "C",
     "L",
     "S",
+    "c",
     ":break failure<enter>B",
     "b<enter>'",
 ];
@@ -110,7 +111,8 @@ fn live_run_renders_in_every_view_at_every_size() {
 }
 
 /// Keys that open every view of a record.
-const TOUR: &str = "<tab>gg<enter>llG<esc><esc>i2G3G4G5G1G<esc>=<esc>vz<esc><esc>C<esc>L<esc>Sjlhk<esc>0w)}{$";
+const TOUR: &str =
+    "<tab>gg<enter>llG<esc><esc>i2G3G4G5G1G<esc>=<esc>vz<esc><esc>C<esc>L<esc>c<enter><esc><esc>Sjlhk<esc>0w)}{$";
 
 #[test]
 fn every_capture_is_shown_in_every_view_at_every_size() {

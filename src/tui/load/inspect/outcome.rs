@@ -324,6 +324,9 @@ fn written_blocks(
         let role = if shared.was_merged { StyleRole::Warning } else { StyleRole::Text };
         DocumentBlock::fact("shared", role, shared.to_string())
     }));
+    let output = attempt.delivery.output.as_deref();
+    let unsourced = output.map(|output| output.unsourced.as_slice()).unwrap_or_default();
+    pieces.extend(unsourced.iter().map(|flag| DocumentBlock::fact("unsourced", StyleRole::Warning, flag.to_string())));
     if pieces.len() == 1 {
         pieces.push(DocumentBlock::line(StyleRole::Dim, "  nothing"));
     }

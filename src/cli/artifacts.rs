@@ -1,0 +1,268 @@
+//! `artifacts`: the pages and sources of a run, their changes, and the coverage of the raw files.
+//!
+//! [`crate::run::artifacts`] and [`crate::run::coverage`] derive what is printed. This module reads patch files.
+
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    io::{self, Write as _},
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    args::{ArtifactsArgs, GlobalArgs, TableFormat, Ui},
+    exit::{CliError, Exit},
+    output, playback_output, project, report,
+    table::TableWriter,
+};
+use crate::{
+    control::NamePattern,
+    report::redact::{self, Redactor},
+    run::{
+        RunReport,
+        artifacts::{ArtifactWriter, LineCounts, RawFileName, RunArtifact, patch_section},
+        coverage::{CoveredFile, RawFileChange, SourceCoverage},
+        shared_files::SharedFile,
+    },
+    scoped_dir::ScopedDir,
+    tape::note::attempt_output::ArtifactChange,
+    text::pluralize,
+};
+
+/// Version of the JSON lines.
+const VERSION: u64 = 1;
+/// Largest patch file that is read.
+const MAX_PATCH_BYTES: u64 = 64 << 20;
+/// Maximum number of raw files and writers that a row of the table names.
+const MAX_NAMED: usize = 3;
+/// Maximum number of unsourced identifiers that are listed for people.
+const MAX_FLAGS: usize = 50;
+
+/// Prints the artifacts that `args` selects.
+///
+/// # Errors
+/// If a pattern is invalid, or the run does not exist or cannot be read.
+pub(super) fn artifacts(global: &GlobalArgs, args: &ArtifactsArgs) -> Result<Exit, CliError> {
+    let (unit, path) = (pattern(args.unit.as_deref())?, pattern(args.path.as_deref())?);
+    let mut report = report::gather_report(global, &args.run)?;
+    let is_wanted = |artifact: &RunArtifact| {
+        let of_unit = |unit: &NamePattern| artifact.writers.iter().any(|writer| unit.matches(&writer.unit));
+        unit.as_ref().is_none_or(of_unit) && path.as_ref().is_none_or(|path| path.matches(&artifact.path))
+    };
+    report.artifacts.list.retain(is_wanted);
+    if global.ui == Ui::Json {
+        return print_json(global, args, &report);
+    }
+    if args.coverage { print_coverage(global, &report) } else { print_table(global, args, &report) }
+}
+
+fn pattern(text: Option<&str>) -> Result<Option<NamePattern>, CliError> {
+    let parse =
+        |text: &str| NamePattern::new(text).map_err(|why| CliError::usage(format!("invalid pattern `{text}`: {why}")));
+    text.map(parse).transpose()
+}
+
+/// Patch files of the project, each read once.
+struct PatchReader {
+    project: Option<ScopedDir>,
+    read: HashMap<String, io::Result<String>>,
+}
+
+impl PatchReader {
+    fn new(global: &GlobalArgs) -> Self {
+        let project = project::resolve_directory(global).ok().and_then(|project| ScopedDir::open(&project).ok());
+        Self { project, read: HashMap::new() }
+    }
+
+    /// The hunks of a writer's change of `path`, or why they are not available.
+    fn hunks(&mut self, writer: &ArtifactWriter, path: &str) -> Result<String, String> {
+        let Some(file) = &writer.patch else { return Err(format!("{} has no patch", attempt_name(writer))) };
+        let project = self.project.as_ref();
+        let read = || {
+            let project = project.ok_or_else(|| io::Error::other("the project directory cannot be opened"))?;
+            project.read(file, MAX_PATCH_BYTES).map(|patch| String::from_utf8_lossy(&patch).into_owned())
+        };
+        match self.read.entry(file.clone()).or_insert_with(read) {
+            Err(error) => Err(format!("the patch {file} cannot be read: {error}")),
+            Ok(patch) => match patch_section(patch, path) {
+                Some(hunks) => Ok(hunks.to_owned()),
+                None => Err(format!("the patch {file} does not change it")),
+            },
+        }
+    }
+}
+
+/// `unit#attempt`; the number is left out for a prior run and for the projection.
+fn attempt_name(writer: &ArtifactWriter) -> String {
+    match writer.attempt {
+        0 => writer.unit.to_string(),
+        number => format!("{}#{number}", writer.unit),
+    }
+}
+
+fn print_json(global: &GlobalArgs, args: &ArtifactsArgs, report: &RunReport) -> Result<Exit, CliError> {
+    let mut patches = PatchReader::new(global);
+    let mut lines = String::new();
+    let mut push = |value: Value| {
+        let _ = writeln!(lines, "{value}");
+    };
+    if args.coverage {
+        for source in &report.artifacts.coverage {
+            source.files.iter().for_each(|file| push(raw_file_json(source, file)));
+        }
+    } else {
+        for artifact in &report.artifacts.list {
+            let mut value = artifact_json(artifact);
+            if args.diff {
+                let diffs = artifact.effective_writers().map(|writer| {
+                    let hunks = patches.hunks(writer, &artifact.path);
+                    let (diff, error) = (hunks.as_ref().ok(), hunks.as_ref().err());
+                    json!({"unit": writer.unit, "attempt": writer.attempt, "hunks": diff, "error": error})
+                });
+                value["diffs"] = diffs.collect();
+            }
+            push(value);
+        }
+    }
+    let project = project::resolve_directory(global).ok();
+    print(Ui::Json, &redact::mask_secrets(&lines, project.as_deref()).0)
+}
+
+fn print(ui: Ui, text: &str) -> Result<Exit, CliError> {
+    let mut out = output::stdout_for(ui);
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map(|()| Exit::Ok).map_err(|error| playback_output::stdout_failed(&error))
+}
+
+fn artifact_json(artifact: &RunArtifact) -> Value {
+    let lines = |lines: Option<LineCounts>| lines.map(|lines| json!({"added": lines.added, "removed": lines.removed}));
+    let writer = |writer: &ArtifactWriter| {
+        json!({
+            "unit": writer.unit, "attempt": writer.attempt, "state": writer.state.label(), "reason": writer.reason,
+            "change": writer.change, "calls": writer.calls, "lines": lines(writer.lines),
+            "unsourced": writer.unsourced.iter()
+                .map(|flag| json!({"line": flag.line, "name": flag.name, "declared": flag.declared})).collect::<Vec<_>>(),
+            "patch": writer.patch,
+        })
+    };
+    let raw_file = |file: &RawFileName| json!({"connection": file.connection, "path": file.path});
+    let shared = |shared: &SharedFile| json!({"units": shared.units, "merged": shared.was_merged});
+    json!({
+        "v": VERSION, "type": "artifact", "path": artifact.path, "kind": artifact.target, "change": artifact.change,
+        "state": artifact.state.label(), "commit": artifact.commit, "calls": artifact.calls(),
+        "lines": lines(artifact.lines()), "unsourced": artifact.unsourced().count(),
+        "raw_files": artifact.raw_files.iter().map(raw_file).collect::<Vec<_>>(),
+        "review": artifact.review, "shared": artifact.shared.as_ref().map(shared),
+        "writers": artifact.writers.iter().map(writer).collect::<Vec<_>>(),
+    })
+}
+
+fn raw_file_json(source: &SourceCoverage, file: &CoveredFile) -> Value {
+    json!({
+        "v": VERSION, "type": "raw_file", "connection": source.connection, "adapter": source.adapter,
+        "path": file.path, "change": file.change.map(RawFileChange::label), "state": file.state.label(),
+        "artifacts": file.artifacts,
+    })
+}
+
+/// The first names of a list, and the number of the others.
+fn some(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().saturating_sub(MAX_NAMED);
+    let named: Vec<String> = names.take(MAX_NAMED).collect();
+    if more > 0 { format!("{} +{more}", named.join(", ")) } else { named.join(", ") }
+}
+
+fn print_table(global: &GlobalArgs, args: &ArtifactsArgs, report: &RunReport) -> Result<Exit, CliError> {
+    let directory = project::resolve_directory(global).ok();
+    let columns = ["change", "path", "state", "lines", "calls", "unsourced", "units", "raw files"].map(str::to_owned);
+    let redactor = Redactor::for_process(directory.as_deref());
+    let mut table = TableWriter::new(TableFormat::Text, columns.to_vec(), None, redactor);
+    for artifact in &report.artifacts.list {
+        let lines = artifact.lines().map(|lines| format!("+{} -{}", lines.added, lines.removed));
+        let unsourced = artifact.unsourced().count();
+        let cells = [
+            artifact.change.map_or("?", ArtifactChange::as_str).to_owned(),
+            artifact.path.clone(),
+            artifact.state.label().to_owned(),
+            lines.unwrap_or_else(|| "?".into()),
+            artifact.calls().map_or_else(|| "?".into(), |calls| calls.to_string()),
+            if unsourced > 0 { format!("▲ {unsourced}") } else { String::new() },
+            some(artifact.writers.iter().map(attempt_name)),
+            some(artifact.raw_files.iter().map(|file| file.path.clone())),
+        ];
+        table.push(cells.map(Value::from).to_vec());
+    }
+    let note = notes(report) + &if args.diff { diffs(global, report) } else { String::new() };
+    table.finish(&redact::mask_secrets(&note, directory.as_deref()).0)?;
+    Ok(Exit::Ok)
+}
+
+/// The text below the table: totals, findings and unsourced identifiers.
+fn notes(report: &RunReport) -> String {
+    let list = &report.artifacts.list;
+    let mut text = match list.len() {
+        0 => "no artifact matches\n".to_owned(),
+        count => format!("{}\n", pluralize(count, "artifact")),
+    };
+    for artifact in list {
+        for (unit, attempt, reason) in artifact.findings() {
+            let _ = writeln!(text, "✗ {}: {unit}#{attempt}: {reason}", artifact.path);
+        }
+        if let Some(shared) = artifact.shared.as_ref().filter(|shared| shared.was_merged) {
+            let _ = writeln!(text, "▲ {shared}");
+        }
+    }
+    let flags: Vec<String> = list.iter().flat_map(RunArtifact::unsourced).map(ToString::to_string).collect();
+    for flag in flags.iter().take(MAX_FLAGS) {
+        let _ = writeln!(text, "▲ {flag} was in nothing that the agent received");
+    }
+    let more = flags.len().saturating_sub(MAX_FLAGS);
+    if more > 0 {
+        let _ = writeln!(text, "▲ {} more; `--ui json` lists all", pluralize(more, "unsourced identifier"));
+    }
+    text
+}
+
+/// The changes of every artifact, as the patches of the run have them.
+fn diffs(global: &GlobalArgs, report: &RunReport) -> String {
+    let mut patches = PatchReader::new(global);
+    let mut text = String::new();
+    for artifact in &report.artifacts.list {
+        for writer in artifact.effective_writers() {
+            let _ = writeln!(text, "\n{} ({}, {})", artifact.path, attempt_name(writer), writer.state.label());
+            match patches.hunks(writer, &artifact.path) {
+                Ok(hunks) => text.push_str(&hunks),
+                Err(why) => {
+                    let _ = writeln!(text, "  {why}");
+                }
+            }
+        }
+    }
+    text
+}
+
+fn print_coverage(global: &GlobalArgs, report: &RunReport) -> Result<Exit, CliError> {
+    let columns = ["source", "raw file", "change", "state", "artifacts"].map(str::to_owned).to_vec();
+    let redactor = Redactor::for_process(project::resolve_directory(global).ok().as_deref());
+    let mut table = TableWriter::new(TableFormat::Text, columns, None, redactor);
+    let mut note = String::new();
+    for source in &report.artifacts.coverage {
+        for file in &source.files {
+            let cells = [
+                source.connection.clone(),
+                file.path.clone(),
+                file.change.map_or("?", RawFileChange::label).to_owned(),
+                file.state.label().to_owned(),
+                some(file.artifacts.iter().cloned()),
+            ];
+            table.push(cells.map(Value::from).to_vec());
+        }
+        let _ = writeln!(note, "{}: {}", source.connection, source.summary());
+    }
+    if report.artifacts.coverage.is_empty() {
+        note.push_str("the run read no raw files\n");
+    }
+    table.finish(&note)?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,47 @@
+//! What prior runs of a project did with its raw files, from the index, for reports and the coverage of the sources.
+
+use super::{args::GlobalArgs, playback_output, runs};
+use crate::{
+    engine::recorded_tapes,
+    run::{
+        SourceInfo,
+        artifacts::{RawFileName, artifact_path},
+        coverage::{PriorFileResult, PriorFileResults},
+    },
+    tape::note::attempt_output::{ArtifactChange, ArtifactTarget},
+};
+
+/// What runs before the run of a record did with the raw files; `None` if it is not a run of the project, or if its
+/// index cannot be used.
+pub(super) fn prior_results(global: &GlobalArgs, origin: &SourceInfo) -> Option<PriorFileResults> {
+    let run = origin.header.as_ref()?.run;
+    let store = runs::resolve_store(global).ok()?;
+    store.list().ok()?.iter().find(|recorded| recorded.id == run)?;
+    let read = || {
+        let (db, _) = recorded_tapes::open_updated_index(&store).ok()?;
+        Some((db.prior_files(Some(run)).ok()?, db.prior_artifacts(Some(run)).ok()?))
+    };
+    let Some((files, artifacts)) = read() else {
+        playback_output::print_stderr("warning: the index cannot be read, so prior runs are not considered");
+        return None;
+    };
+    let mut results: PriorFileResults = files
+        .into_iter()
+        .map(|((connection, adapter, path), file)| {
+            let result = PriorFileResult { adapter, sha256: file.processed_sha256, artifacts: Vec::new() };
+            (RawFileName { connection, path }, result)
+        })
+        .collect();
+    for ((connection, path), history) in artifacts {
+        let Some(result) = results.get_mut(&RawFileName { connection, path }) else { continue };
+        let existing = history.into_iter().filter(|artifact| artifact.row.change != ArtifactChange::Removed.as_str());
+        let paths = existing.map(|artifact| {
+            let row = artifact.row;
+            let is_wiki = row.target == ArtifactTarget::Wiki.as_str();
+            let target = if is_wiki { ArtifactTarget::Wiki } else { ArtifactTarget::SemanticLayer };
+            artifact_path(target, Some(&row.target_connection), &row.key)
+        });
+        result.artifacts.extend(paths);
+    }
+    Some(results)
+}

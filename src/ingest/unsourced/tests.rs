@@ -1,0 +1,216 @@
+//! Measures how many planted identifiers are flagged, and how many alarms recorded artifacts raise.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    ingest::wiki::{Frontmatter, WikiPage, page_path},
+    units::{ToolCall, ToolReply},
+};
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn call(tool: &str, arguments: Value) -> ToolCall {
+    ToolCall { name: tool.to_owned(), arguments, tool_use_id: None }
+}
+
+fn read(received: &mut ReceivedNames, path: &str, text: &str) {
+    received.add_reply(&call("read_raw_file", json!({"path": path})), &ToolReply::text(text));
+}
+
+/// What an agent received that read every file below `dir`.
+fn received_files(dir: &Path) -> ReceivedNames {
+    let mut received = ReceivedNames::default();
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => dirs.push(path),
+                false => {
+                    received.add_text(&path.display().to_string());
+                    read(&mut received, &path.display().to_string(), &fs::read_to_string(&path).unwrap());
+                }
+            }
+        }
+    }
+    received
+}
+
+fn artifact(name: &str, text: String) -> ChangedArtifact {
+    let path = match name.strip_suffix(".md") {
+        Some(key) => page_path(key),
+        None => format!("semantic-layer/shop-dbt/{name}"),
+    };
+    ChangedArtifact { path, text, original: String::new() }
+}
+
+/// The artifacts in a directory of fixtures, sorted by name.
+fn fixtures(dir: &str) -> Vec<ChangedArtifact> {
+    let files: BTreeMap<String, String> = fs::read_dir(repository(dir))
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap()))
+        .filter(|(name, _)| !name.ends_with(".txt"))
+        .collect();
+    files.into_iter().map(|(name, text)| artifact(&name, text)).collect()
+}
+
+/// An agent that read the sources of the demo and was given the names of its connections.
+fn demo_reader() -> ReceivedNames {
+    let mut received = received_files(&repository("assets/demo/project/sources"));
+    received.add_text("## shop-dbt\n(no sources yet)");
+    received
+}
+
+/// The pages that each attempt on a recorded tape wrote, with what its agent received.
+fn recorded_attempts(tape: &str) -> Vec<(ReceivedNames, Vec<ChangedArtifact>)> {
+    let mut attempts: BTreeMap<(String, u64), (ReceivedNames, BTreeMap<String, ChangedArtifact>)> = BTreeMap::new();
+    let mut open: BTreeMap<String, ToolCall> = BTreeMap::new();
+    for line in fs::read_to_string(repository(tape)).unwrap().lines().skip(1) {
+        let entry: Value = serde_json::from_str(line).unwrap();
+        let Some(unit) = entry["unit"].as_str() else { continue };
+        let (received, pages) = attempts.entry((unit.to_owned(), entry["try"].as_u64().unwrap())).or_default();
+        if let Some(prompt) = entry["in"]["message"]["content"].as_str() {
+            received.add_text(prompt);
+        }
+        for block in entry["out"]["message"]["content"].as_array().into_iter().flatten() {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            if block["type"] == "tool_use" {
+                let name = text(&block["name"]).rsplit("__").next().unwrap().to_owned();
+                open.insert(text(&block["id"]), call(&name, block["input"].clone()));
+            }
+            let Some(made) = open.remove(&text(&block["tool_use_id"])) else { continue };
+            let parts = block["content"].as_array().into_iter().flatten().map(|part| text(&part["text"]));
+            let answer = text(&block["content"]) + &parts.collect::<Vec<_>>().join("\n");
+            let failed = block["is_error"] == true;
+            received.add_reply(&made, &ToolReply { is_error: failed, ..ToolReply::text(answer) });
+            let names = |field: &str| serde_json::from_value(made.arguments[field].clone()).unwrap_or_default();
+            match made.name.as_str() {
+                "record_verification_ledger" => {
+                    let verified: Vec<String> = names("verifiedIdentifiers");
+                    received.add_ledger(&verified, &names("unverifiedIdentifiers"));
+                }
+                "wiki_write" if !failed && made.arguments["content"].is_string() => {
+                    let frontmatter: Frontmatter = serde_json::from_value(made.arguments.clone()).unwrap();
+                    let page = WikiPage { frontmatter, body: text(&made.arguments["content"]) };
+                    let key = text(&made.arguments["key"]);
+                    pages.insert(key.clone(), artifact(&format!("{key}.md"), page.render().unwrap()));
+                }
+                _ => {}
+            }
+        }
+    }
+    attempts.into_values().map(|(received, pages)| (received, pages.into_values().collect())).collect()
+}
+
+#[test]
+fn planted_identifiers_are_flagged() {
+    let found = unsourced_in(&fixtures("tests/fixtures/unsourced/planted"), &demo_reader());
+    let planted = fs::read_to_string(repository("tests/fixtures/unsourced/planted/names.txt")).unwrap();
+    let planted: Vec<(&str, &str)> = planted.lines().map(|line| line.split_once(' ').unwrap()).collect();
+    let is_flagged = |(file, name): &(&str, &str)| {
+        found.iter().any(|flag| flag.path.ends_with(&format!("/{file}")) && flag.name == *name)
+    };
+    let missed: Vec<_> = planted.iter().filter(|planted| !is_flagged(planted)).collect();
+    assert_eq!(planted.len(), 52);
+    assert!(missed.len() <= 2, "{missed:?}");
+}
+
+#[test]
+fn recorded_artifacts_raise_few_alarms() {
+    let mut lines = 0;
+    let mut alarms = Vec::new();
+    let mut count = |received: &ReceivedNames, artifacts: &[ChangedArtifact]| {
+        lines += artifacts.iter().map(|artifact| artifact.text.lines().count()).sum::<usize>();
+        alarms.extend(unsourced_in(artifacts, received));
+    };
+    count(&demo_reader(), &fixtures("tests/fixtures/unsourced/clean"));
+    for tape in ["demo", "harbor", "real"] {
+        for (received, artifacts) in recorded_attempts(&format!("tests/fixtures/tapes/{tape}.jsonl")) {
+            count(&received, &artifacts);
+        }
+    }
+    assert!(lines >= 500, "{lines}");
+    let alarms: BTreeSet<String> = alarms.iter().map(ToString::to_string).collect();
+    assert!(alarms.len() <= 5, "{lines} lines: {alarms:#?}");
+}
+
+fn page(body: &str) -> Vec<ChangedArtifact> {
+    vec![artifact("arr.md", format!("---\nsummary: s\n---\n\n{body}\n"))]
+}
+
+fn flagged(received: &ReceivedNames, body: &str) -> Vec<String> {
+    unsourced_in(&page(body), received).into_iter().map(|flag| flag.to_string()).collect()
+}
+
+#[test]
+fn own_words_are_not_sourced_by_an_echo() {
+    let mut received = ReceivedNames::default();
+    let query = call("wiki_search", json!({"query": "fct_made_up"}));
+    received.add_reply(&query, &ToolReply::text("No wiki page matches `fct_made_up`."));
+    let failed = call("sql_execution", json!({"sql": "select made_up_id from orders"}));
+    received.add_reply(&failed, &ToolReply::error("no such column: made_up_id"));
+    let write = call("wiki_write", json!({"key": "arr", "content": "`fct_made_up` `made_up_id` `orders`"}));
+    received.add_reply(&write, &ToolReply::text("wrote `fct_made_up`"));
+    received.add_reply(&call("wiki_read", json!({"key": "arr"})), &ToolReply::text("`made_up_id` of fct_made_up"));
+    let body = "`fct_made_up` `made_up_id`";
+    let both = ["wiki/global/arr.md:5 `fct_made_up`", "wiki/global/arr.md:5 `made_up_id`"];
+    assert_eq!(flagged(&received, body), both);
+    read(&mut received, "a.sql", "select MADE_UP_ID from fct_made_up");
+    assert_eq!(flagged(&received, body), [""; 0]);
+}
+
+#[test]
+fn declared_identifier_is_marked() {
+    let mut received = ReceivedNames::default();
+    received.add_ledger(&["fct_arr".into()], &["shop.dim_plan".into()]);
+    let flags = flagged(&received, "`fct_arr` joins `shop.dim_plan`");
+    let mark = |name: &str| format!("wiki/global/arr.md:5 `{name}` (declared as unverified)");
+    assert_eq!(flags, [mark("shop"), mark("dim_plan")]);
+}
+
+#[test]
+fn names_of_the_original_are_not_flagged() {
+    let mut pages = page("`old_name`\n`new_name`");
+    pages[0].original = "`old_name`".to_owned();
+    let flags = unsourced_in(&pages, &ReceivedNames::default());
+    assert_eq!(flags.iter().map(|flag| (flag.line, flag.name.as_str())).collect::<Vec<_>>(), [(6, "new_name")]);
+}
+
+#[test]
+fn transcript_of_a_session_counts_as_received() {
+    let mut received = ReceivedNames::default();
+    let line = |tool: &str, text: &str| {
+        json!({"toolName": tool, "input": {"path": "a.md"}, "output": {"markdown": text}}).to_string()
+    };
+    let transcript =
+        [line("read_raw_file", "uses fct_arr"), "{torn".into(), line("wiki_read", "and dim_plan")].join("\n");
+    received.add_transcript(transcript.as_bytes());
+    assert_eq!(flagged(&received, "fct_arr dim_plan other_name"), ["wiki/global/arr.md:5 `other_name`"]);
+    let skill = crate::ingest::skill::bundled_skills().iter().find(|skill| skill.body.contains('_')).unwrap();
+    let mut only_skill = ReceivedNames::default();
+    only_skill.add_reply(&call("load_skill", json!({"name": skill.name})), &ToolReply::text(skill.body.as_str()));
+    assert_eq!(only_skill, ReceivedNames::default(), "the examples of a bundled skill do not exist in the project");
+}
+
+#[test]
+fn flags_of_a_hostile_artifact_are_bounded() {
+    let text: String = (0..20_000).map(|number| format!("`{}_{number}` [[", "x".repeat(300))).collect();
+    let flags = unsourced_in(&page(&text), &ReceivedNames::default());
+    assert_eq!(flags.len(), MAX_UNSOURCED);
+    assert!(flags.iter().all(|flag| flag.name.len() <= MAX_NAME_CHARS));
+    for text in
+        ["---\n", "---\nrefs: [[[\n---\n", "```sql\nselect '", "`", "[[", "``` \n```", "---\nusage: 1\n---\n\u{0}"]
+    {
+        unsourced_in(&[artifact("a.md", text.to_owned()), artifact("a.yaml", text.to_owned())], &demo_reader());
+    }
+}

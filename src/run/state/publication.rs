@@ -1,0 +1,58 @@
+//! How the changes of a run reach the project's branch, and what a review left of them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    run::review::ReviewState,
+    tape::{
+        UnitKey,
+        note::{PatchResult, RunSaved, SharedWrite, SlRefRepair, Verdict},
+    },
+};
+
+/// How the changes of a run reach the project's branch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Publication {
+    /// True while patches are being integrated and saved on the branch.
+    pub is_integrating: bool,
+    /// The last review of the integrated changes, if there was one.
+    pub review: Option<Arc<ReviewState>>,
+    /// The last changes that were saved on the project's branch.
+    pub saved: Option<Arc<RunSaved>>,
+    /// Everything that was saved on the project's branch, oldest first.
+    pub saves: Vec<Arc<RunSaved>>,
+    /// Why the last integrated changes are not on the branch.
+    pub save_error: Option<Arc<str>>,
+    /// Units whose changes are on the branch although no reconcile step has reviewed them.
+    pub unreconciled: Arc<[UnitKey]>,
+    /// References to removed sources that were deleted from pages.
+    pub sl_ref_repairs: Vec<Arc<SlRefRepair>>,
+    /// Results of patches that a prior run left.
+    pub prior_patches: BTreeMap<UnitKey, PriorPatchIntegration>,
+}
+
+/// The patch of a unit that succeeded in a prior run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PriorPatchIntegration {
+    pub result: PatchResult,
+    /// The verdict of the unit after its patch was rejected.
+    pub verdict: Option<Arc<Verdict>>,
+    /// True if it is on the branch.
+    pub is_saved: bool,
+    /// Files of the patch that units integrated before it also wrote.
+    pub shared_writes: Arc<[SharedWrite]>,
+}
+
+impl Publication {
+    /// The review that the run waits for.
+    pub(crate) fn open_review(&self) -> Option<&ReviewState> {
+        self.review.as_deref().filter(|review| review.is_waiting)
+    }
+
+    /// Files whose changes a finished review rejected completely.
+    pub(crate) fn rejected_paths(&self) -> impl Iterator<Item = &str> {
+        let review = self.review.as_deref().filter(|review| !review.is_waiting);
+        let files = review.into_iter().flat_map(ReviewState::by_path);
+        files.filter(|(_, decided)| decided.is_dropped()).map(|(file, _)| file.path.as_str())
+    }
+}
