@@ -238,7 +238,7 @@ mod tests {
             diff: "@@ -1 +1 @@\n-a\n+b\n@@ -9 +9 @@\n-c\n+d\n".into(),
             omitted: None,
         };
-        let request = ReviewRequested { base: "c0ffee".into(), files: vec![file] };
+        let request = ReviewRequested { base: "c0ffee".into(), files: vec![file], decided: Vec::new() };
         let mut review = ReviewState::new(request.into(), None);
         let [first, second] = [0, 1].map(|hunk: usize| review.files[0].hunks[hunk].id.to_string());
         review.decide(&ReviewDecided {

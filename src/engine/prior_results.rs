@@ -37,6 +37,8 @@ pub(crate) struct PriorResults {
     pub efforts: Vec<UnitEffort>,
     /// The newest run with unsaved units.
     pub unsaved_run: Option<UnsavedRun>,
+    /// What reviewers did not accept, by connection and KTX's key of the unit.
+    review_remarks: HashMap<(String, String), String>,
     /// Artifacts by connection and raw file.
     artifacts: HashMap<(String, String), Vec<WrittenArtifact>>,
 }
@@ -64,7 +66,7 @@ struct ArtifactState {
 }
 
 impl PriorResults {
-    /// Adds to each unit of `planned` the artifacts of its raw files, and to each source the artifacts of its deleted
+    /// Adds to each unit of `planned` the artifacts of its raw files and the remarks of reviewers, and to each source the artifacts of its deleted
     /// files.
     pub(crate) fn annotate(&self, planned: &mut IngestPlan) {
         for unit in &mut planned.units {
@@ -75,6 +77,8 @@ impl PriorResults {
                 .iter()
                 .filter_map(|path| self.artifacts.get(&(connection.clone(), path.clone())));
             unit.prior_provenance = found.flatten().map(WrittenArtifact::to_prior).collect();
+            let key = (connection.clone(), unit.planned.ktx_key().as_str().to_owned());
+            unit.review_remarks = self.review_remarks.get(&key).cloned();
         }
         let mut gone = HashSet::new();
         for source in &planned.sources {
@@ -295,7 +299,10 @@ impl IndexedRunHistory {
             .map(|(file, found)| (file, found.into_iter().map(WrittenArtifact::from_history).collect()))
             .collect();
         let efforts = db.prior_efforts()?;
-        Ok((PriorResults { baseline, efforts, unsaved_run: left, artifacts }, files))
+        // The remarks reach the prompt, so those of a record from elsewhere are not used.
+        let remarks = db.review_remarks()?.into_iter().filter(|of| marked.contains(&of.run) && !of.text.is_empty());
+        let review_remarks = remarks.map(|of| ((of.connection, of.unit_key), of.text)).collect();
+        Ok((PriorResults { baseline, efforts, unsaved_run: left, review_remarks, artifacts }, files))
     }
 }
 

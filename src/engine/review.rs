@@ -17,6 +17,9 @@ use crate::{
     },
 };
 
+/// Bytes of edited texts in a request: a longer line of a tape would be shortened when it is read.
+const MAX_DECIDED_BYTES: usize = 1 << 20;
+
 /// The review of one run. Clients and the integration share it.
 #[derive(Debug)]
 pub(crate) struct RunReview {
@@ -55,16 +58,23 @@ impl RunReview {
     /// # Errors
     /// If it cannot be recorded.
     pub(crate) fn request(&self, request: ReviewRequested) -> Result<(), RecordError> {
-        let request = Arc::new(request);
+        let (mut request, mut long) = (Arc::new(request), Vec::new());
         let mut inner = self.inner();
+        if let Some(prior) = inner.prior.take() {
+            // The tape of this run does not have them. In the same note, a program that is killed loses none.
+            let mut bytes = 0;
+            let fits = |decided: &ReviewDecided| {
+                bytes += decided.text.as_ref().map_or(0, String::len);
+                bytes <= MAX_DECIDED_BYTES
+            };
+            (Arc::make_mut(&mut request).decided, long) =
+                ReviewState::new(Arc::clone(&request), Some(&prior)).decisions().into_iter().partition(fits);
+        }
         self.recorder.record_note(None, &Note::ReviewRequested(Arc::clone(&request)))?;
-        let prior = inner.prior.take();
-        let state = ReviewState::new(request, inner.state.as_ref().or(prior.as_ref()));
-        if prior.is_some() {
-            // The tape of this run does not have them yet.
-            for decided in state.decisions() {
-                self.recorder.record_note(None, &Note::ReviewDecided(Box::new(decided)))?;
-            }
+        let mut state = ReviewState::new(request, inner.state.as_ref());
+        for decided in long {
+            state.decide(&decided);
+            self.recorder.record_note(None, &Note::ReviewDecided(Box::new(decided)))?;
         }
         inner.state = Some(state);
         Ok(())
@@ -80,7 +90,8 @@ impl RunReview {
     /// Waits again for the end of the review, because its result could not be saved.
     pub(crate) fn reopen(&self) -> Result<(), RecordError> {
         let request = self.inner().state.as_ref().map(|state| Arc::clone(&state.request));
-        request.map_or(Ok(()), |request| self.request(Arc::unwrap_or_clone(request)))
+        let again = |request| ReviewRequested { decided: Vec::new(), ..Arc::unwrap_or_clone(request) };
+        request.map_or(Ok(()), |request| self.request(again(request)))
     }
 
     /// Records and applies decisions: all of them, or none if one is refused.

@@ -105,7 +105,8 @@ fn files(root: &Path, paths: &[String]) -> io::Result<String> {
 /// Digest of the prompt without the current state of the project: the index of pages and sources changes during a run,
 /// and the names of other files are not inputs of this unit.
 fn digest_prompt(unit: &WorkUnit, instructions: &Instructions, skills: &[Arc<Skill>]) -> String {
-    let unit = WorkUnit { peer_file_index: Vec::new(), prior_provenance: Vec::new(), ..unit.clone() };
+    let unit =
+        WorkUnit { peer_file_index: Vec::new(), prior_provenance: Vec::new(), review_remarks: None, ..unit.clone() };
     let job = IngestJob { id: String::new(), sync_id: String::new() };
     let prompt =
         prompt::build_prompt(&unit, &job, instructions, skills, &ProjectContext::default(), PromptAmendment::Unchanged);

@@ -488,6 +488,7 @@ fn work_unit(
         source_root: tree.root.clone(),
         is_external: false,
         prior_provenance: Vec::new(),
+        review_remarks: None,
         stage_index: None,
     }
 }

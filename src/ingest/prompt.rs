@@ -130,7 +130,10 @@ pub(crate) fn build_prompt(
     let task_text = || match &unit.stage_index {
         Some(stage) => format!("{}\n\n{}", stage.prompt(&project.change_summaries), layer_section(&[], project)),
         None if unit.is_text() => external_text::task(unit, project),
-        None => user(unit, project),
+        None => match &unit.review_remarks {
+            Some(remarks) => format!("{}\n\n### review of an earlier run\n{remarks}", user(unit, project)),
+            None => user(unit, project),
+        },
     };
     let user = match amendment {
         PromptAmendment::Unchanged => task_text(),

@@ -28,6 +28,8 @@ pub(crate) struct WorkUnit {
     pub is_external: bool,
     /// What earlier runs wrote from its raw files.
     pub prior_provenance: Vec<PriorProvenance>,
+    /// What a reviewer of an earlier run did not accept of its changes.
+    pub review_remarks: Option<String>,
     /// Changes of the other units, for the reconcile step.
     pub stage_index: Option<Arc<StageIndex>>,
 }

@@ -75,7 +75,11 @@ impl ReviewState {
         let earlier: HashMap<&str, &FileReview> =
             before.iter().flat_map(|before| before.by_path()).map(|(file, review)| (&*file.path, review)).collect();
         let files = request.files.iter().map(|file| FileReview::new(file, earlier.get(&*file.path).copied())).collect();
-        Self { request, files, is_waiting: true }
+        let mut new = Self { request: Arc::clone(&request), files, is_waiting: true };
+        for decided in &request.decided {
+            new.decide(decided);
+        }
+        new
     }
 
     /// The files with their decisions.

@@ -28,7 +28,7 @@ pub(crate) use prior_runs::{FileHistory, FileKey, UnitEffort, UnitHistory};
 pub(crate) use query::{IndexQueryError, QueryLimits};
 
 /// Migrations in order; `user_version` is the number of applied migrations.
-const MIGRATIONS: [&str; 8] = [
+const MIGRATIONS: [&str; 9] = [
     include_str!("../../assets/migrations/0001_index.sql"),
     include_str!("../../assets/migrations/0002_budget.sql"),
     include_str!("../../assets/migrations/0003_raw_files.sql"),
@@ -37,6 +37,7 @@ const MIGRATIONS: [&str; 8] = [
     include_str!("../../assets/migrations/0006_unit_key.sql"),
     include_str!("../../assets/migrations/0007_reconciled.sql"),
     include_str!("../../assets/migrations/0008_audit.sql"),
+    include_str!("../../assets/migrations/0009_review.sql"),
 ];
 
 /// Maximum wait for another process that writes to the index.
@@ -373,7 +374,7 @@ fn write_unit(
     position: usize,
     unit: &UnitIndexRow,
 ) -> Result<(), rusqlite::Error> {
-    let sql = "INSERT INTO units VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    let sql = "INSERT INTO units VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
     transaction.prepare_cached(sql)?.execute(params![
         run,
         unit.unit,
@@ -385,6 +386,7 @@ fn write_unit(
         unit.unsaved,
         unit.detail,
         unit.unit_key,
+        unit.review_remarks,
     ])?;
     Ok(())
 }

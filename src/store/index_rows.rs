@@ -75,6 +75,8 @@ pub(crate) struct UnitIndexRow {
     pub unsaved: bool,
     /// Why a unit that spent its turn budget is not done.
     pub detail: Option<String>,
+    /// What a reviewer did not accept of its changes: empty if nothing, `None` without a review.
+    pub review_remarks: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -151,6 +153,8 @@ fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunIndexRow {
 }
 
 fn unit_row(state: &RunState, unit: &crate::run::state::UnitState) -> UnitIndexRow {
+    let review = state.publication.review.as_deref();
+    let reviewed = review.filter(|review| review.request.files.iter().any(|file| file.units.contains(&unit.key)));
     UnitIndexRow {
         unit: unit.key.as_str().to_owned(),
         unit_key: unit.planned.as_ref().map_or(&unit.key, |planned| planned.ktx_key()).as_str().to_owned(),
@@ -163,6 +167,7 @@ fn unit_row(state: &RunState, unit: &crate::run::state::UnitState) -> UnitIndexR
             .latest()
             .filter(|_| unit.status == UnitStatus::BudgetExhausted)
             .map(|attempt| attempt.budget_exhaustion().to_string()),
+        review_remarks: reviewed.map(|review| review.remarks(&unit.key).unwrap_or_default()),
     }
 }
 

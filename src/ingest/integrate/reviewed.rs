@@ -56,7 +56,7 @@ impl PatchIntegrator {
         });
         let mut files: Vec<ReviewedFile> = files.collect();
         omit_long_diffs(&mut files);
-        Ok(ReviewRequested { base: self.base.to_string(), files })
+        Ok(ReviewRequested { base: self.base.to_string(), files, decided: Vec::new() })
     }
 
     /// Reduces the integration to the accepted changes, and returns the state before.

@@ -40,6 +40,7 @@ fn tool_context() -> (ToolContext, tempfile::TempDir) {
         },
         peer_file_index: vec!["peer.md".into()],
         prior_provenance: Vec::new(),
+        review_remarks: None,
         notes: None,
         source_root: source,
         is_external: false,

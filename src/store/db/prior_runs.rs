@@ -61,6 +61,18 @@ const DONE_STATUSES: &str = "status IN ('succeeded', 'reused')";
 /// Matches units that plans compare with those of prior runs. Texts are not compared, so no run is kept for them.
 const COMPARED_UNITS: &str = "connection IS NOT NULL AND adapter IS NOT 'external_ingest'";
 
+/// What a reviewer did not accept of the changes of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReviewRemarks {
+    pub connection: String,
+    /// Key of the unit in KTX.
+    pub unit_key: String,
+    /// Empty if everything was accepted.
+    pub text: String,
+    /// The run that was reviewed.
+    pub run: RunId,
+}
+
 impl Db {
     /// All files that a run processed or failed with; with `before`, only of runs that started before that run.
     pub(crate) fn prior_files(&self, before: Option<RunId>) -> Result<BTreeMap<FileKey, FileHistory>, DbError> {
@@ -127,6 +139,22 @@ impl Db {
     /// All units as of the last run that planned them; with `before`, only runs that started before that run.
     pub(crate) fn prior_units(&self, before: Option<RunId>) -> Result<Vec<UnitHistory>, DbError> {
         self.query_units("run < ?1", before)
+    }
+
+    /// What reviewers did not accept of the changes of units, in the last run that reviewed each, by connection and key.
+    pub(crate) fn review_remarks(&self) -> Result<Vec<ReviewRemarks>, DbError> {
+        let read = || -> Result<Vec<ReviewRemarks>, rusqlite::Error> {
+            let mut statement = self.connection.prepare_cached(&format!(
+                "SELECT connection, unit_key, review_remarks, max(run) FROM units
+                 WHERE {COMPARED_UNITS} AND review_remarks IS NOT NULL GROUP BY connection, unit_key"
+            ))?;
+            let remarks = |row: &rusqlite::Row<'_>| {
+                let Some(run) = RunId::parse(&row.get::<_, String>(3)?) else { return Ok(None) };
+                Ok(Some(ReviewRemarks { connection: row.get(0)?, unit_key: row.get(1)?, text: row.get(2)?, run }))
+            };
+            statement.query_map([], remarks)?.filter_map(Result::transpose).collect()
+        };
+        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
     /// All units as of the last run that completed or reused them. Later runs may have planned a unit without reaching

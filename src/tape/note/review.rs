@@ -15,6 +15,9 @@ pub(crate) struct ReviewRequested {
     pub base: String,
     /// The changed files, sorted by path.
     pub files: Vec<ReviewedFile>,
+    /// Decisions of a prior run about the same changes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub decided: Vec<ReviewDecided>,
 }
 
 impl fmt::Display for ReviewRequested {

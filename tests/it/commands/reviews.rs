@@ -185,6 +185,27 @@ fn part_that_is_not_valid_alone_is_refused() {
 }
 
 #[test]
+fn later_run_learns_what_was_rejected() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    review(&place, &claude, &["--accept", "*", "--reject", "*/two.md"]);
+    place.write("notes/two.md", "Changed.");
+    place.write("notes/one.md", "Changed.");
+    commit_all(&place);
+    let again = run(&place, &claude);
+    assert_eq!(again.code, Some(103), "{again:?}");
+    let prompt = |unit: &str| {
+        let runs = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
+        let newest = runs.map(|run| run.unwrap().path()).max().unwrap();
+        let tape = fs::read_to_string(newest.join("tape.jsonl")).unwrap();
+        let started = tape.lines().find(|line| line.contains("\"attempt_started\"") && line.contains(unit));
+        started.unwrap().to_owned()
+    };
+    assert!(prompt("\"docs-two\"").contains("wiki/global/two.md, rejected"), "{}", prompt("\"docs-two\""));
+    assert!(!prompt("\"docs-one\"").contains("review of an earlier run"));
+}
+
+#[test]
 fn mistaken_patterns_are_refused() {
     let (place, claude) = place();
     run(&place, &claude);
@@ -213,4 +234,43 @@ fn killed_engine_loses_no_decision() {
     assert_eq!((&counts["open"], &counts["rejected"]), (&2.into(), &1.into()));
     let output = review(&place, &claude, &["--accept", "*/one.md", "--accept", "*/three.md"]);
     assert_eq!((output.code, pages(&place)), (Some(0), vec!["one.md".to_owned(), "three.md".into()]), "{output:?}");
+}
+
+/// Every decision that the program confirmed is kept, whenever it is killed: while it plans, integrates, waits for the
+/// review, or records decisions.
+#[test]
+fn killed_review_keeps_what_it_confirmed() {
+    const PAGES: usize = 20;
+    const MOMENTS: [&str; 4] = ["planned", "integrating", "waiting_approval", "rejected"];
+    let place = TestDir::new();
+    place.notes(&["one"]);
+    commit_all(&place);
+    let write = |page: usize| {
+        format!(
+            r#"{{ call = {{ tool = "wiki_write", with = {{ key = "p{page:02}", summary = "About", content = "Text." }} }} }},"#
+        )
+    };
+    let ledger = r#"{ call = { tool = "record_verification_ledger", with = { summary = "Read it." } } },"#;
+    let writes: String = (0..PAGES).map(write).collect();
+    let script = format!("[[part]]\nunit = \"docs-one\"\nsteps = [{ledger}{writes}{{ say = \"Done.\" }}]\n");
+    let claude = place.scripted_claude(&script).display().to_string();
+    assert_eq!(run(&place, &claude).code, Some(103));
+    for page in 0..PAGES {
+        let pattern = format!("*/p{page:02}.md");
+        let args = ["review", "--ui", "json", "--claude-bin", &claude, "--reject", &pattern];
+        let mut running = place.start(place.command(&args));
+        running.wait_for("stdout", MOMENTS[page % MOMENTS.len()]);
+        running.signal(Signal::SIGKILL);
+        running.end();
+        #[cfg(target_os = "linux")]
+        place.wait_until_no_process_left();
+        let (changes, _) = listed(&review(&place, &claude, &["--list"]));
+        let is_rejected = |page: usize| changes[page]["decision"] == "rejected";
+        // The last moment is the line about the decision.
+        let confirmed = (0..=page).filter(|page| page % MOMENTS.len() == MOMENTS.len() - 1);
+        confirmed.for_each(|page| assert!(is_rejected(page), "page {page}: {changes:?}"));
+    }
+    let output = review(&place, &claude, &["--accept", "*"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(subjects(&place), 2);
 }

@@ -242,7 +242,9 @@ fn review_requested() -> ReviewRequested {
         omitted: None,
     };
     let long = ReviewedFile { diff: String::new(), omitted: Some(text("c0ffee")), ..file.clone() };
-    ReviewRequested { base: text("c0ffee"), files: vec![file, long] }
+    let decided =
+        ReviewDecided { path: file.path.clone(), decision: ReviewDecision::Accepted, ..ReviewDecided::default() };
+    ReviewRequested { base: text("c0ffee"), files: vec![file, long], decided: vec![decided] }
 }
 
 fn amendment() -> Amendment {
