@@ -25,7 +25,7 @@ use crate::{
     },
     run::{
         review::{FileReview, ReviewState},
-        state::{RunState, UnitStatus},
+        state::{RunState, UnitState, UnitStatus},
     },
     store::{RecordedRun, RunStatus, RunStore},
     tape::{
@@ -65,25 +65,22 @@ pub(crate) fn review(global: &GlobalArgs, args: &ReviewArgs) -> Result<Exit, Cli
 
 /// The run that a review is about: the named one, or the newest with changes that wait.
 fn find_waiting_run(runs: &RunStore, name: Option<&str>) -> Result<(RecordedRun, RunState), CliError> {
-    let none = |run: &RecordedRun, state: &RunState| {
-        let id = run.id.short();
-        let problem = CliError::not_found(format!("run {id} has no changes that wait for a review"));
-        let is_over = state.ended.is_some();
-        problem.with_help(match (&state.publication.saved, is_over) {
-            (Some(_), _) => format!("they are in a commit; show them with `ingestdeck artifacts {id}`"),
-            (None, true) => "start a run that waits with `ingestdeck run --review`".to_owned(),
-            (None, false) => format!("its units are not done; follow it with `ingestdeck attach {id}`"),
-        })
-    };
     if let Some(name) = name {
         let run = runs.resolve(name)?;
         let state = current_state(runs, &run)?;
-        return if state.publication.open_review().is_some() { Ok((run, state)) } else { Err(none(&run, &state)) };
+        let is_active = runs.status(&run)? == RunStatus::Running;
+        return match no_review_reason(&run, &state, is_active) {
+            None => Ok((run, state)),
+            Some(reason) => Err(reason),
+        };
     }
     for run in runs.list()? {
         let Ok(state) = current_state(runs, &run) else { continue };
-        if state.publication.open_review().is_some() {
-            return Ok((run, state));
+        let is_active = runs.status(&run)? == RunStatus::Running;
+        match no_review_reason(&run, &state, is_active) {
+            None => return Ok((run, state)),
+            Some(reason) if !is_active && state.publication.unsaved_review().is_some() => return Err(reason),
+            Some(_) => {}
         }
         // An older run would be based on an earlier state of the branch.
         if state.publication.saved.is_some() {
@@ -94,12 +91,38 @@ fn find_waiting_run(runs: &RunStore, name: Option<&str>) -> Result<(RecordedRun,
         .with_help("start one with `ingestdeck run --review`"))
 }
 
+/// Why a run has no changes to decide about; `None` if it has.
+fn no_review_reason(run: &RecordedRun, state: &RunState, is_active: bool) -> Option<CliError> {
+    let (id, publication) = (run.id.short(), &state.publication);
+    let missing = || CliError::not_found(format!("run {id} has no changes that wait for a review"));
+    let is_left = |unit: &UnitState| {
+        matches!(unit.status, UnitStatus::Interrupted | UnitStatus::NotStarted | UnitStatus::Queued)
+            && unit.attempts.iter().any(|attempt| attempt.delivery.patch.is_some())
+    };
+    match (publication.open_review(), publication.unsaved_review()) {
+        (Some(_), _) => None,
+        (None, Some(_)) if is_active => {
+            Some(missing().with_help(format!("its units work again; follow it with `ingestdeck attach {id}`")))
+        }
+        (None, Some(_)) if state.units.iter().any(is_left) => Some(
+            CliError::not_found(format!("run {id} ended while units made changes again that were sent back"))
+                .with_help(format!("`ingestdeck run --resume-run {id}` runs them and keeps the decisions")),
+        ),
+        (None, Some(_)) => None,
+        (None, None) => Some(missing().with_help(match (&publication.saved, is_active) {
+            (Some(_), _) => format!("they are in a commit; show them with `ingestdeck artifacts {id}`"),
+            (None, true) => format!("its units are not done; follow it with `ingestdeck attach {id}`"),
+            (None, false) => "start a run that waits with `ingestdeck run --review`".to_owned(),
+        })),
+    }
+}
+
 fn current_state(runs: &RunStore, run: &RecordedRun) -> Result<RunState, CliError> {
     Ok(recorded_tapes::fold(runs, run)?)
 }
 
 fn print_changes(global: &GlobalArgs, args: &ReviewArgs, state: &RunState) -> Result<Exit, CliError> {
-    let Some(review) = state.publication.open_review() else { return Ok(Exit::Ok) };
+    let Some(review) = state.publication.unsaved_review() else { return Ok(Exit::Ok) };
     let diff = args.diff;
     let rows =
         review.by_path().map(|(file, review)| (change_json(file, review, diff), change_text(file, review, diff)));
@@ -171,8 +194,8 @@ fn decide_active(
     let runs = runs::resolve_store(global)?;
     let after = settled_state(&runs, run)?;
     match after.publication.open_review() {
-        Some(_) => print_changes(global, args, &after),
-        None => print_result(global, &after),
+        Some(_) if after.publication.save_error.is_none() => print_changes(global, args, &after),
+        _ => print_result(global, state, &after),
     }
 }
 
@@ -181,32 +204,38 @@ fn settled_state(runs: &RunStore, run: &RecordedRun) -> Result<RunState, CliErro
     loop {
         let is_active = runs.status(run)? == RunStatus::Running;
         let state = current_state(runs, run)?;
-        let is_saving = state.publication.open_review().is_none()
-            && state.publication.saved.is_none()
-            && state.publication.save_error.is_none()
-            && !state.units.iter().any(|unit| unit.status.is_in_flight() || unit.status == UnitStatus::Queued);
-        if !is_active || !is_saving {
+        let publication = &state.publication;
+        let works = state.units.iter().any(|unit| unit.status.is_in_flight() || unit.status == UnitStatus::Queued);
+        let is_settled = publication.open_review().is_some()
+            || publication.unsaved_review().is_none()
+            || publication.save_error.is_some()
+            || state.ended.is_some()
+            || works;
+        if !is_active || is_settled {
             return Ok(state);
         }
         std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-fn print_result(global: &GlobalArgs, state: &RunState) -> Result<Exit, CliError> {
+/// Prints what the end of a review led to; `before` is the state of the run when it was decided.
+fn print_result(global: &GlobalArgs, before: &RunState, state: &RunState) -> Result<Exit, CliError> {
     let publication = &state.publication;
-    let commit = publication.saved.as_ref().and_then(|saved| saved.commit.clone());
-    let again = publication.review.iter().flat_map(|review| review.units_sent_back(|_| false)).map(|(unit, _)| unit);
-    let again: Vec<UnitKey> = again.filter(|_| commit.is_none()).collect();
-    let text = match (&publication.saved, publication.save_error.as_deref(), again.len()) {
-        (Some(saved), ..) => match saved.short_commit() {
-            Some(commit) => format!("saved as commit {commit}"),
-            None => "nothing to save".to_owned(),
-        },
-        (None, Some(error), _) => format!("not saved: {}", text::printable(error, MAX_PATH_WIDTH)),
-        (None, None, units) => format!("{} sent back; the run continues", text::pluralize(units, "unit")),
+    let commit = |state: &RunState| state.publication.saved.as_ref().and_then(|saved| saved.commit.clone());
+    let saved = commit(state).filter(|new| commit(before).as_ref() != Some(new));
+    let unsaved = publication.unsaved_review();
+    let again: Vec<UnitKey> = match (unsaved, &publication.save_error) {
+        (Some(review), None) => review.units_sent_back(|_| false).into_iter().map(|(unit, _)| unit).collect(),
+        _ => Vec::new(),
+    };
+    let text = match (&saved, publication.save_error.as_deref()) {
+        (Some(commit), _) => format!("saved as commit {}", commit.get(..8).unwrap_or(commit)),
+        (None, Some(error)) => format!("not saved: {}", text::printable(error, MAX_PATH_WIDTH)),
+        (None, None) if unsaved.is_none() => "nothing to commit".to_owned(),
+        (None, None) => format!("{} sent back; the run continues", text::pluralize(again.len(), "unit")),
     };
     let json = json!({
-        "type": "review_finished", "commit": commit, "not_saved": publication.save_error, "sent_back": again,
+        "type": "review_finished", "commit": saved, "not_saved": publication.save_error, "sent_back": again,
     });
     ctl::print_rows(global, [(json, text)].into_iter())?;
     Ok(if publication.save_error.is_some() { Exit::UnitFailed } else { Exit::Ok })
@@ -236,6 +265,7 @@ mod tests {
             change: ArtifactChange::Updated,
             units: vec!["docs-a".into()],
             diff: "@@ -1 +1 @@\n-a\n+b\n@@ -9 +9 @@\n-c\n+d\n".into(),
+            before: None,
             omitted: None,
         };
         let request = ReviewRequested { base: "c0ffee".into(), files: vec![file], decided: Vec::new() };
@@ -263,6 +293,6 @@ mod tests {
         });
         assert_eq!(counts_json(&review), counts);
         // Scripts keep ids, so they must not change.
-        assert_eq!((first.as_str(), second.as_str()), ("cecf489e94", "a31a805aa6"));
+        assert_eq!((first.as_str(), second.as_str()), ("eefeda0204c56970", "93eb09a6ce3467f2"));
     }
 }

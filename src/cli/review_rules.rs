@@ -22,6 +22,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Bytes that are folded before the state is looked at.
 const SLICE: usize = 1 << 20;
 
+/// Decisions in one request: its length is limited, and feedback may be long.
+const MAX_ORDERS: usize = 10;
+
 /// Which changes are accepted, rejected and sent back.
 #[derive(Debug, Default)]
 pub(crate) struct ReviewRules {
@@ -90,8 +93,8 @@ impl ReviewRules {
                 .with_help("list the changes with `ingestdeck review --list`"));
         }
         let is_complete = decided.counts().open == 0;
-        let orders = (!decisions.is_empty()).then_some(RunCommand::Review { decisions });
-        Ok(orders.into_iter().chain(is_complete.then_some(RunCommand::FinishReview)).collect())
+        let orders = decisions.chunks(MAX_ORDERS).map(|some| RunCommand::Review { decisions: some.to_vec() });
+        Ok(orders.chain(is_complete.then_some(RunCommand::FinishReview)).collect())
     }
 }
 

@@ -177,7 +177,9 @@ pub(crate) fn start_run(
         playback_output::print_stderr(&format!("ingestdeck: {}", plan::empty_plan_message(&taken)));
         return Ok(Exit::Ok);
     }
-    let review = review.or_else(|| config.ingest.review.then(ReviewOptions::default)).filter(|_| !is_of_texts);
+    // A run that continues a review never commits without one.
+    let is_wanted = *config.ingest.review || taken.review.is_some();
+    let review = review.or_else(|| is_wanted.then(ReviewOptions::default)).filter(|_| !is_of_texts);
     let RunPlan { planned, continues, review: prior, .. } = taken;
     let review = review.map(|review| ReviewOptions { prior, ..review });
     let is_held = |unit: &&PlannedUnit| held.iter().any(|name| *name == unit.unit || name == unit.ktx_key());

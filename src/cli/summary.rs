@@ -171,6 +171,11 @@ impl RunSummary {
         self.outcome.as_deref() == Some(RunOutcome::WaitingApproval.as_str())
     }
 
+    /// True if units have no result, apart from changes that are in no commit.
+    fn has_unfinished_units(&self) -> bool {
+        self.counts.iter().any(|(status, count)| *count > 0 && has_no_result(*status))
+    }
+
     /// The exit code of a finished run.
     pub(crate) fn exit(&self) -> Exit {
         if self.waits_for_review() && self.publication.save_error.is_none() {
@@ -289,7 +294,11 @@ impl RunSummary {
                 let mut text = format!("recorded in {}\n  {replay}\n", tape.display());
                 if self.waits_for_review() {
                     let _ = writeln!(text, "  {}", review_command(flag, run));
-                } else if retry && !(self.unfinished.is_empty() && self.budget.is_empty()) {
+                }
+                if retry
+                    && (!self.waits_for_review() || self.has_unfinished_units())
+                    && !(self.unfinished.is_empty() && self.budget.is_empty())
+                {
                     let _ = writeln!(text, "  {}", resume_command(flag, run));
                 }
                 text

@@ -103,6 +103,9 @@ pub(crate) trait Executor: Send + Sync + 'static {
         std::future::ready(false)
     }
 
+    /// Refuses further decisions about the changes: the run ends, or a unit works again.
+    fn close_review(&self) {}
+
     /// Puts the integrated patches on the project's branch, and records the result.
     fn save(&self, _failed: Vec<UnitKey>) -> impl Future<Output = SaveOutcome> + Send {
         std::future::ready(SaveOutcome::Saved)
@@ -251,7 +254,10 @@ impl<E: Executor> ScheduleDriver<E> {
 
     fn execute_order(&mut self, order: ScheduleEffect) -> Result<(), RecordError> {
         match order {
-            ScheduleEffect::StartAttempt { unit, attempt, amendment } => self.start_attempt(unit, attempt, amendment),
+            ScheduleEffect::StartAttempt { unit, attempt, amendment } => {
+                self.executor.close_review();
+                self.start_attempt(unit, attempt, amendment);
+            }
             ScheduleEffect::StopAttempt { unit, attempt, how } => {
                 if let Some(orders) = self.order_senders.get(&(unit, attempt)) {
                     // A full channel holds stop requests already, since messages leave room for them; a closed one
@@ -306,6 +312,7 @@ impl<E: Executor> ScheduleDriver<E> {
                 self.record_note(attempt, &note)?;
             }
             ScheduleEffect::EndRun(ended) => {
+                self.executor.close_review();
                 self.record_note(None, &Note::RunEnded(ended.clone()))?;
                 self.ended = Some(ended);
             }

@@ -382,6 +382,10 @@ impl Executor for AttemptExecutor {
         Arc::clone(&self.integration).request_review().await
     }
 
+    fn close_review(&self) {
+        self.integration.review().close();
+    }
+
     async fn save(&self, failed: Vec<UnitKey>) -> SaveOutcome {
         Arc::clone(&self.integration).save(failed).await
     }

@@ -12,8 +12,8 @@ use crate::{
     control::{RefusalReason, ReviewOrder},
     run::{Recorder, entry_source::RecordError, review::ReviewState},
     tape::{
-        Note, UnitKey,
-        note::{Amendment, ReviewDecided, ReviewDecision, ReviewRequested},
+        Note, RECONCILE_KEY, UnitKey,
+        note::{Amendment, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile},
     },
 };
 
@@ -35,6 +35,8 @@ struct InnerReview {
     sessions: HashMap<UnitKey, String>,
     /// Decisions of a prior run about the same changes.
     prior: Option<ReviewState>,
+    /// The last review is about the changes that are integrated now.
+    is_current: bool,
 }
 
 impl RunReview {
@@ -76,22 +78,32 @@ impl RunReview {
             state.decide(&decided);
             self.recorder.record_note(None, &Note::ReviewDecided(Box::new(decided)))?;
         }
-        inner.state = Some(state);
+        (inner.state, inner.is_current) = (Some(state), true);
         Ok(())
     }
 
-    /// The changes are integrated again, so decisions wait for the next review.
+    /// Refuses further decisions: the run ends, or units work again.
     pub(crate) fn close(&self) {
         if let Some(state) = &mut self.inner().state {
             state.is_waiting = false;
         }
     }
 
-    /// Waits again for the end of the review, because its result could not be saved.
-    pub(crate) fn reopen(&self) -> Result<(), RecordError> {
-        let request = self.inner().state.as_ref().map(|state| Arc::clone(&state.request));
+    /// The changes are integrated again, so the decisions wait for the next review.
+    pub(crate) fn begin_integration(&self) {
+        self.close();
+        self.inner().is_current = false;
+    }
+
+    /// Waits again for the end of the review, because its result could not be saved. Returns false if there is none.
+    pub(crate) fn reopen(&self) -> Result<bool, RecordError> {
+        let inner = self.inner();
+        let state = inner.state.as_ref().filter(|_| inner.is_current);
+        let request = state.map(|state| Arc::clone(&state.request));
+        drop(inner);
         let again = |request| ReviewRequested { decided: Vec::new(), ..Arc::unwrap_or_clone(request) };
-        request.map_or(Ok(()), |request| self.request(again(request)))
+        let Some(request) = request else { return Ok(false) };
+        self.request(again(request)).map(|()| true)
     }
 
     /// Records and applies decisions: all of them, or none if one is refused.
@@ -100,6 +112,16 @@ impl RunReview {
         let state = inner.state.as_mut().filter(|state| state.is_waiting).ok_or(RefusalReason::NotInReview)?;
         let mut decided = state.clone();
         let notes: Vec<ReviewDecided> = orders.into_iter().map(ReviewOrder::into_decision).collect();
+        let only_reconciled = notes.iter().find(|note| {
+            let file = decided.file(&note.path).map(|(file, _)| file);
+            let is_reconciled = |file: &ReviewedFile| file.units.iter().all(|unit| unit.as_str() == RECONCILE_KEY);
+            note.decision == ReviewDecision::SentBack && file.is_some_and(is_reconciled)
+        });
+        if let Some(note) = only_reconciled {
+            let path = note.path.escape_debug();
+            let problem = format!("only the reconcile step changed {path}; accept, reject or edit it instead");
+            return Err(RefusalReason::InvalidArgument { problem });
+        }
         if let Some(unknown) = notes.iter().find(|note| !decided.decide(note)) {
             return Err(RefusalReason::UnknownChange { path: unknown.path.clone() });
         }
@@ -149,9 +171,10 @@ impl RunReview {
         self.inner().state.as_ref()?.remarks(unit)
     }
 
-    /// The decisions, if there was a review.
-    pub(crate) fn state(&self) -> Option<ReviewState> {
-        self.inner().state.clone()
+    /// The decisions about the changes that are integrated now, if there was a review of them.
+    pub(crate) fn current(&self) -> Option<ReviewState> {
+        let inner = self.inner();
+        inner.state.clone().filter(|_| inner.is_current)
     }
 }
 

@@ -70,6 +70,7 @@ const FORCED_SETTINGS: &[&str] = &[
     "core.autocrlf=false",
     "core.safecrlf=false",
     "core.quotePath=false",
+    "diff.suppressBlankEmpty=false",
     "core.preferSymlinkRefs=false",
     "core.commentChar=#",
     "core.abbrev=no",

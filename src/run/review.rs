@@ -26,6 +26,8 @@ pub(crate) struct ReviewState {
     pub files: Vec<FileReview>,
     /// True while the run waits for the end of the review.
     pub is_waiting: bool,
+    /// True once its result is saved.
+    pub is_saved: bool,
 }
 
 /// The decisions about one file.
@@ -72,10 +74,10 @@ impl ReviewState {
     /// A review of `request`. Decisions of the review `before` count for equal changes, except that changes that were
     /// sent back are open again.
     pub(crate) fn new(request: Arc<ReviewRequested>, before: Option<&Self>) -> Self {
-        let earlier: HashMap<&str, &FileReview> =
-            before.iter().flat_map(|before| before.by_path()).map(|(file, review)| (&*file.path, review)).collect();
+        let earlier: HashMap<&str, (&ReviewedFile, &FileReview)> =
+            before.iter().flat_map(|before| before.by_path()).map(|known| (&*known.0.path, known)).collect();
         let files = request.files.iter().map(|file| FileReview::new(file, earlier.get(&*file.path).copied())).collect();
-        let mut new = Self { request: Arc::clone(&request), files, is_waiting: true };
+        let mut new = Self { request: Arc::clone(&request), files, is_waiting: true, is_saved: false };
         for decided in &request.decided {
             new.decide(decided);
         }
@@ -182,14 +184,24 @@ impl ReviewState {
 }
 
 impl ReviewedFile {
-    /// The text with all changes; `before` is the text without them. `None` if the diff does not fit it.
-    pub(crate) fn text_after(&self, before: &str) -> Option<String> {
-        hunk::apply_hunks(before, parse_hunks(&self.diff).iter())
+    /// The text with all changes that are not rejected; `before` is the text without them. `None` if the diff does not
+    /// fit it.
+    pub(crate) fn text_after(&self, before: &str, decisions: &FileReview) -> Option<String> {
+        let hunks = parse_hunks(&self.diff);
+        let kept = hunks.iter().zip(&decisions.hunks).filter(|(_, it)| it.decision != ReviewDecision::Rejected);
+        hunk::apply_hunks(before, kept.map(|(hunk, _)| hunk))
+    }
+
+    /// The digest of a text before the run.
+    pub(crate) fn digest(text: &[u8]) -> String {
+        hunk::short_digest([text])
     }
 }
 
 impl FileReview {
-    fn new(file: &ReviewedFile, before: Option<&Self>) -> Self {
+    fn new(file: &ReviewedFile, before: Option<(&ReviewedFile, &Self)>) -> Self {
+        let is_same_text = before.is_some_and(|(known, _)| known.before == file.before);
+        let before = before.map(|(_, review)| review);
         let hunk = |id: String| {
             let earlier = before.and_then(|before| before.hunks.iter().find(|hunk| *hunk.id == *id));
             let decision = earlier.map_or(ReviewDecision::Open, |hunk| hunk.decision);
@@ -201,8 +213,9 @@ impl FileReview {
             }
         };
         let mut new = Self { hunks: hunk::hunk_ids(file).into_iter().map(hunk).collect(), edited: None };
-        // An edit replaced the whole file, so it counts only if the whole file is equal.
-        if let Some(before) = before.filter(|before| before.edited.is_some() && before.has_same_hunks(&new)) {
+        // An edit replaced the whole file, so it counts only if the whole file is equal, before and after.
+        let is_equal = |before: &&Self| is_same_text && before.edited.is_some() && before.has_same_hunks(&new);
+        if let Some(before) = before.filter(is_equal) {
             new = before.clone();
         }
         new
@@ -263,11 +276,12 @@ impl FileReview {
         Some(quoted.collect::<Vec<_>>().join("\n"))
     }
 
-    /// What the commit contains of `file`, whose text before the run is `before`. Open changes count as rejected.
+    /// What the commit contains of `file`, whose text before the run is `before`; `None` if that is not UTF-8. Open changes
+    /// count as rejected.
     ///
     /// # Errors
-    /// If the diff does not fit the text.
-    pub(crate) fn resolve(&self, file: &ReviewedFile, before: &str) -> Result<FileResolution, String> {
+    /// If the diff does not fit the text, or a part of a file is accepted that is not UTF-8.
+    pub(crate) fn resolve(&self, file: &ReviewedFile, before: Option<&str>) -> Result<FileResolution, String> {
         if let Some(text) = &self.edited {
             return Ok(FileResolution::Text(text.to_string()));
         }
@@ -278,6 +292,9 @@ impl FileReview {
         if self.is_dropped() {
             return Ok(FileResolution::AsBefore);
         }
+        let before = before.ok_or_else(|| {
+            format!("{} is not UTF-8, so it can only be accepted or rejected as a whole", file.path.escape_debug())
+        })?;
         let hunks = parse_hunks(&file.diff);
         let accepted = hunks.iter().zip(&self.hunks).filter(|(_, hunk)| is_accepted(hunk)).map(|(hunk, _)| hunk);
         let text = hunk::apply_hunks(before, accepted);

@@ -506,7 +506,7 @@ mod tests {
         db.connection.pragma_update(None, "user_version", 99).unwrap();
         drop(db);
         let error = Db::open(&path).unwrap_err();
-        assert!(matches!(error, DbError::NewerSchema { found: 99, known: 8, .. }), "{error}");
+        assert!(matches!(error, DbError::NewerSchema { found: 99, known: 9, .. }), "{error}");
         assert!(error.to_line().contains("reindex"));
     }
 

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     run::{Timeline, review::ReviewState, state::AttemptId},
-    tape::note::attempt_output::ArtifactChange,
+    tape::note::{ReviewedFile, attempt_output::ArtifactChange},
 };
 
 /// Maximum size of an export in bytes. Editors are slow with larger files, and reading must not block the screen.
@@ -103,11 +103,13 @@ pub(crate) fn reviewed_text(
         review.and_then(|review| review.file(path)).ok_or_else(|| "the run no longer waits for a review".to_owned())?;
     let text = match (&decisions.edited, file.change) {
         (Some(text), _) => text.to_string(),
-        (None, ArtifactChange::Created) => file.text_after("").unwrap_or_default(),
+        (None, ArtifactChange::Created) => file.text_after("", decisions).unwrap_or_default(),
         (None, ArtifactChange::Updated | ArtifactChange::Removed) => {
             let before = project.and_then(|project| read_below(project, Path::new(path)));
+            // A text that a person changed since must not get into the commit.
+            let before = before.filter(|text| file.before.as_deref() == Some(&*ReviewedFile::digest(text.as_bytes())));
             before
-                .and_then(|before| file.text_after(&before))
+                .and_then(|before| file.text_after(&before, decisions))
                 .ok_or_else(|| format!("{path} has changed since; edit it after the commit"))?
         }
     };

@@ -273,6 +273,8 @@ enum RunStage {
     Reviewing,
     /// The integrated result is being committed to the branch.
     Saving,
+    /// The reviewed result is being committed to the branch.
+    SavingReviewed,
     Ended,
 }
 

@@ -152,24 +152,20 @@ impl Integration {
     /// Records what the integrated patches changed, for a review. Returns false if they changed nothing, or if that cannot
     /// be determined; saving reports the reason.
     pub(super) async fn request_review(self: Arc<Self>) -> bool {
+        let integration = Arc::clone(&self);
         let work = caught_panics::spawn_blocking_caught(move || {
             let request = self.state().integrator.as_ref().map(PatchIntegrator::review_request);
             match request {
-                Some(Ok(request)) if request.files.is_empty() => false,
-                Some(Ok(request)) => {
-                    let recorded = self.review.request(request);
-                    recorded.inspect_err(|error| tracing::error!(%error, "a note is lost")).is_ok()
-                }
-                Some(Err(error)) => {
-                    let mut state = self.state();
-                    (state.error, state.integrator) = (Some(error.to_line()), None);
-                    false
-                }
-                None => false,
+                Some(Ok(request)) if request.files.is_empty() => Ok(false),
+                Some(Ok(request)) => self.review.request(request).map(|()| true).map_err(|error| error.to_line()),
+                Some(Err(error)) => Err(error.to_line()),
+                None => Ok(false),
             }
         });
-        work.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "the review broke off");
+        work.await.unwrap_or_else(|error| Err(error.to_string())).unwrap_or_else(|error| {
+            // Without a review nothing may be saved.
+            let mut state = integration.state();
+            (state.error, state.integrator) = (Some(error), None);
             false
         })
     }
@@ -188,9 +184,12 @@ impl Integration {
                 SaveOutcome::Saved
             }
             Err(reason) => {
-                record_note(self.recorder.as_ref(), None, &Note::SaveFailed(SaveFailed { reason }));
-                let is_kept = self.state().integrator.is_some();
-                if is_kept && self.review.reopen().is_ok() { SaveOutcome::ReviewOpen } else { SaveOutcome::Failed }
+                let review_open = self.state().integrator.is_some() && self.review.current().is_some();
+                record_note(self.recorder.as_ref(), None, &Note::SaveFailed(SaveFailed { reason, review_open }));
+                match review_open && self.review.reopen().unwrap_or(false) {
+                    true => SaveOutcome::ReviewOpen,
+                    false => SaveOutcome::Failed,
+                }
             }
         }
     }
@@ -204,7 +203,7 @@ impl Integration {
         (raw, contributors): (&[RawCopy], &[(UnitKey, u32)]),
     ) -> Result<(SavedIntegration, String), IntegrationError> {
         let Some(open) = integrator else { return Err(IntegrationError::BranchMovedRepeatedly) };
-        let review = self.review.state();
+        let review = self.review.current();
         let before = review.as_ref().map(|review| open.apply_review(review)).transpose()?;
         let contributors: Vec<_> = contributors.iter().filter(|(unit, _)| open.has_writer(unit)).cloned().collect();
         let message = self.run.commit_message(failed, open.changed_paths(), &contributors);
@@ -289,7 +288,7 @@ impl Integration {
         let mut integrator = match state.integrator.take() {
             Some(begun) if is_reconcile_step(units) => begun,
             _ => {
-                self.review.close();
+                self.review.begin_integration();
                 (state.head, state.integrated, state.accepted, state.contributors) = Default::default();
                 PatchIntegrator::open(&self.run.worktrees, self.run.all_targets())?
             }

@@ -8,10 +8,11 @@ use super::{
 use crate::{
     engine::WarningSink,
     ingest::{
+        self,
         plan::{IngestPlan, UnitSelection, plan_against},
         project::Project,
     },
-    run::state::RECONCILE_KEY,
+    run::{review::ReviewState, state::RECONCILE_KEY},
     store::RunStore,
     tape::note::{PriorUnitSummary, ReusedSuccess},
     units::reuse::{PriorOutcome, PriorUnit},
@@ -33,8 +34,16 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     planned.reuse_unit_keys(chain.units());
     let mut taken = ResumeBasis { project, chain: &chain, model: None, warn }.review(planned)?;
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
-    taken.review = chain.state().publication.review.as_deref().cloned();
+    taken.review = chain.decisions(project);
     Ok(RunPlan { is_ktx_locked: history.is_ktx_locked, ..taken })
+}
+
+impl ResumeChain {
+    /// The decisions about changes that are in no commit. Those of a record from elsewhere do not count.
+    pub(super) fn decisions(&self, project: &Project) -> Option<ReviewState> {
+        let review = self.state().publication.unsaved_review()?;
+        ingest::is_run_marked(&project.root, self.id()).then(|| review.clone())
+    }
 }
 
 impl ResumeBasis<'_> {
@@ -43,9 +52,17 @@ impl ResumeBasis<'_> {
         let before = self.before();
         let mut continues = before.continues();
         let state = self.chain.state();
+        let prior = state.planned.as_ref().and_then(|planned| planned.continues.as_ref());
         for unit in state.units.iter().filter(|unit| unit.planned.is_some() || unit.key.as_str() == RECONCILE_KEY) {
             let past = before.prior_unit(unit);
-            let Some(reused) = pending_success(&past) else { continue };
+            // A review that was cut off leaves the patch of a run before it.
+            let left = || {
+                let is_saved = state.publication.prior_patches.get(&unit.key).is_some_and(|patch| patch.is_saved);
+                let reused = prior?.units.get(&unit.key)?.reused.as_ref()?;
+                Some(reused.clone())
+                    .filter(|reused| !is_saved && unit.attempts.is_empty() && reused.pending_patch.is_some())
+            };
+            let Some(reused) = pending_success(&past).or_else(left) else { continue };
             let summary = before.prior_unit_summary(unit);
             let summary =
                 summary.unwrap_or(PriorUnitSummary { run: past.run, attempts: 0, cost_usd: None, reused: None });

@@ -52,9 +52,14 @@ impl PatchIntegrator {
                 ChangeKind::Removed => ArtifactChange::Removed,
             },
             diff: change.diff,
+            before: None,
             omitted: None,
         });
         let mut files: Vec<ReviewedFile> = files.collect();
+        for file in &mut files {
+            let original = self.originals.get(&file.path).and_then(Option::as_deref);
+            file.before = original.map(ReviewedFile::digest);
+        }
         omit_long_diffs(&mut files);
         Ok(ReviewRequested { base: self.base.to_string(), files, decided: Vec::new() })
     }
@@ -80,26 +85,35 @@ impl PatchIntegrator {
 
     fn try_apply_review(&mut self, review: &ReviewState) -> Result<(), IntegrationError> {
         let folder = self.worktree.open_dir().map_err(|cause| self.io_error(cause))?;
-        let mut changed = Vec::new();
+        let invalid = |finding| IntegrationError::InvalidReview { findings: vec![finding] };
+        let (mut changed, mut restored) = (Vec::new(), Vec::new());
         for (file, decisions) in review.by_path() {
-            let original = self.originals.get(&file.path).cloned().flatten();
-            let text = original.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-            let resolved = decisions.resolve(file, &text);
-            let resolved = resolved.map_err(|finding| IntegrationError::InvalidReview { findings: vec![finding] })?;
-            let content = match &resolved {
-                FileResolution::AsWritten => continue,
-                FileResolution::AsBefore => original,
-                FileResolution::Text(text) => Some(text.as_bytes().to_vec()),
+            let path = file.path.as_str();
+            let text = match file.change {
+                ArtifactChange::Created => Some(String::new()),
+                ArtifactChange::Updated | ArtifactChange::Removed => self.text_at_base(path)?,
             };
-            match content {
-                Some(bytes) => folder.write(&file.path, &bytes, PRIVATE_MODE, 0o600),
-                None => folder.remove(&file.path).map(drop),
+            // A file that is not UTF-8 can only be taken as a whole.
+            let resolved = decisions.resolve(file, text.as_deref()).map_err(invalid)?;
+            match resolved {
+                FileResolution::AsWritten => continue,
+                FileResolution::AsBefore if file.change == ArtifactChange::Created => folder.remove(path).map(drop),
+                FileResolution::AsBefore => {
+                    restored.push(path);
+                    Ok(())
+                }
+                FileResolution::Text(text) => folder.write(path, text.as_bytes(), PRIVATE_MODE, 0o600),
             }
             .map_err(|cause| self.io_error(cause))?;
-            if resolved == FileResolution::AsBefore {
-                self.writers_by_path.remove(&file.path);
+            if decisions.is_dropped() {
+                self.writers_by_path.remove(path);
             }
-            changed.push(file.path.as_str());
+            changed.push(path);
+        }
+        if !restored.is_empty() {
+            // git restores the mode and the bytes, whatever the attributes of the file are.
+            let checkout = ["--literal-pathspecs", "checkout", "--quiet", self.base.as_str(), "--"];
+            self.worktree.git.run(&[&checkout[..], &restored].concat())?;
         }
         if changed.is_empty() {
             return Ok(());
@@ -111,6 +125,13 @@ impl PatchIntegrator {
         }
         self.worktree.commit_staged("ingest: reviewed WorkUnits")?;
         Ok(())
+    }
+
+    /// The text of a file before the integration; `None` if it is not UTF-8.
+    fn text_at_base(&self, path: &str) -> Result<Option<String>, IntegrationError> {
+        let object = format!("{}:{path}", self.base);
+        let blob = self.worktree.git.run(&["cat-file", "blob", "--end-of-options", &object])?;
+        Ok(String::from_utf8(blob).ok())
     }
 
     /// Restores the integration to the state before its review was applied.

@@ -234,6 +234,7 @@ impl Fold {
             Note::ReviewDecided(decided) => self.review_decided(view, entry, decided, emit),
             Note::ReviewFinished { .. } => {
                 Self::close_review(view);
+                view.state.publication.save_error = None;
                 self.report_message(view, entry, Severity::Info, note.to_string());
             }
             Note::RunSaved(saved) => self.saved(view, entry, saved, emit),

@@ -167,6 +167,9 @@ impl Fold {
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         Self::close_review(view);
+        if let Some(review) = &mut view.state.publication.review {
+            Arc::make_mut(review).is_saved = true;
+        }
         view.state.publication.is_integrating = false;
         view.state.publication.unreconciled = saved.unreconciled.as_slice().into();
         for attempt in view.state.units.iter_mut().filter_map(|unit| unit.attempts.last_mut()) {
@@ -233,7 +236,9 @@ impl Fold {
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         view.state.publication.is_integrating = false;
-        Self::discard_integration(view);
+        if !failed.review_open {
+            Self::discard_integration(view);
+        }
         view.state.publication.save_error = Some(failed.reason.as_str().into());
         view.last_change.add_row_end(RowOutcome::Failed);
         self.report_message(view, entry, Severity::Error, failed.reason.clone());

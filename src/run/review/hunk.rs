@@ -6,8 +6,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::tape::note::ReviewedFile;
 
-/// Digits of the id of a hunk.
-const ID_DIGITS: usize = 10;
+/// Digits of the id of a hunk, and of the digest of a text.
+const ID_DIGITS: usize = 16;
 
 /// One hunk of a unified diff.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,22 +69,28 @@ fn parse_header(line: &str) -> Option<(usize, usize)> {
 /// The ids of the hunks of a file. A file without hunks has the id of an empty one.
 pub(super) fn hunk_ids(file: &ReviewedFile) -> Vec<String> {
     let hunks = parse_hunks(&file.diff);
-    let changes = hunks.iter().map(DiffHunk::changed_lines).chain(hunks.is_empty().then(String::new));
-    let mut occurrences: HashMap<String, u32> = HashMap::new();
+    // The lines around a change distinguish it from an equal one in another place.
+    let changes = hunks.iter().map(|hunk| hunk.lines).chain(hunks.is_empty().then_some(""));
+    let mut occurrences: HashMap<&str, u32> = HashMap::new();
     changes
         .map(|lines| {
-            let occurrence = occurrences.entry(lines.clone()).or_default();
+            let occurrence = occurrences.entry(lines).or_default();
             *occurrence += 1;
-            let mut digest = Sha256::new();
-            for part in [file.path.as_bytes(), file.change.as_str().as_bytes(), &occurrence.to_le_bytes()] {
-                digest.update(part);
-                digest.update([0]);
-            }
-            digest.update(lines.as_bytes());
-            digest.update(file.omitted.as_deref().unwrap_or_default());
-            digest.finalize().iter().take(ID_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
+            let omitted = file.omitted.as_deref().unwrap_or_default();
+            let parts = [&file.path, file.change.as_str(), lines, omitted].map(str::as_bytes);
+            short_digest(parts.into_iter().chain([&occurrence.to_le_bytes()[..]]))
         })
         .collect()
+}
+
+/// The beginning of a digest of these parts.
+pub(super) fn short_digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
+    let mut digest = Sha256::new();
+    for part in parts {
+        digest.update((part.len() as u64).to_le_bytes());
+        digest.update(part);
+    }
+    digest.finalize().iter().take(ID_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The text that results from these hunks of its diff, in their order. `None` if one does not fit `text`.

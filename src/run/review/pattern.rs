@@ -51,6 +51,7 @@ mod tests {
             change: ArtifactChange::Created,
             units: vec!["docs-orders".into(), "reconcile".into()],
             diff: String::new(),
+            before: None,
             omitted: None,
         };
         let connection = |unit: &UnitKey| (unit.as_str() == "docs-orders").then_some("notes");

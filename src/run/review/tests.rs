@@ -14,7 +14,7 @@ fn file(path: &str, before: &str, after: &str) -> ReviewedFile {
         (_, "") => ArtifactChange::Removed,
         _ => ArtifactChange::Updated,
     };
-    ReviewedFile { path: path.into(), change, units: vec!["docs".into()], diff, omitted: None }
+    ReviewedFile { path: path.into(), change, units: vec!["docs".into()], diff, before: None, omitted: None }
 }
 
 fn review(files: Vec<ReviewedFile>) -> ReviewState {
@@ -40,7 +40,7 @@ fn accepted_hunks_are_applied_and_others_left_out() {
     assert_eq!(ids.len(), 2);
     let resolve = |review: &ReviewState| {
         let (file, decisions) = review.by_path().next().unwrap();
-        decisions.resolve(file, BEFORE).unwrap()
+        decisions.resolve(file, Some(BEFORE)).unwrap()
     };
     assert_eq!(resolve(&review), FileResolution::AsBefore, "open changes are not in the commit");
     assert!(review.decide(&decided("wiki/global/a.md", Some(&ids[1]), ReviewDecision::Accepted)));
@@ -139,7 +139,7 @@ fn diff_of_another_text_is_refused() {
     review.decide(&decided("wiki/global/a.md", Some(&ids[1]), ReviewDecision::Accepted));
     let (file, decisions) = review.by_path().next().unwrap();
     for text in ["", "a\n", "x\nx\nx\nx\nx\nx\nx\n"] {
-        assert!(decisions.resolve(file, text).is_err(), "{text:?}");
+        assert!(decisions.resolve(file, Some(text)).is_err(), "{text:?}");
     }
 }
 

@@ -49,6 +49,11 @@ impl Publication {
         self.review.as_deref().filter(|review| review.is_waiting)
     }
 
+    /// The last review, if its changes are in no commit: it waits, or was cut off.
+    pub(crate) fn unsaved_review(&self) -> Option<&ReviewState> {
+        self.review.as_deref().filter(|review| !review.is_saved)
+    }
+
     /// Files whose changes a finished review rejected completely.
     pub(crate) fn rejected_paths(&self) -> impl Iterator<Item = &str> {
         let review = self.review.as_deref().filter(|review| !review.is_waiting);

@@ -166,4 +166,7 @@ impl fmt::Display for SlRefRepair {
 pub(crate) struct SaveFailed {
     /// One sentence with the remedy.
     pub reason: String,
+    /// The changes are still integrated, and their review is open again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub review_open: bool,
 }

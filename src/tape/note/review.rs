@@ -40,6 +40,9 @@ pub(crate) struct ReviewedFile {
     pub units: Vec<UnitKey>,
     /// The hunks of its unified diff.
     pub diff: String,
+    /// Digest of the text before the run; `None` for a new file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
     /// Digest of the diff, if it is left out because it is too long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub omitted: Option<String>,

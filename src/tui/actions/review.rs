@@ -21,6 +21,9 @@ use crate::{
     },
 };
 
+/// Maximum number of decisions in one request.
+const MAX_ORDERS: usize = 2000;
+
 pub(super) const ACTIONS: &[ActionSpec] = &[
     effects(UserAction::AcceptChange, "accept-change", "accept", "accept the change", |model, run_view| {
         decide(model, run_view, ReviewVerdict::Accept)
@@ -230,7 +233,9 @@ fn accept_rest(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect>
         }));
     }
     model.toasts.show(format!("{} accepted", pluralize(decisions.len(), "change")));
-    vec![ScreenEffect::Command(RunCommand::Review { decisions })]
+    // A request has a maximum length.
+    let commands = decisions.chunks(MAX_ORDERS).map(|some| RunCommand::Review { decisions: some.to_vec() });
+    commands.map(ScreenEffect::Command).collect()
 }
 
 /// Asks for the end of the review, with a summary.

@@ -45,7 +45,7 @@ impl Schedule {
         }
         if self.halt.is_some() {
             self.leave_for_review(effects);
-        } else if !self.table.is_idle() {
+        } else if !self.table.is_idle() || self.is_reconcile_pending() {
             // Their patches and the others are integrated again, and the result is reviewed again.
             self.integrated_attempts.clear();
             self.stage = RunStage::Running;
@@ -59,22 +59,28 @@ impl Schedule {
         }
         self.stage = RunStage::Reviewing;
         if sent_back.is_empty() {
-            return self.save(effects);
+            self.save(effects);
+            self.stage = RunStage::SavingReviewed;
+            return;
         }
         for (unit, amendment) in sent_back {
             self.handle_retry_request(&unit, Some(amendment), effects);
+        }
+        if self.table.is_idle() && !self.is_reconcile_pending() {
+            // None of them may start, for example because the budget is spent: the review is open again.
+            self.review_or_save(effects);
         }
     }
 
     /// The result could not be saved, and waits for the end of its review again.
     pub(super) fn reopen_review(&mut self) {
-        if self.stage == RunStage::Saving {
+        if self.stage == RunStage::SavingReviewed {
             self.stage = RunStage::Reviewing;
         }
     }
 
-    /// After a failed save that left no integrated result, for example because the branch moved, integrates the patches
-    /// again for another review. Returns false if the run does not wait for reviews.
+    /// After a save that failed although the result was reviewed, for example because the branch moved, integrates the
+    /// patches again for another review. Returns false if the run does not wait for reviews.
     pub(super) fn integrate_for_review(&mut self, effects: &mut Vec<ScheduleEffect>) -> bool {
         let units = self.unsaved_attempts();
         let integrates = self.settings.reviews == ReviewMode::Wait && self.halt.is_none() && !units.is_empty();

@@ -126,10 +126,11 @@ impl Schedule {
     }
 
     pub(super) fn handle_saved(&mut self, ok: bool, effects: &mut Vec<ScheduleEffect>) {
-        if self.stage != RunStage::Saving {
+        let is_reviewed = self.stage == RunStage::SavingReviewed;
+        if self.stage != RunStage::Saving && !is_reviewed {
             return;
         }
-        if !ok && self.integrate_for_review(effects) {
+        if !ok && is_reviewed && self.integrate_for_review(effects) {
             return;
         }
         let round = std::mem::take(&mut self.integrated_attempts);

@@ -205,6 +205,108 @@ fn later_run_learns_what_was_rejected() {
     assert!(!prompt("\"docs-one\"").contains("review of an earlier run"));
 }
 
+/// A unit that updates the page `one`, and writes nothing if the prompt contains feedback.
+fn updates() -> String {
+    let write = r#"{ tool = "wiki_write", with = { key = "one", summary = "About one", content = "New text." } }"#;
+    format!(
+        r#"
+[[part]]
+unit = "docs-one"
+prompt = "Leave it"
+steps = [{{ say = "I leave it as it was." }}]
+
+[[part]]
+unit = "docs-one"
+steps = [
+  {{ call = {{ tool = "record_verification_ledger", with = {{ summary = "Read it." }} }} }},
+  {{ call = {{ tool = "wiki_read", with = {{ key = "one" }} }} }},
+  {{ call = {write} }},
+  {{ say = "Done." }},
+]
+"#
+    )
+}
+
+#[test]
+fn page_is_kept_if_its_unit_gives_up_the_change() {
+    let place = TestDir::new();
+    place.notes(&["one"]);
+    let page = place.write("wiki/global/one.md", "---\nsummary: One\nusage_mode: auto\n---\n\nOld text.\n");
+    commit_all(&place);
+    let claude = place.scripted_claude(&updates()).display().to_string();
+    assert_eq!(run(&place, &claude).code, Some(103));
+    let output = review(&place, &claude, &["--send-back", "*", "--feedback", "Leave it."]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(fs::read_to_string(&page).unwrap().contains("Old text."), "the page is as before");
+    assert_eq!(subjects(&place), 1);
+}
+
+#[test]
+fn commit_that_was_refused_first_is_recorded() {
+    let (place, claude) = place();
+    let args = ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", &claude];
+    place.run(&args).expect_success();
+    while review(&place, &claude, &["--list"]).code != Some(103) {}
+    let page = place.write("wiki/global/one.md", "Mine.");
+    let refused = review(&place, &claude, &["--accept", "*"]);
+    assert_eq!(refused.code, Some(100), "{refused:?}");
+    assert!(refused.stdout.contains("one.md"), "{refused:?}");
+    fs::remove_file(page).unwrap();
+    let output = review(&place, &claude, &["--accept", "*"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    #[cfg(target_os = "linux")]
+    place.wait_until_no_process_left();
+    let artifacts = place.run(&["artifacts", "--ui", "json"]);
+    let lines: Vec<Value> =
+        artifacts.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let states: Vec<_> = lines.iter().filter(|line| line["type"] == "artifact").map(|line| &line["state"]).collect();
+    assert_eq!(states, ["saved", "saved", "saved"]);
+}
+
+#[test]
+fn branch_that_moves_during_the_review_keeps_the_decisions() {
+    let (place, claude) = place();
+    let args = ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", &claude];
+    place.run(&args).expect_success();
+    while review(&place, &claude, &["--list"]).code != Some(103) {}
+    // The page conflicts with the change of a unit.
+    place.write("wiki/global/one.md", "---\nsummary: Mine\nusage_mode: auto\n---\n\nMine.\n");
+    git(&place.path(""), &["add", "."]);
+    git(&place.path(""), &["commit", "--quiet", "-m", "mine"]);
+    review(&place, &claude, &["--accept", "*", "--reject", "*/two.md"]);
+    let (changes, counts) = loop {
+        match review(&place, &claude, &["--list"]) {
+            output if output.code == Some(103) => break listed(&output),
+            _ => continue,
+        }
+    };
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let decisions: Vec<_> = changes.iter().map(|change| (text(&change["path"]), text(&change["decision"]))).collect();
+    let expected = [("wiki/global/three.md", "accepted"), ("wiki/global/two.md", "rejected")];
+    assert_eq!(decisions, expected.map(|(path, decision)| (path.to_owned(), decision.to_owned())));
+    assert_eq!(counts["open"], 0);
+    assert_eq!(review(&place, &claude, &["--accept", "*/three.md"]).code, Some(0));
+    assert!(fs::read_to_string(place.path("wiki/global/one.md")).unwrap().contains("Mine."));
+    assert_eq!(pages(&place), ["one.md", "three.md"]);
+}
+
+#[test]
+fn resumed_run_keeps_the_decisions_of_its_review() {
+    let (place, claude) = place();
+    let good = NAMES.map(part).concat();
+    let broken = "[[part]]\nunit = \"docs-three\"\nsteps = [{ call = { tool = \"wiki_write\", with = { no = 1 } } }, { say = \"Done.\" }]\n";
+    let failing = place.scripted_claude(&format!("{broken}{good}")).display().to_string();
+    assert_eq!(run(&place, &failing).code, Some(103));
+    assert_eq!(review(&place, &claude, &["--reject", "*/two.md"]).code, Some(103));
+    place.scripted_claude(&good);
+    let resumed =
+        place.run(&["run", "--resume-run", "latest", "--no-reconcile", "--ui", "json", "--claude-bin", &claude]);
+    assert_eq!((resumed.code, subjects(&place)), (Some(103), 1), "{resumed:?}");
+    let (changes, _) = listed(&review(&place, &claude, &["--list"]));
+    let rejected = changes.iter().find(|change| change["path"] == "wiki/global/two.md").unwrap();
+    assert_eq!(rejected["decision"], "rejected");
+}
+
 #[test]
 fn mistaken_patterns_are_refused() {
     let (place, claude) = place();

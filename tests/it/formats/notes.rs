@@ -239,9 +239,10 @@ fn review_requested() -> ReviewRequested {
         change: ArtifactChange::Updated,
         units: vec!["docs-orders".into()],
         diff: text("@@ -1 +1 @@\n-# MRR\n+# ARR\n"),
+        before: None,
         omitted: None,
     };
-    let long = ReviewedFile { diff: String::new(), omitted: Some(text("c0ffee")), ..file.clone() };
+    let long = ReviewedFile { diff: String::new(), before: None, omitted: Some(text("c0ffee")), ..file.clone() };
     let decided =
         ReviewDecided { path: file.path.clone(), decision: ReviewDecision::Accepted, ..ReviewDecided::default() };
     ReviewRequested { base: text("c0ffee"), files: vec![file, long], decided: vec![decided] }
@@ -586,7 +587,7 @@ fn notes_of_the_run() -> Vec<Note> {
         Note::RunSaved(RunSaved::default()),
         Note::SlRefsRepaired(SlRefsRepaired { repairs: vec![repair(Some("ada")), repair(None)] }),
         Note::SlRefsRepaired(SlRefsRepaired::default()),
-        Note::SaveFailed(SaveFailed { reason: text("the branch moved") }),
+        Note::SaveFailed(SaveFailed { reason: text("the branch moved"), review_open: false }),
         Note::RunEnded(ended),
     ];
     let results =

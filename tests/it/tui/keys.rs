@@ -130,7 +130,7 @@ fn retry_key_saves_unsaved_work() {
     let patch = PatchWritten { path: Some("0000-a.patch".into()), ..PatchWritten::default() };
     tape.plan(&["a"]).start("a", 1).wait(10).note(Some(("a", 1)), &Note::PatchWritten(patch)).end("a", 1, 0);
     let reason = "ktx.yaml was changed meanwhile; commit or stash it, then try again".to_owned();
-    tape.note(None, &Note::SaveFailed(SaveFailed { reason }));
+    tape.note(None, &Note::SaveFailed(SaveFailed { reason, review_open: false }));
     tape.note(None, &Note::RunEnded(RunEnded { outcome: "error".into(), unsaved: 1, ..RunEnded::default() }));
     assert!(orders(&tape, "").0.text().contains("R save again"));
     let text = orders(&tape, "R").0.text();

@@ -100,7 +100,10 @@ fn commit_and_conflict_are_shown() {
 #[test]
 fn failed_save_is_shown() {
     let mut tape = integrating();
-    tape.note(None, &Note::SaveFailed(SaveFailed { reason: "files in the project are in the way".into() }));
+    tape.note(
+        None,
+        &Note::SaveFailed(SaveFailed { reason: "files in the project are in the way".into(), review_open: false }),
+    );
     tape.run_ended(2, 0);
     let text = shown(tape.timeline(), "", (120, 36));
     assert!(text.contains("NOT SAVED: files in the project are in the way"), "{text}");

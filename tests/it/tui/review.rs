@@ -25,6 +25,7 @@ fn created(path: &str, lines: &[&str]) -> ReviewedFile {
         change: ArtifactChange::Created,
         units: vec!["docs-orders".into()],
         diff: format!("@@ -0,0 +1,{} @@\n{body}", lines.len()),
+        before: None,
         omitted: None,
     }
 }
@@ -52,6 +53,7 @@ fn three_files() -> Vec<ReviewedFile> {
         diff: format!(
             "@@ -3,3 +3,3 @@\n # Net revenue\n-Old.\n+{long}\n \n@@ -20 +20,2 @@\n-End.\n+End\u{202e}.\n+More.\n"
         ),
+        before: None,
         omitted: None,
     };
     let source = ReviewedFile {

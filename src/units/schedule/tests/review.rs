@@ -1,7 +1,7 @@
 //! Runs whose integrated result waits for a review.
 
 use super::{
-    settle::{integrated, retry, schedule},
+    settle::{failed_integration, integrated, retry, schedule},
     *,
 };
 
@@ -118,4 +118,18 @@ fn failed_save_returns_to_the_review() {
     // The branch moved: nothing is left of the integration.
     let trace = feed(&mut schedule, [ScheduleEvent::Saved { ok: false }]);
     assert_eq!(trace, "INTEGRATE u0/1 u1/1");
+    // An integration that fails is not tried again.
+    let trace = feed(&mut schedule, [failed_integration(&[]), ScheduleEvent::Saved { ok: false }]);
+    assert!(trace.contains("END") && schedule.is_finished(), "{trace}");
+}
+
+#[test]
+fn review_opens_again_if_no_unit_may_start() {
+    let settings = ScheduleSettings { reviews: ReviewMode::Wait, budget_usd: Some(1.0), ..settings(2) };
+    let mut schedule = schedule(1, settings);
+    let spent = ScheduleEvent::CostUpdated { usd: 1.5 };
+    feed(&mut schedule, [ScheduleEvent::RunStarted, attempt_ended(0, 1, succeeded_verdict()), spent]);
+    feed(&mut schedule, [integrated(&[(0, 1, true)]), WAITS]);
+    let trace = feed(&mut schedule, [finished(&[0])]);
+    assert!(trace.ends_with("REVIEW"), "{trace}");
 }
