@@ -258,8 +258,9 @@ impl ScreenClient<'_> {
             }
             ExitReason::Quit | ExitReason::Chosen(_) => {}
         }
-        let units = &left.timeline.latest_state().units;
-        let has_work = units.iter().any(|unit| unit.status.is_in_flight() || unit.status == UnitStatus::Queued);
+        let state = left.timeline.latest_state();
+        let has_work = state.publication.open_review().is_some()
+            || state.units.iter().any(|unit| unit.status.is_in_flight() || unit.status == UnitStatus::Queued);
         let shutdown = if has_work { ShutdownState::stopping() } else { ShutdownState::default() };
         let signals = SignalListener::listen()?;
         report_stopping(&left);

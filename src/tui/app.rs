@@ -351,9 +351,11 @@ impl App {
         let entries = self.timeline.view().state.entries;
         let extent = &mut self.model.playhead.bounds;
         (extent.last_at, extent.known_entries) = (self.timeline.activity().end_time(), self.shown.known_entries);
-        if let Some(present) = extent.present_totals.updated(self.timeline.latest_state()) {
+        let latest = self.timeline.latest_state();
+        if let Some(present) = extent.present_totals.updated(latest) {
             extent.present_totals = present;
         }
+        extent.is_review_open = latest.publication.open_review().is_some();
         self.model.playhead.at_end =
             self.shown.ended && self.reading.indexed && entries > 0 && entries >= self.shown.known_entries;
         self.model.refresh(self.timeline.view());

@@ -424,7 +424,9 @@ impl ScreenModel {
                 .then
                 .iter()
                 .all(|effect| matches!(effect, ScreenEffect::Command(RunCommand::Stop { unit }) if is_over(unit))),
-            ScreenEffect::Command(RunCommand::StopAll) | ScreenEffect::Detach => active + queued == 0,
+            ScreenEffect::Command(RunCommand::StopAll) | ScreenEffect::Detach => {
+                active + queued == 0 && !self.playhead.bounds.is_review_open
+            }
             ScreenEffect::Command(RunCommand::Retry { unit, .. }) => find(unit).is_some_and(starts),
             // A unit that was retried elsewhere must not run again.
             ScreenEffect::Command(RunCommand::RetryUnits { units, .. }) => {

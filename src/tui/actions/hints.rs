@@ -109,6 +109,11 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
         Some(OverlayView::Artifacts(view)) if view.document.is_some() => &[Back, Right, Inspect, Search],
         Some(OverlayView::Artifacts(_)) => &[Back, Open, Filter, FilterText, Inspect, Search],
         Some(OverlayView::Home(_)) => &[Open, ResumeRun, DiffRuns, StartRun],
+        Some(OverlayView::Review(_))
+            if run_view.state.publication.open_review().is_some_and(|review| review.counts().open == 0) =>
+        {
+            &[FinishReview, ReopenChange, AcceptChange, RejectChange, SendBack, EditChange, Back]
+        }
         Some(OverlayView::Review(_)) => {
             &[AcceptChange, RejectChange, SendBack, EditChange, AcceptRest, FinishReview, ReopenChange, Back]
         }

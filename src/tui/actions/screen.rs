@@ -74,25 +74,39 @@ fn has_subject(model: &ScreenModel, run_view: &RunView) -> Availability {
 fn quit(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     let (active, queued) = unfinished_units(model);
     let can_detach = model.connection.leave_action.is_some();
-    if !model.connection.accepts_commands() || active == 0 && !(can_detach && queued > 0) {
+    let is_review_open = model.playhead.bounds.is_review_open;
+    if !model.connection.accepts_commands() || active == 0 && !(can_detach && queued > 0) && !is_review_open {
         return vec![ScreenEffect::Quit];
     }
-    let units = match (active, queued) {
+    let work = match (active, queued) {
+        (0, 0) => "The run waits for a review".to_owned(),
         (0, queued) => format!("{} still queued", pluralize(queued, "unit")),
         (active, _) => format!("{} still running", pluralize(active, "unit")),
     };
     let stop = vec![ScreenEffect::Command(RunCommand::StopAll), ScreenEffect::Quit];
     let leave = vec![ScreenEffect::Detach];
+    let (target, kept, left) = match (active, is_review_open) {
+        (0, true) => (
+            "the run",
+            "Decisions are kept; `ingestdeck review` continues the review.",
+            "The run still waits; `ingestdeck attach` shows it again.",
+        ),
+        _ => (
+            "all",
+            "Running units are stopped; the tape keeps their entries.",
+            "The run continues; `ingestdeck attach` shows it again.",
+        ),
+    };
     model.dialogs.question = Some(match model.connection.leave_action {
         Some(DisconnectAction::Continue) => ConfirmQuestion {
-            text: format!("{units}. Leave the screen?"),
-            details: vec!["The run continues; `ingestdeck attach` shows it again.".to_owned()],
+            text: format!("{work}. Leave the screen?"),
+            details: vec![left.to_owned()],
             then: leave,
-            other: Some(OtherAnswer { label: "stop all and quit", then: stop }),
+            other: Some(OtherAnswer { label: "stop and quit", then: stop }),
         },
         action => ConfirmQuestion {
-            text: format!("{units}. Stop all and quit?"),
-            details: vec!["Running units are stopped; the tape keeps their entries.".to_owned()],
+            text: format!("{work}. Stop {target} and quit?"),
+            details: vec![kept.to_owned()],
             then: stop,
             other: action.map(|_| OtherAnswer { label: "leave the run running", then: leave }),
         },
@@ -121,8 +135,13 @@ fn unfinished_units(model: &ScreenModel) -> (usize, usize) {
 
 fn interrupt(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     let (active, queued) = unfinished_units(model);
-    if !model.connection.accepts_commands() || active + queued == 0 {
+    if !model.connection.accepts_commands() {
         return vec![ScreenEffect::Quit];
+    }
+    if active + queued == 0 {
+        // A run that waits for a review does not end by itself.
+        let stop = model.playhead.bounds.is_review_open.then_some(ScreenEffect::Command(RunCommand::StopAll));
+        return stop.into_iter().chain([ScreenEffect::Quit]).collect();
     }
     model.dialogs.question = None;
     model.connection.interrupts = model.connection.interrupts.saturating_add(1);

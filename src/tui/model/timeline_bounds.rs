@@ -20,6 +20,8 @@ pub(crate) struct TimelineBounds {
     pub zone: TimeZone,
     /// Counts at the last moment that was read.
     pub present_totals: RunTotals,
+    /// True while the run waits for a review.
+    pub is_review_open: bool,
     /// Present time of the run; follows the wall clock while the run is live.
     pub now: Millis,
     /// Description of the moment that the shell is seeking to.
@@ -35,6 +37,7 @@ impl Default for TimelineBounds {
             started_at: None,
             zone: TimeZone::UTC,
             present_totals: RunTotals::default(),
+            is_review_open: false,
             now: Millis(0),
             seeking_to: None,
         }

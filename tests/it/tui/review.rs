@@ -130,6 +130,18 @@ fn finished_review_sends_its_end_once() {
     assert_eq!(live(&tape, "cn", (120, 36)).1, []);
 }
 
+/// A run that waits for a review does not end by itself.
+#[test]
+fn quit_during_a_review_asks_and_stops_the_run() {
+    let tape = waiting(three_files());
+    let (host, sent) = live(&tape, "qn", (120, 36));
+    assert!(host.text().contains("review 3 files"), "{}", host.text());
+    assert_eq!(sent, []);
+    assert_eq!(live(&tape, "qy", (120, 36)).1, [RunCommand::StopAll]);
+    assert_eq!(live(&tape, "<c-c>", (120, 36)).1, [RunCommand::StopAll]);
+    insta::assert_snapshot!("review_quit_80x24", live(&tape, "q", (80, 24)).0.text());
+}
+
 #[test]
 fn record_of_a_review_cannot_be_decided() {
     let tape = waiting(three_files());
