@@ -12,8 +12,10 @@ use super::{
     repository::{Repository, RepositoryError},
 };
 
-/// Most bytes of a commit that are read, and most of one of its fields that are kept.
+/// Most characters of a field of a commit that are kept.
 const MAX_FIELD_CHARS: usize = 400;
+/// Largest file of a commit that is read, in bytes.
+const MAX_BLOB_BYTES: u64 = 16 << 20;
 
 /// A line of a file, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +42,10 @@ pub(crate) struct CommitRecord {
 }
 
 impl CommitRecord {
-    /// The first line of the message.
+    /// The beginning of the first line of the message.
     pub(crate) fn subject(&self) -> &str {
-        self.message.lines().next().unwrap_or_default()
+        let first = self.message.lines().next().unwrap_or_default();
+        first.char_indices().nth(MAX_FIELD_CHARS).map_or(first, |(end, _)| &first[..end])
     }
 }
 
@@ -92,12 +95,17 @@ impl Repository {
         Ok(parse_commits(&output))
     }
 
-    /// The text of `path` in `commit`; `None` if either does not exist.
+    /// The text of `path` in `commit`; `None` if either does not exist, or the file is larger than 16 MiB.
     ///
     /// # Errors
     /// If git cannot be called.
     pub(crate) fn text_at(&self, commit: &CommitId, path: &str) -> Result<Option<String>, GitError> {
         let name = format!("{commit}:{path}");
+        let size = self.git.try_run(&["cat-file", "-s", "--end-of-options", &name])?;
+        let size = str::from_utf8(&size.stdout).ok().and_then(|size| size.trim().parse::<u64>().ok());
+        if size.is_none_or(|size| size > MAX_BLOB_BYTES) {
+            return Ok(None);
+        }
         let answer = self.git.try_run(&["cat-file", "blob", "--end-of-options", &name])?;
         Ok(answer.success.then(|| String::from_utf8_lossy(&answer.stdout).into_owned()))
     }
