@@ -161,7 +161,7 @@ fn to_json(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
             "id": commit.id,
             "author": mask(&commit.record.author),
             "at": commit.record.at.map(|at| at.to_string()),
-            "subject": mask(commit.record.subject()),
+            "subject": mask(&commit.record.subject),
             "path": commit.path,
         })),
         "run": run.map(|run| run.run),
@@ -266,7 +266,7 @@ fn to_text(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
 fn commit_text(commit: &FileCommit, mask: Mask<'_>) -> String {
     let id = commit.id.as_str();
     let id = id.get(..COMMIT_DIGITS).unwrap_or(id);
-    let (author, subject) = (mask(&commit.record.author), mask(commit.record.subject()));
+    let (author, subject) = (mask(&commit.record.author), mask(&commit.record.subject));
     format!("{id}  {}, {}: {}", shown(&author), time(commit.record.at), shown(&subject))
 }
 

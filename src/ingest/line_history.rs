@@ -37,16 +37,10 @@ pub(crate) struct CommitRecord {
     pub author: String,
     /// When the author made it; `None` if the commit is damaged.
     pub at: Option<Timestamp>,
+    /// The beginning of the first line of the message.
+    pub subject: String,
     pub message: String,
     pub parents: Vec<CommitId>,
-}
-
-impl CommitRecord {
-    /// The beginning of the first line of the message.
-    pub(crate) fn subject(&self) -> &str {
-        let first = self.message.lines().next().unwrap_or_default();
-        first.char_indices().nth(MAX_FIELD_CHARS).map_or(first, |(end, _)| &first[..end])
-    }
 }
 
 impl Repository {
@@ -165,7 +159,8 @@ fn parse_commits(output: &[u8]) -> BTreeMap<CommitId, CommitRecord> {
 
 fn parse_commit(body: &str) -> CommitRecord {
     let (head, message) = body.split_once("\n\n").unwrap_or((body, ""));
-    let mut record = CommitRecord { message: message.to_owned(), ..CommitRecord::default() };
+    let subject = message.lines().next().unwrap_or_default().chars().take(MAX_FIELD_CHARS).collect();
+    let mut record = CommitRecord { subject, message: message.to_owned(), ..CommitRecord::default() };
     for line in head.lines() {
         match line.split_once(' ') {
             Some(("parent", id)) => record.parents.extend(CommitId::parse(id)),
@@ -213,7 +208,10 @@ mod tests {
         let records = parse_commits(output.as_bytes());
         let id = CommitId::parse(ID).unwrap();
         let record = &records[&id];
-        assert_eq!((record.author.as_str(), record.subject(), &record.parents), ("A.", "One", &vec![id.clone()]));
+        assert_eq!(
+            (record.author.as_str(), record.subject.as_str(), &record.parents),
+            ("A.", "One", &vec![id.clone()])
+        );
         assert_eq!(record.at.unwrap().as_second(), 1_700_000_000);
         assert!(record.message.ends_with("\n\nTwo: 2\n"));
     }
