@@ -6,6 +6,7 @@ use std::{
     collections::HashMap,
     fmt::Write as _,
     io::{self, Write as _},
+    ops::Range,
 };
 
 use serde_json::{Value, json};
@@ -18,10 +19,11 @@ use super::{
 };
 use crate::{
     control::NamePattern,
-    report::redact::{self, Redactor},
+    ingest::repository::PATCHES_DIR,
+    report::redact::Redactor,
     run::{
         RunReport,
-        artifacts::{ArtifactWriter, LineCounts, RawFileName, RunArtifact, patch_section},
+        artifacts::{ArtifactWriter, LineCounts, RawFileName, RunArtifact, patch_sections},
         coverage::{CoveredFile, RawFileChange, SourceCoverage},
         shared_files::SharedFile,
     },
@@ -32,8 +34,8 @@ use crate::{
 
 /// Version of the JSON lines.
 const VERSION: u64 = 1;
-/// Largest patch file that is read.
-const MAX_PATCH_BYTES: u64 = 64 << 20;
+/// Most bytes of all patch files that are read.
+const MAX_PATCH_BYTES: u64 = 256 << 20;
 /// Maximum number of raw files and writers that a row of the table names.
 const MAX_NAMED: usize = 3;
 /// Maximum number of unsourced identifiers that are listed for people.
@@ -66,30 +68,51 @@ fn pattern(text: Option<&str>) -> Result<Option<NamePattern>, CliError> {
 /// Patch files of the project, each read once.
 struct PatchReader {
     project: Option<ScopedDir>,
-    read: HashMap<String, io::Result<String>>,
+    read: HashMap<String, io::Result<PatchFile>>,
+    /// Bytes that may still be read.
+    budget: u64,
+}
+
+/// A patch, and its part about each file.
+struct PatchFile {
+    text: String,
+    sections: HashMap<String, Range<usize>>,
 }
 
 impl PatchReader {
     fn new(global: &GlobalArgs) -> Self {
         let project = project::resolve_directory(global).ok().and_then(|project| ScopedDir::open(&project).ok());
-        Self { project, read: HashMap::new() }
+        Self { project, read: HashMap::new(), budget: MAX_PATCH_BYTES }
     }
 
     /// The hunks of a writer's change of `path`, or why they are not available.
-    fn hunks(&mut self, writer: &ArtifactWriter, path: &str) -> Result<String, String> {
+    fn hunks(&mut self, writer: &ArtifactWriter, path: &str) -> Result<&str, String> {
         let Some(file) = &writer.patch else { return Err(format!("{} has no patch", attempt_name(writer))) };
-        let project = self.project.as_ref();
-        let read = || {
-            let project = project.ok_or_else(|| io::Error::other("the project directory cannot be opened"))?;
-            project.read(file, MAX_PATCH_BYTES).map(|patch| String::from_utf8_lossy(&patch).into_owned())
-        };
-        match self.read.entry(file.clone()).or_insert_with(read) {
+        if !self.read.contains_key(file) {
+            let patch = self.read_patch(file);
+            self.read.insert(file.clone(), patch);
+        }
+        match &self.read[file] {
             Err(error) => Err(format!("the patch {file} cannot be read: {error}")),
-            Ok(patch) => match patch_section(patch, path) {
-                Some(hunks) => Ok(hunks.to_owned()),
+            Ok(patch) => match patch.sections.get(path) {
+                Some(section) => Ok(&patch.text[section.clone()]),
                 None => Err(format!("the patch {file} does not change it")),
             },
         }
+    }
+
+    /// Reads a patch. Its path comes from a tape, so it must be in the directory of patches.
+    fn read_patch(&mut self, file: &str) -> io::Result<PatchFile> {
+        let is_patch = file.strip_prefix(PATCHES_DIR).is_some_and(|rest| rest.starts_with('/'));
+        if !is_patch {
+            return Err(io::Error::other(format!("it is not in {PATCHES_DIR}")));
+        }
+        let project = self.project.as_ref();
+        let project = project.ok_or_else(|| io::Error::other("the project directory cannot be opened"))?;
+        let text = String::from_utf8_lossy(&project.read(file, self.budget)?).into_owned();
+        self.budget = self.budget.saturating_sub(text.len() as u64);
+        let sections = patch_sections(&text).into_iter().map(|(path, section)| (path.to_owned(), section)).collect();
+        Ok(PatchFile { text, sections })
     }
 }
 
@@ -103,13 +126,16 @@ fn attempt_name(writer: &ArtifactWriter) -> String {
 
 fn print_json(global: &GlobalArgs, args: &ArtifactsArgs, report: &RunReport) -> Result<Exit, CliError> {
     let mut patches = PatchReader::new(global);
-    let mut lines = String::new();
+    let mut redactor = Redactor::for_process(project::resolve_directory(global).ok().as_deref());
+    let mut out = output::stdout_for(Ui::Json);
+    // Each object is masked separately, so that a block of secret lines cannot hide the next object.
     let mut push = |value: Value| {
-        let _ = writeln!(lines, "{value}");
+        let line = format!("{}\n", redactor.text(&value.to_string()));
+        out.write_all(line.as_bytes()).map_err(|error| playback_output::stdout_failed(&error))
     };
     if args.coverage {
         for source in &report.artifacts.coverage {
-            source.files.iter().for_each(|file| push(raw_file_json(source, file)));
+            source.files.iter().try_for_each(|file| push(raw_file_json(source, file)))?;
         }
     } else {
         for artifact in &report.artifacts.list {
@@ -122,17 +148,10 @@ fn print_json(global: &GlobalArgs, args: &ArtifactsArgs, report: &RunReport) -> 
                 });
                 value["diffs"] = diffs.collect();
             }
-            push(value);
+            push(value)?;
         }
     }
-    let project = project::resolve_directory(global).ok();
-    print(Ui::Json, &redact::mask_secrets(&lines, project.as_deref()).0)
-}
-
-fn print(ui: Ui, text: &str) -> Result<Exit, CliError> {
-    let mut out = output::stdout_for(ui);
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map(|()| Exit::Ok).map_err(|error| playback_output::stdout_failed(&error))
+    out.flush().map(|()| Exit::Ok).map_err(|error| playback_output::stdout_failed(&error))
 }
 
 fn artifact_json(artifact: &RunArtifact) -> Value {
@@ -193,53 +212,54 @@ fn print_table(global: &GlobalArgs, args: &ArtifactsArgs, report: &RunReport) ->
         ];
         table.push(cells.map(Value::from).to_vec());
     }
-    let note = notes(report) + &if args.diff { diffs(global, report) } else { String::new() };
-    table.finish(&redact::mask_secrets(&note, directory.as_deref()).0)?;
+    let mut redactor = Redactor::for_process(directory.as_deref());
+    let mut note: String = notes(report).iter().map(|line| redactor.text(line).into_owned()).collect();
+    if args.diff {
+        push_diffs(global, report, &mut redactor, &mut note);
+    }
+    table.finish(&note)?;
     Ok(Exit::Ok)
 }
 
-/// The text below the table: totals, findings and unsourced identifiers.
-fn notes(report: &RunReport) -> String {
+/// The texts below the table: totals, findings and unsourced identifiers.
+fn notes(report: &RunReport) -> Vec<String> {
     let list = &report.artifacts.list;
-    let mut text = match list.len() {
+    let mut texts = vec![match list.len() {
         0 => "no artifact matches\n".to_owned(),
         count => format!("{}\n", pluralize(count, "artifact")),
-    };
+    }];
     for artifact in list {
         for (unit, attempt, reason) in artifact.findings() {
-            let _ = writeln!(text, "✗ {}: {unit}#{attempt}: {reason}", artifact.path);
+            texts.push(format!("✗ {}: {unit}#{attempt}: {reason}\n", artifact.path));
         }
         if let Some(shared) = artifact.shared.as_ref().filter(|shared| shared.was_merged) {
-            let _ = writeln!(text, "▲ {shared}");
+            texts.push(format!("▲ {shared}\n"));
         }
     }
     let flags: Vec<String> = list.iter().flat_map(RunArtifact::unsourced).map(ToString::to_string).collect();
     for flag in flags.iter().take(MAX_FLAGS) {
-        let _ = writeln!(text, "▲ {flag} was in nothing that the agent received");
+        texts.push(format!("▲ {flag} was in nothing that the agent received\n"));
     }
     let more = flags.len().saturating_sub(MAX_FLAGS);
     if more > 0 {
-        let _ = writeln!(text, "▲ {} more; `--ui json` lists all", pluralize(more, "unsourced identifier"));
+        texts.push(format!("▲ {} more; `--ui json` lists all\n", pluralize(more, "unsourced identifier")));
     }
-    text
+    texts
 }
 
 /// The changes of every artifact, as the patches of the run have them.
-fn diffs(global: &GlobalArgs, report: &RunReport) -> String {
+fn push_diffs(global: &GlobalArgs, report: &RunReport, redactor: &mut Redactor, text: &mut String) {
     let mut patches = PatchReader::new(global);
-    let mut text = String::new();
     for artifact in &report.artifacts.list {
         for writer in artifact.effective_writers() {
-            let _ = writeln!(text, "\n{} ({}, {})", artifact.path, attempt_name(writer), writer.state.label());
+            let head = format!("\n{} ({}, {})\n", artifact.path, attempt_name(writer), writer.state.label());
+            text.push_str(&redactor.text(&head));
             match patches.hunks(writer, &artifact.path) {
-                Ok(hunks) => text.push_str(&hunks),
-                Err(why) => {
-                    let _ = writeln!(text, "  {why}");
-                }
+                Ok(hunks) => text.push_str(&redactor.text(hunks)),
+                Err(why) => text.push_str(&redactor.text(&format!("  {why}\n"))),
             }
         }
     }
-    text
 }
 
 fn print_coverage(global: &GlobalArgs, report: &RunReport) -> Result<Exit, CliError> {

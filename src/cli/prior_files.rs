@@ -28,12 +28,11 @@ pub(super) fn prior_results(global: &GlobalArgs, origin: &SourceInfo) -> Option<
     let mut results: PriorFileResults = files
         .into_iter()
         .map(|((connection, adapter, path), file)| {
-            let result = PriorFileResult { adapter, sha256: file.processed_sha256, artifacts: Vec::new() };
-            (RawFileName { connection, path }, result)
+            let result = PriorFileResult { sha256: file.processed_sha256, artifacts: Vec::new() };
+            ((RawFileName { connection, path }, adapter), result)
         })
         .collect();
     for ((connection, path), history) in artifacts {
-        let Some(result) = results.get_mut(&RawFileName { connection, path }) else { continue };
         let existing = history.into_iter().filter(|artifact| artifact.row.change != ArtifactChange::Removed.as_str());
         let paths = existing.map(|artifact| {
             let row = artifact.row;
@@ -41,7 +40,13 @@ pub(super) fn prior_results(global: &GlobalArgs, origin: &SourceInfo) -> Option<
             let target = if is_wiki { ArtifactTarget::Wiki } else { ArtifactTarget::SemanticLayer };
             artifact_path(target, Some(&row.target_connection), &row.key)
         });
-        result.artifacts.extend(paths);
+        let paths: Vec<String> = paths.collect();
+        // The index does not name the adapter of an artifact.
+        let name = RawFileName { connection, path };
+        let results = results.range_mut((name.clone(), String::new())..);
+        for (_, result) in results.take_while(|((file, _), _)| *file == name) {
+            result.artifacts.extend_from_slice(&paths);
+        }
     }
     Some(results)
 }

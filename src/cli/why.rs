@@ -54,20 +54,18 @@ pub(super) fn why(global: &GlobalArgs, args: &WhyArgs) -> Result<Exit, CliError>
     let mut redactor = Redactor::for_process(Some(&root));
     let mut mask = |text: &str| redactor.text(text).into_owned();
     let mut out = output::stdout_for(global.ui);
-    let mut answer = String::new();
+    let mut print = |text: &str| out.write_all(text.as_bytes()).map_err(|error| playback_output::stdout_failed(&error));
     for group in &file.groups {
         match global.ui {
-            Ui::Json => answer.push_str(&format!("{}\n", to_json(global, &file, group, &mut mask))),
+            Ui::Json => print(&format!("{}\n", to_json(global, &file, group, &mut mask)))?,
             Ui::None => {}
-            Ui::Auto | Ui::Tui | Ui::Lines => answer.push_str(&to_text(global, &file, group, &mut mask)),
+            Ui::Auto | Ui::Tui | Ui::Lines => print(&to_text(global, &file, group, &mut mask))?,
         }
     }
     if file.groups.is_empty() && !matches!(global.ui, Ui::Json | Ui::None) {
-        answer.push_str(&format!("{} is empty\n", printable(&file.path, MAX_TEXT_WIDTH)));
+        print(&format!("{} is empty\n", printable(&file.path, MAX_TEXT_WIDTH)))?;
     }
-    out.write_all(answer.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|error| playback_output::stdout_failed(&error))?;
+    out.flush().map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 
@@ -163,7 +161,7 @@ fn to_json(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
             "id": commit.id,
             "author": mask(&commit.record.author),
             "at": commit.record.at.map(|at| at.to_string()),
-            "subject": mask(commit.record.subject()),
+            "subject": mask(&commit.record.subject),
             "path": commit.path,
         })),
         "run": run.map(|run| run.run),
@@ -268,7 +266,7 @@ fn to_text(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
 fn commit_text(commit: &FileCommit, mask: Mask<'_>) -> String {
     let id = commit.id.as_str();
     let id = id.get(..COMMIT_DIGITS).unwrap_or(id);
-    let (author, subject) = (mask(&commit.record.author), mask(commit.record.subject()));
+    let (author, subject) = (mask(&commit.record.author), mask(&commit.record.subject));
     format!("{id}  {}, {}: {}", shown(&author), time(commit.record.at), shown(&subject))
 }
 

@@ -130,11 +130,14 @@ impl UnitAttempt {
             .map_err(failed("the prompt"))?;
         let prompt = prompt::build_prompt(unit, job, &project.instructions, &skills, &around, amended);
         let mut received = ReceivedNames::default();
-        received.add_text(&prompt.user);
+        // The session of a resumed attempt contains the task, too. Remarks of reviewers quote the agent.
+        received.add_text(&prompt::task(unit, &around));
+        if let PromptAmendment::Feedback(feedback) | PromptAmendment::Resumed { feedback: Some(feedback), .. } = amended
+        {
+            received.add_feedback(feedback);
+        }
         if let PromptAmendment::Resumed { .. } = amended {
-            // The session contains the first prompt and the replies to all earlier calls.
-            let first = prompt::build_prompt(unit, job, &project.instructions, &skills, &around, Default::default());
-            received.add_text(&first.user);
+            // The session contains the replies to all earlier calls.
             let root = ScopedDir::open(&project.root).map_err(failed("the transcript"))?;
             match root.read_if_exists(transcript.relative_path(), MAX_TRANSCRIPT_BYTES) {
                 Ok(earlier) => received.add_transcript(&earlier.unwrap_or_default()),

@@ -12,8 +12,10 @@ use super::{
     repository::{Repository, RepositoryError},
 };
 
-/// Most bytes of a commit that are read, and most of one of its fields that are kept.
+/// Most characters of a field of a commit that are kept.
 const MAX_FIELD_CHARS: usize = 400;
+/// Largest file of a commit that is read, in bytes.
+const MAX_BLOB_BYTES: u64 = 16 << 20;
 
 /// A line of a file, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,15 +37,10 @@ pub(crate) struct CommitRecord {
     pub author: String,
     /// When the author made it; `None` if the commit is damaged.
     pub at: Option<Timestamp>,
+    /// The beginning of the first line of the message.
+    pub subject: String,
     pub message: String,
     pub parents: Vec<CommitId>,
-}
-
-impl CommitRecord {
-    /// The first line of the message.
-    pub(crate) fn subject(&self) -> &str {
-        self.message.lines().next().unwrap_or_default()
-    }
 }
 
 impl Repository {
@@ -92,12 +89,17 @@ impl Repository {
         Ok(parse_commits(&output))
     }
 
-    /// The text of `path` in `commit`; `None` if either does not exist.
+    /// The text of `path` in `commit`; `None` if either does not exist, or the file is larger than 16 MiB.
     ///
     /// # Errors
     /// If git cannot be called.
     pub(crate) fn text_at(&self, commit: &CommitId, path: &str) -> Result<Option<String>, GitError> {
         let name = format!("{commit}:{path}");
+        let size = self.git.try_run(&["cat-file", "-s", "--end-of-options", &name])?;
+        let size = str::from_utf8(&size.stdout).ok().and_then(|size| size.trim().parse::<u64>().ok());
+        if size.is_none_or(|size| size > MAX_BLOB_BYTES) {
+            return Ok(None);
+        }
         let answer = self.git.try_run(&["cat-file", "blob", "--end-of-options", &name])?;
         Ok(answer.success.then(|| String::from_utf8_lossy(&answer.stdout).into_owned()))
     }
@@ -157,7 +159,8 @@ fn parse_commits(output: &[u8]) -> BTreeMap<CommitId, CommitRecord> {
 
 fn parse_commit(body: &str) -> CommitRecord {
     let (head, message) = body.split_once("\n\n").unwrap_or((body, ""));
-    let mut record = CommitRecord { message: message.to_owned(), ..CommitRecord::default() };
+    let subject = message.lines().next().unwrap_or_default().chars().take(MAX_FIELD_CHARS).collect();
+    let mut record = CommitRecord { subject, message: message.to_owned(), ..CommitRecord::default() };
     for line in head.lines() {
         match line.split_once(' ') {
             Some(("parent", id)) => record.parents.extend(CommitId::parse(id)),
@@ -205,7 +208,10 @@ mod tests {
         let records = parse_commits(output.as_bytes());
         let id = CommitId::parse(ID).unwrap();
         let record = &records[&id];
-        assert_eq!((record.author.as_str(), record.subject(), &record.parents), ("A.", "One", &vec![id.clone()]));
+        assert_eq!(
+            (record.author.as_str(), record.subject.as_str(), &record.parents),
+            ("A.", "One", &vec![id.clone()])
+        );
         assert_eq!(record.at.unwrap().as_second(), 1_700_000_000);
         assert!(record.message.ends_with("\n\nTwo: 2\n"));
     }

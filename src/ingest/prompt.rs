@@ -127,13 +127,10 @@ pub(crate) fn build_prompt(
     project: &ProjectContext,
     amendment: PromptAmendment<'_>,
 ) -> Prompt {
-    let task_text = || match &unit.stage_index {
-        Some(stage) => format!("{}\n\n{}", stage.prompt(&project.change_summaries), layer_section(&[], project)),
-        None if unit.is_text() => external_text::task(unit, project),
-        None => match &unit.review_remarks {
-            Some(remarks) => format!("{}\n\n### review of an earlier run\n{remarks}", user(unit, project)),
-            None => user(unit, project),
-        },
+    let is_planned = unit.stage_index.is_none() && !unit.is_text();
+    let task_text = || match unit.review_remarks.as_deref().filter(|_| is_planned) {
+        Some(remarks) => format!("{}\n\n### review of an earlier run\n{remarks}", task(unit, project)),
+        None => task(unit, project),
     };
     let user = match amendment {
         PromptAmendment::Unchanged => task_text(),
@@ -141,6 +138,15 @@ pub(crate) fn build_prompt(
         PromptAmendment::Resumed { feedback, files_kept } => resume_message(feedback, files_kept),
     };
     Prompt { system: system(unit, job, instructions, skills), user }
+}
+
+/// The task in the user prompt, without what persons and earlier attempts wrote about it.
+pub(crate) fn task(unit: &WorkUnit, project: &ProjectContext) -> String {
+    match &unit.stage_index {
+        Some(stage) => format!("{}\n\n{}", stage.prompt(&project.change_summaries), layer_section(&[], project)),
+        None if unit.is_text() => external_text::task(unit, project),
+        None => user(unit, project),
+    }
 }
 
 fn resume_message(feedback: Option<&str>, files_kept: bool) -> String {

@@ -4,33 +4,38 @@
 //! them.
 
 mod net_lines;
+mod output_index;
 mod patch_section;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
+use self::output_index::{ActionIndex, OutputIndex, distinct, net_change};
 use super::{
+    review::FileReview,
     shared_files::{SharedFile, find_shared_files},
     state::{AttemptState, RECONCILE_KEY, RunState, UnitState, UnitStatus},
 };
 use crate::tape::{
     UnitKey,
     note::{
-        AttemptOutcome, AttemptOutput, PatchResult, ReviewDecision,
+        AttemptOutcome, PatchResult, ReviewDecision,
         attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnsourcedIdentifier},
     },
 };
 
 pub(crate) use net_lines::LineCounts;
-pub(crate) use patch_section::patch_section;
+pub(crate) use patch_section::patch_sections;
 
 /// Name of the writer of sources that were projected before any unit ran.
 pub(crate) const PROJECTION_WRITER: &str = "projection";
 
 /// Longest part of a file name that is made from the name of a source, in bytes.
 const MAX_SLUG_BYTES: usize = 64;
+/// Most raw files that all writers of a run have together.
+const MAX_RAW_FILES: usize = 1_000_000;
 
 /// A page or source that a run created, changed or removed, or tried to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,8 +187,9 @@ pub(crate) fn artifact_path(target: ArtifactTarget, connection: Option<&str>, ke
 pub(crate) fn run_artifacts(state: &RunState) -> Vec<RunArtifact> {
     let mut found = ArtifactCollector::default();
     for projected in state.inputs.projected.iter().filter(|projected| projected.reason.is_none()) {
-        for path in &projected.paths {
-            let action = projected.actions.iter().find(|action| is_action_of(action, path));
+        let actions = ActionIndex::new(&projected.actions);
+        for path in distinct(projected.paths.iter().map(String::as_str)) {
+            let action = actions.of(path).first().copied();
             let artifact = found.artifact(path);
             artifact.commit = projected.commit.as_deref().map(Arc::from);
             let raw_files = action.into_iter().flat_map(|action| {
@@ -223,14 +229,18 @@ pub(crate) fn is_action_of(action: &MemoryAction, path: &str) -> bool {
         return false;
     }
     let Some((stem, _)) = of_connection().and_then(|file| file.rsplit_once('.')) else { return false };
-    let words: Vec<String> = action
-        .key
+    let slug = source_slug(&action.key);
+    stem == action.key || stem.rsplit_once('-').is_some_and(|(name, hash)| name == slug && hash.len() == 8)
+}
+
+/// The part of a file name that is made from the name of a source.
+fn source_slug(name: &str) -> String {
+    let words: Vec<String> = name
         .split(|c: char| !c.is_ascii_alphanumeric())
         .filter(|word| !word.is_empty())
         .map(str::to_ascii_lowercase)
         .collect();
-    let slug: String = words.join("_").chars().take(MAX_SLUG_BYTES).collect();
-    stem == action.key || stem.rsplit_once('-').is_some_and(|(name, hash)| name == slug && hash.len() == 8)
+    words.join("_").chars().take(MAX_SLUG_BYTES).collect()
 }
 
 impl ArtifactWriter {
@@ -251,16 +261,15 @@ impl ArtifactWriter {
     }
 
     /// Adds what the output of the attempt records about the artifact at `path`.
-    fn with_output(mut self, path: &str, output: &AttemptOutput) -> Self {
-        let changes = output.actions.iter().filter(|action| is_action_of(action, path)).map(|action| action.change);
-        self.change = changes.map(Some).reduce(|first, next| first?.merged_with(next?)).flatten();
-        let writes: Vec<_> = output.writes.iter().filter(|write| write.path == path).collect();
+    fn with_output(mut self, path: &str, output: &OutputIndex<'_>) -> Self {
+        self.change = net_change(output.actions.of(path).into_iter().map(|action| Some(action.change))).flatten();
+        let writes = output.writes(path);
         if !writes.is_empty() {
             self.calls = Some(writes.len());
             self.call_ids = writes.iter().filter_map(|write| write.call.clone()).collect();
             self.lines = Some(net_lines::net_lines(writes.iter().map(|write| write.edits.as_slice())));
         }
-        self.unsourced.extend(output.unsourced.iter().filter(|identifier| identifier.path == path).cloned());
+        self.unsourced.extend(output.unsourced(path).iter().copied().cloned());
         self
     }
 }
@@ -268,6 +277,8 @@ impl ArtifactWriter {
 #[derive(Default)]
 struct ArtifactCollector {
     by_path: BTreeMap<String, RunArtifact>,
+    /// Raw files of all writers so far.
+    raw_files: usize,
 }
 
 impl ArtifactCollector {
@@ -297,7 +308,8 @@ impl ArtifactCollector {
             (None, Some(output)) if !output.discarded.is_empty() => &output.discarded,
             (None, _) => &delivery.published,
         };
-        for path in paths {
+        let index = output.map(OutputIndex::new);
+        for path in distinct(paths.iter().map(String::as_str)) {
             let new = ArtifactWriter {
                 unit: unit.key.clone(),
                 state,
@@ -305,7 +317,7 @@ impl ArtifactCollector {
                 patch: delivery.patch_path().map(str::to_owned),
                 ..ArtifactWriter::new(attempt.number)
             };
-            self.add_writer(unit, path, output, new);
+            self.add_writer(unit, path, index.as_ref(), new);
         }
     }
 
@@ -320,31 +332,30 @@ impl ArtifactCollector {
             Some(patch) => ArtifactStatus::Integration(patch.result),
             None => ArtifactStatus::Pending,
         };
-        let actions = output.actions.iter();
-        let mut paths: Vec<String> = actions
-            .map(|action| {
-                let written = output.writes.iter().map(|write| &write.path).find(|path| is_action_of(action, path));
-                let connection = action.target_connection_id.as_deref();
-                written.cloned().unwrap_or_else(|| artifact_path(action.target, connection, &action.key))
-            })
-            .collect();
-        paths.sort_unstable();
-        paths.dedup();
-        for path in paths {
+        let index = OutputIndex::new(output);
+        let paths = index.action_paths(output);
+        for path in distinct(paths.iter().map(String::as_str)) {
             let reason = integration.and_then(|patch| patch.verdict.as_ref()).map(|verdict| verdict.reason.clone());
             let (unit_key, patch) = (unit.key.clone(), patch.clone());
             let new = ArtifactWriter { unit: unit_key, state: result, reason, patch, ..ArtifactWriter::new(0) };
-            self.add_writer(unit, &path, Some(output), new);
+            self.add_writer(unit, path, Some(&index), new);
         }
     }
 
-    fn add_writer(&mut self, unit: &UnitState, path: &str, output: Option<&AttemptOutput>, writer: ArtifactWriter) {
-        let actions = output.into_iter().flat_map(|output| &output.actions);
-        let raw_files = actions
-            .filter(|action| is_action_of(action, path))
+    fn add_writer(&mut self, unit: &UnitState, path: &str, output: Option<&OutputIndex<'_>>, writer: ArtifactWriter) {
+        let actions = output.map(|output| output.actions.of(path)).unwrap_or_default();
+        // All changes that name no raw files rest on the same ones.
+        let (named, others): (Vec<_>, Vec<_>) =
+            actions.into_iter().partition(|action| action.raw_paths.as_ref().is_some_and(|paths| !paths.is_empty()));
+        let raw_files = named.into_iter().chain(others.into_iter().take(1));
+        let raw_files: BTreeSet<(&str, &str)> = raw_files
             .flat_map(|action| action_raw_files(unit, action))
-            .map(|(connection, path)| RawFileName { connection: connection.to_owned(), path: path.to_owned() });
-        let writer = ArtifactWriter { raw_files: raw_files.collect(), ..writer };
+            .take(MAX_RAW_FILES.saturating_sub(self.raw_files))
+            .collect();
+        self.raw_files += raw_files.len();
+        let raw_files = raw_files.into_iter();
+        let name = |(connection, path): (&str, &str)| RawFileName { connection: connection.into(), path: path.into() };
+        let writer = ArtifactWriter { raw_files: raw_files.map(name).collect(), ..writer };
         self.artifact(path).writers.push(match output {
             Some(output) => writer.with_output(path, output),
             None => writer,
@@ -364,22 +375,20 @@ impl ArtifactCollector {
                 }
             }
         }
+        let review = state.publication.review.as_deref();
+        let mut reviewed: HashMap<&str, &FileReview> = HashMap::new();
+        for (file, decided) in review.into_iter().flat_map(|review| review.by_path()) {
+            reviewed.entry(&file.path).or_insert(decided);
+        }
         for artifact in self.by_path.values_mut() {
-            let review = state.publication.review.as_deref();
-            if let Some((review, (_, decided))) = review.and_then(|review| Some((review, review.file(&artifact.path)?)))
-            {
+            if let Some(decided) = reviewed.get(artifact.path.as_str()) {
                 artifact.review = decided.decision();
-                let is_rejected = !review.is_waiting && decided.is_dropped();
+                let is_rejected = review.is_some_and(|review| !review.is_waiting) && decided.is_dropped();
                 for writer in artifact.writers.iter_mut().filter(|writer| is_rejected && writer.state.counts()) {
                     writer.state = ArtifactStatus::Rejected;
                 }
             }
-            let effective: Vec<&ArtifactWriter> = artifact.effective_writers().collect();
-            let change = effective.iter().map(|writer| writer.change).reduce(|first, next| first?.merged_with(next?));
-            let state = effective.last().map_or(ArtifactStatus::Pending, |writer| writer.state);
-            let raw_files: BTreeSet<&RawFileName> = effective.iter().flat_map(|writer| &writer.raw_files).collect();
-            let raw_files = raw_files.into_iter().cloned().collect();
-            (artifact.change, artifact.state, artifact.raw_files) = (change.flatten(), state, raw_files);
+            artifact.combine_writers();
         }
         self.by_path.into_values().collect()
     }
@@ -405,6 +414,22 @@ fn attempt_state(attempt: &AttemptState, is_latest: bool) -> ArtifactStatus {
 }
 
 impl RunArtifact {
+    /// Sets what follows from its writers.
+    fn combine_writers(&mut self) {
+        let effective: Vec<&ArtifactWriter> = self.effective_writers().collect();
+        let change = net_change(effective.iter().map(|writer| writer.change));
+        let state = effective.last().map_or(ArtifactStatus::Pending, |writer| writer.state);
+        let raw_files: BTreeSet<&RawFileName> = effective.iter().flat_map(|writer| &writer.raw_files).collect();
+        let raw_files = raw_files.into_iter().cloned().collect();
+        (self.state, self.raw_files) = (state, raw_files);
+        if change == Some(None) && state == ArtifactStatus::Saved {
+            // The run created and removed it, so the branch is as before.
+            (self.state, self.raw_files) = (ArtifactStatus::Integration(PatchResult::Noop), Vec::new());
+            self.commit = None;
+        }
+        self.change = change.flatten();
+    }
+
     /// Why attempts at it were rejected by checks: their reasons, oldest first.
     pub(crate) fn findings(&self) -> impl Iterator<Item = (&UnitKey, u32, &str)> {
         let rejected = self.writers.iter().filter(|writer| !writer.state.counts());

@@ -23,6 +23,9 @@ const MAX_KEY_BYTES: usize = 200;
 /// Digits of that hash.
 const HASH_DIGITS: usize = 16;
 
+/// What `git merge --squash` writes before each line of a message that it quotes.
+const SQUASH_INDENT: &str = "    ";
+
 /// Most runs and attempts that are read from one message.
 const MAX_PARSED: usize = 100_000;
 
@@ -63,6 +66,7 @@ impl RunTrailers {
         let mut unit = None;
         let mut parsed = 0;
         for line in message.lines() {
+            let line = line.strip_prefix(SQUASH_INDENT).unwrap_or(line);
             let Some((name, value)) = line.split_once(':') else { continue };
             let value = value.trim();
             match name {
@@ -215,6 +219,8 @@ mod tests {
         let message =
             format!("Squash\n\n* {}\n* {}\nSigned-off-by: me\n", first.append_to("one"), other.append_to("two"));
         assert_eq!(RunTrailers::parse_all(&message), [first, other]);
+        let quoted: String = message.lines().map(|line| format!("    {line}\n")).collect();
+        assert_eq!(RunTrailers::parse_all(&quoted), RunTrailers::parse_all(&message), "as git merge --squash does");
     }
 
     proptest! {

@@ -14,15 +14,14 @@ use crate::{tape::note::attempt_output::ArtifactChange, text::pluralize};
 /// What runs before this one recorded about a raw file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PriorFileResult {
-    pub adapter: String,
     /// SHA-256 of the file when its units last succeeded.
     pub sha256: Option<String>,
     /// Paths of the artifacts that rested on it, relative to the project.
     pub artifacts: Vec<String>,
 }
 
-/// Results of prior runs by raw file.
-pub(crate) type PriorFileResults = BTreeMap<RawFileName, PriorFileResult>;
+/// Results of prior runs by raw file and adapter.
+pub(crate) type PriorFileResults = BTreeMap<(RawFileName, String), PriorFileResult>;
 
 /// How a raw file differs from the file that prior runs processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,8 +130,8 @@ pub(crate) fn coverage(
     }
     let changes = ArtifactChanges::new(artifacts);
     let of_source = |((connection, adapter), mut source): ((&str, &str), SourceFiles<'_>)| {
-        for (file, result) in prior.into_iter().flatten() {
-            if file.connection == connection && result.adapter == adapter && result.sha256.is_some() {
+        for ((file, of_adapter), result) in prior.into_iter().flatten() {
+            if file.connection == connection && of_adapter == adapter && result.sha256.is_some() {
                 source.current.entry(&file.path).or_insert(result.sha256.as_deref());
             }
         }
@@ -140,7 +139,7 @@ pub(crate) fn coverage(
         let paths: BTreeSet<&str> = source.current.keys().copied().chain(source.deleted.iter().copied()).collect();
         let file = |path: &str| {
             let name = RawFileName { connection: connection.to_owned(), path: path.to_owned() };
-            let before = prior.and_then(|prior| prior.get(&name));
+            let before = prior.and_then(|prior| prior.get(&(name.clone(), adapter.to_owned())));
             let processed = before.and_then(|before| before.sha256.as_deref());
             let change = match (source.deleted.contains(path), source.current.get(path).copied().flatten(), processed) {
                 (true, ..) => Some(RawFileChange::Deleted),
@@ -281,7 +280,7 @@ mod tests {
         ];
         let prior = |path: &str, sha256: &str, artifacts: &[&str]| {
             let artifacts = artifacts.iter().map(|path| (*path).to_owned()).collect();
-            (file(path), PriorFileResult { adapter: "docs".into(), sha256: Some(sha256.into()), artifacts })
+            ((file(path), "docs".to_owned()), PriorFileResult { sha256: Some(sha256.into()), artifacts })
         };
         let prior: PriorFileResults = [
             prior("changed.md", "1", &["b"]),
@@ -289,6 +288,7 @@ mod tests {
             prior("same.md", "4", &["e"]),
             prior("gone.md", "4", &["f"]),
             prior("unread.md", "7", &["g"]),
+            ((file("new.md"), "dbt".to_owned()), PriorFileResult { sha256: Some("0".into()), artifacts: Vec::new() }),
         ]
         .into();
         let [covered] = &coverage(&state, &artifacts, Some(&prior))[..] else { panic!("one source") };

@@ -79,6 +79,8 @@ pub(crate) struct ProvenanceCall {
     pub turn: u32,
     /// Entry that contains the call.
     pub entry: Seq,
+    /// Entry that contains its result.
+    pub ended: Option<Seq>,
     pub at: Millis,
     /// What it read; `None` for a call that reads nothing.
     pub read: Option<ReadAccess>,
@@ -132,6 +134,7 @@ impl ProvenanceCalls {
                 tool,
                 turn,
                 entry,
+                ended: None,
                 at,
                 read,
                 raw_paths,
@@ -142,6 +145,7 @@ impl ProvenanceCalls {
         if event.phase == ActionPhase::Completed
             && let Some(call) = self.calls.iter_mut().rfind(|call| call.id == id)
         {
+            call.ended = Some(entry);
             call.succeeded = event.ok == Some(true) && outcome.is_none();
         }
     }
@@ -151,11 +155,17 @@ impl ProvenanceCalls {
         self.calls.iter().find(|call| call.id == id)
     }
 
-    /// The successful reads before the entry, newest first. Of equal reads, only the newest.
-    pub(crate) fn reads_before(&self, entry: Seq) -> Vec<&ProvenanceCall> {
+    /// The successful reads that ended before the agent made the call `write`, newest first. Of equal reads, only the
+    /// newest.
+    pub(crate) fn reads_before(&self, write: &ProvenanceCall) -> Vec<&ProvenanceCall> {
         let mut reads: Vec<&ProvenanceCall> = Vec::new();
         let mut known: HashSet<&ReadAccess> = HashSet::new();
-        for call in self.calls.iter().rev().filter(|call| call.entry < entry && call.succeeded) {
+        // Calls of one turn may be parallel: the agent had no result of a read when it wrote.
+        let is_before = |call: &ProvenanceCall| {
+            let has_ended = call.turn < write.turn || call.ended.is_some_and(|ended| ended < write.entry);
+            call.entry < write.entry && has_ended && call.succeeded
+        };
+        for call in self.calls.iter().rev().filter(|call| is_before(call)) {
             let Some(read) = &call.read else { continue };
             if known.insert(read) {
                 reads.push(call);
@@ -261,16 +271,21 @@ mod tests {
             tool: "wiki_read".into(),
             turn: 1,
             entry: Seq(entry),
+            ended: Some(Seq(entry)),
             at: Millis(entry),
             read: Some(ReadAccess { kind: ReadKind::Page, target: target.into(), lines: None }),
             raw_paths: Vec::new(),
             is_edited: false,
             succeeded,
         };
-        let list =
-            [call(1, "a", true), call(2, "b", true), call(3, "a", true), call(4, "c", false), call(9, "d", true)];
+        let parallel = ProvenanceCall { ended: Some(Seq(10)), ..call(5, "e", true) };
+        let write = call(9, "d", true);
+        let list = [call(1, "a", true), call(2, "b", true), call(3, "a", true), call(4, "c", false), parallel, write];
         let calls = ProvenanceCalls { calls: list.to_vec(), turns: 1 };
-        let entries: Vec<u64> = calls.reads_before(Seq(9)).iter().map(|call| call.entry.0).collect();
-        assert_eq!(entries, [3, 2]);
+        let entries = |write: &ProvenanceCall| -> Vec<u64> {
+            calls.reads_before(write).iter().map(|call| call.entry.0).collect()
+        };
+        assert_eq!(entries(&list[5]), [3, 2], "the read in entry 5 ended after the write began");
+        assert_eq!(entries(&ProvenanceCall { turn: 2, ..list[5].clone() }), [5, 3, 2]);
     }
 }

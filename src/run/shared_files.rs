@@ -1,6 +1,9 @@
 //! Files that several units of a run wrote, and how the versions were combined. Pure.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+};
 
 use super::state::{RunState, UnitState};
 use crate::tape::{
@@ -34,6 +37,7 @@ impl SharedFile {
 /// Returns the shared files, sorted by path. A rejected patch shares no files: its conflict has its own verdict.
 pub(crate) fn find_shared_files(state: &RunState) -> Vec<SharedFile> {
     let mut files: BTreeMap<&str, SharedFile> = BTreeMap::new();
+    let mut seen: HashSet<(&str, &UnitKey)> = HashSet::new();
     for (unit, shared) in
         state.units.iter().flat_map(|unit| shared_by_unit(state, unit).iter().map(move |shared| (unit, shared)))
     {
@@ -41,7 +45,7 @@ pub(crate) fn find_shared_files(state: &RunState) -> Vec<SharedFile> {
         let file = files.entry(&shared.path).or_insert_with(new);
         file.was_merged |= shared.was_merged;
         for writer in shared.earlier_writers.iter().chain([&unit.key]) {
-            if !file.units.contains(writer) {
+            if seen.insert((&shared.path, writer)) {
                 file.units.push(writer.clone());
             }
         }

@@ -18,6 +18,6 @@ pub(crate) struct ArtifactsArgs {
     #[arg(long)]
     pub diff: bool,
     /// Show which raw files have artifacts that rest on them, instead of the artifacts
-    #[arg(long, conflicts_with = "diff")]
+    #[arg(long, conflicts_with_all = ["diff", "unit", "path"])]
     pub coverage: bool,
 }

@@ -5,7 +5,7 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     path::Path,
     sync::Arc,
 };
@@ -35,6 +35,12 @@ use crate::{
 const MAX_PATCH_BYTES: u64 = 64 << 20;
 /// Most commits of runs whose records are read for one question.
 const MAX_COMMITS: usize = 64;
+/// Most records that are opened for one question.
+const MAX_RECORDS: usize = 64;
+/// Most attempts of a commit whose texts are compared.
+const MAX_CONTRIBUTORS: usize = 1_000;
+/// Most sentences about what the record of a line lacks.
+const MAX_PROBLEMS: usize = 20;
 /// Most reads of one call that are named.
 const MAX_READS: usize = 20;
 
@@ -66,8 +72,30 @@ struct CommitAttempts {
     contributors: Vec<Contributor>,
     /// Those whose records cannot be read.
     unread: Vec<NamedAttempt>,
-    /// Why the records cannot be read, one sentence each.
-    problems: Vec<String>,
+    /// Why the records cannot be read, each sentence once.
+    problems: MissingParts,
+}
+
+/// Sentences about what a record lacks, each once.
+#[derive(Default)]
+struct MissingParts {
+    seen: HashSet<String>,
+    listed: Vec<String>,
+}
+
+impl MissingParts {
+    fn push(&mut self, problem: &str) {
+        if self.seen.insert(problem.to_owned()) && self.listed.len() < MAX_PROBLEMS {
+            self.listed.push(problem.to_owned());
+        }
+    }
+
+    /// The first sentences, and the number of the others.
+    fn into_sentences(self) -> Vec<String> {
+        let more = self.seen.len() - self.listed.len();
+        let more = (more > 0).then(|| format!("{} about the records", text::pluralize(more, "more problem")));
+        self.listed.into_iter().chain(more).collect()
+    }
 }
 
 /// The origin of a line of a commit. Lines with the same source have the same answer.
@@ -112,8 +140,8 @@ impl<'a> Attribution<'a> {
                 places.iter().for_each(|place| origins[*place] = LineOrigin::Commit(Arc::clone(&commit)));
                 continue;
             };
-            let attempts = self.commit_attempts(&commit, &runs)?;
-            let writers = self.writers(&commit, &attempts)?;
+            let mut attempts = self.commit_attempts(&commit, &runs)?;
+            let writers = self.writers(&commit, &mut attempts)?;
             let mut answers: BTreeMap<LineSource, LineOrigin> = BTreeMap::new();
             for place in places {
                 let line = blamed[place].line_in_commit.wrapping_sub(1);
@@ -133,24 +161,29 @@ impl<'a> Attribution<'a> {
     /// If only one attempt changed it, its text is that of the commit, even without its patch.
     fn commit_attempts(&mut self, commit: &FileCommit, runs: &[RunTrailers]) -> Result<CommitAttempts, GitError> {
         self.commits += 1;
-        let mut all = CommitAttempts { contributors: Vec::new(), unread: Vec::new(), problems: Vec::new() };
-        for trailers in runs {
-            for named in &trailers.attempts {
-                let run = named.prior_run.unwrap_or(trailers.run);
-                let attempt = NamedAttempt { run, unit: named.unit.clone(), attempt: named.attempt };
-                let key = (named.unit.clone(), named.attempt);
-                match self.record(run, &commit.path).map(|record| record.attempts.get(&key).cloned()) {
-                    Ok(Some(recorded)) => {
-                        let (text, problem) = self.attempt_text(&commit.path, &recorded)?;
-                        all.contributors.push(Contributor { attempt, text, problem });
-                    }
-                    Ok(None) => {}
-                    Err(problem) => {
-                        all.unread.push(attempt);
-                        if !all.problems.contains(&problem) {
-                            all.problems.push(problem);
-                        }
-                    }
+        let mut all =
+            CommitAttempts { contributors: Vec::new(), unread: Vec::new(), problems: MissingParts::default() };
+        let mut seen = HashSet::new();
+        for (trailers, named) in runs.iter().flat_map(|run| run.attempts.iter().map(move |named| (run, named))) {
+            let run = named.prior_run.unwrap_or(trailers.run);
+            if !seen.insert((run, named.unit.as_str(), named.attempt)) {
+                continue;
+            }
+            let attempt = NamedAttempt { run, unit: named.unit.clone(), attempt: named.attempt };
+            let key = (named.unit.clone(), named.attempt);
+            match self.record(run, &commit.path).and_then(|record| record.attempt(&key)) {
+                Ok(Some(_)) if all.contributors.len() == MAX_CONTRIBUTORS => {
+                    all.problems.push(&format!("only {MAX_CONTRIBUTORS} attempts of a commit are compared"));
+                    all.unread.push(attempt);
+                }
+                Ok(Some(recorded)) => {
+                    let (text, problem) = self.attempt_text(&commit.path, &recorded)?;
+                    all.contributors.push(Contributor { attempt, text, problem });
+                }
+                Ok(None) => {}
+                Err(problem) => {
+                    all.unread.push(attempt);
+                    all.problems.push(&problem);
                 }
             }
         }
@@ -176,8 +209,11 @@ impl<'a> Attribution<'a> {
         if self.commits > MAX_COMMITS {
             return Err(format!("only the records of {MAX_COMMITS} commits are read; ask for fewer lines"));
         }
-        let record =
-            self.records.entry((run, path.to_owned())).or_insert_with(|| RunRecord::open(self.runs, run, path));
+        let key = (run, path.to_owned());
+        if self.records.len() == MAX_RECORDS && !self.records.contains_key(&key) {
+            return Err(format!("only {MAX_RECORDS} records are read; ask for fewer lines"));
+        }
+        let record = self.records.entry(key).or_insert_with(|| RunRecord::open(self.runs, run, path));
         record.as_mut().map_err(|problem| problem.clone())
     }
 
@@ -218,11 +254,15 @@ impl<'a> Attribution<'a> {
     }
 
     /// The attempt that wrote each line of the committed file.
-    fn writers(&self, commit: &FileCommit, attempts: &CommitAttempts) -> Result<Vec<Option<LineWriter>>, GitError> {
+    fn writers(&self, commit: &FileCommit, attempts: &mut CommitAttempts) -> Result<Vec<Option<LineWriter>>, GitError> {
         if attempts.contributors.is_empty() {
             return Ok(Vec::new());
         }
-        let committed = self.repository.text_at(&commit.id, &commit.path)?.unwrap_or_default();
+        let Some(committed) = self.repository.text_at(&commit.id, &commit.path)? else {
+            let problem = "the file of the commit is missing or too large to be compared";
+            attempts.contributors.iter_mut().for_each(|contributor| contributor.text = Err(problem.to_owned()));
+            return Ok(Vec::new());
+        };
         let empty = || AttemptText { base: String::new(), written: String::new(), owners: None };
         let texts =
             attempts.contributors.iter().map(|contributor| contributor.text.clone().unwrap_or_else(|_| empty()));
@@ -280,7 +320,7 @@ impl<'a> Attribution<'a> {
         if record.is_active {
             missing.push(format!("run {run} is still active, so its record may not be complete"));
         }
-        let reads = calls.calls.reads_before(call.entry);
+        let reads = calls.calls.reads_before(&call);
         let more_reads = reads.len().saturating_sub(MAX_READS);
         let reads = reads.into_iter().take(MAX_READS).cloned().collect();
         Ok(Some(WritingCall { at: record.wall_time(call.at), call, reads, more_reads }))
@@ -301,7 +341,14 @@ impl CommitAttempts {
     fn candidates(&self) -> (RecordedWriter, Vec<String>) {
         let without_text = self.contributors.iter().filter(|contributor| contributor.text.is_err());
         let problems = without_text.clone().filter_map(|contributor| contributor.text.as_ref().err());
-        let missing = self.problems.iter().chain(problems).cloned().collect();
+        let mut missing = MissingParts::default();
+        self.problems
+            .listed
+            .iter()
+            .chain(problems)
+            .chain(&self.problems.seen)
+            .for_each(|problem| missing.push(problem));
+        let missing = missing.into_sentences();
         let all = without_text.map(|contributor| &contributor.attempt).chain(&self.unread);
         let attempts: Vec<NamedAttempt> = all.clone().take(MAX_CANDIDATES).cloned().collect();
         let more = all.count() - attempts.len();

@@ -2,7 +2,7 @@
 //!
 //! Reads only this tape, and decodes only the attempts that are asked for. It must not know git.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -55,6 +55,8 @@ pub(super) struct RunRecord {
     started_at: Option<Timestamp>,
     /// The attempts whose patches change the file.
     pub attempts: HashMap<AttemptKey, RecordedAttempt>,
+    /// The attempts whose patches change only other files.
+    others: HashSet<AttemptKey>,
     /// True while the run is active, so that its tape still grows.
     pub is_active: bool,
 }
@@ -80,7 +82,7 @@ impl RunRecord {
         }
         let started_at = header.map(|header| header.started_at);
         let is_active = runs.is_alive(run).unwrap_or(false);
-        let mut record = Self { source, started_at, attempts: HashMap::new(), is_active };
+        let mut record = Self { source, started_at, attempts: HashMap::new(), others: HashSet::new(), is_active };
         record.read_notes(path).map_err(|error| unreadable(error.cause))?;
         Ok(record)
     }
@@ -91,17 +93,30 @@ impl RunRecord {
         self.started_at?.checked_add(passed).ok()
     }
 
+    /// An attempt; `None` if its patch does not change the file.
+    ///
+    /// # Errors
+    /// If the tape does not contain its patch: the sentence about it.
+    pub(super) fn attempt(&self, key: &AttemptKey) -> Result<Option<RecordedAttempt>, String> {
+        match self.attempts.get(key) {
+            None if !self.others.contains(key) => Err("the record does not name the patch of the attempt".to_owned()),
+            recorded => Ok(recorded.cloned()),
+        }
+    }
+
     fn read_notes(&mut self, path: &str) -> Result<(), EntrySourceError> {
-        let attempts = &mut self.attempts;
+        let (attempts, others) = (&mut self.attempts, &mut self.others);
         for_each_entry(&mut self.source, &mut |entry| {
             let (EntryScope::Attempt(unit, number), EntryBody::Note(json)) = (entry.scope, &entry.body) else { return };
             if json.starts_with(PATCH_WRITTEN) {
-                if let Note::PatchWritten(patch) = Note::parse(json)
-                    && patch.paths.iter().any(|changed| changed == path)
-                {
+                if let Note::PatchWritten(patch) = Note::parse(json) {
                     let unit = UnitKey::from(unit);
                     let key = (trailer_key(&unit), number);
-                    attempts.insert(key, RecordedAttempt { unit, patch, output: None });
+                    if patch.paths.iter().any(|changed| changed == path) {
+                        attempts.insert(key, RecordedAttempt { unit, patch, output: None });
+                    } else {
+                        others.insert(key);
+                    }
                 }
             } else if json.starts_with(ATTEMPT_ENDED) {
                 let key = (trailer_key(&UnitKey::from(unit)), number);

@@ -222,3 +222,12 @@ fn text_cannot_open_sections_of_its_prompt() {
     let again = build_prompt(&unit, &job, &Instructions::default(), &[], &ProjectContext::default(), feedback);
     assert!(again.user.ends_with("into ktx memory.\n\n### feedback\nshorter"), "{}", again.user);
 }
+
+#[test]
+fn remarks_of_a_review_are_not_part_of_the_task() {
+    let unit = WorkUnit { review_remarks: Some("wiki/global/a.md, rejected:\n+made_up".into()), ..unit(Vec::new()) };
+    let (job, project) = (IngestJob { id: String::new(), sync_id: String::new() }, ProjectContext::default());
+    let prompt = build_prompt(&unit, &job, &Instructions::default(), &[], &project, PromptAmendment::Unchanged);
+    let remarks = prompt.user.strip_prefix(&task(&unit, &project)).unwrap();
+    assert!(remarks.starts_with("\n\n### review of an earlier run\n") && remarks.ends_with("+made_up"), "{remarks}");
+}

@@ -104,7 +104,7 @@ impl Claims {
     }
 
     fn add_sql(&mut self, text: &str, from: usize) {
-        let SqlNames { used, defined } = sql_names(text);
+        let SqlNames { used, defined, .. } = sql_names(text);
         used.into_iter().for_each(|name| self.add_name(name, from));
         self.local.extend(defined.into_iter().map(str::to_owned));
     }
@@ -252,6 +252,9 @@ impl Claims {
 
     /// Adds the words that look like identifiers: `snake_case` and `dotted.names`.
     fn add_words(&mut self, text: &str, from: usize) {
+        if text.contains("\\_") {
+            return self.add_words(&text.replace("\\_", "_"), from);
+        }
         for token in text.split_whitespace() {
             // The target of a link is an address.
             let token = token.split("](").next().unwrap_or(token);

@@ -3,6 +3,7 @@
 //! Only hashes are kept. A word that the agent wrote first is not received because a tool repeats it.
 
 use std::{
+    borrow::Cow,
     collections::HashSet,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     iter,
@@ -11,6 +12,7 @@ use std::{
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::sql_words::sql_names;
 use crate::{
     ingest::skill,
     units::{ToolCall, ToolReply},
@@ -21,6 +23,12 @@ const MAX_WORDS: usize = 1_000_000;
 
 /// Tools whose replies contain raw files or the content of databases, and nothing that the agent wrote.
 const EVIDENCE_TOOLS: [&str; 4] = ["read_raw_file", "read_raw_span", "sql_execution", "entity_details"];
+
+/// Beginnings of lines by which tools deny that something exists, in lower case. These lines repeat what was asked.
+const DENIALS: [&str; 5] =
+    ["not found:", "column not found:", "no wiki page", "no semantic layer sources found", "no sources found"];
+/// Other parts of such lines.
+const DENIAL_PARTS: [&str; 2] = ["there is no ", "no match"];
 
 /// Tools whose arguments become the content of artifacts.
 const WRITE_TOOLS: [&str; 3] = ["wiki_write", "sl_write_source", "sl_edit_source"];
@@ -64,7 +72,7 @@ impl ReceivedNames {
 
     /// True if the agent declared `name` as unverified.
     pub(super) fn is_declared(&self, name: &str) -> bool {
-        self.declared.contains(&hash_word(name))
+        words(name).all(|word| self.declared.contains(&hash_word(word)))
     }
 
     /// Records that the agent received more than is known.
@@ -74,13 +82,14 @@ impl ReceivedNames {
 
     /// Adds a text that the agent received.
     pub(crate) fn add_text(&mut self, text: &str) {
-        words(text).for_each(|word| self.insert(word));
-        if text.contains('\\') {
-            // In JSON inside a text, the letter of an escape sequence would be a part of the next word.
-            let unescaped =
-                ["\\n", "\\t", "\\r"].iter().fold(text.to_owned(), |text, escape| text.replace(escape, " "));
-            words(&unescaped).for_each(|word| self.insert(word));
+        for text in spellings(text) {
+            words(&text).for_each(|word| self.insert(word));
         }
+    }
+
+    /// Adds the feedback of a person. The added lines that it quotes are the agent's.
+    pub(crate) fn add_feedback(&mut self, feedback: &str) {
+        feedback.lines().filter(|line| !line.starts_with('+')).for_each(|line| self.add_text(line));
     }
 
     /// Adds the entries of the verification ledger.
@@ -115,14 +124,18 @@ impl ReceivedNames {
             self.invented.extend(sent.difference(&self.words));
         }
         let is_evidence = EVIDENCE_TOOLS.contains(&tool);
+        let own = if tool == "sql_execution" { query_words(arguments) } else { HashSet::new() };
         for line in answer.lines() {
-            // A line that denies that something exists repeats what was asked.
-            let denies = failed || words(line).any(|word| ["no", "not"].iter().any(|no| word.eq_ignore_ascii_case(no)));
-            for word in words(line) {
-                let hash = hash_word(word);
-                let is_echo = (denies && sent.contains(&hash)) || (!is_evidence && self.invented.contains(&hash));
-                if !is_echo {
-                    self.insert(word);
+            let denies = failed || is_denial(line);
+            for line in spellings(line) {
+                for word in words(&line) {
+                    let hash = hash_word(word);
+                    let is_echo = own.contains(&hash)
+                        || (denies && sent.contains(&hash))
+                        || (!is_evidence && self.invented.contains(&hash));
+                    if !is_echo {
+                        self.insert(word);
+                    }
                 }
             }
         }
@@ -136,19 +149,47 @@ impl ReceivedNames {
     }
 }
 
-/// The words of `text`: letters, digits, `_`, `$` and `-`. A word with hyphens is followed by its parts.
+/// True for a line of a tool which denies that something exists.
+fn is_denial(line: &str) -> bool {
+    let line = line.trim_start().trim_start_matches(['-', '*', ' ']).to_ascii_lowercase();
+    DENIALS.iter().any(|denial| line.starts_with(denial)) || DENIAL_PARTS.iter().any(|part| line.contains(part))
+}
+
+/// The aliases and texts of a query, which its result repeats as names of columns and as values.
+fn query_words(arguments: &Value) -> HashSet<u64> {
+    let names = sql_names(arguments["sql"].as_str().unwrap_or_default());
+    names.defined.iter().chain(&names.texts).flat_map(|text| words(text)).map(hash_word).collect()
+}
+
+/// The text, followed by the text without escape sequences if it has some. In JSON inside a text, the letter of an
+/// escape sequence would be a part of the next word, and Markdown may escape `_`.
+fn spellings(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
+    let unescaped = text.contains('\\').then(|| {
+        let spaces = ["\\n", "\\t", "\\r"].iter().fold(text.to_owned(), |text, escape| text.replace(escape, " "));
+        Cow::Owned(spaces.replace("\\_", "_"))
+    });
+    iter::once(Cow::Borrowed(text)).chain(unescaped)
+}
+
+/// The words of `text`: letters, digits, `_` and `-`, without `_` at the ends. A word with hyphens is followed by its
+/// parts.
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    let is_in_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$' | '-');
-    let whole = text.split(move |c| !is_in_word(c)).map(|word| word.trim_matches('-'));
-    whole
-        .filter(|word| !word.is_empty())
-        .flat_map(|word| iter::once(word).chain(word.split('-').filter(move |part| part.len() < word.len())))
+    let is_in_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+    let whole = text.split(move |c| !is_in_word(c)).map(|word| word.trim_matches(['-', '_']));
+    whole.flat_map(|word| {
+        let parts = word.split('-').map(|part| part.trim_matches('_'));
+        iter::once(word).chain(parts.filter(move |part| part.len() < word.len())).filter(|word| !word.is_empty())
+    })
 }
 
 /// Collects the hashes of all words in the texts of `value`.
 fn collect_words(value: &Value, found: &mut HashSet<u64>) {
     match value {
-        Value::String(text) => found.extend(words(text).map(hash_word)),
+        Value::String(text) => {
+            for text in spellings(text) {
+                found.extend(words(&text).map(hash_word));
+            }
+        }
         Value::Array(items) => items.iter().for_each(|item| collect_words(item, found)),
         Value::Object(fields) => fields.values().for_each(|field| collect_words(field, found)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}

@@ -29,6 +29,8 @@ pub(super) struct SqlNames<'a> {
     pub(super) used: Vec<&'a str>,
     /// Names that the text defines: aliases, and names of common table expressions.
     pub(super) defined: Vec<&'a str>,
+    /// Texts in single quotes, such as values and arguments.
+    pub(super) texts: Vec<&'a str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,13 +73,28 @@ pub(super) fn sql_names(text: &str) -> SqlNames<'_> {
     let tokens = tokens(text);
     let at = |index: Option<usize>| index.and_then(|index| tokens.get(index)).copied();
     let mut names = SqlNames::default();
+    // Whether the next token may be an argument of a function whose texts are names, and whether the last one was:
+    // `source('shop', 'orders')`.
+    let (mut expects_argument, mut was_argument) = (false, false);
     for (index, token) in tokens.iter().enumerate() {
         let (before, after) = (at(index.checked_sub(1)), at(Some(index + 1)));
         let is_part = before == Some(SqlToken::Symbol('.'));
+        let is_argument = expects_argument && matches!(token, SqlToken::Text(_));
+        expects_argument = match token {
+            SqlToken::Symbol('(') => {
+                before.is_some_and(|token| NAMING_FUNCTIONS.iter().any(|name| token.is_word(name)))
+            }
+            SqlToken::Symbol(',') => was_argument,
+            _ => false,
+        };
+        was_argument = is_argument;
+        if let SqlToken::Text(text) = token {
+            names.texts.push(text);
+        }
         let name = match token {
             SqlToken::Word(word) if is_part || !is_keyword(word) => *word,
             SqlToken::Quoted(name) => *name,
-            SqlToken::Text(text) if is_naming_argument(&tokens[..index]) => *text,
+            SqlToken::Text(text) if is_argument => *text,
             _ => continue,
         };
         let is_function = after == Some(SqlToken::Symbol('('));
@@ -92,16 +109,6 @@ pub(super) fn sql_names(text: &str) -> SqlNames<'_> {
         }
     }
     names
-}
-
-/// True if the next token is an argument of a function whose texts are names: `source('shop', 'orders')`.
-fn is_naming_argument(before: &[SqlToken<'_>]) -> bool {
-    let mut rest = before;
-    while let [head @ .., SqlToken::Text(_), SqlToken::Symbol(',')] = rest {
-        rest = head;
-    }
-    let [.., function, SqlToken::Symbol('(')] = rest else { return false };
-    NAMING_FUNCTIONS.iter().any(|name| function.is_word(name))
 }
 
 fn tokens(text: &str) -> Vec<SqlToken<'_>> {
@@ -194,6 +201,13 @@ mod tests {
                 "id"
             ]
         );
+    }
+
+    #[test]
+    fn arguments_are_found_in_one_pass() {
+        assert_eq!(sql_names("ref('a', 'b') || upper('c', 'd') || ref(x, 'e')").used, ["a", "b", "x"]);
+        let many = format!("source({}'last')", "'a', ".repeat(100_000));
+        assert_eq!(sql_names(&many).used.len(), 100_001);
     }
 
     #[test]

@@ -170,6 +170,42 @@ fn own_words_are_not_sourced_by_an_echo() {
 }
 
 #[test]
+fn only_denials_of_tools_are_echoes() {
+    let mut received = ReceivedNames::default();
+    let ask = |query: &str| call("entity_details", json!({"targets": [query]}));
+    received.add_reply(&ask("fct_arr.has_no_renewal"), &ToolReply::text("fct_arr.has_no_renewal bool (nullable=no)"));
+    assert_eq!(flagged(&received, "`fct_arr.has_no_renewal`"), [""; 0]);
+    for denial in ["Not found: fct_x", "- Column not found: fct_x", "No wiki page fct_x", "there is no fct_x in wh"] {
+        received.add_reply(&ask("fct_x"), &ToolReply::text(denial));
+    }
+    assert_eq!(flagged(&received, "`fct_x`"), ["wiki/global/arr.md:5 `fct_x`"]);
+}
+
+#[test]
+fn aliases_and_texts_of_a_query_are_not_received() {
+    let mut received = ReceivedNames::default();
+    let query = call("sql_execution", json!({"sql": "select net_arr as my_alias, 'my_text' from fct_arr"}));
+    received.add_reply(&query, &ToolReply::text("| my_alias | net_arr |\n| my_text | 1 |"));
+    let flags = flagged(&received, "`my_alias` `my_text` `net_arr`");
+    assert_eq!(flags, ["wiki/global/arr.md:5 `my_alias`", "wiki/global/arr.md:5 `my_text`"]);
+}
+
+#[test]
+fn claims_and_received_words_are_split_alike() {
+    let mut received = ReceivedNames::default();
+    received.add_text("_fct_arr_ $plan_id a$dim_plan fct\\_flow __meta_id");
+    let body = "`fct_arr` `$plan_id` `a_b$dim_plan` fct\\_flow `fct_flow` `__meta_id` and made\\_up_id";
+    assert_eq!(flagged(&received, body), ["wiki/global/arr.md:5 `a_b`", "wiki/global/arr.md:5 `made_up_id`"]);
+}
+
+#[test]
+fn quoted_lines_in_feedback_are_not_received() {
+    let mut received = ReceivedNames::default();
+    received.add_feedback("wiki/global/arr.md, at these lines: use fct_arr\n-uses old_arr\n+uses made_up");
+    assert_eq!(flagged(&received, "`fct_arr` `old_arr` `made_up`"), ["wiki/global/arr.md:5 `made_up`"]);
+}
+
+#[test]
 fn declared_identifier_is_marked() {
     let mut received = ReceivedNames::default();
     received.add_ledger(&["fct_arr".into()], &["shop.dim_plan".into()]);

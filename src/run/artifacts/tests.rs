@@ -6,7 +6,8 @@ use crate::{
     tape::{
         EntryBody, Millis, Note, Seq,
         note::{
-            AttemptEnded, PatchIntegrated, PatchWritten, PlannedUnit, RunPlanned, RunSaved, SourcesProjected, Verdict,
+            AttemptEnded, AttemptOutput, PatchIntegrated, PatchWritten, PlannedUnit, RunPlanned, RunSaved,
+            SourcesProjected, Verdict,
             attempt_output::{LineEdit, RecordedWrite},
         },
     },
@@ -173,4 +174,32 @@ fn projected_source_is_an_artifact_without_attempt() {
     let found = folded(&[planned(&[]), (None, Note::SourcesProjected(Box::new(projected)))]);
     assert_eq!(states(&found[0]), [(PROJECTION_WRITER, 0, "saved")]);
     assert_eq!((found[0].commit.as_deref(), found[0].lines()), (Some("c0ffee"), None));
+}
+
+#[test]
+fn page_created_and_removed_is_unchanged() {
+    let mut notes = vec![planned(&["a", "b"])];
+    notes.extend(success("a", 1, ArtifactChange::Created, &[PAGE]));
+    notes.extend(success("b", 1, ArtifactChange::Removed, &[PAGE]));
+    for unit in ["a", "b"] {
+        notes.push(integrated(unit, 1, PatchResult::Accepted));
+    }
+    notes.push(saved("0123456789", &[PAGE]));
+    let found = folded(&notes);
+    assert_eq!((found[0].state.label(), found[0].change), ("unchanged", None));
+    assert!(found[0].commit.is_none() && found[0].raw_files.is_empty(), "{found:?}");
+}
+
+#[test]
+fn hostile_output_is_read_once_for_each_path() {
+    let mut notes = vec![planned(&["a"])];
+    let paths: Vec<String> = (0..20_000).flat_map(|page| vec![format!("wiki/global/{page}.md"); 2]).collect();
+    notes.extend(success("a", 1, ArtifactChange::Created, &paths.iter().map(String::as_str).collect::<Vec<_>>()));
+    let actions = (0..20_000).map(|_| action(ArtifactTarget::Wiki, ArtifactChange::Updated, "1")).collect();
+    let flag = UnsourcedIdentifier { path: "wiki/global/1.md".into(), line: 1, name: "x".into(), declared: false };
+    let work = AttemptOutput { actions, unsourced: vec![flag; 20_000], ..AttemptOutput::default() };
+    notes.push(ended("a", 1, AttemptOutcome::Succeeded, work));
+    let found = folded(&notes);
+    let page = found.iter().find(|page| page.path == "wiki/global/1.md").unwrap();
+    assert_eq!((found.len(), page.writers.len(), page.unsourced().count()), (10_000, 1, 200));
 }

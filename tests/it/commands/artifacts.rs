@@ -123,6 +123,31 @@ fn diffs_come_from_the_patches_of_the_run() {
 }
 
 #[test]
+fn secrets_and_foreign_patches_stay_separate() {
+    let (place, claude) = project("warn");
+    let key = "Text.\n\n-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA";
+    let parts = [part("docs-orders", "orders", key), part("docs-plain", "plain", "Plain text.")];
+    place.scripted_claude(&toml::to_string(&json!({"part": parts})).unwrap());
+    run(&place, &claude, 0);
+    let shown = lines(&place, &["--diff"]);
+    let hunks = |at: usize| shown[at]["diffs"][0]["hunks"].as_str().unwrap();
+    assert!(!hunks(0).contains("MIIEowIBAAKCAQEA") && hunks(1).contains("+Plain text."), "{shown:?}");
+    let table = place.run(&["artifacts", "--diff"]);
+    assert!(table.expect_success().contains("+Plain text.") && !table.stdout.contains("MIIEow"), "{table:?}");
+    for args in [["--coverage", "--unit=x"], ["--coverage", "--path=x"], ["--coverage", "--diff"]] {
+        let ran = place.run(&[&["artifacts"][..], &args].concat());
+        assert!(ran.code == Some(2) && ran.stderr.contains("cannot be used with"), "{ran:?}");
+    }
+
+    let id = lines(&place, &[])[0]["writers"][0]["patch"].as_str().unwrap().to_owned();
+    let tape = tape(&place.path(""));
+    let text = fs::read_to_string(&tape).unwrap();
+    fs::write(&tape, text.replace(&id, "notes/orders.md")).unwrap();
+    let error = lines(&place, &["--diff"])[0]["diffs"][0]["error"].to_string();
+    assert!(error.contains("it is not in .ktx/ingest-patches"), "{error}");
+}
+
+#[test]
 fn coverage_shows_sources_without_page() {
     let (place, claude) = project("warn");
     run(&place, &claude, 0);

@@ -169,6 +169,9 @@ fn missing_parts_of_the_record_are_named() {
         fs::write(&tape, text.replace(from, to)).unwrap();
         group(&place, &what)
     };
+    let unread = replaced("{\"kind\":\"patch_written\"", "{\"kind\":\"patch_left_out\"");
+    assert_eq!((&unread["attempt"], &unread["call"]), (&complete["attempt"], &json!(null)), "{unread}");
+    assert!(missing(&unread).contains("does not name the patch"), "{unread}");
     let old = replaced("\"writes\":[", "\"from_elsewhere\":[");
     assert_eq!((&old["attempt"], &old["call"]), (&complete["attempt"], &json!(null)), "{old}");
     assert!(missing(&old).contains("does not contain the writes"), "{old}");
@@ -208,6 +211,32 @@ fn rewritten_history_keeps_the_answer() {
     git(&place, &["commit", "--quiet", "--message=Rename it"]);
     let moved = group(&place, &format!("wiki/global/boxes.md:{second}"));
     assert_eq!((&moved["call"], &moved["commit"]["path"]), (&before["call"], &json!(PAGE)), "{moved}");
+}
+
+#[test]
+fn hostile_trailers_are_answered_within_limits() {
+    let place = project_with_page();
+    let what = format!("{PAGE}:{}", line_of(&place, "Second."));
+    let before = group(&place, &what);
+    let message = git(&place, &["log", "-1", "--format=%B"]);
+    let amend = |message: String| {
+        fs::write(place.path("../message"), message).unwrap();
+        git(&place, &["commit", "--quiet", "--amend", "--file", "../message"]);
+        group(&place, &what)
+    };
+    let attempt = "Ingest-Unit: docs-crates\nIngest-Attempt: 1\n";
+    let repeated = amend(format!("{message}{}", attempt.repeat(5_000)));
+    assert_eq!((&repeated["call"], &repeated["missing"]), (&before["call"], &json!([])), "{repeated}");
+    let other = |number: u32| format!("Ingest-Run: 01a20000-0000-7000-8000-{number:012x}\n{attempt}");
+    let many = amend(format!("{message}{}", (0..300).map(other).collect::<String>()));
+    assert_eq!(many["call"], before["call"], "{many}");
+    // Without the known attempt, the line may be that of any other one.
+    let unknown = amend(format!("{}\n\n{}", "x".repeat(5_000), (0..300).map(other).collect::<String>()));
+    assert_eq!(unknown["origin"], "unknown_attempt", "{unknown}");
+    assert_eq!(unknown["candidates"].as_array().unwrap().len(), 20);
+    let missing = unknown["missing"].as_array().unwrap();
+    assert_eq!((missing.len(), &missing[20]), (21, &json!("45 more problems about the records")));
+    assert_eq!(unknown["commit"]["subject"].as_str().unwrap().len(), 400);
 }
 
 #[test]
