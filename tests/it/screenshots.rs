@@ -20,14 +20,16 @@ const fn shot(name: &'static str, tape: &'static str, size: &'static str, keys: 
     Screenshot { name, tape, size, keys, theme: "dark" }
 }
 
-/// Runs of the demo (a unit held and stepped, another one failed and retried), of the real CLI, and of a scripted agent
-/// that fails in several ways.
+/// Runs of the demo (a unit held and stepped, another one failed and retried; one with a review), of the real CLI, and
+/// of a scripted agent that fails in several ways.
 const SHOTS: &[Screenshot] = &[
     shot("deck", "harbor", "120x36", ":22s<enter>ggj"),
     shot("inspector", "real", "120x36", "gg/crates<enter><enter>"),
     shot("held-call", "demo", "120x36", "gg:29s<enter>"),
     shot("stepped", "demo", "120x36", "gg<tab>"),
     shot("grid", "demo", "120x36", "gg:28s<enter>v"),
+    shot("review", "review", "120x36", ":15s<enter>V"),
+    shot("artifacts", "review", "120x36", "c"),
     shot("causes", "real", "100x24", "C"),
     shot("transcript", "real", "80x24", "gg<enter>6gg"),
     Screenshot { theme: "color-blind", ..shot("narrow", "demo", "60x20", "gg") },

@@ -86,7 +86,10 @@ pub(crate) fn diff_rows(diff: &str) -> Vec<DiffRow<'_>> {
     let mut rows = Vec::new();
     for (index, hunk) in parse_hunks(diff).iter().enumerate() {
         let (mut old, mut new) = (hunk.old_start, hunk.new_start);
-        rows.push(DiffRow { hunk: index, marker: '@', line: new + 1, text: "" });
+        // No line is left out before a hunk at the top of the file.
+        if old + new > 0 {
+            rows.push(DiffRow { hunk: index, marker: '@', line: new + 1, text: "" });
+        }
         for (marker, text) in hunk.marked_lines() {
             let line = if marker == '-' { old + 1 } else { new + 1 };
             old += usize::from(matches!(marker, ' ' | '-'));
@@ -245,5 +248,7 @@ mod tests {
             (1, '+', 10, "e"),
         ];
         assert_eq!(rows, expected);
+        let created: Vec<_> = diff_rows("@@ -0,0 +1 @@\n+a\n").iter().map(|row| (row.marker, row.line)).collect();
+        assert_eq!(created, [('+', 1)]);
     }
 }
