@@ -90,7 +90,8 @@ fn of_attempts(json: &[Value]) -> BTreeMap<(String, u64), AttemptOutputs> {
                 of.calls += usize::from(event["phase"] == "started");
             }
             "completed" => of.completed.push((event["ok"].as_bool().unwrap(), event["answer"].to_string())),
-            "unit" => {
+            // The result of the integration of its changes is not an outcome of the attempt.
+            "unit" if event["state"] != "integrated" => {
                 of.state = event["state"].as_str().unwrap().to_owned();
                 of.reason = event["reason"].as_str().unwrap_or_default().to_owned();
             }

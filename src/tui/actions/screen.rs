@@ -71,7 +71,7 @@ fn has_subject(model: &ScreenModel, run_view: &RunView) -> Availability {
     Ok(())
 }
 
-fn quit(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
+fn quit(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let (active, queued) = unfinished_units(model);
     let can_detach = model.connection.leave_action.is_some();
     let is_review_open = model.playhead.bounds.is_review_open;
@@ -85,10 +85,15 @@ fn quit(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     };
     let stop = vec![ScreenEffect::Command(RunCommand::StopAll), ScreenEffect::Quit];
     let leave = vec![ScreenEffect::Detach];
+    // The run of a script cannot be resumed.
+    let is_scripted = run_view.state.planned.as_ref().is_some_and(|plan| plan.scripted);
     let (target, kept, left) = match (active, is_review_open) {
         (0, true) => (
             "the run",
-            "Decisions are kept; `ingestdeck review` continues the review.",
+            match is_scripted {
+                true => "Its changes are in no commit.",
+                false => "Decisions are kept; `ingestdeck review` continues the review.",
+            },
             "The run still waits; `ingestdeck attach` shows it again.",
         ),
         _ => (
