@@ -109,6 +109,16 @@ fn every_screenshot_file_is_used() {
     }
 }
 
+/// A tape records the path of the program, which differs on every machine.
+#[test]
+fn recorded_tapes_name_no_build_folder() {
+    for file in fs::read_dir(place("tests/fixtures/tapes")).unwrap() {
+        let path = file.unwrap().path();
+        let tape = fs::read_to_string(&path).unwrap();
+        assert!(!tape.contains("/target/debug/") && !tape.contains("/target/release/"), "{}", path.display());
+    }
+}
+
 #[cfg(not(feature = "pictures"))]
 mod png {
     use std::path::Path;
