@@ -34,6 +34,7 @@ pub(crate) mod policy;
 mod prior_files;
 pub(crate) mod project;
 mod prune;
+mod pull_request;
 mod query;
 pub(crate) mod replay;
 pub(crate) mod report;

@@ -86,7 +86,11 @@ pub(crate) enum RunCommand {
     /// Decide about changes of the run, which waits for a review.
     Review { decisions: Vec<ReviewOrder> },
     /// End the review: units that were sent back work again; if there are none, the accepted changes become a commit.
-    FinishReview,
+    FinishReview {
+        /// Commit to this branch, which may not be checked out, instead of the one that the run commits to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        branch: Option<String>,
+    },
     /// Send a message to the agent of a running unit. It arrives with the result of the current or next call.
     Say { unit: UnitKey, text: String },
     /// Decide about one held call.
@@ -161,6 +165,8 @@ impl RunLimit {
 
 /// Maximum length of feedback for the model, in characters.
 pub(crate) const MAX_FEEDBACK_CHARS: usize = 20_000;
+/// Maximum length of a branch name, in bytes.
+pub(crate) const MAX_BRANCH_BYTES: usize = 200;
 /// Maximum length of a model name, in characters.
 pub(crate) const MAX_MODEL_CHARS: usize = 120;
 /// Maximum number of turns of an attempt.
@@ -205,6 +211,10 @@ impl RunCommand {
             Self::Leash { calls: 0, .. } => "invalid number of calls; expected 1 or more".to_owned(),
             Self::Review { decisions } if decisions.is_empty() => "no decision; name at least one change".to_owned(),
             Self::Review { decisions } => return decisions.iter().find_map(ReviewOrder::problem),
+            Self::FinishReview { branch: Some(branch) } if branch.trim().is_empty() => "no branch name".to_owned(),
+            Self::FinishReview { branch: Some(branch) } if branch.len() > MAX_BRANCH_BYTES => {
+                format!("branch name too long; the limit is {MAX_BRANCH_BYTES} bytes")
+            }
             Self::RunUntil { conditions, .. } if conditions.is_empty() => "no condition; name at least one".to_owned(),
             Self::RunUntil { conditions, .. }
                 if conditions.iter().any(|it| matches!(it, BreakCondition::Silence(_))) =>
@@ -240,7 +250,7 @@ impl RunCommand {
             Self::Leash { .. } => "leash",
             Self::Accept { .. } => "accept",
             Self::Review { .. } => "review",
-            Self::FinishReview => "finish_review",
+            Self::FinishReview { .. } => "finish_review",
             Self::Say { .. } => "say",
             Self::Decide { .. } => "decide",
         }
@@ -252,7 +262,7 @@ impl RunCommand {
             Self::Hold { .. } | Self::Release { .. } | Self::RunUntil { .. } => true,
             Self::Leash { .. } | Self::Accept { .. } | Self::Say { .. } | Self::Decide { .. } => true,
             Self::Pause | Self::Resume | Self::Set { .. } => true,
-            Self::Review { .. } | Self::FinishReview => true,
+            Self::Review { .. } | Self::FinishReview { .. } => true,
             Self::Retry { .. } | Self::RetryUnsuccessful | Self::RetryUnits { .. } | Self::Stop { .. } => false,
             Self::Drain | Self::LiftLimit | Self::AdjustConcurrency { .. } | Self::StopAll | Self::KillAll => false,
         }
@@ -279,7 +289,7 @@ impl RunCommand {
             | Self::Resume
             | Self::Set { .. }
             | Self::Review { .. }
-            | Self::FinishReview
+            | Self::FinishReview { .. }
             | Self::StopAll
             | Self::KillAll => &[],
         }
@@ -607,7 +617,11 @@ mod tests {
                     {"path": "a.md", "verdict": "reopen"},
                 ]}),
             ),
-            (RunCommand::FinishReview, json!({"command": "finish_review"})),
+            (RunCommand::FinishReview { branch: None }, json!({"command": "finish_review"})),
+            (
+                RunCommand::FinishReview { branch: Some("ingest/docs".into()) },
+                json!({"command": "finish_review", "branch": "ingest/docs"}),
+            ),
             (RunCommand::Leash { unit: unit(), calls: 5 }, json!({"command": "leash", "unit": "dbt-all", "calls": 5})),
             (
                 RunCommand::Say { unit: unit(), text: "use euros".into() },

@@ -271,6 +271,9 @@ pub(crate) struct RunArgs {
     /// Wait for a review of the changes before they become a commit; without a screen, the run ends first
     #[arg(long, conflicts_with_all = ["text", "file"])]
     pub review: bool,
+    /// Commit to this branch, which is created if it does not exist; files and the current branch stay as they are
+    #[arg(long, value_name = "NAME")]
+    pub branch: Option<String>,
     /// Run in the background: return when the run is planned; `attach` and `ctl` reach it
     #[arg(long)]
     pub detach: bool,
@@ -363,6 +366,9 @@ pub(crate) struct ReviewArgs {
     /// List the changed lines, too
     #[arg(long)]
     pub diff: bool,
+    /// Commit to this branch, which is created if it does not exist; files and the current branch stay as they are
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["list", "diff"])]
+    pub branch: Option<String>,
 }
 
 /// `watch`.

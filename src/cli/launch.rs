@@ -10,10 +10,10 @@ use tokio::sync::oneshot;
 use super::{
     args::{GlobalArgs, Ui},
     bookmarks, engine_process,
-    exit::{CliError, Exit},
+    exit::{self, CliError, Exit},
     output, playback_output,
     playback_output::EventSink,
-    project,
+    project, pull_request,
     review_rules::{self, ReviewRules},
     screen, settings,
     signals::{self, ShutdownState, SignalListener},
@@ -25,6 +25,7 @@ use crate::{
     control::{CommandOrigin, RunCommand},
     diagnostic::Diagnostic,
     engine::launch::{self, Launch, LiveRun},
+    ingest::repository::Repository,
     replay::FileSource,
     run::Timeline,
     text::{commands, pluralize},
@@ -68,6 +69,8 @@ pub(crate) struct LiveClient<'a> {
     is_session: bool,
     /// How the changes are decided without a screen.
     rules: Option<Arc<ReviewRules>>,
+    /// The repository that the run commits to.
+    repository: Option<Repository>,
 }
 
 /// Runs the plan and shows it. `notices` are sentences that are shown when the screen starts.
@@ -87,6 +90,7 @@ pub(crate) fn launch(
     client.screen.iter_mut().for_each(|options| options.startup_messages.clone_from(&notices));
     client.notices = notices;
     client.rules = rules;
+    client.repository = Some(launch.prepared.repository.clone());
     if global.is_engine {
         engine_process::begin_run();
     }
@@ -107,7 +111,17 @@ impl<'a> LiveClient<'a> {
         let is_in_project = matches!(record_location, TapeLocation::InProject { .. });
         let project = project::resolve_directory(global).ok().filter(|_| is_in_project);
         let screen = screen.map(|options| tui::Options { is_session, project, ..options });
-        Ok(Self { global, ui, screen, record_location, notices: Vec::new(), scripted: false, is_session, rules: None })
+        Ok(Self {
+            global,
+            ui,
+            screen,
+            record_location,
+            notices: Vec::new(),
+            scripted: false,
+            is_session,
+            rules: None,
+            repository: None,
+        })
     }
 
     /// True if the client sends commands after the last unit.
@@ -122,10 +136,15 @@ impl<'a> LiveClient<'a> {
     pub(crate) async fn attend(mut self, run: LiveRun) -> Result<RunResult, CliError> {
         let (id, tape) = (run.id.short(), run.tape.clone());
         let outcome = match self.screen.take() {
-            _ if self.global.is_engine => return self.run_as_engine(run).await,
+            _ if self.global.is_engine => {
+                let outcome = self.run_as_engine(run).await;
+                self.write_pull_request(&tape);
+                return outcome;
+            }
             Some(options) => run_on_screen(options, run).await,
             None => self.run_plain(run).await,
         };
+        self.write_pull_request(&tape);
         let outcome = outcome.map_err(|failure| self.with_record_hint(failure, &tape))?;
         if matches!(self.ui, Ui::Tui | Ui::Lines) {
             print_next_steps(&self.record_location, self.scripted, &outcome.summary, &tape, &id);
@@ -135,6 +154,14 @@ impl<'a> LiveClient<'a> {
             playback_output::print_stderr(&format!("ingestdeck: stopped by a limit; `{command}` resumes the run"));
         }
         Ok(outcome)
+    }
+
+    /// Writes the text of a pull request next to the tape, if the run commits to a branch for one.
+    fn write_pull_request(&self, tape: &Path) {
+        let has_branch = self.repository.as_ref().is_some_and(|repository| repository.target_branch().is_some());
+        if has_branch && let Err(error) = pull_request::write_body(self.global, tape) {
+            exit::print_warning(&error);
+        }
     }
 
     /// Runs for clients in other processes. The tape contains the result.

@@ -50,16 +50,23 @@ pub(crate) fn review(global: &GlobalArgs, args: &ReviewArgs) -> Result<Exit, Cli
     let is_active = runs.status(&run)? == RunStatus::Running;
     let is_screen = rules.is_empty() && !args.list && (global.is_engine || attach::is_on_screen(global));
     match (is_active, is_screen) {
+        (true, true) if args.branch.is_some() => {
+            Err(CliError::usage("--branch without decisions, and the run is active").with_help(format!(
+                "add --accept or --reject, or end the review with `:finish-review NAME` on the screen of \
+                 `ingestdeck attach {}`",
+                run.id.short()
+            )))
+        }
         (true, true) => attach::attach_to(global, run, None),
         (true, false) if rules.is_empty() => print_changes(global, args, &state),
         (true, false) => decide_active(global, args, &run, &state, &rules),
-        (false, _) if global.is_engine => resume_review(global, &run, None),
+        (false, _) if global.is_engine => resume_review(global, &run, None, args.branch.clone()),
         (false, true) => {
             let location = TapeLocation::InProject { flag: global.project_dir.clone() };
             Ok(attach::start_on_screen(global, None, location, None)?.exit)
         }
         (false, false) if rules.is_empty() => print_changes(global, args, &state),
-        (false, false) => resume_review(global, &run, Some(rules)),
+        (false, false) => resume_review(global, &run, Some(rules), args.branch.clone()),
     }
 }
 
@@ -223,31 +230,41 @@ fn print_result(global: &GlobalArgs, before: &RunState, state: &RunState) -> Res
     let publication = &state.publication;
     let commit = |state: &RunState| state.publication.saved.as_ref().and_then(|saved| saved.commit.clone());
     let saved = commit(state).filter(|new| commit(before).as_ref() != Some(new));
+    let branch = publication.target_branch.as_deref().filter(|_| saved.is_some());
+    let on_branch = branch.map(|branch| format!(" on branch {}", text::printable(branch, MAX_PATH_WIDTH)));
     let unsaved = publication.unsaved_review();
     let again: Vec<UnitKey> = match (unsaved, &publication.save_error) {
         (Some(review), None) => review.units_sent_back(|_| false).into_iter().map(|(unit, _)| unit).collect(),
         _ => Vec::new(),
     };
     let text = match (&saved, publication.save_error.as_deref()) {
-        (Some(commit), _) => format!("saved as commit {}", commit.get(..8).unwrap_or(commit)),
+        (Some(commit), _) => {
+            format!("saved as commit {}{}", commit.get(..8).unwrap_or(commit), on_branch.unwrap_or_default())
+        }
         (None, Some(error)) => format!("not saved: {}", text::printable(error, MAX_PATH_WIDTH)),
         (None, None) if unsaved.is_none() => "nothing to commit".to_owned(),
         (None, None) => format!("{} sent back; the run continues", text::pluralize(again.len(), "unit")),
     };
     let json = json!({
-        "type": "review_finished", "commit": saved, "not_saved": publication.save_error, "sent_back": again,
+        "type": "review_finished", "commit": saved, "branch": branch, "not_saved": publication.save_error, "sent_back": again,
     });
     ctl::print_rows(global, [(json, text)].into_iter())?;
     Ok(if publication.save_error.is_some() { Exit::UnitFailed } else { Exit::Ok })
 }
 
 /// Continues the review of a run that ended: integrates its patches again, then waits for decisions.
-fn resume_review(global: &GlobalArgs, run: &RecordedRun, rules: Option<ReviewRules>) -> Result<Exit, CliError> {
+fn resume_review(
+    global: &GlobalArgs,
+    run: &RecordedRun,
+    rules: Option<ReviewRules>,
+    branch: Option<String>,
+) -> Result<Exit, CliError> {
     let overrides = RunOverrides {
         reconcile: false,
         review: Some(ReviewOptions { is_decided: rules.is_some(), ..ReviewOptions::default() }),
         reviewed_run: Some(run.id.to_string()),
         rules: rules.map(Arc::new),
+        branch,
         ..RunOverrides::default()
     };
     start_run(global, &SelectArgs::default(), &AttemptArgs::default(), overrides)

@@ -33,6 +33,8 @@ pub(crate) struct ReviewRules {
     send_back: Vec<ChangePattern>,
     /// What the units should change.
     feedback: String,
+    /// The branch for the commit.
+    branch: Option<String>,
 }
 
 fn parse_pattern(text: &str) -> Result<ChangePattern, CliError> {
@@ -51,7 +53,8 @@ impl ReviewRules {
         }
         let [accept, reject, send_back]: [Result<Vec<_>, CliError>; 3] =
             [&args.accept, &args.reject, &args.send_back].map(|patterns| parse(patterns));
-        Ok(Self { accept: accept?, reject: reject?, send_back: send_back?, feedback })
+        let branch = args.branch.clone();
+        Ok(Self { accept: accept?, reject: reject?, send_back: send_back?, feedback, branch })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -94,7 +97,8 @@ impl ReviewRules {
         }
         let is_complete = decided.counts().open == 0;
         let orders = decisions.chunks(MAX_ORDERS).map(|some| RunCommand::Review { decisions: some.to_vec() });
-        Ok(orders.chain(is_complete.then_some(RunCommand::FinishReview)).collect())
+        let finish = || RunCommand::FinishReview { branch: self.branch.clone() };
+        Ok(orders.chain(is_complete.then(finish)).collect())
     }
 }
 

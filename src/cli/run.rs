@@ -53,6 +53,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError>
         reconcile: !args.no_reconcile,
         texts,
         review: args.review.then(ReviewOptions::default),
+        branch: args.branch.clone(),
         ..RunOverrides::default()
     };
     start_run(global, &args.select, &args.attempt, want)
@@ -73,6 +74,8 @@ pub(crate) struct RunOverrides {
     pub reviewed_run: Option<String>,
     /// How the changes are decided without a screen.
     pub rules: Option<Arc<ReviewRules>>,
+    /// The branch that the commits go to, instead of the current one.
+    pub branch: Option<String>,
     /// Texts to capture instead of the units of connections.
     pub texts: Option<TextInputs>,
 }
@@ -87,7 +90,7 @@ pub(crate) fn start_run(
     args: &AttemptArgs,
     overrides: RunOverrides,
 ) -> Result<Exit, CliError> {
-    let RunOverrides { concurrency, held, reconcile, texts, review, reviewed_run, rules } = overrides;
+    let RunOverrides { concurrency, held, reconcile, texts, review, reviewed_run, rules, branch } = overrides;
     let config = settings::load(global)?;
     let project = project::open(global)?;
     project.check_backend().map_err(|error| CliError::from_error(Exit::Usage, &error))?;
@@ -180,7 +183,7 @@ pub(crate) fn start_run(
     // A run that continues a review never commits without one.
     let is_wanted = *config.ingest.review || taken.review.is_some();
     let review = review.or_else(|| is_wanted.then(ReviewOptions::default)).filter(|_| !is_of_texts);
-    let RunPlan { planned, continues, review: prior, .. } = taken;
+    let RunPlan { planned, continues, review: prior, branch: prior_branch, .. } = taken;
     let review = review.map(|review| ReviewOptions { prior, ..review });
     let is_held = |unit: &&PlannedUnit| held.iter().any(|name| *name == unit.unit || name == unit.ktx_key());
     let held = planned.units.iter().map(|unit| &unit.planned).filter(is_held).map(|unit| unit.unit.clone()).collect();
@@ -189,7 +192,8 @@ pub(crate) fn start_run(
             playback_output::print_stderr(&format!("ingestdeck: connection {}: {place}", source.connection));
         }
     }
-    let prepared = PreparedProject::new(&project, &planned, &exit::print_warning)?;
+    let branch = branch.or(prior_branch);
+    let prepared = PreparedProject::new(&project, &planned, branch.as_deref(), &exit::print_warning)?;
     let claude = match &reviewed_run {
         // Only a change that is sent back needs it.
         Some(_) => launch::find_claude(global).unwrap_or_else(|_| "claude".into()),

@@ -16,7 +16,7 @@ use crate::{
     tape::note::VerdictCause,
     text::{
         self,
-        commands::{project_dir_flag, resume_command, review_command, shell_quote},
+        commands::{project_dir_flag, pull_request_commands, resume_command, review_command, shell_quote},
         dollars, pluralize,
     },
 };
@@ -88,6 +88,8 @@ struct PublicationSummary {
     saved_commit: Option<(String, Option<String>, usize)>,
     /// Why the results are not saved.
     save_error: Option<String>,
+    /// The branch of the commit and the first line of its message, if the run does not commit to the current branch.
+    pull_request: Option<(String, String)>,
     /// Files that several units wrote and git merged.
     shared: Vec<SharedFile>,
     /// Conflicts that the reconcile step flagged for a person.
@@ -101,6 +103,10 @@ impl PublicationSummary {
             saved_commit: saved
                 .and_then(|saved| Some((saved.short_commit()?.to_owned(), saved.branch.clone(), saved.paths.len()))),
             save_error: state.publication.save_error.as_deref().map(str::to_owned),
+            pull_request: saved
+                .filter(|saved| saved.commit.is_some())
+                .zip(state.publication.target_branch.as_deref())
+                .map(|(saved, branch)| (branch.to_owned(), saved.subject.clone())),
             shared: shared_files::find_shared_files(state).into_iter().filter(|file| file.was_merged).collect(),
             flagged: recorded_decisions::flagged_conflicts(state),
         }
@@ -292,6 +298,9 @@ impl RunSummary {
             NextSteps::Project { tape, flag, run, retry } => {
                 let replay = format!("ingestdeck replay {run}{}", project_dir_flag(flag));
                 let mut text = format!("recorded in {}\n  {replay}\n", tape.display());
+                if let Some((branch, subject)) = &self.publication.pull_request {
+                    let _ = write!(text, "{}", pull_request_commands(branch, subject, tape));
+                }
                 if self.waits_for_review() {
                     let _ = writeln!(text, "  {}", review_command(flag, run));
                 }

@@ -22,6 +22,7 @@ use crate::{
     },
     report::redact::Redactor,
     run::provenance::{ProvenanceCall, ReadAccess},
+    tape::note::ReviewDecided,
     text::{commands::project_dir_flag, pluralize, printable},
 };
 
@@ -138,7 +139,7 @@ fn to_json(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
     let writer = run.map(|run| &run.writer);
     let (attempt, call) = match writer {
         Some(RecordedWriter::Attempt { attempt, call }) => (Some(attempt), call.as_deref()),
-        Some(RecordedWriter::OneOf { .. } | RecordedWriter::Run) | None => (None, None),
+        Some(RecordedWriter::OneOf { .. } | RecordedWriter::Reviewer | RecordedWriter::Run) | None => (None, None),
     };
     let candidates = match writer {
         Some(RecordedWriter::OneOf { attempts, .. }) => attempts.as_slice(),
@@ -155,6 +156,7 @@ fn to_json(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
             (LineOrigin::Commit(_), _) => "commit",
             (LineOrigin::Run(_), Some(RecordedWriter::Attempt { .. })) => "attempt",
             (LineOrigin::Run(_), Some(RecordedWriter::OneOf { .. })) => "unknown_attempt",
+            (LineOrigin::Run(_), Some(RecordedWriter::Reviewer)) => "reviewer",
             (LineOrigin::Run(_), _) => "run",
         },
         "commit": commit_of(&group.origin).map(|commit| json!({
@@ -168,6 +170,9 @@ fn to_json(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
         "attempt": attempt.map(named),
         "candidates": candidates.iter().map(named).collect::<Vec<_>>(),
         "call": call.map(|call| call_json(call, mask)),
+        "review": run.map(|run| run.review.iter().map(|decided| json!({
+            "decision": decided.decision, "hunk": decided.hunk, "feedback": decided.feedback.as_deref().map(&mut *mask),
+        })).collect::<Vec<_>>()),
         "missing": missing_of(&group.origin).collect::<Vec<_>>(),
         "replay": attempt.zip(call).map(|(attempt, call)| replay_command(global, attempt, call)),
     })
@@ -288,6 +293,7 @@ fn push_run(origin: &RunLineOrigin, rows: &mut AnswerRows, mask: Mask<'_>) {
             let more = (*more > 0).then(|| format!("and {}", pluralize(*more, "more attempt")));
             rows.push_all("one of", attempts.iter().map(attempt_text).chain(more));
         }
+        RecordedWriter::Reviewer => rows.push("reviewer", "no attempt wrote it: a reviewer edited the file"),
         RecordedWriter::Run => rows.push(
             "run",
             "no attempt wrote it: the run merged, repaired, projected or copied it, or the commit was amended",
@@ -300,6 +306,12 @@ fn push_run(origin: &RunLineOrigin, rows: &mut AnswerRows, mask: Mask<'_>) {
         let reads = reads.iter().filter_map(|read| read.read.as_ref()).map(|read| read_text(read, mask));
         rows.push_all("had read", reads.chain(more).collect::<Vec<_>>());
     }
+    let decided = |decided: &ReviewDecided| {
+        let part = if decided.hunk.is_some() { "a part was " } else { "" };
+        let feedback = decided.feedback.as_deref().map(|text| format!(": {}", shown(&mask(text)))).unwrap_or_default();
+        format!("{part}{}{feedback}", decided.decision.as_str())
+    };
+    rows.push_all("review", origin.review.iter().map(decided).collect::<Vec<_>>());
     rows.push("run", &origin.run.to_string());
     rows.push("commit", &commit_text(&origin.commit, mask));
 }

@@ -94,7 +94,7 @@ impl RunController {
         {
             return Err(RefusalReason::CallNotWaiting { unit: unit.clone() });
         }
-        if command == RunCommand::FinishReview {
+        if matches!(command, RunCommand::FinishReview { .. }) {
             review.check_finished()?;
         }
         self.record(&command, origin);
@@ -107,8 +107,8 @@ impl RunController {
             RunCommand::Say { unit, text } => self.send(ScheduleEvent::MessageRequested { unit, text }).await?,
             RunCommand::Accept { unit } => self.send(ScheduleEvent::ResultAccepted { unit }).await?,
             RunCommand::Review { decisions } => review.decide(decisions)?,
-            RunCommand::FinishReview => {
-                self.send(ScheduleEvent::ReviewFinished { sent_back: review.finish()? }).await?;
+            RunCommand::FinishReview { branch } => {
+                self.send(ScheduleEvent::ReviewFinished { sent_back: review.finish(branch)? }).await?;
             }
             RunCommand::Leash { unit, calls } => approvals.leash(&unit, calls),
             RunCommand::Decide { unit, call, decision } => {

@@ -190,7 +190,8 @@ impl Launch {
         // The record must mention files that were left out.
         let left_out = self.planned.warnings.iter();
         let left_out = left_out.map(|text| Note::Message { level: Severity::Warning, text: text.to_line() });
-        std::iter::once(plan).chain(read).chain(left_out).collect()
+        let branch = self.prepared.repository.target_branch().map(|branch| Note::BranchSelected { branch });
+        std::iter::once(plan).chain(branch).chain(read).chain(left_out).collect()
     }
 }
 

@@ -149,13 +149,15 @@ pub(crate) struct ProjectRunLocks {
 }
 
 impl PreparedProject {
-    /// Prepares a run of `planned`, which commits to the project's own repository if there is one.
+    /// Prepares a run of `planned`, which commits to the project's own repository if there is one: to its current branch
+    /// or to `branch`.
     ///
     /// # Errors
     /// If another process runs units of the project, the repository must not be committed to, or recovery fails.
     pub(crate) fn new(
         project: &Project,
         planned: &IngestPlan,
+        branch: Option<&str>,
         warn: WarningSink<'_>,
     ) -> Result<Self, ProjectPreparationError> {
         guard_children();
@@ -167,6 +169,7 @@ impl PreparedProject {
             }
             None => open_private(&project.root, warn)?,
         };
+        repository.set_target_branch(branch)?;
         Self::with_repository(project, planned, lock, repository, warn)
     }
 

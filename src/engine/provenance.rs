@@ -22,7 +22,7 @@ use crate::{
     run::provenance::ProvenanceCall,
     scoped_dir::{FileKind, ScopedDir},
     store::RunStore,
-    tape::RunId,
+    tape::{RunId, note::ReviewDecided},
     text,
 };
 
@@ -125,6 +125,8 @@ pub(crate) struct RunLineOrigin {
     /// The run of the commit.
     pub run: RunId,
     pub writer: RecordedWriter,
+    /// Decisions of reviewers about the file in this run, oldest first.
+    pub review: Vec<ReviewDecided>,
     /// What the record does not contain, one sentence each.
     pub missing: Vec<String>,
 }
@@ -136,6 +138,8 @@ pub(crate) enum RecordedWriter {
     Attempt { attempt: NamedAttempt, call: Option<Box<WritingCall>> },
     /// One of these attempts; the number of those that are not listed follows.
     OneOf { attempts: Vec<NamedAttempt>, more: usize },
+    /// A reviewer, who edited the file.
+    Reviewer,
     /// The run itself, without an agent: by merging, repairing or projecting.
     Run,
 }

@@ -56,6 +56,8 @@ pub(crate) struct RunPlan {
     pub is_ktx_locked: bool,
     /// The decisions so far, if the plan continues a review.
     pub review: Option<ReviewState>,
+    /// The branch that the continued run commits to, if it is not the current one.
+    pub branch: Option<String>,
 }
 
 impl RunPlan {
@@ -188,6 +190,7 @@ pub(crate) fn plan_run(
             empty_reason: None,
             is_ktx_locked: history.is_ktx_locked,
             review: None,
+            branch: None,
         });
     };
     let is_failed = mode == ContinueMode::Failed;
@@ -224,7 +227,7 @@ pub(crate) fn plan_run(
     };
     unreconciled::drop_reconciled_patches(&runs, &mut taken)?;
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
-    taken.review = chain.decisions(project);
+    (taken.review, taken.branch) = (chain.decisions(project), chain.branch(project));
     let left = still_planned(project, past.unsaved_run.filter(|_| is_failed))?;
     Ok(RunPlan { efforts: past.efforts, unsaved_run: left, is_ktx_locked: history.is_ktx_locked, ..taken })
 }
@@ -451,6 +454,7 @@ impl<'a> ResumeBasis<'a> {
             empty_reason: None,
             is_ktx_locked: false,
             review: None,
+            branch: None,
         })
     }
 
@@ -492,6 +496,7 @@ impl<'a> ResumeBasis<'a> {
             empty_reason: nothing,
             is_ktx_locked: false,
             review: None,
+            branch: None,
         })
     }
 }

@@ -37,6 +37,8 @@ struct InnerReview {
     prior: Option<ReviewState>,
     /// The last review is about the changes that are integrated now.
     is_current: bool,
+    /// The branch for the commit that the person named at the end of the last review.
+    branch: Option<String>,
 }
 
 impl RunReview {
@@ -147,17 +149,22 @@ impl RunReview {
         }
     }
 
-    /// Ends the review. Returns the units that make their changes again, each in the session of its last attempt.
+    /// Ends the review, whose commit goes to `branch` if there is one. Returns the units that make their changes again, each in the session of its last attempt.
     ///
     /// # Errors
     /// If it cannot be recorded.
-    pub(crate) fn finish(&self) -> Result<Vec<(UnitKey, Amendment)>, RefusalReason> {
+    pub(crate) fn finish(&self, branch: Option<String>) -> Result<Vec<(UnitKey, Amendment)>, RefusalReason> {
         let mut inner = self.inner();
-        let InnerReview { state: Some(state), sessions, .. } = &mut *inner else { return Ok(Vec::new()) };
+        let InnerReview { state: Some(state), sessions, branch: named, .. } = &mut *inner else {
+            return Ok(Vec::new());
+        };
         let units = state.units_sent_back(|unit| !sessions.contains_key(unit));
         let sent_back = units.iter().map(|(unit, _)| unit.clone()).collect();
-        self.recorder.record_note(None, &Note::ReviewFinished { sent_back }).map_err(|error| not_recorded(&error))?;
-        state.is_waiting = false;
+        let named_now = branch.clone().map(|branch| Note::BranchSelected { branch });
+        for note in named_now.into_iter().chain([Note::ReviewFinished { sent_back }]) {
+            self.recorder.record_note(None, &note).map_err(|error| not_recorded(&error))?;
+        }
+        (state.is_waiting, *named) = (false, branch);
         let amendment = |unit: &UnitKey, feedback: String| Amendment {
             feedback: Some(feedback),
             resume: sessions.get(unit).cloned(),
@@ -169,6 +176,11 @@ impl RunReview {
     /// What the reviewer did not accept of the earlier changes of a unit.
     pub(crate) fn remarks(&self, unit: &UnitKey) -> Option<String> {
         self.inner().state.as_ref()?.remarks(unit)
+    }
+
+    /// The branch for the commit, if the person named one at the end of the last review.
+    pub(crate) fn branch(&self) -> Option<String> {
+        self.inner().branch.clone()
     }
 
     /// The decisions about the changes that are integrated now, if there was a review of them.

@@ -103,7 +103,8 @@ struct BranchUpdateJournal {
     new: CommitId,
 }
 
-/// Updates the project from the commit `old`, which its branch must point to, to `new`.
+/// Updates the project from the commit `old`, which its branch must point to, to `new`. If the repository has a target
+/// branch, only that branch moves.
 pub(super) fn update_branch(
     repository: &Repository,
     old: &CommitId,
@@ -113,6 +114,12 @@ pub(super) fn update_branch(
     let journal = BranchUpdateJournal { old: old.clone(), new: new.clone() };
     let repository = &repository.reopen()?;
     let changes = changes(repository, &journal)?;
+    if let Some(target) = repository.target_branch() {
+        return match repository.move_target_branch(&target, (old, new), subject)? {
+            true => Ok(()),
+            false => Err(BranchUpdateError::BranchMoved),
+        };
+    }
     // Check before the journal is written: a crash must not leave a journal while the user's edits are uncommitted.
     check_update(repository, &journal, &changes)?;
     let before = hashes(repository, &changes)?;

@@ -5,6 +5,7 @@
 
 mod filtered_files;
 pub(crate) mod private;
+mod target_branch;
 mod unsafe_entries;
 
 use crate::{
@@ -17,11 +18,12 @@ use std::{
     io,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex},
 };
 
 pub(super) use self::filtered_files::first_filtered;
 pub(crate) use self::filtered_files::{FilteredFile, PATH_PLACEHOLDER};
-use self::unsafe_entries::UnsafeEntry;
+use self::{target_branch::TargetBranchError, unsafe_entries::UnsafeEntry};
 use super::{
     git::{self, CommitId, DisabledProgram, Git, GitError, ProgramKind},
     line_budget::first_names,
@@ -120,6 +122,8 @@ pub(crate) enum RepositoryError {
     /// The files of a project without git cannot be recorded.
     #[error("cannot record the state of wiki/ and semantic-layer/: {cause}")]
     Recording { cause: GitError },
+    #[error(transparent)]
+    TargetBranch(#[from] TargetBranchError),
     /// A git call failed.
     #[error(transparent)]
     Git(#[from] GitError),
@@ -164,6 +168,7 @@ impl Diagnostic for RepositoryError {
                 let help = format!("solve what git reports; if the repository is damaged, delete `{}`", private::DIR);
                 return cause.help().or(Some(format!("{help}, then try again")));
             }
+            Self::TargetBranch(error) => return error.help(),
             Self::Git(error) => return error.help(),
             Self::Io { cause, .. } => return scoped_dir::remedy(cause).map(str::to_owned),
         })
@@ -197,6 +202,8 @@ pub(crate) struct Repository {
     /// Relative to the project.
     git_dir: &'static str,
     pub(super) git: Git,
+    /// The branch that commits go to, if it is not the current one. Copies share it.
+    target: Arc<Mutex<Option<String>>>,
 }
 
 impl Repository {
@@ -271,7 +278,9 @@ impl Repository {
             top.and_then(|top| root.map(|root| top == root)).unwrap_or(false)
         };
         match places.stdout.strip_suffix(format!("\n{git_dir}\n").as_bytes()) {
-            Some(top) if places.success && is_root(top) => Ok(Self { root: project(), git_dir, git }),
+            Some(top) if places.success && is_root(top) => {
+                Ok(Self { root: project(), git_dir, git, target: Arc::default() })
+            }
             _ => Err(RepositoryError::ExternalFiles { project: project() }),
         }
     }
@@ -363,6 +372,10 @@ impl Repository {
                 filtered_files::is_writable_by_run(path) || filtered.iter().all(|filtered| filtered.path != *path)
             });
         }
+        if let Some(target) = self.target_branch() {
+            // Neither files nor index change.
+            return Ok(BranchHead { commit: self.current_state()?, branch: Some(target) });
+        }
         if paths.is_empty() { Ok(head) } else { Err(RepositoryError::Dirty { paths }) }
     }
 
@@ -371,11 +384,11 @@ impl Repository {
         self.git.run_for_commit(&["rev-parse", "--verify", "--end-of-options", "HEAD"])
     }
 
-    /// The commit that further work builds on: the head of the branch. In a private repository, changes of the user's
+    /// The commit that further work builds on: the head of the branch that commits go to. In a private repository, changes of the user's
     /// files are committed first.
     pub(super) fn current_state(&self) -> Result<CommitId, RepositoryError> {
         if !self.is_private() {
-            return Ok(self.head()?);
+            return Ok(self.target_tip()?.map_or_else(|| self.head(), Ok)?);
         }
         let failed = |cause| RepositoryError::Io { project: self.root.clone(), cause };
         let files = private::list_files(&self.root).map_err(failed)?;
@@ -391,11 +404,14 @@ impl Repository {
         }
     }
 
-    /// The branch that HEAD points to; `None` if it is detached, and in a private repository, whose branch the user does
+    /// The branch that commits go to; `None` if HEAD is detached, and in a private repository, whose branch the user does
     /// not know.
     pub(super) fn branch(&self) -> Result<Option<String>, GitError> {
         if self.is_private() {
             return Ok(None);
+        }
+        if let Some(target) = self.target_branch() {
+            return Ok(Some(target));
         }
         let answer = self.git.try_run(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
         Ok(answer.success.then(|| String::from_utf8_lossy(&answer.stdout).trim_end().to_owned()))

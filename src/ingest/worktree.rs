@@ -83,6 +83,11 @@ impl Worktrees {
         Arc::new(Self { repository, job: safe_name(job), base, git_lock: turn })
     }
 
+    /// The repository that they belong to.
+    pub(crate) fn repository(&self) -> &Repository {
+        &self.repository
+    }
+
     /// The same worktrees, based on `commit`.
     pub(crate) fn with_base(&self, commit: &CommitId) -> Arc<Self> {
         let (base, turn) = (Mutex::new(commit.clone()), Arc::clone(&self.git_lock));

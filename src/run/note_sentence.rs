@@ -148,6 +148,7 @@ fn sentence(note: &Note) -> String {
             }
         },
         Note::ReviewRequested(request) => request.to_string(),
+        Note::BranchSelected { branch } => format!("commits go to branch {branch}"),
         Note::ReviewFinished { sent_back } if sent_back.is_empty() => "review finished".to_owned(),
         Note::ReviewFinished { sent_back } => {
             format!("review finished; {} sent back", pluralize(sent_back.len(), "unit"))

@@ -174,6 +174,8 @@ pub(crate) enum Note {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         sent_back: Vec<UnitKey>,
     },
+    /// Later commits of the run go to this branch, which is not the current one.
+    BranchSelected { branch: String },
     /// All integrated patches are on the project's branch.
     #[serde(rename = "saved")]
     RunSaved(RunSaved),

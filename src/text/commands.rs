@@ -2,6 +2,11 @@
 
 use std::path::Path;
 
+/// Widest title of a pull request, in columns; GitHub cuts longer ones.
+const MAX_TITLE_WIDTH: usize = 250;
+/// Name of the file with the text of a pull request, in the directory of its run.
+pub(crate) const PULL_REQUEST_FILE: &str = "pull-request.md";
+
 /// The command that resumes `run`.
 pub(crate) fn resume_command(project: Option<&Path>, run: &str) -> String {
     format!("ingestdeck run{} --resume-run {run}", project_dir_flag(project))
@@ -10,6 +15,14 @@ pub(crate) fn resume_command(project: Option<&Path>, run: &str) -> String {
 /// The command that decides about the changes of a run.
 pub(crate) fn review_command(project: Option<&Path>, run: &str) -> String {
     format!("ingestdeck review{} {run}", project_dir_flag(project))
+}
+
+/// The commands that make a pull request of `branch` for the run with this `tape`.
+pub(crate) fn pull_request_commands(branch: &str, subject: &str, tape: &Path) -> String {
+    let branch = shell_quote(branch);
+    let title = shell_quote(&super::printable(subject, MAX_TITLE_WIDTH));
+    let body = shell_quote(&tape.with_file_name(PULL_REQUEST_FILE).display().to_string());
+    format!("  git push -u origin {branch}\n  gh pr create --head {branch} --title {title} --body-file {body}\n")
 }
 
 /// The sentence about a run that a client left, with the commands that reach it.

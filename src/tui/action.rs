@@ -156,6 +156,7 @@ pub(crate) enum UserAction {
     ReopenChange,
     AcceptRest,
     FinishReview,
+    Why,
     Confirm,
     ChooseOther,
     Cancel,

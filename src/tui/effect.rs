@@ -17,6 +17,8 @@ pub(crate) enum ScreenEffect {
     Detach,
     /// Leave the home screen for what was chosen there.
     Choose(HomeChoice),
+    /// Show the call that wrote a line.
+    Explain(WrittenLine),
     /// Restore the terminal and suspend the program.
     Suspend,
     /// Copy a text to the clipboard.
@@ -169,4 +171,15 @@ pub(crate) enum PagerContent {
     Text(String),
     /// The document on screen.
     Document,
+}
+
+/// A line of an artifact whose writer is looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WrittenLine {
+    /// Path of the artifact, relative to the project.
+    pub path: String,
+    /// Its number in the artifact, from 1; `None` for a removed line.
+    pub line: Option<usize>,
+    /// Its text; `None` for any line.
+    pub text: Option<String>,
 }

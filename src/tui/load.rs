@@ -28,7 +28,10 @@ mod compare;
 mod entry_blocks;
 mod file_change;
 mod inspect;
+mod line_writer;
 mod row_text;
+
+pub(crate) use self::line_writer::find_writer;
 
 /// Longest line that is decoded for a row. Of a longer line only the beginning is used.
 const MAX_DECODED_BYTES: usize = 256 * 1024;

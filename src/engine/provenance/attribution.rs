@@ -27,7 +27,10 @@ use crate::{
     },
     scoped_dir::ScopedDir,
     store::RunStore,
-    tape::{RunId, note::attempt_output::RecordedWrite},
+    tape::{
+        RunId,
+        note::{ReviewDecision, attempt_output::RecordedWrite},
+    },
     text::{self, file_patch},
 };
 
@@ -141,14 +144,20 @@ impl<'a> Attribution<'a> {
                 continue;
             };
             let mut attempts = self.commit_attempts(&commit, &runs)?;
+            let review = self.record(run, &commit.path).map(|record| record.decisions.clone()).unwrap_or_default();
+            let is_edited = review.back().is_some_and(|decided| decided.decision == ReviewDecision::Edited);
             let writers = self.writers(&commit, &mut attempts)?;
             let mut answers: BTreeMap<LineSource, LineOrigin> = BTreeMap::new();
             for place in places {
                 let line = blamed[place].line_in_commit.wrapping_sub(1);
                 let source = attempts.line_source(writers.get(line).copied().flatten());
                 let answer = answers.entry(source).or_insert_with(|| {
-                    let (writer, missing) = self.writer(&commit.path, &attempts, source);
-                    LineOrigin::Run(Arc::new(RunLineOrigin { commit: Arc::clone(&commit), run, writer, missing }))
+                    let (writer, missing) = match source {
+                        LineSource::Run if is_edited => (RecordedWriter::Reviewer, Vec::new()),
+                        source => self.writer(&commit.path, &attempts, source),
+                    };
+                    let (commit, review) = (Arc::clone(&commit), review.iter().cloned().collect());
+                    LineOrigin::Run(Arc::new(RunLineOrigin { commit, run, writer, review, missing }))
                 });
                 origins[place] = answer.clone();
             }

@@ -2,7 +2,7 @@
 //!
 //! Reads only this tape, and decodes only the attempts that are asked for. It must not know git.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -17,7 +17,7 @@ use crate::{
     store::RunStore,
     tape::{
         EntryBody, Millis, Note, RunId, Seq, UnitKey,
-        note::{AttemptOutput, PatchWritten},
+        note::{AttemptOutput, PatchWritten, ReviewDecided, ReviewDecision},
     },
 };
 
@@ -27,6 +27,11 @@ const SLICE: usize = 256 << 10;
 /// The beginnings of the notes that are needed, as every version writes them.
 const PATCH_WRITTEN: &[u8] = br#"{"kind":"patch_written""#;
 const ATTEMPT_ENDED: &[u8] = br#"{"kind":"attempt_ended""#;
+const REVIEW_REQUESTED: &[u8] = br#"{"kind":"review_requested""#;
+const REVIEW_DECIDED: &[u8] = br#"{"kind":"review_decided""#;
+
+/// Most decisions about the file that are kept.
+const MAX_DECISIONS: usize = 20;
 
 /// An attempt: its unit in the form of [`trailer_key`], and its number.
 pub(super) type AttemptKey = (String, u32);
@@ -57,6 +62,8 @@ pub(super) struct RunRecord {
     pub attempts: HashMap<AttemptKey, RecordedAttempt>,
     /// The attempts whose patches change only other files.
     others: HashSet<AttemptKey>,
+    /// The last decisions of reviewers about the file, oldest first.
+    pub decisions: VecDeque<ReviewDecided>,
     /// True while the run is active, so that its tape still grows.
     pub is_active: bool,
 }
@@ -82,7 +89,8 @@ impl RunRecord {
         }
         let started_at = header.map(|header| header.started_at);
         let is_active = runs.is_alive(run).unwrap_or(false);
-        let mut record = Self { source, started_at, attempts: HashMap::new(), others: HashSet::new(), is_active };
+        let (attempts, others, decisions) = Default::default();
+        let mut record = Self { source, started_at, attempts, others, decisions, is_active };
         record.read_notes(path).map_err(|error| unreadable(error.cause))?;
         Ok(record)
     }
@@ -105,9 +113,20 @@ impl RunRecord {
     }
 
     fn read_notes(&mut self, path: &str) -> Result<(), EntrySourceError> {
-        let (attempts, others) = (&mut self.attempts, &mut self.others);
+        let (attempts, others, decisions) = (&mut self.attempts, &mut self.others, &mut self.decisions);
         for_each_entry(&mut self.source, &mut |entry| {
-            let (EntryScope::Attempt(unit, number), EntryBody::Note(json)) = (entry.scope, &entry.body) else { return };
+            let EntryBody::Note(json) = &entry.body else { return };
+            if json.starts_with(REVIEW_REQUESTED) || json.starts_with(REVIEW_DECIDED) {
+                let decided = match Note::parse(json) {
+                    Note::ReviewRequested(request) => request.decided.clone(),
+                    Note::ReviewDecided(decided) => vec![*decided],
+                    _ => Vec::new(),
+                };
+                let is_kept = |note: &ReviewDecided| note.path == path && note.decision != ReviewDecision::Open;
+                decisions.extend(decided.into_iter().filter(is_kept));
+                decisions.drain(..decisions.len().saturating_sub(MAX_DECISIONS));
+            }
+            let EntryScope::Attempt(unit, number) = entry.scope else { return };
             if json.starts_with(PATCH_WRITTEN) {
                 if let Note::PatchWritten(patch) = Note::parse(json) {
                     let unit = UnitKey::from(unit);

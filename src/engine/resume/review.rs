@@ -34,7 +34,7 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     planned.reuse_unit_keys(chain.units());
     let mut taken = ResumeBasis { project, chain: &chain, model: None, warn }.review(planned)?;
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
-    taken.review = chain.decisions(project);
+    (taken.review, taken.branch) = (chain.decisions(project), chain.branch(project));
     Ok(RunPlan { is_ktx_locked: history.is_ktx_locked, ..taken })
 }
 
@@ -43,6 +43,12 @@ impl ResumeChain {
     pub(super) fn decisions(&self, project: &Project) -> Option<ReviewState> {
         let review = self.state().publication.unsaved_review()?;
         ingest::is_run_marked(&project.root, self.id()).then(|| review.clone())
+    }
+
+    /// The branch that the run commits to, if it is not the current one. A record from elsewhere cannot choose it.
+    pub(super) fn branch(&self, project: &Project) -> Option<String> {
+        let branch = self.state().publication.target_branch.as_deref()?;
+        ingest::is_run_marked(&project.root, self.id()).then(|| branch.to_owned())
     }
 }
 
@@ -88,6 +94,7 @@ impl ResumeBasis<'_> {
             empty_reason: None,
             is_ktx_locked: false,
             review: None,
+            branch: None,
         })
     }
 }

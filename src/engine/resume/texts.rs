@@ -31,6 +31,7 @@ pub(crate) fn plan_new_texts(
         empty_reason: is_empty.then(|| "there is nothing to capture".to_owned()),
         is_ktx_locked: false,
         review: None,
+        branch: None,
     })
 }
 

@@ -232,6 +232,10 @@ impl Fold {
             Note::PatchIntegrated(integrated) => self.patch_integrated(view, entry, integrated, emit),
             Note::ReviewRequested(request) => self.review_requested(view, entry, request, emit),
             Note::ReviewDecided(decided) => self.review_decided(view, entry, decided, emit),
+            Note::BranchSelected { branch } => {
+                view.state.publication.target_branch = Some(branch.as_str().into());
+                self.report_message(view, entry, Severity::Info, note.to_string());
+            }
             Note::ReviewFinished { .. } => {
                 Self::close_review(view);
                 view.state.publication.save_error = None;

@@ -81,6 +81,14 @@ fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest)
             }
         },
         CommandRequest::Review(verdict, pattern) => review::decide_matching(model, run_view, &verdict, &pattern)?,
+        CommandRequest::FinishReview(branch) => match UserAction::FinishReview.spec().is_available(model, run_view) {
+            true => {
+                review::ask_finish_on(model, run_view, Some(branch));
+                Vec::new()
+            }
+            // The action shows why.
+            false => UserAction::FinishReview.spec().perform(model, run_view),
+        },
         CommandRequest::Bookmark(note) => match UserAction::Bookmark.spec().is_available(model, run_view) {
             true => bookmarks::add(model, run_view, &note),
             // The action shows why.

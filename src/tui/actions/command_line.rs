@@ -63,6 +63,8 @@ pub(crate) enum CommandRequest {
     Accept,
     /// Decide about the changes of a review that match the pattern.
     Review(ReviewVerdict, ChangePattern),
+    /// End the review, with the commit on this branch.
+    FinishReview(String),
     /// Bookmark this place with a note.
     Bookmark(String),
     /// Perform the action of a key.
@@ -199,6 +201,7 @@ pub(crate) fn parse(text: &str) -> Result<CommandRequest, CommandError> {
             Ok(calls) if calls > 0 => Ok(CommandRequest::Leash(calls)),
             _ => Err(CommandError::Calls(rest.to_owned())),
         },
+        "finish-review" if !rest.is_empty() => Ok(CommandRequest::FinishReview(rest.to_owned())),
         "bookmark" if !rest.is_empty() => Ok(CommandRequest::Bookmark(rest.to_owned())),
         "until" => condition("until", rest).map(CommandRequest::Until),
         "break" => condition("break", rest).map(CommandRequest::Break),

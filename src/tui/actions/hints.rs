@@ -112,11 +112,20 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
         Some(OverlayView::Review(_))
             if run_view.state.publication.open_review().is_some_and(|review| review.counts().open == 0) =>
         {
-            &[FinishReview, ReopenChange, AcceptChange, RejectChange, SendBack, EditChange, Back]
+            &[FinishReview, ReopenChange, AcceptChange, RejectChange, SendBack, EditChange, Why, NextPane, Back]
         }
-        Some(OverlayView::Review(_)) => {
-            &[AcceptChange, RejectChange, SendBack, EditChange, AcceptRest, FinishReview, ReopenChange, Back]
-        }
+        Some(OverlayView::Review(_)) => &[
+            AcceptChange,
+            RejectChange,
+            SendBack,
+            EditChange,
+            AcceptRest,
+            FinishReview,
+            ReopenChange,
+            Why,
+            NextPane,
+            Back,
+        ],
         Some(OverlayView::FailureGroups(_)) => &[Back, Open, Retry, RetryWith, NextFailure, Search],
         Some(OverlayView::Log(_)) => &[Back, Open, Search, NextFailure],
         Some(OverlayView::Transcript(_)) => &[Back, Open, Retry, NextAttempt, Search, NextFailure, Copy],

@@ -110,7 +110,7 @@ fn scroll<const DOWN: bool>(model: &mut ScreenModel, run_view: &RunView) {
             model.units_view.focus = focus;
         }
         Some(OverlayView::Inspect(view)) => view.select_line(view.lines.selected.saturating_add_signed(by)),
-        Some(OverlayView::Review(view)) => view.scroll_diff(by),
+        Some(OverlayView::Review(view)) if !view.in_diff => view.scroll_diff(by),
         Some(_) => step(model, run_view, by),
     }
 }
@@ -131,7 +131,9 @@ fn half_pages<const HALVES: isize>(model: &mut ScreenModel, run_view: &RunView) 
         return grid::scroll(model, run_view, None, HALVES > 0);
     }
     let page = isize::try_from(page(model, run_view)).unwrap_or(1).max(1);
-    if let Some(OverlayView::Review(view)) = model.views.last_mut() {
+    if let Some(OverlayView::Review(view)) = model.views.last_mut()
+        && !view.in_diff
+    {
         return view.scroll_diff(if HALVES.abs() == 1 { page / 2 } else { page } * HALVES.signum());
     }
     let by = if HALVES.abs() == 1 { (page / 2).max(1) } else { page };
@@ -144,6 +146,7 @@ fn next_pane<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) {
     match model.views.last_mut() {
         Some(OverlayView::Inspect(view)) => inspect::toggle_side(view),
         Some(OverlayView::Compare(view)) => view.side = 1 - view.side,
+        Some(OverlayView::Review(view)) => view.in_diff = !view.in_diff,
         Some(OverlayView::Grid) => model.grid.step(FORWARD),
         Some(_) => {}
         None if is_heading => model.units_view.focus = Pane::Units,
@@ -199,7 +202,7 @@ pub(crate) fn step(model: &mut ScreenModel, run_view: &RunView, by: isize) {
         Some(OverlayView::Find(view)) => view.list.step(by, view.hits.len()),
         Some(OverlayView::Home(view)) => view.select(view.list.selected.saturating_add_signed(by), by > 0),
         Some(OverlayView::Lanes(view)) => view.step(by),
-        Some(OverlayView::Review(view)) => view.list.step(by, view.lines.len()),
+        Some(OverlayView::Review(view)) => view.step(by),
         Some(OverlayView::Artifacts(view)) => match &mut view.document {
             Some(shown) => shown.scroll = shown.scroll.saturating_add_signed(by),
             None => view.list.step(by, view.listed.len()),
@@ -274,6 +277,7 @@ fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &Run
         Some(OverlayView::Find(view)) => go(&mut view.list, view.hits.len()),
         Some(OverlayView::Home(view)) => view.select(if LAST { usize::MAX } else { 0 }, !LAST),
         Some(OverlayView::Lanes(view)) => view.select(if LAST { usize::MAX } else { 0 }),
+        Some(OverlayView::Review(view)) if view.in_diff => view.diff_row = if LAST { usize::MAX } else { 0 },
         Some(OverlayView::Review(view)) => {
             let len = view.lines.len();
             go(&mut view.list, len);

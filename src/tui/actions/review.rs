@@ -12,7 +12,7 @@ use crate::{
     text::pluralize,
     tui::{
         action::{ActionScope, UserAction},
-        effect::ScreenEffect,
+        effect::{ScreenEffect, WrittenLine},
         model::{
             ConfirmQuestion, InputPurpose, LineInput, OverlayView, ReviewLine, ReviewTarget, ReviewView, ScreenModel,
             decision_of,
@@ -61,6 +61,8 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     change(UserAction::FinishReview, "finish-review", "commit", "end the review: commit, or send back", ask_finish)
         .scope(ActionScope::Review)
         .when(is_open),
+    effects(UserAction::Why, "why", "why", "the call that wrote the selected line, after what its agent had read", why)
+        .when(has_changed_line),
 ];
 
 /// The review of the run, waiting or over.
@@ -111,6 +113,34 @@ fn can_reopen(model: &ScreenModel, run_view: &RunView) -> Availability {
     let line = view(model).and_then(ReviewView::selected);
     let decision = review(run_view).zip(line).and_then(|(review, line)| decision_of(review, line));
     require(decision != Some(ReviewDecision::Open))
+}
+
+fn has_changed_line(model: &ScreenModel, run_view: &RunView) -> Availability {
+    match model.views.last() {
+        Some(OverlayView::Review(view)) => require(review(run_view).is_some_and(|review| view.row(review).is_some())),
+        Some(OverlayView::Artifacts(view)) => require(view.selected().is_some()),
+        _ => Err(Unavailable::because("select a change in the review or an artifact first")),
+    }
+}
+
+/// Finds the call that wrote the selected line; of an artifact, the last one.
+fn why(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    let line = match model.views.last() {
+        Some(OverlayView::Review(view)) => review(run_view).and_then(|review| {
+            let row = view.row(review).filter(|row| row.marker != ' ')?;
+            let path = review.request.files.get(view.selected()?.file())?.path.clone();
+            let number = (row.marker != '-').then_some(row.line);
+            Some(WrittenLine { path, line: number, text: Some(row.text.to_owned()) })
+        }),
+        Some(OverlayView::Artifacts(view)) => {
+            view.selected().map(|artifact| WrittenLine { path: artifact.path.clone(), line: None, text: None })
+        }
+        _ => None,
+    };
+    if line.is_none() {
+        model.toasts.show("the run did not change this line; `ingestdeck why FILE:LINE` shows who wrote it");
+    }
+    line.map(ScreenEffect::Explain).into_iter().collect()
 }
 
 /// The file and hunk of the selected line.
@@ -240,6 +270,11 @@ fn accept_rest(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect>
 
 /// Asks for the end of the review, with a summary.
 fn ask_finish(model: &mut ScreenModel, run_view: &RunView) {
+    ask_finish_on(model, run_view, None);
+}
+
+/// As [`ask_finish`], with the commit on `branch` instead of that of the run.
+pub(super) fn ask_finish_on(model: &mut ScreenModel, run_view: &RunView, branch: Option<String>) {
     let Some(review) = review(run_view) else { return };
     let ReviewCounts { open, accepted, rejected, edited, sent_back } = review.counts();
     if open > 0 {
@@ -252,7 +287,10 @@ fn ask_finish(model: &mut ScreenModel, run_view: &RunView) {
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
     let units = review.units_sent_back(|_| false).len();
     let text = match units {
-        0 => "Commit the accepted changes?".to_owned(),
+        0 => match branch.as_deref().or(run_view.state.publication.target_branch.as_deref()) {
+            Some(branch) => format!("Commit the accepted changes to branch {branch}?"),
+            None => "Commit the accepted changes?".to_owned(),
+        },
         units => format!("Send {} back?", pluralize(units, "unit")),
     };
     let mut details = vec![format!("Changes: {}", counts.join(", "))];
@@ -261,6 +299,6 @@ fn ask_finish(model: &mut ScreenModel, run_view: &RunView) {
     } else if rejected > 0 {
         details.push("Rejected changes stay in the record of the run.".to_owned());
     }
-    let then = vec![ScreenEffect::Command(RunCommand::FinishReview)];
+    let then = vec![ScreenEffect::Command(RunCommand::FinishReview { branch })];
     model.dialogs.question = Some(ConfirmQuestion { text, details, then, other: None });
 }

@@ -107,6 +107,11 @@ pub(crate) fn back(model: &mut ScreenModel, run_view: &RunView) {
     {
         return;
     }
+    if let Some(OverlayView::Review(view)) = model.views.last_mut()
+        && std::mem::take(&mut view.in_diff)
+    {
+        return;
+    }
     if let Some(OverlayView::Artifacts(view)) = model.views.last_mut() {
         if view.document.take().is_some() {
             return;

@@ -9,7 +9,14 @@ use crate::{
     run::bookmark::BookmarkChange,
     tape::Seq,
     text,
-    tui::{ExitReason, actions::find, effect::ScreenEffect, export, load, text_search},
+    tui::{
+        ExitReason,
+        actions::find,
+        effect::ScreenEffect,
+        export, load,
+        model::{InspectView, OverlayView},
+        text_search,
+    },
 };
 
 /// Maximum bytes that terminals accept for the clipboard.
@@ -60,6 +67,14 @@ impl App {
                     Err(error) => self.model.toasts.show(error),
                 }
             }
+            ScreenEffect::Explain(line) => match load::find_writer(&mut self.timeline, &line) {
+                Ok(call) => {
+                    let view = InspectView::new(call.unit, call.attempt, Some(call.row));
+                    self.model.views.push(OverlayView::Inspect(Box::new(view)));
+                    self.model.toasts.show(call.sentence);
+                }
+                Err(reason) => self.model.toasts.show(reason),
+            },
             ScreenEffect::EditReviewed(path) => {
                 let review = self.timeline.view().state.publication.open_review();
                 match export::reviewed_text(self.project.as_deref(), review, &path) {

@@ -89,7 +89,7 @@ fn changes(timeline: &mut Timeline, artifact: &RunArtifact, writer: &ArtifactWri
     let attempt = unit.and_then(|unit| unit.attempts.iter().find(|attempt| attempt.number == writer.attempt));
     let Some(attempt_id) = attempt.map(|attempt| attempt.id) else { return Vec::new() };
     let mut pieces = Vec::new();
-    for (row, write) in writing_calls(timeline, attempt_id, artifact, writer) {
+    for WritingRow { row, write, .. } in writing_calls(timeline, attempt_id, artifact, writer) {
         let is_new = pieces.is_empty() && writer.change == Some(ArtifactChange::Created);
         let original = is_new.then(String::new);
         pieces.push(DocumentBlock::BlankLine);
@@ -102,13 +102,22 @@ fn changes(timeline: &mut Timeline, artifact: &RunArtifact, writer: &ArtifactWri
     pieces
 }
 
+/// A successful call that wrote an artifact.
+pub(super) struct WritingRow {
+    /// Index of its row in the attempt.
+    pub(super) row: usize,
+    /// Id of the call in the stream.
+    pub(super) id: String,
+    pub(super) write: file_change::FileWrite,
+}
+
 /// The successful calls of an attempt that wrote the artifact: by their ids, or on tapes without ids by their target.
-fn writing_calls(
+pub(super) fn writing_calls(
     timeline: &mut Timeline,
     attempt_id: AttemptId,
     artifact: &RunArtifact,
     writer: &ArtifactWriter,
-) -> Vec<(usize, file_change::FileWrite)> {
+) -> Vec<WritingRow> {
     let entries = timeline.view().state.entries;
     let rows: Vec<_> = timeline.view().rows(attempt_id).iter().copied().enumerate().collect();
     let is_call = |row: &StreamRow| row.kind == RowKind::Tool && row.end(entries) == RowOutcome::Ok;
@@ -127,9 +136,10 @@ fn writing_calls(
             let is_recorded = writer.call_ids.iter().any(|id| *id == call.id);
             let write = file_change::write_of(&call_as_run(call, edited.as_deref()))?;
             let is_target = || write.target.rsplit('/').next() == Some(name);
-            (is_recorded || writer.call_ids.is_empty() && is_target()).then_some(write)
+            let is_wanted = is_recorded || writer.call_ids.is_empty() && is_target();
+            is_wanted.then(|| WritingRow { row: index, id: call.id.to_string(), write })
         });
-        found.extend(write.ok().flatten().map(|write| (index, write)));
+        found.extend(write.ok().flatten());
     }
     found
 }

@@ -41,6 +41,18 @@ enum WriteEffect {
     Removed,
 }
 
+impl FileWrite {
+    /// True if the text after the call contains this line, as far as the call has it.
+    pub(super) fn writes_line(&self, line: &str) -> bool {
+        let has = |text: &String| text.lines().any(|written| written.trim() == line.trim());
+        match &self.effect {
+            WriteEffect::FullText(text) => has(text),
+            WriteEffect::Replacements(pairs) => pairs.iter().any(|(_, new)| has(new)),
+            WriteEffect::Removed => false,
+        }
+    }
+}
+
 /// Target and effect of a call, if it is a known writing call.
 pub(super) fn write_of(call: &ToolUse<'_>) -> Option<FileWrite> {
     let input = call.input?;

@@ -11,6 +11,7 @@ use crate::{
         state::{RunView, UnitState},
     },
     tape::note::{ReviewDecision, ReviewRequested},
+    text,
     tui::{layout, playback::Playback, search_match},
 };
 
@@ -18,6 +19,10 @@ use crate::{
 const SPLIT_WIDTH: u16 = 100;
 /// Least and greatest width of the list then.
 const LIST_WIDTH: (u16, u16) = (40, 72);
+/// Columns before the text of a row of the diff.
+pub(crate) const DIFF_INDENT: usize = 8;
+/// Most rows above the diff, with what it rests on.
+const BASIS_ROWS: u16 = 2;
 
 /// The page about the changes that wait for a review.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +31,10 @@ pub(crate) struct ReviewView {
     pub lines: Vec<ReviewLine>,
     /// First row of the diff on screen.
     pub diff_offset: usize,
+    /// True while the keys move in the diff.
+    pub in_diff: bool,
+    /// Selected row of the diff.
+    pub diff_row: usize,
     /// The request that `lines` were made from.
     made_from: Option<Arc<ReviewRequested>>,
     /// The selected line that `diff_offset` belongs to.
@@ -81,6 +90,13 @@ pub(crate) struct DiffRow<'a> {
     pub text: &'a str,
 }
 
+impl DiffRow<'_> {
+    /// True for an added or removed line.
+    fn is_change(&self) -> bool {
+        matches!(self.marker, '+' | '-')
+    }
+}
+
 /// The rows of a diff, in order.
 pub(crate) fn diff_rows(diff: &str) -> Vec<DiffRow<'_>> {
     let mut rows = Vec::new();
@@ -122,16 +138,51 @@ impl ReviewView {
                 }
             }
         }
-        let [list, _] = self.areas(body);
+        let [list, diff] = self.areas(body);
         self.list.clamp(self.lines.len(), usize::from(layout::inner(list).height));
         let Some((file, hunk)) = review.and_then(|review| self.selected_diff(review)) else { return };
         let rows = diff_rows(file);
         if self.shown != Some(self.list.selected) {
             self.shown = Some(self.list.selected);
             self.diff_offset = rows.iter().position(|row| Some(row.hunk) == hunk).unwrap_or_default();
+            let is_change = |row: &DiffRow<'_>| hunk.is_none_or(|hunk| row.hunk == hunk) && row.is_change();
+            self.diff_row = rows.iter().position(is_change).unwrap_or(self.diff_offset);
+        }
+        self.diff_row = self.diff_row.min(rows.len().saturating_sub(1));
+        if self.in_diff {
+            self.keep_row_visible(&rows, layout::inner(diff));
         }
         // Long lines are wrapped, so any row may be the first on screen.
         self.diff_offset = self.diff_offset.min(rows.len().saturating_sub(1));
+    }
+
+    /// Moves the selection in the list, or in the diff while it has the focus.
+    pub(crate) fn step(&mut self, by: isize) {
+        match self.in_diff {
+            true => self.diff_row = self.diff_row.saturating_add_signed(by),
+            false => self.list.step(by, self.lines.len()),
+        }
+    }
+
+    /// Scrolls so that the selected row of the diff is in `area`.
+    fn keep_row_visible(&mut self, rows: &[DiffRow<'_>], area: Rect) {
+        let height = usize::from(area.height.saturating_sub(BASIS_ROWS)).max(1);
+        let width = usize::from(area.width).saturating_sub(DIFF_INDENT).max(1);
+        let mut used = 0;
+        let mut fits = |row: &DiffRow<'_>| {
+            used += text::wrap(row.text, width).len().max(1);
+            used <= height
+        };
+        let before = rows.get(..=self.diff_row).unwrap_or_default();
+        let count = before.iter().rev().map_while(|row| fits(row).then_some(())).count().max(1);
+        let first = (self.diff_row + 1).saturating_sub(count);
+        self.diff_offset = self.diff_offset.clamp(first, self.diff_row.max(first));
+    }
+
+    /// The selected row of the diff: while the list has the focus, the first change of its selection.
+    pub(crate) fn row<'a>(&self, review: &'a ReviewState) -> Option<DiffRow<'a>> {
+        let (diff, _) = self.selected_diff(review)?;
+        diff_rows(diff).get(self.diff_row).copied().filter(|row| row.marker != '@')
     }
 
     /// Scrolls the diff by `by` rows.

@@ -14,13 +14,13 @@ use crate::{
     tape::note::{ReviewDecision, ReviewedFile},
     text::{self, pluralize},
     tui::{
-        model::{DiffRow, ReviewLine, ReviewView, decision_of, diff_rows},
+        model::{DIFF_INDENT, DiffRow, ReviewLine, ReviewView, decision_of, diff_rows},
         theme::StyleRole,
     },
 };
 
 /// Columns of the number of a line.
-const NUMBER_WIDTH: usize = 5;
+const NUMBER_WIDTH: usize = DIFF_INDENT - 3;
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &ReviewView, area: Rect, buf: &mut Buffer) {
     let Some(review) = scene.run_view.state.publication.review.as_deref() else {
@@ -40,7 +40,7 @@ fn draw_list(scene: &DrawContext<'_>, view: &ReviewView, review: &ReviewState, a
         if review.is_waiting { format!(" {files} · {} open", counts.open) } else { format!(" {files} · over") };
     let position = format!(" {}/{} ", (view.list.selected + 1).min(view.lines.len()), view.lines.len());
     let title = [(StyleRole::Strong, "review"), (StyleRole::Dim, &*state)];
-    let inside = pane(scene, area, true, &title, &[(StyleRole::Dim, &position)], buf);
+    let inside = pane(scene, area, !view.in_diff, &title, &[(StyleRole::Dim, &position)], buf);
     for (y, (index, line)) in (inside.y..inside.bottom()).zip(view.lines.iter().enumerate().skip(view.list.offset)) {
         let row = Rect { y, height: 1, ..inside };
         draw_line(scene, review, *line, row, buf);
@@ -115,7 +115,7 @@ fn draw_diff(scene: &DrawContext<'_>, view: &ReviewView, review: &ReviewState, a
     let units: Vec<&str> = file.units.iter().map(|unit| unit.as_str()).collect();
     let title = format!(" {} by {}", file.change.as_str(), text::one_row(&units.join(", "), 200));
     let path = text::fit_middle(&file.path, usize::from(area.width / 2), scene.theme.glyphs.cut);
-    let inside = pane(scene, area, false, &[(StyleRole::Strong, &path), (StyleRole::Dim, &title)], &[], buf);
+    let inside = pane(scene, area, view.in_diff, &[(StyleRole::Strong, &path), (StyleRole::Dim, &title)], &[], buf);
     let inside = draw_basis(scene, file, inside, buf);
     let edited = review.files.get(line.file()).and_then(|file| file.edited.as_deref());
     let rows: Vec<DiffRow<'_>> = match edited {
@@ -130,12 +130,16 @@ fn draw_diff(scene: &DrawContext<'_>, view: &ReviewView, review: &ReviewState, a
         RowWriter::row(scene, buf, inside).put(StyleRole::Dim, why);
     }
     let mut y = inside.y;
-    for row in rows.iter().skip(view.diff_offset) {
+    for (index, row) in rows.iter().enumerate().skip(view.diff_offset) {
         if y >= inside.bottom() {
             break;
         }
         let is_other = edited.is_none() && matches!(line, ReviewLine::Hunk { hunk, .. } if hunk != row.hunk);
+        let top = y;
         y = draw_row(scene, row, is_other, Rect { y, height: inside.bottom() - y, ..inside }, buf);
+        if view.in_diff && index == view.diff_row {
+            buf.set_style(Rect { y: top, height: y - top, ..inside }, scene.theme.style(StyleRole::Selected));
+        }
     }
 }
 
@@ -183,8 +187,7 @@ fn draw_row(scene: &DrawContext<'_>, row: &DiffRow<'_>, is_other: bool, area: Re
         RowWriter::row(scene, buf, area).put(role, &format!("{:>NUMBER_WIDTH$}", scene.theme.glyphs.cut));
         return area.y + 1;
     }
-    let indent = NUMBER_WIDTH + 3;
-    let width = usize::from(area.width).saturating_sub(indent).max(1);
+    let width = usize::from(area.width).saturating_sub(DIFF_INDENT).max(1);
     let mut y = area.y;
     for (index, line) in text::wrap(row.text, width).iter().enumerate() {
         if y >= area.bottom() {
@@ -195,7 +198,7 @@ fn draw_row(scene: &DrawContext<'_>, row: &DiffRow<'_>, is_other: bool, area: Re
             pen.put(StyleRole::Dim, &format!("{:>NUMBER_WIDTH$} ", row.line));
             pen.put(role, &format!("{} {line}", row.marker));
         } else {
-            pen.skip(indent);
+            pen.skip(DIFF_INDENT);
             pen.put(role, line);
         }
         y += 1;

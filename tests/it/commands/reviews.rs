@@ -12,7 +12,7 @@ use super::test_dir::{CommandOutput, TestDir, parse_json_events};
 use crate::it::support::git::git;
 
 /// A unit `docs-NAME` that writes the page NAME, with other content if the prompt contains feedback.
-fn part(name: &str) -> String {
+pub(super) fn part(name: &str) -> String {
     let write = |condition: &str, content: &str| {
         format!(
             r#"
@@ -31,10 +31,10 @@ steps = [
     [write("prompt = \"Make it longer\"", "Second text."), write("", "First text.")].concat()
 }
 
-const NAMES: [&str; 3] = ["one", "two", "three"];
+pub(super) const NAMES: [&str; 3] = ["one", "two", "three"];
 
 /// A project in a git repository with a unit for each of [`NAMES`].
-fn place() -> (TestDir, String) {
+pub(super) fn place() -> (TestDir, String) {
     let place = TestDir::new();
     place.notes(&NAMES);
     commit_all(&place);
@@ -53,18 +53,18 @@ fn run(place: &TestDir, claude: &str) -> CommandOutput {
     place.run(&["run", "--review", "--no-reconcile", "--ui", "json", "--claude-bin", claude])
 }
 
-fn review(place: &TestDir, claude: &str, more: &[&str]) -> CommandOutput {
+pub(super) fn review(place: &TestDir, claude: &str, more: &[&str]) -> CommandOutput {
     place.run(&[&["review", "--ui", "json", "--claude-bin", claude], more].concat())
 }
 
-fn pages(place: &TestDir) -> Vec<String> {
+pub(super) fn pages(place: &TestDir) -> Vec<String> {
     let pages = fs::read_dir(place.path("wiki/global")).into_iter().flatten();
     let mut names: Vec<String> = pages.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
 
-fn subjects(place: &TestDir) -> usize {
+pub(super) fn subjects(place: &TestDir) -> usize {
     git(&place.path(""), &["log", "--format=%s"]).lines().count()
 }
 
@@ -118,6 +118,12 @@ fn change_sent_back_is_made_again_and_reviewed_again() {
     let events = parse_json_events(&output.stdout);
     let asked = events.iter().filter(|line| line["event"]["state"] == "waiting_approval");
     assert_eq!(asked.count(), 2);
+    let why = place.run(&["why", "wiki/global/two.md:6", "--ui", "json"]);
+    let why: Value = serde_json::from_str(why.expect_success()).unwrap();
+    assert_eq!((&why["origin"], &why["attempt"]["attempt"]), (&"attempt".into(), &1.into()), "{why}");
+    let decided = why["review"].as_array().unwrap().iter();
+    let decided: Vec<_> = decided.map(|note| (note["decision"].as_str(), note["feedback"].as_str())).collect();
+    assert_eq!(decided, [(Some("sent_back"), Some("Make it longer.")), (Some("accepted"), None)]);
 }
 
 #[test]

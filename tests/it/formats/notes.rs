@@ -69,6 +69,7 @@ kinds! {
     Note::ReviewRequested(_) => "review_requested",
     Note::ReviewDecided(_) => "review_decided",
     Note::ReviewFinished { .. } => "review_finished",
+    Note::BranchSelected { .. } => "branch_selected",
     Note::RunSaved(_) => "saved",
     Note::SlRefsRepaired(_) => "sl_refs_repaired",
     Note::SaveFailed(_) => "save_failed",
@@ -601,6 +602,7 @@ fn notes_of_the_run() -> Vec<Note> {
     // Fixed words that the program stores as texts.
     let outcomes = ["done", "partial", "error", "limit", "stopped", "unusable"];
     notes.extend(outcomes.map(|outcome| Note::RunEnded(RunEnded { outcome: text(outcome), ..RunEnded::default() })));
+    notes.push(Note::BranchSelected { branch: text("ingest/docs") });
     notes
 }
 

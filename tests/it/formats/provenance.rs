@@ -39,6 +39,8 @@ struct WhyLine {
     candidates: Vec<WhyAttempt>,
     /// The call that wrote the lines.
     call: Option<WhyCall>,
+    /// Decisions of reviewers about the file, oldest first, at most 20; null if no run made the commit.
+    review: Option<Vec<WhyDecision>>,
     /// What the record does not contain, one sentence each.
     missing: Vec<String>,
     /// The command that shows the moment of the call.
@@ -56,6 +58,8 @@ enum WhyOrigin {
     Attempt,
     /// One of several attempts of a run.
     UnknownAttempt,
+    /// A reviewer, who edited the file in the review of a run.
+    Reviewer,
     /// A run without an attempt: merged, repaired, projected or copied.
     Run,
 }
@@ -99,6 +103,17 @@ struct WhyCall {
     reads: Vec<WhyRead>,
     /// Number of earlier reads that are not listed.
     more_reads: u64,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct WhyDecision {
+    /// `accepted`, `rejected`, `edited` or `sent_back`.
+    decision: String,
+    /// Id of the change; null for the whole file.
+    hunk: Option<String>,
+    /// What the unit should change.
+    feedback: Option<String>,
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]

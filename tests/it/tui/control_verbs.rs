@@ -52,6 +52,7 @@ const CHANGES: &[(&str, ScriptForm)] = &[
 /// Actions that only change what the screen shows, copy it, or open it elsewhere.
 const VIEWS: &[&str] = &[
     "review",
+    "why",
     "down",
     "up",
     "top",

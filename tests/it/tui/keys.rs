@@ -625,7 +625,7 @@ fn commands_are_listed_with_descriptions() {
 
 #[test]
 fn help_explains_signs_and_columns() {
-    let text = record("?G").text();
+    let text = ["?G<c-u>", "?G"].map(|keys| record(keys).text()).concat();
     assert!(text.contains("a call waits for your decision") && text.contains("tool call that was denied"), "{text}");
     assert!(text.contains("time since the last output"), "{text}");
 }

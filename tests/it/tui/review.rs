@@ -4,6 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     control::{ReviewOrder, ReviewVerdict, RunCommand},
+    replay::FileSource,
+    run::Timeline,
     tape::{
         Note,
         note::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, attempt_output::ArtifactChange},
@@ -126,7 +128,7 @@ fn finished_review_sends_its_end_once() {
     for file in three_files() {
         tape.note(None, &decided(&file.path, ReviewDecision::Accepted));
     }
-    assert_eq!(live(&tape, "cy", (120, 36)).1, [RunCommand::FinishReview]);
+    assert_eq!(live(&tape, "cy", (120, 36)).1, [RunCommand::FinishReview { branch: None }]);
     assert_eq!(live(&tape, "cn", (120, 36)).1, []);
 }
 
@@ -170,4 +172,49 @@ fn sixty_files_need_few_keys() {
     // The commands have no effect on this tape, so all sixty are still open.
     let RunCommand::Review { decisions } = rest else { panic!("{rest:?}") };
     assert_eq!((commands.len(), decisions.len()), (4, 60));
+}
+
+/// The recorded review in the fixtures, at its end.
+fn recorded(keys: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes/review.jsonl");
+    let timeline = Timeline::new(Box::new(FileSource::open(&path).unwrap()));
+    play(timeline, None, options(), ScriptedHost::new(&format!("${keys}"), (120, 36))).0.text()
+}
+
+#[test]
+fn line_of_a_diff_leads_to_the_call_that_wrote_it() {
+    let text = recorded("V<tab>jjjjgw");
+    assert!(text.contains("attempt 1, wrote line 5; what its agent read is above it"), "{text}");
+    assert!(text.contains("inspector") && text.contains("✓ read_raw_file subscription"), "{text}");
+    let text = recorded("cgw");
+    assert!(text.contains("wrote the file last"), "{text}");
+    // The unit of this page worked again after the review, so the second attempt wrote the page.
+    let text = recorded("V/metric-changes<enter>gw");
+    assert!(text.contains("attempt 2, wrote line 1"), "{text}");
+}
+
+#[test]
+fn diff_has_its_own_selection() {
+    insta::assert_snapshot!("review_diff_row_120x36", recorded("V<tab>jjj"));
+    let tape = waiting(three_files());
+    // In the diff, keys about changes still mean the selected change of the list.
+    let [RunCommand::Review { decisions }] = &*live(&tape, "<tab>Ga", (80, 24)).1 else { panic!() };
+    assert_eq!(decisions[0].path, "semantic-layer/shop/orders.yaml");
+    let (host, _) = live(&tape, "j<tab>G", (80, 24));
+    assert!(host.text().contains("More."), "{}", host.text());
+    let (host, _) = live(&tape, "j<tab>ggjgw", (80, 24));
+    assert!(host.text().contains("the run did not change this line"), "{}", host.text());
+}
+
+#[test]
+fn end_of_a_review_can_name_a_branch() {
+    let mut tape = waiting(three_files());
+    for file in three_files() {
+        tape.note(None, &decided(&file.path, ReviewDecision::Accepted));
+    }
+    let (host, sent) = live(&tape, ":finish-review ingest/orbit<enter>", (120, 36));
+    assert!(host.text().contains("Commit the accepted changes to branch ingest/orbit?"), "{}", host.text());
+    assert_eq!(sent, []);
+    let sent = live(&tape, ":finish-review ingest/orbit<enter>y", (120, 36)).1;
+    assert_eq!(sent, [RunCommand::FinishReview { branch: Some("ingest/orbit".into()) }]);
 }

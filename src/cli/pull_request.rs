@@ -1,0 +1,59 @@
+//! The text of a pull request for a run that commits to a branch for one: its report, in a file next to the tape.
+
+use std::path::Path;
+
+use super::{args::GlobalArgs, exit::CliError, prior_files, project};
+use crate::{
+    replay::FileSource,
+    report::{self, ReportFormat, redact},
+    run::EntrySource as _,
+    scoped_dir::{PRIVATE_MODE, ScopedDir},
+    text::commands::PULL_REQUEST_FILE,
+};
+
+/// Longest text in bytes: GitHub accepts 65,536 characters.
+const MAX_BYTES: usize = 60_000;
+
+/// Writes the report of a run that ended with a commit, with its secrets masked, to the file next to its tape.
+///
+/// # Errors
+/// If the tape cannot be read or the file cannot be written.
+pub(super) fn write_body(global: &GlobalArgs, tape: &Path) -> Result<(), CliError> {
+    let source = FileSource::open(tape)?;
+    let prior = prior_files::prior_results(global, source.info());
+    let report = report::fold_report(source, false, prior)?;
+    if report.publication.saved.is_none() {
+        return Ok(());
+    }
+    let project = project::resolve_directory(global).ok();
+    let (text, _) = redact::mask_secrets(&report::render(&report, ReportFormat::Md, false), project.as_deref());
+    let failed =
+        |error| CliError::failed(format!("cannot write {}: {error}", tape.with_file_name(PULL_REQUEST_FILE).display()));
+    let dir = ScopedDir::open(tape.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+    dir.write(PULL_REQUEST_FILE, shorten(&text, MAX_BYTES).as_bytes(), PRIVATE_MODE, 0o600).map_err(failed)
+}
+
+/// The lines of `text` that fit into `most` bytes, and a remark if some do not.
+fn shorten(text: &str, most: usize) -> String {
+    const REMARK: &str = "\n\n*The report is longer; `ingestdeck report` shows all of it.*\n";
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(most.saturating_sub(REMARK.len()));
+    let kept = text.get(..end).unwrap_or_default();
+    format!("{}{REMARK}", kept.rsplit_once('\n').map_or(kept, |(lines, _)| lines))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_report_is_cut_between_lines() {
+        assert_eq!(shorten("a\nb\n", 10), "a\nb\n");
+        let cut = shorten(&"ä line\n".repeat(100), 200);
+        assert!(cut.len() <= 200 && cut.starts_with("ä line\n"), "{cut}");
+        let rows = cut.lines().take_while(|row| !row.is_empty());
+        assert!(rows.into_iter().all(|row| row == "ä line"), "{cut}");
+    }
+}
