@@ -38,6 +38,7 @@ use crate::{
         git::CommitId,
         prompt::PromptAmendment,
         transcript::RejectedCall,
+        unsourced::{SkippedCheck, UnsourcedCheck},
         work_unit::WorkUnit,
     },
     run::{Recorder, otlp::RunTrace, state::RECONCILE_KEY},
@@ -46,7 +47,8 @@ use crate::{
         Note, UnitKey,
         note::{
             Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, ContentDigests, CountedFailure, PatchWritten,
-            Severity, StopMode, Verdict, VerdictCause, attempt_output::UnsourcedIdentifier,
+            Severity, StopMode, Verdict, VerdictCause,
+            attempt_output::{UNSOURCED_LIST, UnsourcedIdentifier},
         },
     },
     units::{
@@ -225,7 +227,7 @@ impl AttemptExecutor {
             record_note(self.recorder.as_ref(), Some((unit, attempt)), &note);
         }
         let work = attempt_output(&opened, &verdict, &facts);
-        if let Some(text) = unsourced_message(&work.unsourced) {
+        if let Some(text) = unsourced_message(&opened.unsourced()) {
             let note = Note::Message { level: Severity::Warning, text };
             record_note(self.recorder.as_ref(), Some((unit, attempt)), &note);
         }
@@ -446,12 +448,9 @@ fn finish_attempt(
         facts.work.invalid_artifacts = checked.invalid;
         if unsourced != UnsourcedAction::Off {
             match attempt.find_unsourced() {
-                Ok(found) if unsourced == UnsourcedAction::Fail => {
-                    let undeclared = found.iter().filter(|identifier| !identifier.declared);
-                    let fault = |identifier: &UnsourcedIdentifier| {
-                        format!("{identifier} was in nothing that the agent received")
-                    };
-                    facts.work.invalid_artifacts.extend(undeclared.map(fault));
+                Ok(check) if unsourced == UnsourcedAction::Fail => {
+                    let undeclared = check.found.iter().filter(|identifier| !identifier.declared);
+                    facts.work.invalid_artifacts.extend(undeclared.map(UnsourcedIdentifier::finding));
                 }
                 Ok(_) => {}
                 Err(error) => facts.work.invalid_artifacts.push(format!("the artifacts cannot be read: {error}")),
@@ -490,13 +489,15 @@ fn attempt_output(attempt: &UnitAttempt, verdict: &Verdict, facts: &AttemptFacts
     }
 }
 
-/// The warning about unsourced identifiers.
-fn unsourced_message(unsourced: &[UnsourcedIdentifier]) -> Option<String> {
-    let names: Vec<String> = unsourced.iter().map(ToString::to_string).collect();
+/// The warning about unsourced identifiers, or that they were not looked for.
+fn unsourced_message(check: &UnsourcedCheck) -> Option<String> {
+    if let Some(SkippedCheck { paths, reason }) = &check.skipped {
+        let paths = integration::list_some(paths);
+        return Some(format!("unsourced identifiers were not looked for in {paths}: {reason}"));
+    }
+    let names: Vec<String> = check.found.iter().map(ToString::to_string).collect();
     let count = if names.len() == 1 { "1 identifier".to_owned() } else { format!("{} identifiers", names.len()) };
-    (!names.is_empty()).then(|| {
-        format!("{count} in its artifacts appeared in nothing that it received: {}", integration::list_some(&names))
-    })
+    (!names.is_empty()).then(|| format!("{count} in its artifacts {UNSOURCED_LIST} {}", integration::list_some(&names)))
 }
 
 /// Adds calls that failed before they reached the tools to the transcript, each once.
