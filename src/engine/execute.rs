@@ -4,6 +4,7 @@ mod ingest_run;
 mod integration;
 mod projection;
 mod reconcile_step;
+mod session_texts;
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,8 +14,11 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use self::integration::{Integration, record_note};
 pub(crate) use self::{ingest_run::IngestRun, reconcile_step::ReconcileOptions};
+use self::{
+    integration::{Integration, record_note},
+    session_texts::SessionTexts,
+};
 use super::{
     approval::ApprovalQueue,
     attempt_limits::AttemptLimits,
@@ -92,6 +96,7 @@ pub(crate) struct AttemptExecutor {
     trace: Option<RunTrace>,
     /// Reference-counted: each running attempt holds a clone.
     attempt_counter: Arc<()>,
+    session_texts: Arc<SessionTexts>,
 }
 
 /// The inputs of an attempt.
@@ -144,8 +149,20 @@ impl AttemptExecutor {
     ) -> Self {
         let run = Arc::new(run);
         let integration = Arc::new(Integration::new(Arc::clone(&run), Arc::clone(&recorder), review));
-        let (trace, attempt_counter) = Default::default();
-        Self { run, integration, agent, options, limits, recorder, approvals, locks, trace, attempt_counter }
+        let (trace, attempt_counter, session_texts) = Default::default();
+        Self {
+            run,
+            integration,
+            agent,
+            options,
+            limits,
+            recorder,
+            approvals,
+            locks,
+            trace,
+            attempt_counter,
+            session_texts,
+        }
     }
 
     /// Agents continue this trace.
@@ -198,8 +215,16 @@ impl AttemptExecutor {
         };
         let launch = UnitLaunch { content, ..self.unit_launch(unit, attempt, amendment, &opened, session) };
         let (forward, commands) = mpsc::channel(early.len().max(4));
-        let receiving = Arc::clone(&opened);
-        let on_message = move |text: &str| receiving.record_message(text);
+        self.session_texts.of(&used_session).iter().for_each(|text| opened.record_message(text));
+        if let Some(feedback) = &amendment.feedback {
+            self.session_texts.push(&used_session, feedback);
+        }
+        let (receiving, texts, in_session) =
+            (Arc::clone(&opened), Arc::clone(&self.session_texts), used_session.clone());
+        let on_message = move |text: &str| {
+            receiving.record_message(text);
+            texts.push(&in_session, text);
+        };
         let forwarding = task::spawn(forward_orders(early, orders, forward, on_message));
         let mut facts = unit::run_unit(launch, commands, ready).await;
         forwarding.abort();

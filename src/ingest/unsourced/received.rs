@@ -72,7 +72,7 @@ struct RecordedFailure {
     message: String,
 }
 
-/// Arguments of `record_verification_ledger`.
+/// Arguments of a call that adds an entry to the verification ledger.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct RecordedLedgerEntry {

@@ -1,6 +1,6 @@
 //! `run --review` and `review`: nothing becomes a commit before a person has decided about it.
 
-use std::fs;
+use std::{fs, time::Instant};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -8,7 +8,7 @@ use nix::{
 };
 use serde_json::Value;
 
-use super::test_dir::{CommandOutput, TestDir, parse_json_events};
+use super::test_dir::{CommandOutput, DEADLINE, TestDir, parse_json_events};
 use crate::it::support::git::git;
 
 /// A unit `docs-NAME` that writes the page NAME, with other content if the prompt contains feedback.
@@ -118,6 +118,45 @@ fn change_sent_back_is_made_again_and_reviewed_again() {
     let events = parse_json_events(&output.stdout);
     let asked = events.iter().filter(|line| line["event"]["state"] == "waiting_approval");
     assert_eq!(asked.count(), 2);
+}
+
+/// The agent knows a column only from the feedback for its second attempt, and its third one continues the session.
+#[test]
+fn feedback_counts_in_later_attempts_of_its_session() {
+    let place = TestDir::new();
+    place.notes(&["one"]);
+    commit_all(&place);
+    let write = |prompt: &str, content: &str| {
+        let ledger = "{ call = { tool = \"record_verification_ledger\", with = { summary = \"Read it.\" } } }";
+        format!(
+            "[[part]]\nprompt = \"{prompt}\"\nsteps = [{ledger}, {{ call = {{ tool = \"wiki_write\", with = {{ key = \"one\", summary = \"One\", content = \"{content}\" }} }} }}, {{ say = \"Done.\" }}]\n"
+        )
+    };
+    let script =
+        [("Name dim_owner", "`dim_owner`"), ("Name both", "Both: `dim_owner`, `dim_plan`"), ("", "First text.")];
+    let claude = place.scripted_claude(&script.map(|(prompt, content)| write(prompt, content)).concat());
+    let args =
+        ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", claude.to_str().unwrap()];
+    place.run(&args).expect_success();
+    let began = Instant::now();
+    let wait_for = |text: &str| {
+        while !place.run(&["review", "--list", "--diff", "--ui", "json"]).stdout.contains(text) {
+            assert!(began.elapsed() < DEADLINE, "{text} is not in the review");
+        }
+    };
+    wait_for("First text.");
+    for (feedback, text) in [("Name dim_owner.", "`dim_owner`"), ("Name both.", "Both: `dim_owner`")] {
+        let sent = place.run(&["review", "--send-back", "*", "--feedback", feedback]);
+        assert!(matches!(sent.code, Some(0 | 103)), "{sent:?}");
+        wait_for(text);
+    }
+    place.run(&["review", "--accept", "*"]).expect_success();
+    let artifact: Value = serde_json::from_str(place.run(&["artifacts", "--ui", "json"]).expect_success()).unwrap();
+    let last = artifact["writers"].as_array().unwrap().last().unwrap();
+    assert_eq!((last["attempt"].as_u64(), last["state"].as_str()), (Some(3), Some("saved")), "{artifact}");
+    let names: Vec<&str> =
+        last["unsourced"].as_array().unwrap().iter().map(|flag| flag["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["dim_plan"], "{artifact}");
 }
 
 #[test]
