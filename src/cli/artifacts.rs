@@ -4,7 +4,6 @@
 
 use std::{
     collections::HashMap,
-    fmt::Write as _,
     io::{self, Write as _},
     ops::Range,
 };
@@ -236,11 +235,9 @@ fn notes(report: &RunReport) -> Vec<String> {
             texts.push(format!("▲ {shared}\n"));
         }
     }
-    let flags: Vec<String> = list.iter().flat_map(RunArtifact::unsourced).map(ToString::to_string).collect();
-    for flag in flags.iter().take(MAX_FLAGS) {
-        texts.push(format!("▲ {flag} was in nothing that the agent received\n"));
-    }
-    let more = flags.len().saturating_sub(MAX_FLAGS);
+    let findings: Vec<String> = list.iter().flat_map(RunArtifact::unsourced).map(|flag| flag.finding()).collect();
+    texts.extend(findings.iter().take(MAX_FLAGS).map(|finding| format!("▲ {finding}\n")));
+    let more = findings.len().saturating_sub(MAX_FLAGS);
     if more > 0 {
         texts.push(format!("▲ {} more; `--ui json` lists all\n", pluralize(more, "unsourced identifier")));
     }
@@ -264,9 +261,10 @@ fn push_diffs(global: &GlobalArgs, report: &RunReport, redactor: &mut Redactor, 
 
 fn print_coverage(global: &GlobalArgs, report: &RunReport) -> Result<Exit, CliError> {
     let columns = ["source", "raw file", "change", "state", "artifacts"].map(str::to_owned).to_vec();
-    let redactor = Redactor::for_process(project::resolve_directory(global).ok().as_deref());
+    let directory = project::resolve_directory(global).ok();
+    let redactor = Redactor::for_process(directory.as_deref());
     let mut table = TableWriter::new(TableFormat::Text, columns, None, redactor);
-    let mut note = String::new();
+    let (mut redactor, mut note) = (Redactor::for_process(directory.as_deref()), String::new());
     for source in &report.artifacts.coverage {
         for file in &source.files {
             let cells = [
@@ -278,7 +276,7 @@ fn print_coverage(global: &GlobalArgs, report: &RunReport) -> Result<Exit, CliEr
             ];
             table.push(cells.map(Value::from).to_vec());
         }
-        let _ = writeln!(note, "{}: {}", source.connection, source.summary());
+        note.push_str(&redactor.text(&format!("{}: {}\n", source.connection, source.summary())));
     }
     if report.artifacts.coverage.is_empty() {
         note.push_str("the run read no raw files\n");

@@ -4,6 +4,7 @@ mod ingest_run;
 mod integration;
 mod projection;
 mod reconcile_step;
+mod session_texts;
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,8 +14,11 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use self::integration::{Integration, record_note};
 pub(crate) use self::{ingest_run::IngestRun, reconcile_step::ReconcileOptions};
+use self::{
+    integration::{Integration, record_note},
+    session_texts::SessionTexts,
+};
 use super::{
     approval::ApprovalQueue,
     attempt_limits::AttemptLimits,
@@ -38,6 +42,7 @@ use crate::{
         git::CommitId,
         prompt::PromptAmendment,
         transcript::RejectedCall,
+        unsourced::{SkippedCheck, UnsourcedCheck},
         work_unit::WorkUnit,
     },
     run::{Recorder, otlp::RunTrace, state::RECONCILE_KEY},
@@ -46,7 +51,8 @@ use crate::{
         Note, UnitKey,
         note::{
             Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, ContentDigests, CountedFailure, PatchWritten,
-            Severity, StopMode, Verdict, VerdictCause, attempt_output::UnsourcedIdentifier,
+            Severity, StopMode, Verdict, VerdictCause,
+            attempt_output::{UNSOURCED_LIST, UnsourcedIdentifier},
         },
     },
     units::{
@@ -90,6 +96,7 @@ pub(crate) struct AttemptExecutor {
     trace: Option<RunTrace>,
     /// Reference-counted: each running attempt holds a clone.
     attempt_counter: Arc<()>,
+    session_texts: Arc<SessionTexts>,
 }
 
 /// The inputs of an attempt.
@@ -142,8 +149,20 @@ impl AttemptExecutor {
     ) -> Self {
         let run = Arc::new(run);
         let integration = Arc::new(Integration::new(Arc::clone(&run), Arc::clone(&recorder), review));
-        let (trace, attempt_counter) = Default::default();
-        Self { run, integration, agent, options, limits, recorder, approvals, locks, trace, attempt_counter }
+        let (trace, attempt_counter, session_texts) = Default::default();
+        Self {
+            run,
+            integration,
+            agent,
+            options,
+            limits,
+            recorder,
+            approvals,
+            locks,
+            trace,
+            attempt_counter,
+            session_texts,
+        }
     }
 
     /// Agents continue this trace.
@@ -196,8 +215,16 @@ impl AttemptExecutor {
         };
         let launch = UnitLaunch { content, ..self.unit_launch(unit, attempt, amendment, &opened, session) };
         let (forward, commands) = mpsc::channel(early.len().max(4));
-        let receiving = Arc::clone(&opened);
-        let on_message = move |text: &str| receiving.record_message(text);
+        self.session_texts.of(&used_session).iter().for_each(|text| opened.record_message(text));
+        if let Some(feedback) = &amendment.feedback {
+            self.session_texts.push(&used_session, feedback);
+        }
+        let (receiving, texts, in_session) =
+            (Arc::clone(&opened), Arc::clone(&self.session_texts), used_session.clone());
+        let on_message = move |text: &str| {
+            receiving.record_message(text);
+            texts.push(&in_session, text);
+        };
         let forwarding = task::spawn(forward_orders(early, orders, forward, on_message));
         let mut facts = unit::run_unit(launch, commands, ready).await;
         forwarding.abort();
@@ -225,7 +252,7 @@ impl AttemptExecutor {
             record_note(self.recorder.as_ref(), Some((unit, attempt)), &note);
         }
         let work = attempt_output(&opened, &verdict, &facts);
-        if let Some(text) = unsourced_message(&work.unsourced) {
+        if let Some(text) = unsourced_message(&opened.unsourced()) {
             let note = Note::Message { level: Severity::Warning, text };
             record_note(self.recorder.as_ref(), Some((unit, attempt)), &note);
         }
@@ -446,12 +473,9 @@ fn finish_attempt(
         facts.work.invalid_artifacts = checked.invalid;
         if unsourced != UnsourcedAction::Off {
             match attempt.find_unsourced() {
-                Ok(found) if unsourced == UnsourcedAction::Fail => {
-                    let undeclared = found.iter().filter(|identifier| !identifier.declared);
-                    let fault = |identifier: &UnsourcedIdentifier| {
-                        format!("{identifier} was in nothing that the agent received")
-                    };
-                    facts.work.invalid_artifacts.extend(undeclared.map(fault));
+                Ok(check) if unsourced == UnsourcedAction::Fail => {
+                    let undeclared = check.found.iter().filter(|identifier| !identifier.declared);
+                    facts.work.invalid_artifacts.extend(undeclared.map(UnsourcedIdentifier::finding));
                 }
                 Ok(_) => {}
                 Err(error) => facts.work.invalid_artifacts.push(format!("the artifacts cannot be read: {error}")),
@@ -490,13 +514,15 @@ fn attempt_output(attempt: &UnitAttempt, verdict: &Verdict, facts: &AttemptFacts
     }
 }
 
-/// The warning about unsourced identifiers.
-fn unsourced_message(unsourced: &[UnsourcedIdentifier]) -> Option<String> {
-    let names: Vec<String> = unsourced.iter().map(ToString::to_string).collect();
+/// The warning about unsourced identifiers, or that they were not looked for.
+fn unsourced_message(check: &UnsourcedCheck) -> Option<String> {
+    if let Some(SkippedCheck { paths, reason }) = &check.skipped {
+        let paths = integration::list_some(paths);
+        return Some(format!("unsourced identifiers were not looked for in {paths}: {reason}"));
+    }
+    let names: Vec<String> = check.found.iter().map(ToString::to_string).collect();
     let count = if names.len() == 1 { "1 identifier".to_owned() } else { format!("{} identifiers", names.len()) };
-    (!names.is_empty()).then(|| {
-        format!("{count} in its artifacts appeared in nothing that it received: {}", integration::list_some(&names))
-    })
+    (!names.is_empty()).then(|| format!("{count} in its artifacts {UNSOURCED_LIST} {}", integration::list_some(&names)))
 }
 
 /// Adds calls that failed before they reached the tools to the transcript, each once.

@@ -22,7 +22,7 @@ use super::{
     skill::Skill,
     tool::{AttemptRecords, AttemptTools, ReconcileDecision, ToolContext},
     transcript::ToolTranscript,
-    unsourced::{self, ReceivedNames},
+    unsourced::{self, ReceivedNames, UnsourcedCheck},
     work_unit::WorkUnit,
     workspace::{Workspace, WorktreePatch},
     workspace_check::{self, WorkspaceCheckReport},
@@ -31,7 +31,7 @@ use super::{
 use crate::{
     diagnostic::Diagnostic,
     scoped_dir::{self, PRIVATE_MODE, ScopedDir},
-    tape::note::{AttemptOutput, ContentDigests, attempt_output::UnsourcedIdentifier},
+    tape::note::{AttemptOutput, ContentDigests},
     units::Toolset,
 };
 
@@ -203,15 +203,20 @@ impl UnitAttempt {
     /// Adds a text that a person wrote to the agent to what it received.
     pub(crate) fn record_message(&self, text: &str) {
         if let Some(received) = &mut self.tool_context.records().received {
-            received.add_text(text);
+            received.add_feedback(text);
         }
     }
 
+    /// The identifiers in the artifacts that were in nothing that the agent received, once they were looked for.
+    pub(crate) fn unsourced(&self) -> UnsourcedCheck {
+        self.tool_context.records().unsourced.clone()
+    }
+
     /// Finds and records the identifiers in the artifacts that were in nothing that the agent received.
-    pub(crate) fn find_unsourced(&self) -> io::Result<Vec<UnsourcedIdentifier>> {
+    pub(crate) fn find_unsourced(&self) -> io::Result<UnsourcedCheck> {
         let mut kept = self.tool_context.records();
         let AttemptRecords { ledger, received, .. } = &mut *kept;
-        let Some(received) = received else { return Ok(Vec::new()) };
+        let Some(received) = received else { return Ok(UnsourcedCheck::default()) };
         for entry in ledger {
             received.add_ledger(&entry.verified_identifiers, &entry.unverified_identifiers);
         }
@@ -223,7 +228,7 @@ impl UnitAttempt {
     /// What remains on record of an attempt that failed.
     pub(crate) fn discarded_work(&self) -> AttemptOutput {
         let discarded = self.tool_context.workspace.changes().into_keys().collect();
-        let unsourced = self.tool_context.records().unsourced.clone();
+        let unsourced = self.unsourced().found;
         AttemptOutput { discarded, unsourced, ..AttemptOutput::default() }
     }
 
@@ -231,7 +236,7 @@ impl UnitAttempt {
     pub(crate) fn work(&self) -> AttemptOutput {
         let kept = self.tool_context.records();
         let (actions, writes, unmapped) = (kept.actions.clone(), kept.writes.clone(), kept.unmapped.clone());
-        let unsourced = kept.unsourced.clone();
+        let unsourced = kept.unsourced.found.clone();
         let mut work = AttemptOutput { actions, writes, unsourced, unmapped, ..AttemptOutput::default() };
         for decision in &kept.decisions {
             let list = match decision {

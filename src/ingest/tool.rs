@@ -18,13 +18,13 @@ use super::{
     schema,
     skill::Skill,
     transcript::ToolTranscript,
-    unsourced::ReceivedNames,
+    unsourced::{ReceivedNames, UnsourcedCheck},
     untrusted_text::excerpt,
     work_unit::{MAX_ANSWER_CHARS, WorkUnit},
     workspace::{FileEdit, Workspace, WriteError},
 };
 use crate::{
-    tape::note::attempt_output::{MemoryAction, RecordedWrite, UnmappedFile, UnsourcedIdentifier},
+    tape::note::attempt_output::{MemoryAction, RecordedWrite, UnmappedFile},
     units::{ToolCall, ToolReply, ToolSpec, Toolset},
 };
 
@@ -78,7 +78,7 @@ pub(crate) struct AttemptRecords {
     /// The words that the agent received; `None` if they are not collected.
     pub received: Option<ReceivedNames>,
     /// Identifiers in its artifacts that are not among these words, once they were checked.
-    pub unsourced: Vec<UnsourcedIdentifier>,
+    pub unsourced: UnsourcedCheck,
 }
 
 impl ToolContext {

@@ -14,6 +14,8 @@ use crate::tape::note::attempt_output::{MAX_UNSOURCED, UnsourcedIdentifier};
 
 pub(crate) use received::ReceivedNames;
 
+/// Most bytes of the changed artifacts of an attempt, before and after it.
+const MAX_ARTIFACT_BYTES: usize = 16 << 20;
 /// Longest recorded name in characters.
 const MAX_NAME_CHARS: usize = 120;
 
@@ -25,23 +27,46 @@ struct ChangedArtifact {
     original: String,
 }
 
-/// Finds the unsourced identifiers in the lines that the attempt added in `workspace`, sorted by path and line, each
-/// once for each artifact. Names that an artifact of the attempt defines are not reported. Empty if more was received
-/// than is recorded.
-pub(crate) fn find_unsourced(workspace: &Workspace, received: &ReceivedNames) -> io::Result<Vec<UnsourcedIdentifier>> {
-    let mut changed = Vec::new();
-    if received.is_incomplete() {
-        return Ok(Vec::new());
+/// The identifiers that were found, or why nothing was compared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UnsourcedCheck {
+    /// By path and line, each once for each artifact.
+    pub found: Vec<UnsourcedIdentifier>,
+    pub skipped: Option<SkippedCheck>,
+}
+
+/// The artifacts that were not compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SkippedCheck {
+    /// Sorted paths of all artifacts that the attempt created or changed.
+    pub paths: Vec<String>,
+    /// As the end of a sentence.
+    pub reason: String,
+}
+
+/// Finds the unsourced identifiers in the lines that the attempt added in `workspace`. Names that an artifact of the
+/// attempt defines are not reported. Nothing is compared if more was received or written than is compared: a name that
+/// is missing in a part of the texts may be in another part.
+pub(crate) fn find_unsourced(workspace: &Workspace, received: &ReceivedNames) -> io::Result<UnsourcedCheck> {
+    let changes = workspace.changes().into_iter().filter(|(_, change)| change.new_hash.is_some());
+    let paths: Vec<String> = changes.map(|(path, _)| path).collect();
+    let skip = |paths, reason: String| {
+        Ok(UnsourcedCheck { skipped: Some(SkippedCheck { paths, reason }), ..UnsourcedCheck::default() })
+    };
+    if received.is_incomplete() && !paths.is_empty() {
+        return skip(paths, "the agent received more text than is compared".to_owned());
     }
-    for (path, change) in workspace.changes() {
-        if change.new_hash.is_none() {
-            continue;
-        }
+    let (mut changed, mut bytes) = (Vec::new(), 0);
+    for path in &paths {
         let text = |bytes: Option<Vec<u8>>| String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
-        let (original, current) = (text(workspace.original(&path)?), text(workspace.peek(&path)?));
-        changed.push(ChangedArtifact { path, text: current, original });
+        let (original, current) = (text(workspace.original(path)?), text(workspace.peek(path)?));
+        bytes += original.len() + current.len();
+        if bytes > MAX_ARTIFACT_BYTES {
+            return skip(paths, format!("they have more than {} MiB", MAX_ARTIFACT_BYTES >> 20));
+        }
+        changed.push(ChangedArtifact { path: path.clone(), text: current, original });
     }
-    Ok(unsourced_in(&changed, received))
+    Ok(UnsourcedCheck { found: unsourced_in(&changed, received), skipped: None })
 }
 
 fn unsourced_in(changed: &[ChangedArtifact], received: &ReceivedNames) -> Vec<UnsourcedIdentifier> {

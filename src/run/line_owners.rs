@@ -64,11 +64,15 @@ pub(crate) struct LineWriter {
 
 /// The attempt that wrote each line of `committed`, a file of the commit that contains the patches of `attempts`; `None`
 /// for a line that no attempt wrote. If several wrote a line, the first one counts: git keeps the line when it merges the
-/// same line again.
-pub(crate) fn line_writers(committed: &str, attempts: &[AttemptText]) -> Vec<Option<LineWriter>> {
+/// same line again. The text of an attempt is `None` if it is not known.
+pub(crate) fn line_writers<'a>(
+    committed: &str,
+    attempts: impl IntoIterator<Item = Option<&'a AttemptText>>,
+) -> Vec<Option<LineWriter>> {
     let committed = text::lines(committed);
     let mut writers = vec![None; committed.len()];
-    for (attempt, AttemptText { base, written, owners }) in attempts.iter().enumerate() {
+    for (attempt, text) in attempts.into_iter().enumerate() {
+        let Some(AttemptText { base, written, owners }) = text else { continue };
         let (base, written) = (text::lines(base), text::lines(written));
         let mut is_changed = vec![false; written.len()];
         for LineChange { new, .. } in text::line_changes(&base, &written) {
@@ -146,15 +150,18 @@ mod tests {
         let base = "1\n2\n3\n4\n";
         let first = attempt(base, "0\n1\n2\n3\n4\n", Some(vec![Some(0), None, None, None, None]));
         let second = attempt(base, "1\n2\n3\n4\n5\n0\n", None);
-        let writers = line_writers("0\n1\n2\n3\n4\n5\nby hand\n", &[first, second]);
+        let writers = line_writers("0\n1\n2\n3\n4\n5\nby hand\n", [None, Some(&first), Some(&second)]);
         let of = |attempt, write| Some(LineWriter { attempt, write });
-        assert_eq!(writers, [of(0, Some(0)), None, None, None, None, of(1, None), None]);
+        assert_eq!(writers, [of(1, Some(0)), None, None, None, None, of(2, None), None]);
     }
 
     #[test]
     fn line_that_two_attempts_wrote_belongs_to_the_first() {
         let text = |number| attempt("", "same\n", Some(vec![Some(number)]));
-        assert_eq!(line_writers("same\n", &[text(3), text(4)]), [Some(LineWriter { attempt: 0, write: Some(3) })]);
+        assert_eq!(
+            line_writers("same\n", [&text(3), &text(4)].map(Some)),
+            [Some(LineWriter { attempt: 0, write: Some(3) })]
+        );
     }
 
     /// A text whose lines have a tag each, which is the oracle: edits move the tags together with the lines.
@@ -214,7 +221,7 @@ mod tests {
             }
             let owners = line_owners(text::lines(&base).len(), recorded.iter().map(Vec::as_slice)).unwrap();
             prop_assert_eq!(owners.len(), text::lines(&before).len());
-            let writers = line_writers(&before, &[attempt(&base, &before, Some(owners.clone()))]);
+            let writers = line_writers(&before, [Some(&attempt(&base, &before, Some(owners.clone())))]);
             for (writer, owner) in writers.iter().zip(&owners) {
                 // A line that was removed and written again is unchanged for git.
                 prop_assert!(writer.is_none_or(|writer| writer.write.is_none() || writer.write == *owner));

@@ -42,6 +42,8 @@ const MAX_COMMITS: usize = 64;
 const MAX_RECORDS: usize = 64;
 /// Most attempts of a commit whose texts are compared.
 const MAX_CONTRIBUTORS: usize = 1_000;
+/// Most bytes of the patches and texts of attempts that are read for one question.
+const MAX_ATTEMPT_BYTES: usize = 128 << 20;
 /// Most sentences about what the record of a line lacks.
 const MAX_PROBLEMS: usize = 20;
 /// Most reads of one call that are named.
@@ -58,6 +60,8 @@ pub(super) struct Attribution<'a> {
     calls: HashMap<(RunId, AttemptKey), Result<AttemptCallRecord, String>>,
     /// Number of commits of runs so far.
     commits: usize,
+    /// Bytes of patches and texts that were read so far.
+    attempt_bytes: usize,
 }
 
 /// An attempt whose patch changes the file, and the text that it wrote.
@@ -112,7 +116,7 @@ enum LineSource {
 
 impl<'a> Attribution<'a> {
     pub(super) fn new(root: &'a Path, runs: &'a RunStore, repository: &'a Repository) -> Self {
-        Self { root, runs, repository, records: HashMap::new(), calls: HashMap::new(), commits: 0 }
+        Self { root, runs, repository, records: HashMap::new(), calls: HashMap::new(), commits: 0, attempt_bytes: 0 }
     }
 
     /// The origin of each line of `path`. Lines with the same origin share it.
@@ -228,26 +232,32 @@ impl<'a> Attribution<'a> {
 
     /// The file before and after an attempt, or why it is not known, and why its writes are not known.
     fn attempt_text(
-        &self,
+        &mut self,
         path: &str,
         recorded: &RecordedAttempt,
     ) -> Result<(Result<AttemptText, String>, Option<String>), GitError> {
+        if self.attempt_bytes > MAX_ATTEMPT_BYTES {
+            let problem =
+                format!("only {} MiB of the patches and texts of attempts are compared", MAX_ATTEMPT_BYTES >> 20);
+            return Ok((Err(problem), None));
+        }
         let base = match CommitId::parse(&recorded.patch.base) {
             Ok(base) => self.repository.text_at(&base, path)?.unwrap_or_default(),
             Err(_) => String::new(),
         };
-        let written = self.read_patch(recorded).and_then(|patch| {
-            let failed = |error| format!("the patch of the attempt cannot be used: {error}");
-            file_patch::patched_file(&patch, path, &base).map_err(failed)
-        });
-        Ok(match written {
-            Ok(written) => {
-                let written = written.unwrap_or_default();
-                let (owners, problem) = owners(&base, &written, path, recorded);
-                (Ok(AttemptText { base, written, owners }), problem)
-            }
-            Err(problem) => (Err(problem), None),
-        })
+        self.attempt_bytes += base.len();
+        let patch = match self.read_patch(recorded) {
+            Ok(patch) => patch,
+            Err(problem) => return Ok((Err(problem), None)),
+        };
+        self.attempt_bytes += patch.len();
+        let written = match file_patch::patched_file(&patch, path, &base) {
+            Ok(written) => written.unwrap_or_default(),
+            Err(error) => return Ok((Err(format!("the patch of the attempt cannot be used: {error}")), None)),
+        };
+        let (owners, problem) = owners(&base, &written, path, recorded);
+        self.attempt_bytes += written.len() + owners.as_deref().map_or(0, size_of_val);
+        Ok((Ok(AttemptText { base, written, owners }), problem))
     }
 
     /// Reads the patch of an attempt. Its path comes from a tape, so it must be in the directory of patches.
@@ -272,10 +282,7 @@ impl<'a> Attribution<'a> {
             attempts.contributors.iter_mut().for_each(|contributor| contributor.text = Err(problem.to_owned()));
             return Ok(Vec::new());
         };
-        let empty = || AttemptText { base: String::new(), written: String::new(), owners: None };
-        let texts =
-            attempts.contributors.iter().map(|contributor| contributor.text.clone().unwrap_or_else(|_| empty()));
-        Ok(line_writers(&committed, &texts.collect::<Vec<_>>()))
+        Ok(line_writers(&committed, attempts.contributors.iter().map(|contributor| contributor.text.as_ref().ok())))
     }
 
     /// Who wrote the lines of `source`, and what the record lacks.

@@ -7,14 +7,17 @@ use std::{
     collections::HashSet,
     hash::{DefaultHasher, Hash as _, Hasher as _},
     iter,
+    sync::LazyLock,
 };
 
+use regex::Regex;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::sql_words::sql_names;
 use crate::{
     ingest::skill,
+    tape::note::attempt_output::{UNSOURCED_FINDING, UNSOURCED_LIST},
     units::{ToolCall, ToolReply},
 };
 
@@ -51,12 +54,41 @@ struct RecordedCall {
     tool_name: String,
     #[serde(default)]
     input: Value,
-    output: RecordedReply,
+    #[serde(default)]
+    output: Option<RecordedReply>,
+    #[serde(default)]
+    error: Option<RecordedFailure>,
 }
 
 #[derive(Deserialize)]
 struct RecordedReply {
     markdown: String,
+    #[serde(default)]
+    structured: Value,
+}
+
+#[derive(Deserialize)]
+struct RecordedFailure {
+    message: String,
+}
+
+/// Arguments of a call that adds an entry to the verification ledger.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RecordedLedgerEntry {
+    verified_identifiers: Vec<String>,
+    unverified_identifiers: Vec<String>,
+}
+
+impl RecordedReply {
+    /// True for a call that failed or was declined. A transcript has no mark for this, as in KTX.
+    fn is_failed(&self) -> bool {
+        let Self { markdown, structured } = self;
+        match structured {
+            Value::Null => markdown.starts_with("Error: "),
+            structured => structured["success"] == false || structured["error"].is_string(),
+        }
+    }
 }
 
 impl ReceivedNames {
@@ -87,9 +119,15 @@ impl ReceivedNames {
         }
     }
 
-    /// Adds the feedback of a person. The added lines that it quotes are the agent's.
+    /// Adds what a person wrote. The added lines that it quotes are the agent's, and so are the names in findings of
+    /// this check that it quotes.
     pub(crate) fn add_feedback(&mut self, feedback: &str) {
-        feedback.lines().filter(|line| !line.starts_with('+')).for_each(|line| self.add_text(line));
+        let words = feedback.lines().filter(|line| !line.starts_with('+')).flat_map(str::split_whitespace);
+        let text = words.collect::<Vec<_>>().join(" ");
+        match findings_regex() {
+            Some(findings) => self.add_text(&findings.replace_all(&text, " ")),
+            None => self.add_text(&text),
+        }
     }
 
     /// Adds the entries of the verification ledger.
@@ -104,11 +142,21 @@ impl ReceivedNames {
         self.add_answer(&call.name, &call.arguments, &reply.markdown, failed);
     }
 
-    /// Adds the replies in the transcript of earlier attempts, for an agent that continues their session.
+    /// Adds the replies and ledger entries in the transcript of earlier attempts, for an agent that continues their
+    /// session.
     pub(crate) fn add_transcript(&mut self, transcript: &[u8]) {
         for line in transcript.split(|byte| *byte == b'\n') {
-            if let Ok(RecordedCall { tool_name, input, output }) = serde_json::from_slice(line) {
-                self.add_answer(&tool_name, &input, &output.markdown, false);
+            let Ok(RecordedCall { tool_name, input, output, error }) = serde_json::from_slice(line) else { continue };
+            if let Some(RecordedFailure { message }) = error {
+                self.add_answer(&tool_name, &input, &message, true);
+            }
+            let Some(reply) = output else { continue };
+            let failed = reply.is_failed();
+            self.add_answer(&tool_name, &input, &reply.markdown, failed);
+            if let ("record_verification_ledger", false, Ok(entry)) =
+                (tool_name.as_str(), failed, serde_json::from_value::<RecordedLedgerEntry>(input))
+            {
+                self.add_ledger(&entry.verified_identifiers, &entry.unverified_identifiers);
             }
         }
     }
@@ -147,6 +195,15 @@ impl ReceivedNames {
             false => self.is_incomplete = true,
         }
     }
+}
+
+/// The findings of this check, in one line of text: a sentence about each name, or a list.
+fn findings_regex() -> Option<&'static Regex> {
+    static FINDINGS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        let name = r"\S+:\d+ `[^`]*`(?: \(declared as unverified\))?";
+        Regex::new(&format!("{name} {UNSOURCED_FINDING}|{UNSOURCED_LIST} {name}(?:, {name})*")).ok()
+    });
+    FINDINGS.as_ref()
 }
 
 /// True for a line of a tool which denies that something exists.

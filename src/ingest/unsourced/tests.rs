@@ -10,7 +10,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    ingest::wiki::{Frontmatter, WikiPage, page_path},
+    ingest::{
+        transcript::{RejectedCall, ToolTranscript},
+        wiki::{Frontmatter, WikiPage, page_path},
+    },
+    tape::note::attempt_output::UNSOURCED_LIST,
     units::{ToolCall, ToolReply},
 };
 
@@ -206,6 +210,29 @@ fn quoted_lines_in_feedback_are_not_received() {
 }
 
 #[test]
+fn findings_in_feedback_are_not_received() {
+    let flag = |name: &str, declared| UnsourcedIdentifier {
+        path: "wiki/global/arr.md".into(),
+        line: 8,
+        name: name.into(),
+        declared,
+    };
+    let (first, second) = (flag("made_up", false), flag("also_made_up", true));
+    let reason = format!("validation failed for: {}, {}", first.finding(), second.finding());
+    let wrapped = reason.replace("nothing that", "nothing\n        that");
+    let warning = format!("2 identifiers in its artifacts {UNSOURCED_LIST} {first}, {second} and 3 more");
+    for text in [reason.as_str(), &wrapped, &format!("▲ {}\nfix this", second.finding()), &warning] {
+        let mut received = ReceivedNames::default();
+        received.add_feedback(text);
+        received.add_feedback(&first.finding());
+        let flags = flagged(&received, "`made_up` `also_made_up`");
+        assert_eq!(flags, ["wiki/global/arr.md:5 `made_up`", "wiki/global/arr.md:5 `also_made_up`"], "{text}");
+        received.add_feedback(&format!("{text}. The column is also_made_up, and {first} is right."));
+        assert_eq!(flagged(&received, "`made_up` `also_made_up`"), [""; 0], "the words of a person count: {text}");
+    }
+}
+
+#[test]
 fn declared_identifier_is_marked() {
     let mut received = ReceivedNames::default();
     received.add_ledger(&["fct_arr".into()], &["shop.dim_plan".into()]);
@@ -236,6 +263,78 @@ fn transcript_of_a_session_counts_as_received() {
     let mut only_skill = ReceivedNames::default();
     only_skill.add_reply(&call("load_skill", json!({"name": skill.name})), &ToolReply::text(skill.body.as_str()));
     assert_eq!(only_skill, ReceivedNames::default(), "the examples of a bundled skill do not exist in the project");
+}
+
+/// An agent that continues a session received the same as the agent of the session.
+#[test]
+fn failed_calls_of_a_transcript_count_as_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let transcript = ToolTranscript::open(dir.path(), "local-1", &"u".into(), 1).unwrap();
+    let ledger =
+        json!({"summary": "s", "verifiedIdentifiers": ["fct_verified"], "unverifiedIdentifiers": ["fct_open"]});
+    let refused = ToolReply { structured: Some(json!({"success": false})), ..ToolReply::error("no such fct_refused") };
+    let mut live = ReceivedNames::default();
+    for (made, reply) in [
+        (
+            call("entity_details", json!({"targets": ["fct_missing"]})),
+            ToolReply::declined("Error: fct_missing or fct_arr"),
+        ),
+        (call("sql_execution", json!({"sql": "select 1 from fct_query"})), {
+            let structured = Some(json!({"sql": "select 1 from fct_query", "error": "no such table"}));
+            ToolReply { structured, ..ToolReply::declined("SQL execution failed: no such table: fct_query") }
+        }),
+        (call("sl_write_source", json!({"sourceName": "fct_refused"})), refused),
+        (call("read_raw_file", json!({"path": "fct_typo"})), ToolReply::error("fct_typo; the files are dim_plan")),
+        (call("record_verification_ledger", ledger), ToolReply::text("Recorded.")),
+    ] {
+        live.add_reply(&made, &reply);
+        transcript.record(&made, jiff::Timestamp::UNIX_EPOCH, std::time::Duration::ZERO, &reply);
+    }
+    let rejected = RejectedCall {
+        tool: "wiki_write",
+        tool_use_id: None,
+        input: &json!({"key": "fct_key"}),
+        message: "fct_key: use dim_owner",
+        duration_ms: 0,
+    };
+    transcript.record_failure(&rejected);
+    live.add_text("dim_owner");
+    live.add_ledger(&["fct_verified".into()], &["fct_open".into()]);
+    let mut resumed = ReceivedNames::default();
+    resumed.add_transcript(&fs::read(dir.path().join(transcript.relative_path())).unwrap());
+    let body = "fct_missing fct_arr fct_query fct_refused fct_typo dim_plan fct_verified fct_open fct_key dim_owner";
+    let names = ["fct_missing", "fct_query", "fct_refused", "fct_typo", "fct_open", "fct_key"];
+    let mut expected = names.map(|name| format!("wiki/global/arr.md:5 `{name}`"));
+    expected[4].push_str(" (declared as unverified)");
+    assert_eq!(flagged(&live, body), expected);
+    assert_eq!(flagged(&resumed, body), expected);
+}
+
+#[test]
+fn texts_beyond_the_limits_are_not_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let workspace = Workspace::open_persistent(dir.path(), &dir.path().join("work")).unwrap();
+    let mut received = ReceivedNames::default();
+    assert_eq!(find_unsourced(&workspace, &received).unwrap(), UnsourcedCheck::default());
+    let path = |number: usize| format!("wiki/global/{number:02}.md");
+    workspace.write(&path(0), b"---\nsummary: s\n---\n\n`made_up`\n").unwrap();
+    let check = find_unsourced(&workspace, &received).unwrap();
+    assert_eq!((check.found.len(), check.skipped), (1, None));
+    let skipped = |received: &ReceivedNames| {
+        let check = find_unsourced(&workspace, received).unwrap();
+        assert_eq!(check.found, [], "a part of the texts proves nothing");
+        check.skipped.unwrap()
+    };
+    received.mark_incomplete();
+    let of_one = skipped(&received);
+    assert_eq!(
+        (of_one.paths, of_one.reason.as_str()),
+        (vec![path(0)], "the agent received more text than is compared")
+    );
+    let large = vec![b' '; 1 << 20];
+    (1..=16).for_each(|number| workspace.write(&path(number), &large).unwrap());
+    let of_all = skipped(&ReceivedNames::default());
+    assert_eq!((of_all.paths.len(), of_all.reason.as_str()), (17, "they have more than 16 MiB"));
 }
 
 #[test]

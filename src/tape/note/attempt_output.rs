@@ -109,6 +109,18 @@ pub(crate) struct UnsourcedIdentifier {
     pub declared: bool,
 }
 
+/// Words after an unsourced identifier in a sentence about it.
+pub(crate) const UNSOURCED_FINDING: &str = "was in nothing that the agent received";
+/// Words before a list of unsourced identifiers.
+pub(crate) const UNSOURCED_LIST: &str = "appeared in nothing that it received:";
+
+impl UnsourcedIdentifier {
+    /// A sentence without its end.
+    pub(crate) fn finding(&self) -> String {
+        format!("{self} {UNSOURCED_FINDING}")
+    }
+}
+
 impl fmt::Display for UnsourcedIdentifier {
     /// The place and the name: ``wiki/global/arr.md:12 `churn_flag` ``.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

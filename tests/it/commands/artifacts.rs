@@ -178,6 +178,26 @@ fn coverage_shows_sources_without_page() {
 }
 
 #[test]
+fn secrets_in_names_of_sources_are_masked() {
+    let (place, claude) = project("warn");
+    run(&place, &claude, 0);
+    let text = fs::read_to_string(tape(&place.path(""))).unwrap();
+    let secret = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
+    let connection = format!("\"connection\":\"{secret}\"");
+    let hostile = text.replace("\"connection\":\"notes\"", &connection);
+    assert_ne!(hostile, text);
+    place.write("hostile.jsonl", hostile);
+    for args in [&["artifacts", "hostile.jsonl", "--coverage"][..], &["artifacts", "hostile.jsonl"]] {
+        for ui in ["json", "lines"] {
+            let shown = place.run(&[args, &["--ui", ui]].concat());
+            assert!(shown.expect_success().len() > 20 && !shown.stdout.contains(secret), "{shown:?}");
+        }
+    }
+    let shown = place.run(&["artifacts", "hostile.jsonl", "--coverage"]);
+    assert!(shown.expect_success().contains("[masked]: 2 raw files"), "{shown:?}");
+}
+
+#[test]
 fn hostile_tape_is_escaped_and_bounded() {
     let (place, claude) = project("warn");
     run(&place, &claude, 0);

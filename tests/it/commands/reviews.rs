@@ -1,6 +1,6 @@
 //! `run --review` and `review`: nothing becomes a commit before a person has decided about it.
 
-use std::fs;
+use std::{fs, time::Instant};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -8,7 +8,10 @@ use nix::{
 };
 use serde_json::Value;
 
-use super::test_dir::{CommandOutput, TestDir, parse_json_events};
+use super::{
+    end_to_end::newest_tape,
+    test_dir::{CommandOutput, DEADLINE, TestDir, parse_json_events},
+};
 use crate::it::support::git::git;
 
 /// A unit `docs-NAME` that writes the page NAME, with other content if the prompt contains feedback.
@@ -124,6 +127,59 @@ fn change_sent_back_is_made_again_and_reviewed_again() {
     let decided = why["review"].as_array().unwrap().iter();
     let decided: Vec<_> = decided.map(|note| (note["decision"].as_str(), note["feedback"].as_str())).collect();
     assert_eq!(decided, [(Some("sent_back"), Some("Make it longer.")), (Some("accepted"), None)]);
+}
+
+/// The agent knows a column only from the feedback for its second attempt, and its third one continues the session. The
+/// transcript of the session is too large for the fourth one.
+#[test]
+fn feedback_counts_in_later_attempts_of_its_session() {
+    let place = TestDir::new();
+    place.notes(&["one"]);
+    commit_all(&place);
+    let write = |prompt: &str, content: &str| {
+        let ledger = "{ call = { tool = \"record_verification_ledger\", with = { summary = \"Read it.\" } } }";
+        format!(
+            "[[part]]\nprompt = \"{prompt}\"\nsteps = [{ledger}, {{ call = {{ tool = \"wiki_write\", with = {{ key = \"one\", summary = \"One\", content = \"{content}\" }} }} }}, {{ say = \"Done.\" }}]\n"
+        )
+    };
+    let script = [
+        ("Name dim_owner", "`dim_owner`"),
+        ("Name both", "Both: `dim_owner`, `dim_plan`"),
+        ("Name a region", "`dim_region`"),
+        ("", "First text."),
+    ];
+    let claude = place.scripted_claude(&script.map(|(prompt, content)| write(prompt, content)).concat());
+    let args =
+        ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", claude.to_str().unwrap()];
+    place.run(&args).expect_success();
+    let began = Instant::now();
+    let wait_for = |text: &str| {
+        while !place.run(&["review", "--list", "--diff", "--ui", "json"]).stdout.contains(text) {
+            assert!(began.elapsed() < DEADLINE, "{text} is not in the review");
+        }
+    };
+    wait_for("First text.");
+    let send_back = |feedback: &str, text: &str| {
+        let sent = place.run(&["review", "--send-back", "*", "--feedback", feedback]);
+        assert!(matches!(sent.code, Some(0 | 103)), "{sent:?}");
+        wait_for(text);
+    };
+    send_back("Name dim_owner.", "`dim_owner`");
+    send_back("Name both.", "Both: `dim_owner`");
+    let jobs = fs::read_dir(place.path(".ktx/ingest-transcripts")).unwrap().map(|entry| entry.unwrap().path());
+    let transcript = jobs.map(|job| job.join("docs-one.jsonl")).find(|path| path.is_file()).unwrap();
+    fs::OpenOptions::new().write(true).open(transcript).unwrap().set_len(65 << 20).unwrap();
+    send_back("Name a region.", "`dim_region`");
+    place.run(&["review", "--accept", "*"]).expect_success();
+    let artifact: Value = serde_json::from_str(place.run(&["artifacts", "--ui", "json"]).expect_success()).unwrap();
+    let names = |attempt: u64| -> Vec<&str> {
+        let mut writers = artifact["writers"].as_array().unwrap().iter();
+        let writer = writers.find(|writer| writer["attempt"] == attempt).unwrap();
+        writer["unsourced"].as_array().unwrap().iter().map(|flag| flag["name"].as_str().unwrap()).collect()
+    };
+    assert_eq!([names(2), names(3), names(4)], [vec![], vec!["dim_plan"], vec![]], "{artifact}");
+    let skipped = "unsourced identifiers were not looked for in wiki/global/one.md: the agent received more text";
+    assert!(newest_tape(&place).contains(skipped), "the warning is on the tape");
 }
 
 #[test]

@@ -239,6 +239,44 @@ fn hostile_trailers_are_answered_within_limits() {
     assert_eq!(unknown["commit"]["subject"].as_str().unwrap().len(), 400);
 }
 
+/// Several attempts that claim the page, each with a patch of 15 MiB.
+#[test]
+fn large_patches_are_read_within_a_limit() {
+    let place = project_with_page();
+    let second = format!("{PAGE}:{}", line_of(&place, "Second."));
+    let before = group(&place, &second);
+    let large = format!("+{}\n", "x".repeat(1 << 20)).repeat(15);
+    let header = format!("diff --git a/{PAGE} b/{PAGE}\nnew file mode 100644\n--- /dev/null\n+++ b/{PAGE}\n");
+    place.write(".ktx/ingest-patches/large.patch", format!("{header}@@ -0,0 +1,15 @@\n{large}"));
+    let tape = run_dir(&place).join("tape.jsonl");
+    let mut text = fs::read_to_string(&tape).unwrap();
+    let written: Value =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).find(is_patch).expect("the note of the patch");
+    let mut message = git(&place, &["log", "-1", "--format=%B"]);
+    for number in 2..=7 {
+        let mut written = written.clone();
+        (written["seq"], written["try"]) = (json!(text.lines().count() - 1), json!(number));
+        written["note"]["path"] = json!(".ktx/ingest-patches/large.patch");
+        text += &format!("{written}\n");
+        message += &format!("Ingest-Unit: docs-crates\nIngest-Attempt: {number}\n");
+    }
+    fs::write(&tape, text).unwrap();
+    let page = fs::read_to_string(place.path(PAGE)).unwrap();
+    place.write(PAGE, page + "Added while amending.\n");
+    fs::write(place.path("../message"), message).unwrap();
+    git(&place, &["commit", "--quiet", "--all", "--amend", "--file", "../message"]);
+    assert_eq!(group(&place, &second)["call"], before["call"]);
+    let added = group(&place, &format!("{PAGE}:{}", line_of(&place, "Added while amending.")));
+    assert_eq!(added["origin"], "attempt", "only the last attempt was not compared: {added}");
+    assert_eq!((&added["attempt"]["attempt"], &added["call"]), (&json!(7), &json!(null)), "{added}");
+    let missing = added["missing"].to_string();
+    assert!(missing.contains("only 128 MiB of the patches and texts of attempts are compared"), "{missing}");
+}
+
+fn is_patch(entry: &Value) -> bool {
+    entry["note"]["kind"] == "patch_written"
+}
+
 #[test]
 fn shallow_clone_is_named_as_incomplete() {
     let place = project_with_page();

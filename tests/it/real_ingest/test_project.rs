@@ -79,10 +79,15 @@ pub(super) struct PlayedCommand {
 }
 
 impl TestProject {
-    /// A fresh copy of the project, and a home with only the settings of this test.
+    /// A fresh copy of the project `orchard`, and a home with only the settings of this test.
     pub(super) fn new(routes: impl IntoIterator<Item = ApiRoute>) -> Self {
+        Self::with_project("orchard", routes)
+    }
+
+    /// The same with a copy of another project.
+    pub(super) fn with_project(project: &str, routes: impl IntoIterator<Item = ApiRoute>) -> Self {
         let (home, api) = (TestHome::new(), FakeApi::start(routes));
-        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/orchard"), &home.project());
+        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects").join(project), &home.project());
         let settings = home.path().join(".config/ingestdeck");
         fs::create_dir_all(&settings).unwrap();
         let pass = "[claude]\npass_env = [\"ANTHROPIC_BASE_URL\", \"ANTHROPIC_API_KEY\"]\nuse_api_billing = true\n";
