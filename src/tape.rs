@@ -11,6 +11,6 @@ pub(crate) mod time;
 
 pub(crate) use entry::{EntryBody, TapeEntry};
 pub(crate) use header::{AgentName, FORMAT_VERSION, Header, HeaderError};
-pub(crate) use id::{RECONCILE_KEY, RunId, Seq, UnitKey};
+pub(crate) use id::{PROJECTION_KEY, RECONCILE_KEY, RunId, Seq, UnitKey};
 pub(crate) use note::Note;
 pub(crate) use time::Millis;

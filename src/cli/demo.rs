@@ -147,6 +147,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         prepared,
         reconcile: None,
         review: args.review.then(ReviewOptions::default),
+        projected: Vec::new(),
     };
     let outcome = launch::launch(global, &config, order, record_location(args), Vec::new(), None)?;
     Ok(demo_exit(&outcome))

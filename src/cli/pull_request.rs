@@ -35,13 +35,18 @@ pub(super) fn write_body(global: &GlobalArgs, tape: &Path) -> Result<(), CliErro
 
 /// The lines of `text` that fit into `most` bytes, and a remark if some do not.
 fn shorten(text: &str, most: usize) -> String {
-    const REMARK: &str = "\n\n*The report is longer; `ingestdeck report` shows all of it.*\n";
+    const REMARK: &str = "\n*The report is longer; `ingestdeck report` shows all of it.*\n";
     if text.len() <= most {
         return text.to_owned();
     }
-    let end = text.floor_char_boundary(most.saturating_sub(REMARK.len()));
-    let kept = text.get(..end).unwrap_or_default();
-    format!("{}{REMARK}", kept.rsplit_once('\n').map_or(kept, |(lines, _)| lines))
+    let mut kept = String::new();
+    for line in text.split_inclusive('\n') {
+        if kept.len() + line.len() + REMARK.len() > most {
+            break;
+        }
+        kept.push_str(line);
+    }
+    kept + REMARK
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ use crate::{
         plan::{IngestPlan, UnplannedConnection},
         project::{Project, RateLimitSettings},
         staged_copies::{self, StagingError},
-        worktree::Worktrees,
+        worktree::{BasePatch, Worktrees},
     },
     program_path,
     replay::{FileSource, OpenError, file::FollowHandle},
@@ -53,7 +53,7 @@ use crate::{
     store::{RunStore, TapeWriter, runs::RunStoreError},
     tape::{
         AgentName, EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
-        note::{ContinuedRun, RunEnded, RunPlanned, Severity},
+        note::{ContinuedRun, RunEnded, RunPlanned, Severity, SourcesProjected},
     },
     units::{
         call_policy::CallPolicy,
@@ -124,6 +124,8 @@ pub(crate) struct Launch {
     pub reconcile: Option<ReconcileOptions>,
     /// The review before the commit, if it is wanted.
     pub review: Option<ReviewOptions>,
+    /// Sources that the continued run projected and that are in no commit.
+    pub projected: Vec<SourcesProjected>,
 }
 
 /// Options of the review before the commit.
@@ -191,7 +193,8 @@ impl Launch {
         let left_out = self.planned.warnings.iter();
         let left_out = left_out.map(|text| Note::Message { level: Severity::Warning, text: text.to_line() });
         let branch = self.prepared.repository.target_branch().map(|branch| Note::BranchSelected { branch });
-        std::iter::once(plan).chain(branch).chain(read).chain(left_out).collect()
+        let projected = self.projected.iter().map(|projected| Note::SourcesProjected(Box::new(projected.clone())));
+        std::iter::once(plan).chain(branch).chain(projected).chain(read).chain(left_out).collect()
     }
 }
 
@@ -238,7 +241,9 @@ pub(crate) fn launch<T>(
     let _staged = staged_copies::stage_raw_files(&launch.project.root, &job, &mut launch.planned)?;
     let reused: HashSet<&UnitKey> = resume::reused_units(launch.continues.as_ref()).collect();
     let projections = launch.planned.pending_projections(|unit| reused.contains(unit));
-    let schedule = launch.schedule(is_interactive).projecting(!projections.is_empty());
+    let has_projections = !projections.is_empty() || !launch.projected.is_empty();
+    let schedule = launch.schedule(is_interactive).projecting(has_projections);
+    let schedule = schedule.with_prior_projections(!launch.projected.is_empty());
     let plan = launch.plan_notes(&job);
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.
@@ -246,11 +251,18 @@ pub(crate) fn launch<T>(
     let diff = launch.planned.diff_counts().to_string();
     let locks = session_locks(&setup.runs, launch.agent.is_scripted());
     let (agent, terms, continues, reconcile) = (launch.agent, launch.terms, launch.continues, launch.reconcile);
+    let (is_reviewed, projected) = (launch.review.is_some(), launch.projected);
     let make = |id, recorder, approvals, trace| {
         let worktrees = Worktrees::new(repository, &job.id, &head.commit);
+        for SourcesProjected { patch, connection, .. } in projected {
+            let targets = project.target_ids(connection.as_deref());
+            let patch = patch.map(|patch| BasePatch { file: project.root.join(patch), targets });
+            patch.into_iter().for_each(|patch| worktrees.add_base_patch(patch));
+        }
         let units = IngestRun::index_units(launch.planned.units);
         let prior_attempts = IngestRun::reused_attempts(continues.as_ref());
-        let run = IngestRun { id, project, units, diff, job, worktrees, reconcile, projections, prior_attempts };
+        let run =
+            IngestRun { id, project, units, diff, job, worktrees, reconcile, projections, is_reviewed, prior_attempts };
         let attempts = AttemptExecutor::new(run, agent, terms, limits, recorder, approvals, locks);
         attempts.with_prior_patches(resume::pending_patches(continues.as_ref())).with_trace(trace)
     };

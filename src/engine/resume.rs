@@ -30,7 +30,7 @@ use crate::{
     store::{RecordedRun, RunStatus, RunStore, db::UnitEffort, index_refresh::RefreshError, runs::RunStoreError},
     tape::{
         RunId, UnitKey,
-        note::{AttemptOutput, ContinuedRun, PlannedUnit},
+        note::{AttemptOutput, ContinuedRun, PlannedUnit, SourcesProjected},
     },
     text::pluralize,
     units::reuse::{PriorOutcome as Stood, PriorUnit, ReuseDecision, decide_reuse},
@@ -58,6 +58,8 @@ pub(crate) struct RunPlan {
     pub review: Option<ReviewState>,
     /// The branch that the continued run commits to, if it is not the current one.
     pub branch: Option<String>,
+    /// Sources that the continued run projected and that are in no commit.
+    pub projected: Vec<SourcesProjected>,
 }
 
 impl RunPlan {
@@ -76,6 +78,7 @@ impl RunPlan {
     pub(crate) fn is_done(&self) -> bool {
         self.reused_units().count() == self.planned.units.len()
             && pending_patches(self.continues.as_ref()).next().is_none()
+            && self.projected.is_empty()
     }
 }
 
@@ -191,6 +194,7 @@ pub(crate) fn plan_run(
             is_ktx_locked: history.is_ktx_locked,
             review: None,
             branch: None,
+            projected: Vec::new(),
         });
     };
     let is_failed = mode == ContinueMode::Failed;
@@ -228,6 +232,7 @@ pub(crate) fn plan_run(
     unreconciled::drop_reconciled_patches(&runs, &mut taken)?;
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
     (taken.review, taken.branch) = (chain.decisions(project), chain.branch(project));
+    taken.projected = chain.unsaved_projections(project);
     let left = still_planned(project, past.unsaved_run.filter(|_| is_failed))?;
     Ok(RunPlan { efforts: past.efforts, unsaved_run: left, is_ktx_locked: history.is_ktx_locked, ..taken })
 }
@@ -455,6 +460,7 @@ impl<'a> ResumeBasis<'a> {
             is_ktx_locked: false,
             review: None,
             branch: None,
+            projected: Vec::new(),
         })
     }
 
@@ -497,6 +503,7 @@ impl<'a> ResumeBasis<'a> {
             is_ktx_locked: false,
             review: None,
             branch: None,
+            projected: Vec::new(),
         })
     }
 }

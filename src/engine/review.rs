@@ -12,7 +12,7 @@ use crate::{
     control::{RefusalReason, ReviewOrder},
     run::{Recorder, entry_source::RecordError, review::ReviewState},
     tape::{
-        Note, RECONCILE_KEY, UnitKey,
+        Note, PROJECTION_KEY, RECONCILE_KEY, UnitKey,
         note::{Amendment, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile},
     },
 };
@@ -116,12 +116,13 @@ impl RunReview {
         let notes: Vec<ReviewDecided> = orders.into_iter().map(ReviewOrder::into_decision).collect();
         let only_reconciled = notes.iter().find(|note| {
             let file = decided.file(&note.path).map(|(file, _)| file);
-            let is_reconciled = |file: &ReviewedFile| file.units.iter().all(|unit| unit.as_str() == RECONCILE_KEY);
+            let has_no_unit = |unit: &UnitKey| [RECONCILE_KEY, PROJECTION_KEY].contains(&unit.as_str());
+            let is_reconciled = |file: &ReviewedFile| file.units.iter().all(has_no_unit);
             note.decision == ReviewDecision::SentBack && file.is_some_and(is_reconciled)
         });
         if let Some(note) = only_reconciled {
             let path = note.path.escape_debug();
-            let problem = format!("only the reconcile step changed {path}; accept, reject or edit it instead");
+            let problem = format!("no unit changed {path}; accept, reject or edit it instead");
             return Err(RefusalReason::InvalidArgument { problem });
         }
         if let Some(unknown) = notes.iter().find(|note| !decided.decide(note)) {

@@ -9,7 +9,7 @@ use crate::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
+    fmt, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -21,10 +21,10 @@ use super::{
     sl_ref_repair,
     workspace::{MAX_FILE_BYTES, Originals, Workspace},
     workspace_check,
-    worktree::{Worktree, WorktreeError, Worktrees},
+    worktree::{BasePatch, Worktree, WorktreeError, Worktrees},
 };
 use crate::tape::{
-    UnitKey,
+    PROJECTION_KEY, UnitKey,
     note::{SharedWrite, SlRefRepair},
 };
 
@@ -97,6 +97,18 @@ pub(crate) enum PatchOutcome {
         /// The cause, as the end of a sentence about the patch.
         reason: String,
     },
+}
+
+impl fmt::Display for PatchOutcome {
+    /// The reason for a patch that is not accepted.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Accepted { .. } | Self::Noop { .. } => f.write_str("the patch was accepted"),
+            Self::TextualConflict { paths, .. } => write!(f, "{} changed meanwhile", paths.join(", ")),
+            Self::SemanticConflict { findings, .. } => f.write_str(&findings.join("; ")),
+            Self::PolicyViolation { reason } | Self::Unreadable { reason } => write!(f, "the patch {reason}"),
+        }
+    }
 }
 
 /// The integration failed. The changes of the units are kept in their patches.
@@ -201,14 +213,23 @@ impl PatchIntegrator {
     pub(crate) fn open(trees: &Arc<Worktrees>, connections: Vec<String>) -> Result<Self, IntegrationError> {
         let onto = trees.repository.current_state()?;
         let worktree = trees.open(None, &onto)?;
-        Ok(Self {
+        let mut new = Self {
             worktree,
             base: onto,
             writers_by_path: BTreeMap::new(),
             originals: Originals::new(),
             tracked_paths: None,
             connections,
-        })
+        };
+        for BasePatch { file, targets } in trees.base_patches() {
+            let unit = PROJECTION_KEY.into();
+            let patch = UnitPatch { unit, file: Some(file), may_change_semantic_layer: true, targets };
+            match new.accept(&patch)? {
+                PatchOutcome::Accepted { .. } | PatchOutcome::Noop { .. } => {}
+                refused => return Err(IntegrationError::ConflictsWithBranch { conflicts: refused.to_string() }),
+            }
+        }
+        Ok(new)
     }
 
     /// The commit that the integration is based on.
@@ -471,7 +492,7 @@ impl PatchIntegrator {
             let names = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options"];
             let changed = git.run(&[&names[..], &[self.base.as_str(), "HEAD"]].concat())?;
             if changed.is_empty() {
-                trees.set_base(&self.base);
+                trees.set_saved_base(&self.base);
                 let branch = repository.branch()?;
                 let (paths, refused, repairs) = Default::default();
                 return Ok(SavedIntegration {
@@ -500,7 +521,7 @@ impl PatchIntegrator {
             let subject = message.lines().next().unwrap_or_default();
             match branch_update::update_branch(repository, &self.base, &commit, subject) {
                 Ok(()) => {
-                    trees.set_base(&commit);
+                    trees.set_saved_base(&commit);
                     let branch = repository.branch()?;
                     let (commit, paths) = (Some(commit.to_string()), split(&changed));
                     return Ok(SavedIntegration {

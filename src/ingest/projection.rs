@@ -21,23 +21,20 @@ use super::{
     source::ProjectedSource,
     workspace::{Workspace, WriteError},
     workspace_check,
-    worktree::{WorktreeError, Worktrees, safe_name},
+    worktree::{BasePatch, WorktreeError, Worktrees, safe_name},
 };
 use crate::{
     diagnostic::Diagnostic,
     run::commit_trailers::RunTrailers,
     scoped_dir::{PRIVATE_MODE, ScopedDir},
     tape::{
-        RunId, UnitKey,
+        PROJECTION_KEY, RunId, UnitKey,
         note::{
             SourcesProjected,
             attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction},
         },
     },
 };
-
-/// Name of the patch, in place of a unit key.
-const PATCH_NAME: &str = "projection";
 
 /// The projection of one connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,21 +112,21 @@ impl IngestPlan {
 }
 
 /// Writes the sources of `due` into the project below `root`, either all of them or none. Attempts then start from this
-/// state. `targets` are the sorted ids of the connections whose sources pages may reference.
+/// state. If the run `is_reviewed`, the branch stays as it is until then. `targets` are the sorted ids of the connections whose sources pages may reference.
 ///
 /// # Errors
 /// Fails when the sources cannot be written; the project is unchanged then.
 pub(crate) fn write_projections(
     root: &Path,
     worktrees: &Arc<Worktrees>,
-    (run, job): (RunId, &IngestJob),
+    (run, job, is_reviewed): (RunId, &IngestJob, bool),
     due: &PendingProjection,
     targets: &[String],
 ) -> Result<SourcesProjected, ProjectionError> {
     let base = worktrees.base();
-    let workspace = Workspace::from_worktree(worktrees.open(Some(PATCH_NAME), &base)?, base);
+    let workspace = Workspace::from_worktree(worktrees.open(Some(PROJECTION_KEY), &base)?, base);
     let written = write(&workspace, due, targets)
-        .and_then(|written| commit(root, &workspace, worktrees, (run, job, due), targets, written));
+        .and_then(|written| commit(root, &workspace, worktrees, (run, job, due, is_reviewed), targets, written));
     workspace.discard();
     written
 }
@@ -246,23 +243,34 @@ fn write_source(
     }
 }
 
-/// Commits the content of the worktree to the branch, with KTX's message and the trailer of the run.
+/// Lets attempts start from the patches of a prior run that are in no commit.
+///
+/// # Errors
+/// If they no longer fit the branch. Attempts start from the branch then.
+pub(crate) fn restore_base_patches(trees: &Arc<Worktrees>, targets: Vec<String>) -> Result<(), IntegrationError> {
+    let integration = PatchIntegrator::open(trees, targets)?;
+    trees.set_base(&integration.head()?);
+    Ok(())
+}
+
+/// Commits the content of the worktree to the branch, with KTX's message and the trailer of the run. In a run with a
+/// review, attempts start from it, and the commit of the run contains it.
 fn commit(
     root: &Path,
     workspace: &Workspace,
     trees: &Arc<Worktrees>,
-    (run, job, due): (RunId, &IngestJob, &PendingProjection),
+    (run, job, due, is_reviewed): (RunId, &IngestJob, &PendingProjection, bool),
     targets: &[String],
     written: SourcesProjected,
 ) -> Result<SourcesProjected, ProjectionError> {
     let Some(difference) = workspace.create_patch()?.filter(|difference| !difference.patch.is_empty()) else {
         return Ok(written);
     };
-    let path = format!("{PATCHES_DIR}/{}/{PATCH_NAME}-{}.patch", safe_name(&job.id), safe_name(&due.connection));
+    let path = format!("{PATCHES_DIR}/{}/{PROJECTION_KEY}-{}.patch", safe_name(&job.id), safe_name(&due.connection));
     ScopedDir::open(root)?.write(&path, &difference.patch, PRIVATE_MODE, 0o600)?;
     let patch = UnitPatch {
-        unit: PATCH_NAME.into(),
-        file: Some(root.join(path)),
+        unit: PROJECTION_KEY.into(),
+        file: Some(root.join(&path)),
         may_change_semantic_layer: true,
         targets: targets.to_vec(),
     };
@@ -271,15 +279,17 @@ fn commit(
     integration.integrate_all(&[patch], |_, integrated| {
         refused = match integrated {
             PatchOutcome::Accepted { .. } | PatchOutcome::Noop { .. } => None,
-            PatchOutcome::TextualConflict { paths, .. } => Some(format!("{} changed meanwhile", paths.join(", "))),
-            PatchOutcome::SemanticConflict { findings, .. } => Some(findings.join("; ")),
-            PatchOutcome::PolicyViolation { reason: why } | PatchOutcome::Unreadable { reason: why } => {
-                Some(format!("the patch {why}"))
-            }
+            refused => Some(refused.to_string()),
         };
     })?;
     if let Some(why) = refused {
         return Err(ProjectionError::Rejected(why));
+    }
+    if is_reviewed {
+        let targets = targets.to_vec();
+        trees.set_base(&integration.head()?);
+        trees.add_base_patch(BasePatch { file: root.join(&path), targets });
+        return Ok(SourcesProjected { patch: Some(path), paths: difference.paths, ..written });
     }
     let message = format!("ingest({}): deterministic projection syncId={}", due.adapter, job.sync_id);
     let trailers = RunTrailers { run, attempts: Vec::new() };

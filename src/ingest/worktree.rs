@@ -74,13 +74,24 @@ pub(crate) struct Worktrees {
     base: Mutex<CommitId>,
     /// Serializes `worktree add` and `remove`, because git locks shared files without waiting.
     git_lock: Arc<Mutex<()>>,
+    /// Patches that attempts start from although no branch contains them; each is part of the next commit.
+    base_patches: Arc<Mutex<Vec<BasePatch>>>,
+}
+
+/// A patch of the run itself that attempts start from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BasePatch {
+    /// Absolute path.
+    pub file: PathBuf,
+    /// Ids of the connections whose sources pages may refer to, sorted.
+    pub targets: Vec<String>,
 }
 
 impl Worktrees {
     /// Creates the worktrees of `job`, based on `base`.
     pub(crate) fn new(repository: Repository, job: &str, base: &CommitId) -> Arc<Self> {
         let (base, turn) = (Mutex::new(base.clone()), Arc::default());
-        Arc::new(Self { repository, job: safe_name(job), base, git_lock: turn })
+        Arc::new(Self { repository, job: safe_name(job), base, git_lock: turn, base_patches: Arc::default() })
     }
 
     /// The repository that they belong to.
@@ -91,7 +102,18 @@ impl Worktrees {
     /// The same worktrees, based on `commit`.
     pub(crate) fn with_base(&self, commit: &CommitId) -> Arc<Self> {
         let (base, turn) = (Mutex::new(commit.clone()), Arc::clone(&self.git_lock));
-        Arc::new(Self { repository: self.repository.clone(), job: self.job.clone(), base, git_lock: turn })
+        let (repository, job) = (self.repository.clone(), self.job.clone());
+        Arc::new(Self { repository, job, base, git_lock: turn, base_patches: Arc::clone(&self.base_patches) })
+    }
+
+    /// Patches that attempts start from and that the next commit contains, in order.
+    pub(crate) fn base_patches(&self) -> Vec<BasePatch> {
+        self.base_patches.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds a patch that attempts start from.
+    pub(crate) fn add_base_patch(&self, patch: BasePatch) {
+        self.base_patches.lock().unwrap_or_else(PoisonError::into_inner).push(patch);
     }
 
     /// The commit that attempts start from.
@@ -102,6 +124,12 @@ impl Worktrees {
     /// Changes the commit that later attempts start from.
     pub(super) fn set_base(&self, commit: &CommitId) {
         self.base.lock().unwrap_or_else(PoisonError::into_inner).clone_from(commit);
+    }
+
+    /// Attempts start from `commit`, which contains all patches.
+    pub(super) fn set_saved_base(&self, commit: &CommitId) {
+        self.base_patches.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.set_base(commit);
     }
 
     fn lock_git(&self) -> MutexGuard<'_, ()> {

@@ -19,7 +19,7 @@ use super::{
     state::{AttemptState, RECONCILE_KEY, RunState, UnitState, UnitStatus},
 };
 use crate::tape::{
-    UnitKey,
+    PROJECTION_KEY, UnitKey,
     note::{
         AttemptOutcome, PatchResult, ReviewDecision,
         attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnsourcedIdentifier},
@@ -28,9 +28,6 @@ use crate::tape::{
 
 pub(crate) use net_lines::LineCounts;
 pub(crate) use patch_section::patch_sections;
-
-/// Name of the writer of sources that were projected before any unit ran.
-pub(crate) const PROJECTION_WRITER: &str = "projection";
 
 /// Longest part of a file name that is made from the name of a source, in bytes.
 const MAX_SLUG_BYTES: usize = 64;
@@ -198,8 +195,9 @@ pub(crate) fn run_artifacts(state: &RunState) -> Vec<RunArtifact> {
                 paths.map(move |path| RawFileName { connection: connection.clone(), path: path.clone() })
             });
             artifact.writers.push(ArtifactWriter {
-                unit: PROJECTION_WRITER.into(),
-                state: ArtifactStatus::Saved,
+                unit: PROJECTION_KEY.into(),
+                state: if projected.is_unsaved() { ArtifactStatus::Pending } else { ArtifactStatus::Saved },
+                patch: projected.patch.clone(),
                 change: action.map(|action| action.change),
                 raw_files: raw_files.collect(),
                 ..ArtifactWriter::new(0)

@@ -17,6 +17,8 @@ impl fmt::Display for Seq {
 
 /// Unit key of the reconcile step.
 pub(crate) const RECONCILE_KEY: &str = "reconcile";
+/// Name of the writer of sources that were projected before any unit ran, in place of a unit key.
+pub(crate) const PROJECTION_KEY: &str = "projection";
 
 /// Name of a work unit, unique in its run. For a bare capture it is the session id, or the file's stem.
 #[cfg_attr(test, derive(schemars::JsonSchema))]

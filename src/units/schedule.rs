@@ -288,6 +288,8 @@ pub(crate) struct Schedule {
     stage: RunStage,
     /// Sources must be written before the first unit starts.
     projects: bool,
+    /// Sources that a prior run projected wait to be integrated.
+    has_prior_projections: bool,
     halt: Option<HaltReason>,
     /// Immediate stop requested; patches are kept unmerged.
     is_killed: bool,
@@ -322,6 +324,7 @@ impl Schedule {
             governor,
             stage: RunStage::Planned,
             projects: false,
+            has_prior_projections: false,
             halt: None,
             is_killed: false,
             reconcile: None,

@@ -36,6 +36,8 @@ pub(crate) struct IngestRun {
     pub reconcile: Option<ReconcileOptions>,
     /// The pending projections of each connection. If one cannot be written, units run without it.
     pub projections: Vec<PendingProjection>,
+    /// Projections wait for the review, like the changes of units.
+    pub is_reviewed: bool,
     /// The attempts of prior runs whose patches this run may save.
     pub prior_attempts: HashMap<UnitKey, (RunId, u32)>,
 }

@@ -7,18 +7,23 @@ use crate::{
     agent::caught_panics,
     diagnostic::Diagnostic,
     ingest::projection,
-    tape::{Note, note::SourcesProjected},
+    tape::{
+        Note,
+        note::{Severity, SourcesProjected},
+    },
 };
 
 impl AttemptExecutor {
     /// Writes the pending projections one after the other: each starts from the branch that the previous one leaves. A
     /// failed projection does not affect the others.
     pub(super) async fn write_pending_projections(&self) {
+        self.restore_prior_projections().await;
         for due in &self.run.projections {
             let (run, due, connection) = (Arc::clone(&self.run), due.clone(), due.connection.clone());
             let work = caught_panics::spawn_blocking_caught(move || {
                 let targets = run.project.target_ids(Some(&due.connection));
-                projection::write_projections(&run.project.root, &run.worktrees, (run.id, &run.job), &due, &targets)
+                let about = (run.id, &run.job, run.is_reviewed);
+                projection::write_projections(&run.project.root, &run.worktrees, about, &due, &targets)
                     .map_err(|error| error.to_line())
             });
             let written = work.await.unwrap_or_else(|error| Err(error.to_string()));
@@ -31,6 +36,21 @@ impl AttemptExecutor {
             if !actions.is_empty() || reason.is_some() || !left_out.is_empty() {
                 record_note(self.recorder.as_ref(), None, &Note::SourcesProjected(Box::new(projected)));
             }
+        }
+    }
+
+    /// Lets attempts start from the projections of a prior run that are in no commit.
+    async fn restore_prior_projections(&self) {
+        if self.run.worktrees.base_patches().is_empty() {
+            return;
+        }
+        let run = Arc::clone(&self.run);
+        let work = caught_panics::spawn_blocking_caught(move || {
+            projection::restore_base_patches(&run.worktrees, run.all_targets()).map_err(|error| error.to_line())
+        });
+        if let Err(reason) = work.await.unwrap_or_else(|error| Err(error.to_string())) {
+            let text = format!("units start without the sources of the prior run: {reason}");
+            record_note(self.recorder.as_ref(), None, &Note::Message { level: Severity::Warning, text });
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     },
     run::{review::ReviewState, state::RECONCILE_KEY},
     store::RunStore,
-    tape::note::{PriorUnitSummary, ReusedSuccess},
+    tape::note::{PriorUnitSummary, ReusedSuccess, SourcesProjected},
     units::reuse::{PriorOutcome, PriorUnit},
 };
 
@@ -35,6 +35,7 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     let mut taken = ResumeBasis { project, chain: &chain, model: None, warn }.review(planned)?;
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
     (taken.review, taken.branch) = (chain.decisions(project), chain.branch(project));
+    taken.projected = chain.unsaved_projections(project);
     Ok(RunPlan { is_ktx_locked: history.is_ktx_locked, ..taken })
 }
 
@@ -43,6 +44,13 @@ impl ResumeChain {
     pub(super) fn decisions(&self, project: &Project) -> Option<ReviewState> {
         let review = self.state().publication.unsaved_review()?;
         ingest::is_run_marked(&project.root, self.id()).then(|| review.clone())
+    }
+
+    /// Sources that the run projected and that are in no commit. Patches of a record from elsewhere do not count.
+    pub(super) fn unsaved_projections(&self, project: &Project) -> Vec<SourcesProjected> {
+        let is_own = ingest::is_run_marked(&project.root, self.id());
+        let unsaved = self.state().inputs.projected.iter().filter(|projected| is_own && projected.is_unsaved());
+        unsaved.map(|projected| SourcesProjected::clone(projected)).collect()
     }
 
     /// The branch that the run commits to, if it is not the current one. A record from elsewhere cannot choose it.
@@ -83,7 +91,8 @@ impl ResumeBasis<'_> {
         for unit in &mut planned.units {
             unit.planned.why = format!("its changes in run {} wait for a review", continues.run.short());
         }
-        if planned.units.is_empty() && known > 0 {
+        let has_projections = state.inputs.projected.iter().any(|projected| projected.is_unsaved());
+        if planned.units.is_empty() && known > 0 && !has_projections {
             return Err(ResumeError::NoUnitsLeft(continues.run));
         }
         Ok(RunPlan {
@@ -95,6 +104,7 @@ impl ResumeBasis<'_> {
             is_ktx_locked: false,
             review: None,
             branch: None,
+            projected: Vec::new(),
         })
     }
 }

@@ -172,7 +172,7 @@ fn projected_source_is_an_artifact_without_attempt() {
         ..SourcesProjected::default()
     };
     let found = folded(&[planned(&[]), (None, Note::SourcesProjected(Box::new(projected)))]);
-    assert_eq!(states(&found[0]), [(PROJECTION_WRITER, 0, "saved")]);
+    assert_eq!(states(&found[0]), [(PROJECTION_KEY, 0, "saved")]);
     assert_eq!((found[0].commit.as_deref(), found[0].lines()), (Some("c0ffee"), None));
 }
 

@@ -186,6 +186,9 @@ impl Fold {
         for taken in view.state.publication.prior_patches.values_mut() {
             taken.is_saved |= taken.result.keeps_success();
         }
+        for projected in view.state.inputs.projected.iter_mut().filter(|projected| projected.is_unsaved()) {
+            Arc::make_mut(projected).commit.clone_from(&saved.commit);
+        }
         if let Some(commit) = saved.short_commit() {
             // An integration that changed nothing does not hide the commit of the one before.
             let kept = Arc::new(saved.clone());

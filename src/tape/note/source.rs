@@ -51,12 +51,20 @@ pub(crate) struct SourcesProjected {
     pub commit: Option<String>,
     /// Changed files, project-relative and sorted.
     pub paths: Vec<String>,
+    /// Patch with the changes, project-relative, if they wait for a review with those of the units.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch: Option<String>,
     /// Why nothing was written, although sources were pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl SourcesProjected {
+    /// True if the changes are in a patch, and in no commit.
+    pub(crate) fn is_unsaved(&self) -> bool {
+        self.patch.is_some() && self.commit.is_none()
+    }
+
     /// True if the note is about the sources of `connection`.
     pub(crate) fn is_of(&self, connection: Option<&str>) -> bool {
         match &self.connection {
@@ -85,7 +93,11 @@ impl fmt::Display for SourcesProjected {
         let more = count.saturating_sub(MAX_NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         write!(f, "{count} source{plural} of semantic models written before the units: {}{more}", names.join(", "))?;
-        self.commit.as_deref().map_or(Ok(()), |commit| write!(f, ", commit {}", commit.get(..7).unwrap_or(commit)))
+        match &self.commit {
+            Some(commit) => write!(f, ", commit {}", commit.get(..7).unwrap_or(commit)),
+            None if self.patch.is_some() => f.write_str(", to be reviewed"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -8,6 +8,11 @@ impl Schedule {
         Self { projects, ..self }
     }
 
+    /// Integrates the sources that a prior run wrote but did not save, even if no unit has a patch.
+    pub(crate) fn with_prior_projections(self, has_prior_projections: bool) -> Self {
+        Self { has_prior_projections, ..self }
+    }
+
     pub(super) fn begin(&mut self, effects: &mut Vec<ScheduleEffect>) {
         if self.stage != RunStage::Planned {
             return;

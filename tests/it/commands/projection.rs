@@ -319,3 +319,67 @@ fn interrupt_while_sources_are_projected_drains_the_run() {
     assert!(source(&place, "customers").contains("table: customers"), "the projection was completed");
     is_clean(&place);
 }
+
+fn reviewed_run(place: &TestDir, script: &str) -> CommandOutput {
+    let claude = place.scripted_claude(script);
+    place.run(&["run", "--review", "--claude-bin", claude.to_str().unwrap(), "--ui", "json", "--no-reconcile"])
+}
+
+fn review(place: &TestDir, more: &[&str]) -> CommandOutput {
+    place.run(&[&["review", "--ui", "json"], more].concat())
+}
+
+#[test]
+fn projected_sources_wait_for_the_review() {
+    let place = metricflow_project();
+    begin(&place);
+    let output = reviewed_run(&place, READS);
+    assert_eq!(output.code, Some(103), "{output:?}");
+    assert_eq!(subjects(&place).len(), 1, "nothing is committed");
+    is_clean(&place);
+    let note = projected(&tape(&place)).unwrap();
+    assert!(note["commit"].is_null() && note["patch"].as_str().unwrap().ends_with("projection-flow.patch"), "{note}");
+    let listed = review(&place, &["--list"]);
+    let changes: Vec<Value> = listed.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let paths: Vec<_> = changes.iter().filter_map(|change| change["path"].as_str()).collect();
+    assert_eq!(paths, ["semantic-layer/flow/customers.yaml", "semantic-layer/flow/fct_orders.yaml"]);
+    assert_eq!(changes[0]["units"], json!(["projection"]));
+    let artifacts = place.run(&["artifacts"]);
+    assert!(artifacts.expect_success().contains("pending"), "{artifacts:?}");
+    let back = review(&place, &["--send-back", "*", "--feedback", "Again."]);
+    assert!(back.stderr.contains("no unit changed semantic-layer/flow/customers.yaml"), "{back:?}");
+    let output = review(&place, &["--accept", "*", "--reject", "*/fct_orders.yaml"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let files = git(&place, &["show", "--name-only", "--format=", "HEAD"]);
+    assert_eq!((files.as_str(), subjects(&place).len()), ("semantic-layer/flow/customers.yaml\n", 2));
+    is_clean(&place);
+    let artifacts = place.run(&["artifacts"]).stdout;
+    assert!(artifacts.contains("rejected") && artifacts.contains("saved"), "{artifacts}");
+}
+
+/// A unit edits a source that was projected before it ran; both changes are reviewed together.
+#[test]
+fn unit_builds_on_a_source_that_waits_for_the_review() {
+    let place = metricflow_project();
+    begin(&place);
+    let script = r#"
+[[part]]
+unit = "metricflow-orders"
+steps = [
+  { call = { tool = "sl_read_source", with = { connectionId = "flow", sourceName = "customers" } } },
+  { call = { tool = "record_verification_ledger", with = { summary = "Read it." } } },
+  { call = { tool = "sl_edit_source", with = { connectionId = "flow", sourceName = "customers", yaml_edits = [ { oldText = "dbt: customers", newText = "dbt: People who order" } ] } } },
+  { say = "Done." },
+]
+[[part]]
+steps = [{ say = "read" }]
+"#;
+    let output = reviewed_run(&place, script);
+    assert_eq!(output.code, Some(103), "{output:?}");
+    let listed = review(&place, &["--list", "--diff"]);
+    assert!(listed.stdout.contains("+  dbt: People who order"), "{listed:?}");
+    assert!(listed.stdout.contains(r#""units":["projection","metricflow-orders"]"#), "{listed:?}");
+    assert_eq!(review(&place, &["--accept", "*"]).code, Some(0));
+    assert!(source(&place, "customers").contains("dbt: People who order"));
+    assert_eq!(subjects(&place).len(), 2, "one commit for the projection and the unit");
+}

@@ -371,6 +371,7 @@ fn notes_of_the_plan() -> Vec<Note> {
         left_out: texts(&["orders has no table"]),
         commit: Some("c0".repeat(20)),
         paths: texts(&["semantic-layer/warehouse/orders.yaml"]),
+        patch: None,
         reason: Some(text("the disk is full")),
     };
     let evicted = FilesEvicted { connection: text("notes"), adapter: text("docs"), paths: texts(&["gone.md"]) };
@@ -603,6 +604,8 @@ fn notes_of_the_run() -> Vec<Note> {
     let outcomes = ["done", "partial", "error", "limit", "stopped", "unusable"];
     notes.extend(outcomes.map(|outcome| Note::RunEnded(RunEnded { outcome: text(outcome), ..RunEnded::default() })));
     notes.push(Note::BranchSelected { branch: text("ingest/docs") });
+    let patch = Some(text(".ktx/ingest-patches/local-1/projection-warehouse.patch"));
+    notes.push(Note::SourcesProjected(Box::new(SourcesProjected { patch, ..SourcesProjected::default() })));
     notes
 }
 
