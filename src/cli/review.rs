@@ -285,7 +285,7 @@ mod tests {
             before: None,
             omitted: None,
         };
-        let request = ReviewRequested { base: "c0ffee".into(), files: vec![file], decided: Vec::new() };
+        let request = ReviewRequested { base: "c0ffee".into(), files: vec![file], ..ReviewRequested::default() };
         let mut review = ReviewState::new(request.into(), None);
         let [first, second] = [0, 1].map(|hunk: usize| review.files[0].hunks[hunk].id.to_string());
         review.decide(&ReviewDecided {

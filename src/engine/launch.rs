@@ -243,7 +243,10 @@ pub(crate) fn launch<T>(
     let projections = launch.planned.pending_projections(|unit| reused.contains(unit));
     let has_projections = !projections.is_empty() || !launch.projected.is_empty();
     let schedule = launch.schedule(is_interactive).projecting(has_projections);
-    let schedule = schedule.with_prior_projections(!launch.projected.is_empty());
+    let is_reconciled = |(unit, _): (&UnitKey, &str)| unit.as_str() == RECONCILE_KEY;
+    let has_prior_step =
+        launch.reconcile.is_none() && resume::pending_patches(launch.continues.as_ref()).any(is_reconciled);
+    let schedule = schedule.with_prior_changes(!launch.projected.is_empty() || has_prior_step);
     let plan = launch.plan_notes(&job);
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.

@@ -73,6 +73,8 @@ impl RunReview {
             };
             (Arc::make_mut(&mut request).decided, long) =
                 ReviewState::new(Arc::clone(&request), Some(&prior)).decisions().into_iter().partition(fits);
+            // Only the prior run had the reconcile step.
+            Arc::make_mut(&mut request).evicted.extend(prior.request.evicted.iter().cloned());
         }
         self.recorder.record_note(None, &Note::ReviewRequested(Arc::clone(&request)))?;
         let mut state = ReviewState::new(request, inner.state.as_ref());

@@ -288,8 +288,8 @@ pub(crate) struct Schedule {
     stage: RunStage,
     /// Sources must be written before the first unit starts.
     projects: bool,
-    /// Sources that a prior run projected wait to be integrated.
-    has_prior_projections: bool,
+    /// Changes of a prior run that belong to no unit wait to be integrated.
+    has_prior_changes: bool,
     halt: Option<HaltReason>,
     /// Immediate stop requested; patches are kept unmerged.
     is_killed: bool,
@@ -324,7 +324,7 @@ impl Schedule {
             governor,
             stage: RunStage::Planned,
             projects: false,
-            has_prior_projections: false,
+            has_prior_changes: false,
             halt: None,
             is_killed: false,
             reconcile: None,

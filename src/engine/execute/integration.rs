@@ -26,8 +26,8 @@ use crate::{
     tape::{
         Note, UnitKey,
         note::{
-            self, AttemptOutput, IntegrationStarted, PatchIntegrated, SaveFailed, Severity, SlRefsRepaired, StopReason,
-            VerdictCause,
+            self, AttemptOutput, IntegrationStarted, PatchIntegrated, ReviewRequested, SaveFailed, Severity,
+            SlRefsRepaired, StopReason, VerdictCause,
         },
     },
     text::pluralize,
@@ -158,7 +158,11 @@ impl Integration {
     pub(super) async fn request_review(self: Arc<Self>) -> bool {
         let integration = Arc::clone(&self);
         let work = caught_panics::spawn_blocking_caught(move || {
-            let request = self.state().integrator.as_ref().map(PatchIntegrator::review_request);
+            let state = self.state();
+            let request = state.integrator.as_ref().map(PatchIntegrator::review_request);
+            let evicted = state.backlog.settled_evictions().to_vec();
+            drop(state);
+            let request = request.map(|request| request.map(|request| ReviewRequested { evicted, ..request }));
             match request {
                 Some(Ok(request)) if request.files.is_empty() => Ok(false),
                 Some(Ok(request)) => self.review.request(request).map(|()| true).map_err(|error| error.to_line()),
@@ -258,8 +262,11 @@ impl Integration {
             warn(format!("the commit omits {count} that git rejects: {}", list_some(&names)));
         }
         let passed = taken.iter().any(|unit| unit.as_str() == RECONCILE_KEY);
-        let settled =
-            if self.run.reconcile.is_some() { state.backlog.mark_saved(accepted, passed) } else { Vec::new() };
+        let settled = match &self.run.reconcile {
+            Some(_) => state.backlog.mark_saved(accepted, passed),
+            // The reconcile step of a prior run, whose changes this run saves after their review.
+            None => self.review.current().map(|review| review.request.evicted.clone()).unwrap_or_default(),
+        };
         note(Note::RunSaved(note::RunSaved {
             subject: message.lines().next().unwrap_or_default().to_owned(),
             commit: saved.commit,
@@ -286,7 +293,7 @@ impl Integration {
     ) -> Cow<'a, [(UnitKey, u32)]> {
         let key = UnitKey::from(RECONCILE_KEY);
         let is_left = self.run.reconcile.is_none() && state.patches.get(&key).is_some_and(|(attempt, _)| *attempt == 0);
-        if units.is_empty() || !is_left {
+        if !is_left {
             return Cow::Borrowed(units);
         }
         Cow::Owned(units.iter().cloned().chain([(key, 0)]).collect())

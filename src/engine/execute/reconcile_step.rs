@@ -154,6 +154,11 @@ impl ReconcileBacklog {
         self.flagged = recorded_decisions::flagged_conflicts_summary(work);
     }
 
+    /// Deleted files that the last successful attempt decided about, before it is saved.
+    pub(super) fn settled_evictions(&self) -> &[FilesEvicted] {
+        &self.settled_evictions
+    }
+
     /// Takes the sentence about flagged conflicts: the caller reports it when the reconcile step is saved.
     pub(super) fn take_flagged(&mut self) -> Option<String> {
         self.flagged.take()

@@ -61,7 +61,7 @@ impl PatchIntegrator {
             file.before = original.map(ReviewedFile::digest);
         }
         omit_long_diffs(&mut files);
-        Ok(ReviewRequested { base: self.base.to_string(), files, decided: Vec::new() })
+        Ok(ReviewRequested { base: self.base.to_string(), files, ..ReviewRequested::default() })
     }
 
     /// Reduces the integration to the accepted changes, and returns the state before.

@@ -18,7 +18,7 @@ fn file(path: &str, before: &str, after: &str) -> ReviewedFile {
 }
 
 fn review(files: Vec<ReviewedFile>) -> ReviewState {
-    ReviewState::new(Arc::new(ReviewRequested { base: "c0ffee".into(), files, decided: Vec::new() }), None)
+    ReviewState::new(Arc::new(ReviewRequested { base: "c0ffee".into(), files, ..ReviewRequested::default() }), None)
 }
 
 fn decided(path: &str, hunk: Option<&str>, decision: ReviewDecision) -> ReviewDecided {
@@ -73,7 +73,7 @@ fn equal_changes_keep_their_decisions() {
     first.decide(&sent);
     assert_eq!(first.units_sent_back(|_| false), [("docs".into(), "wiki/global/b.md: name the owner".into())]);
     let again = [file("wiki/global/a.md", BEFORE, "a\nB\nc\nd\ne\nf\nX\n"), file("wiki/global/b.md", "", "new\n")];
-    let request = ReviewRequested { base: "beef".into(), files: again.to_vec(), decided: Vec::new() };
+    let request = ReviewRequested { base: "beef".into(), files: again.to_vec(), ..ReviewRequested::default() };
     let second = ReviewState::new(Arc::new(request), Some(&first));
     let decisions: Vec<_> = second.files.iter().flat_map(|file| &file.hunks).map(|hunk| hunk.decision).collect();
     assert_eq!(decisions, [ReviewDecision::Rejected, ReviewDecision::Open, ReviewDecision::Open]);
@@ -90,7 +90,10 @@ fn edited_text_counts_for_the_same_changes_only() {
     assert!(first.decide(&edit));
     assert_eq!(first.counts(), ReviewCounts { edited: 2, ..ReviewCounts::default() });
     let again = |files| {
-        ReviewState::new(Arc::new(ReviewRequested { base: String::new(), files, decided: Vec::new() }), Some(&first))
+        ReviewState::new(
+            Arc::new(ReviewRequested { base: String::new(), files, ..ReviewRequested::default() }),
+            Some(&first),
+        )
     };
     assert_eq!(again(files).files[0].edited.as_deref(), Some("mine\n"));
     let other = again(vec![file("wiki/global/a.md", BEFORE, "a\n")]);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::attempt_output::ArtifactChange;
+use super::{attempt_output::ArtifactChange, source::FilesEvicted};
 use crate::tape::UnitKey;
 
 /// The integrated changes wait for a review before they become a commit.
@@ -18,6 +18,9 @@ pub(crate) struct ReviewRequested {
     /// Decisions of a prior run about the same changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub decided: Vec<ReviewDecided>,
+    /// Deleted files about which the reconcile step decided, once its changes are saved.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub evicted: Vec<FilesEvicted>,
 }
 
 impl fmt::Display for ReviewRequested {

@@ -8,9 +8,9 @@ impl Schedule {
         Self { projects, ..self }
     }
 
-    /// Integrates the sources that a prior run wrote but did not save, even if no unit has a patch.
-    pub(crate) fn with_prior_projections(self, has_prior_projections: bool) -> Self {
-        Self { has_prior_projections, ..self }
+    /// Integrates what a prior run did not save apart from its units, even if no unit has a patch.
+    pub(crate) fn with_prior_changes(self, has_prior_changes: bool) -> Self {
+        Self { has_prior_changes, ..self }
     }
 
     pub(super) fn begin(&mut self, effects: &mut Vec<ScheduleEffect>) {

@@ -100,6 +100,25 @@ fn removed_raw_files_are_reconciled_once() {
     );
 }
 
+/// The decisions of the reconcile step count once a review has accepted its changes, also if the run had ended before.
+#[test]
+fn reviewed_evictions_are_settled_once() {
+    let place = two_unit_project();
+    run(&place, &player(&place, LOOKS), &["--no-reconcile"]).expect_success();
+    fs::remove_file(place.path("handbook/growers.md")).unwrap();
+    git(&place, &["commit", "--quiet", "--all", "--message=Grow no more"]);
+    let waiting = run(&place, &player(&place, EVICTS), &["--review"]);
+    assert_eq!(waiting.code, Some(103), "{waiting:?}");
+    assert!(place.run(&["plan"]).expect_success().contains("1 file is gone"), "nothing is saved yet");
+    let partial = place.run(&["review", "--reject", "wiki/other/*", "--ui", "json"]);
+    assert_eq!(partial.code, Some(4), "{partial:?}");
+    let saved = place.run(&["review", "--accept", "*", "--ui", "json"]);
+    assert_eq!(saved.code, Some(0), "{saved:?}");
+    assert_eq!(wiki(&place), ["crates.md"]);
+    let plan = place.run(&["plan"]);
+    assert!(plan.expect_success().contains("nothing to do: ") && !plan.stdout.contains("gone"), "{plan:?}");
+}
+
 /// One unit writes two pages and a source from its file. The file is deleted, and the reconcile step processes the
 /// eviction.
 #[test]

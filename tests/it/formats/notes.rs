@@ -246,7 +246,8 @@ fn review_requested() -> ReviewRequested {
     let long = ReviewedFile { diff: String::new(), before: None, omitted: Some(text("c0ffee")), ..file.clone() };
     let decided =
         ReviewDecided { path: file.path.clone(), decision: ReviewDecision::Accepted, ..ReviewDecided::default() };
-    ReviewRequested { base: text("c0ffee"), files: vec![file, long], decided: vec![decided] }
+    let evicted = Vec::new();
+    ReviewRequested { base: text("c0ffee"), files: vec![file, long], decided: vec![decided], evicted }
 }
 
 fn amendment() -> Amendment {
@@ -606,6 +607,9 @@ fn notes_of_the_run() -> Vec<Note> {
     notes.push(Note::BranchSelected { branch: text("ingest/docs") });
     let patch = Some(text(".ktx/ingest-patches/local-1/projection-warehouse.patch"));
     notes.push(Note::SourcesProjected(Box::new(SourcesProjected { patch, ..SourcesProjected::default() })));
+    let evicted = FilesEvicted { connection: text("notes"), adapter: text("docs"), paths: texts(&["gone.md"]) };
+    let request = ReviewRequested { evicted: vec![evicted], ..ReviewRequested::default() };
+    notes.push(Note::ReviewRequested(request.into()));
     notes
 }
 

@@ -39,7 +39,7 @@ fn waiting(files: Vec<ReviewedFile>) -> TapeFixture {
     for unit in ["docs-orders", "docs-refunds"] {
         tape.start(unit, 1).wait(1000).end(unit, 1, 0);
     }
-    let request = ReviewRequested { base: "c0ffee".into(), files, decided: Vec::new() };
+    let request = ReviewRequested { base: "c0ffee".into(), files, ..ReviewRequested::default() };
     tape.wait(200).note(None, &Note::ReviewRequested(Arc::new(request)));
     tape
 }
