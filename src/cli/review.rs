@@ -230,7 +230,8 @@ fn print_result(global: &GlobalArgs, before: &RunState, state: &RunState) -> Res
     let publication = &state.publication;
     let commit = |state: &RunState| state.publication.saved.as_ref().and_then(|saved| saved.commit.clone());
     let saved = commit(state).filter(|new| commit(before).as_ref() != Some(new));
-    let branch = publication.target_branch.as_deref().filter(|_| saved.is_some());
+    let of_saved = publication.saved.as_ref().and_then(|saved| saved.branch.as_deref());
+    let branch = publication.target_branch.as_deref().filter(|branch| saved.is_some() && of_saved == Some(*branch));
     let on_branch = branch.map(|branch| format!(" on branch {}", text::printable(branch, MAX_PATH_WIDTH)));
     let unsaved = publication.unsaved_review();
     let again: Vec<UnitKey> = match (unsaved, &publication.save_error) {

@@ -22,7 +22,7 @@ use crate::{
         attempt_limits,
         execute::{AttemptOptions, ReconcileOptions},
         launch::{Launch, ReviewOptions, retry_policy},
-        prepare::{self, PreparedProject},
+        prepare::{self, PreparedProject, TargetBranch},
         reconcile_policy::ReconcilePolicy,
         resume::{self, RunPlan},
     },
@@ -181,7 +181,7 @@ pub(crate) fn start_run(
         return Ok(Exit::Ok);
     }
     // A run that continues a review never commits without one.
-    let is_wanted = *config.ingest.review || taken.review.is_some();
+    let is_wanted = *config.ingest.review || taken.review.is_some() || taken.is_reviewed;
     let review = review.or_else(|| is_wanted.then(ReviewOptions::default)).filter(|_| !is_of_texts);
     let RunPlan { planned, continues, review: prior, branch: prior_branch, projected, .. } = taken;
     let review = review.map(|review| ReviewOptions { prior, ..review });
@@ -192,8 +192,8 @@ pub(crate) fn start_run(
             playback_output::print_stderr(&format!("ingestdeck: connection {}: {place}", source.connection));
         }
     }
-    let branch = branch.or(prior_branch);
-    let prepared = PreparedProject::new(&project, &planned, branch.as_deref(), &exit::print_warning)?;
+    let branch = target_branch(branch, prior_branch)?;
+    let prepared = PreparedProject::new(&project, &planned, branch.as_ref(), &exit::print_warning)?;
     let claude = match &reviewed_run {
         // Only a change that is sent back needs it.
         Some(_) => launch::find_claude(global).unwrap_or_else(|_| "claude".into()),
@@ -228,6 +228,21 @@ pub(crate) fn start_run(
         projected,
     };
     Ok(launch::launch(global, &config, order, record_location, notices, rules)?.exit)
+}
+
+/// The branch for the commits: the named one, or that of the continued run.
+fn target_branch(named: Option<String>, prior: Option<TargetBranch>) -> Result<Option<TargetBranch>, CliError> {
+    match (named, prior) {
+        (Some(name), Some(TargetBranch { name: known, commit: Some(_) })) if name != known => {
+            Err(CliError::usage(format!("the run has commits on branch `{known}` already"))
+                .with_help("leave out --branch, or start over with `ingestdeck run --full`"))
+        }
+        (Some(name), prior) => {
+            let commit = prior.and_then(|prior| prior.commit.filter(|_| prior.name == name));
+            Ok(Some(TargetBranch { name, commit }))
+        }
+        (None, prior) => Ok(prior),
+    }
 }
 
 fn budget(flag: &str, value: Option<f64>) -> Result<Option<f64>, CliError> {

@@ -104,7 +104,9 @@ impl PublicationSummary {
                 .and_then(|saved| Some((saved.short_commit()?.to_owned(), saved.branch.clone(), saved.paths.len()))),
             save_error: state.publication.save_error.as_deref().map(str::to_owned),
             pull_request: saved
-                .filter(|saved| saved.commit.is_some())
+                .filter(|saved| {
+                    saved.commit.is_some() && saved.branch.as_deref() == state.publication.target_branch.as_deref()
+                })
                 .zip(state.publication.target_branch.as_deref())
                 .map(|(saved, branch)| (branch.to_owned(), saved.subject.clone())),
             shared: shared_files::find_shared_files(state).into_iter().filter(|file| file.was_merged).collect(),

@@ -97,6 +97,12 @@ impl RunController {
         if matches!(command, RunCommand::FinishReview { .. }) {
             review.check_finished()?;
         }
+        if let RunCommand::FinishReview { branch: Some(branch) } = &command {
+            let (review, branch) = (Arc::clone(review), branch.clone());
+            let selected = tokio::task::spawn_blocking(move || review.select_branch(&branch)).await;
+            let failed = |error: tokio::task::JoinError| RefusalReason::InvalidArgument { problem: error.to_string() };
+            selected.map_err(failed)??;
+        }
         self.record(&command, origin);
         match command {
             RunCommand::Hold { unit } => approvals.hold(&unit),
@@ -108,7 +114,7 @@ impl RunController {
             RunCommand::Accept { unit } => self.send(ScheduleEvent::ResultAccepted { unit }).await?,
             RunCommand::Review { decisions } => review.decide(decisions)?,
             RunCommand::FinishReview { branch } => {
-                self.send(ScheduleEvent::ReviewFinished { sent_back: review.finish(branch)? }).await?;
+                self.send(ScheduleEvent::ReviewFinished { sent_back: review.finish(branch.is_some())? }).await?;
             }
             RunCommand::Leash { unit, calls } => approvals.leash(&unit, calls),
             RunCommand::Decide { unit, call, decision } => {

@@ -86,8 +86,8 @@ pub(crate) trait Executor: Send + Sync + 'static {
     ) -> impl Future<Output = AttemptEnd> + Send;
 
     /// Writes the sources that units build on, and records the result. Called only if there are such sources.
-    fn write_projections(&self) -> impl Future<Output = ()> + Send {
-        std::future::ready(())
+    fn write_projections(&self) -> impl Future<Output = bool> + Send {
+        std::future::ready(false)
     }
 
     /// Integrates the patches of these attempts in this order, and records the result of each. Called only if attempts
@@ -277,8 +277,7 @@ impl<E: Executor> ScheduleDriver<E> {
             ScheduleEffect::Project => {
                 let executor = Arc::clone(&self.executor);
                 self.attempts.spawn(async move {
-                    executor.write_projections().await;
-                    vec![ScheduleEvent::Projected]
+                    vec![ScheduleEvent::Projected { is_unsaved: executor.write_projections().await }]
                 });
             }
             ScheduleEffect::Integrate { units } => {

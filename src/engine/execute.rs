@@ -397,8 +397,9 @@ impl Executor for AttemptExecutor {
         verdict.into()
     }
 
-    async fn write_projections(&self) {
+    async fn write_projections(&self) -> bool {
         self.write_pending_projections().await;
+        !self.run.worktrees.base_patches().is_empty()
     }
 
     async fn integrate(&self, units: Vec<(UnitKey, u32)>) -> IntegrationReport {

@@ -192,9 +192,11 @@ impl Launch {
         // The record must mention files that were left out.
         let left_out = self.planned.warnings.iter();
         let left_out = left_out.map(|text| Note::Message { level: Severity::Warning, text: text.to_line() });
-        let branch = self.prepared.repository.target_branch().map(|branch| Note::BranchSelected { branch });
+        let branch = self.prepared.repository.target_branch();
+        let branch = branch.map(|branch| Note::BranchSelected { branch: Some(branch) });
+        let review = self.review.as_ref().map(|_| Note::ReviewPlanned);
         let projected = self.projected.iter().map(|projected| Note::SourcesProjected(Box::new(projected.clone())));
-        std::iter::once(plan).chain(branch).chain(projected).chain(read).chain(left_out).collect()
+        std::iter::once(plan).chain(review).chain(branch).chain(projected).chain(read).chain(left_out).collect()
     }
 }
 
@@ -257,6 +259,7 @@ pub(crate) fn launch<T>(
     let (is_reviewed, projected) = (launch.review.is_some(), launch.projected);
     let make = |id, recorder, approvals, trace| {
         let worktrees = Worktrees::new(repository, &job.id, &head.commit);
+        let prior_projections = projected.iter().filter_map(|projected| projected.connection.clone()).collect();
         for SourcesProjected { patch, connection, .. } in projected {
             let targets = project.target_ids(connection.as_deref());
             let patch = patch.map(|patch| BasePatch { file: project.root.join(patch), targets });
@@ -264,8 +267,19 @@ pub(crate) fn launch<T>(
         }
         let units = IngestRun::index_units(launch.planned.units);
         let prior_attempts = IngestRun::reused_attempts(continues.as_ref());
-        let run =
-            IngestRun { id, project, units, diff, job, worktrees, reconcile, projections, is_reviewed, prior_attempts };
+        let run = IngestRun {
+            id,
+            project,
+            units,
+            diff,
+            job,
+            worktrees,
+            reconcile,
+            projections,
+            prior_projections,
+            is_reviewed,
+            prior_attempts,
+        };
         let attempts = AttemptExecutor::new(run, agent, terms, limits, recorder, approvals, locks);
         attempts.with_prior_patches(resume::pending_patches(continues.as_ref())).with_trace(trace)
     };

@@ -130,6 +130,14 @@ impl Diagnostic for ProjectPreparationError {
     }
 }
 
+/// A branch for the commits of a run, instead of the current one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TargetBranch {
+    pub name: String,
+    /// The last commit of the continued run on it, which it must still contain.
+    pub commit: Option<String>,
+}
+
 /// A project that is locked for a run and recovered from interrupted runs.
 #[derive(Debug)]
 pub(crate) struct PreparedProject {
@@ -157,7 +165,7 @@ impl PreparedProject {
     pub(crate) fn new(
         project: &Project,
         planned: &IngestPlan,
-        branch: Option<&str>,
+        branch: Option<&TargetBranch>,
         warn: WarningSink<'_>,
     ) -> Result<Self, ProjectPreparationError> {
         guard_children();
@@ -169,7 +177,9 @@ impl PreparedProject {
             }
             None => open_private(&project.root, warn)?,
         };
-        repository.set_target_branch(branch)?;
+        if let Some(TargetBranch { name, commit }) = branch {
+            repository.set_target_branch(name, commit.as_deref())?;
+        }
         Self::with_repository(project, planned, lock, repository, warn)
     }
 

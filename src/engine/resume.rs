@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 pub(crate) use self::{review::plan_review, texts::plan_new_texts};
 use super::{
     WarningSink,
+    prepare::TargetBranch,
     prior_results::ProjectHistory,
     recorded_tapes::{self, OpenTapeError},
     unsaved_run::UnsavedRun,
@@ -57,7 +58,9 @@ pub(crate) struct RunPlan {
     /// The decisions so far, if the plan continues a review.
     pub review: Option<ReviewState>,
     /// The branch that the continued run commits to, if it is not the current one.
-    pub branch: Option<String>,
+    pub branch: Option<TargetBranch>,
+    /// True if nothing of the continued run is saved before a review.
+    pub is_reviewed: bool,
     /// Sources that the continued run projected and that are in no commit.
     pub projected: Vec<SourcesProjected>,
 }
@@ -194,6 +197,7 @@ pub(crate) fn plan_run(
             is_ktx_locked: history.is_ktx_locked,
             review: None,
             branch: None,
+            is_reviewed: false,
             projected: Vec::new(),
         });
     };
@@ -231,8 +235,7 @@ pub(crate) fn plan_run(
     };
     unreconciled::drop_reconciled_patches(&runs, &mut taken)?;
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
-    (taken.review, taken.branch) = (chain.decisions(project), chain.branch(project));
-    taken.projected = chain.unsaved_projections(project);
+    chain.add_unsaved(project, &mut taken);
     let left = still_planned(project, past.unsaved_run.filter(|_| is_failed))?;
     Ok(RunPlan { efforts: past.efforts, unsaved_run: left, is_ktx_locked: history.is_ktx_locked, ..taken })
 }
@@ -340,6 +343,11 @@ impl ResumeChain {
         self.before.last().unwrap_or(&self.last).0
     }
 
+    /// The states of all runs, newest first.
+    fn states(&self) -> impl Iterator<Item = &RunState> {
+        std::iter::once(&self.last).chain(&self.before).map(|(_, state)| state)
+    }
+
     /// The units of all runs, those of the newest run first.
     fn units(&self) -> impl Iterator<Item = &PlannedUnit> {
         let all = std::iter::once(&self.last).chain(&self.before);
@@ -429,7 +437,9 @@ impl<'a> ResumeBasis<'a> {
                         (earlier.run, earlier.reused) = (past.run, Some(*reused));
                     }
                     let reason = format!("succeeded in run {} with the same content", past.run.short());
-                    let since = self.chain.since(past.run);
+                    // The files of another branch are not in the project.
+                    let is_on_branch = self.chain.state().publication.target_branch.is_some();
+                    let since = if is_on_branch { Vec::new() } else { self.chain.since(past.run) };
                     match deleted_files::message(&deleted_files::deleted_since(
                         &self.project.root,
                         &since,
@@ -460,6 +470,7 @@ impl<'a> ResumeBasis<'a> {
             is_ktx_locked: false,
             review: None,
             branch: None,
+            is_reviewed: false,
             projected: Vec::new(),
         })
     }
@@ -503,6 +514,7 @@ impl<'a> ResumeBasis<'a> {
             is_ktx_locked: false,
             review: None,
             branch: None,
+            is_reviewed: false,
             projected: Vec::new(),
         })
     }

@@ -10,6 +10,8 @@ use std::{
 
 use crate::{
     control::{RefusalReason, ReviewOrder},
+    diagnostic::Diagnostic as _,
+    ingest::repository::Repository,
     run::{Recorder, entry_source::RecordError, review::ReviewState},
     tape::{
         Note, PROJECTION_KEY, RECONCILE_KEY, UnitKey,
@@ -37,8 +39,8 @@ struct InnerReview {
     prior: Option<ReviewState>,
     /// The last review is about the changes that are integrated now.
     is_current: bool,
-    /// The branch for the commit that the person named at the end of the last review.
-    branch: Option<String>,
+    /// The repository that the run commits to.
+    repository: Option<Repository>,
 }
 
 impl RunReview {
@@ -152,22 +154,43 @@ impl RunReview {
         }
     }
 
-    /// Ends the review, whose commit goes to `branch` if there is one. Returns the units that make their changes again, each in the session of its last attempt.
+    /// Lets the run commit to `repository`.
+    pub(crate) fn set_repository(&self, repository: Repository) {
+        self.inner().repository = Some(repository);
+    }
+
+    /// Commits go to `branch` from now on. Calls git.
+    ///
+    /// # Errors
+    /// If the branch is unusable, or the run has commits on another one.
+    pub(crate) fn select_branch(&self, branch: &str) -> Result<(), RefusalReason> {
+        let Some(repository) = self.inner().repository.clone() else { return Err(RefusalReason::NotInReview) };
+        let invalid = |problem| RefusalReason::InvalidArgument { problem };
+        if let Some(known) = repository.target_branch().filter(|known| known != branch)
+            && repository.has_target_commits().map_err(|error| invalid(error.to_line()))?
+        {
+            return Err(invalid(format!("the run has commits on branch {known} already")));
+        }
+        repository.set_target_branch(branch, None).map_err(|error| invalid(error.to_line()))
+    }
+
+    /// Ends the review; `is_branch_named` if its end named a branch. Returns the units that make their changes again, each in the session of its last attempt.
     ///
     /// # Errors
     /// If it cannot be recorded.
-    pub(crate) fn finish(&self, branch: Option<String>) -> Result<Vec<(UnitKey, Amendment)>, RefusalReason> {
+    pub(crate) fn finish(&self, is_branch_named: bool) -> Result<Vec<(UnitKey, Amendment)>, RefusalReason> {
         let mut inner = self.inner();
-        let InnerReview { state: Some(state), sessions, branch: named, .. } = &mut *inner else {
+        let InnerReview { state: Some(state), sessions, repository, .. } = &mut *inner else {
             return Ok(Vec::new());
         };
         let units = state.units_sent_back(|unit| !sessions.contains_key(unit));
         let sent_back = units.iter().map(|(unit, _)| unit.clone()).collect();
-        let named_now = branch.clone().map(|branch| Note::BranchSelected { branch });
-        for note in named_now.into_iter().chain([Note::ReviewFinished { sent_back }]) {
+        let branch = repository.as_ref().and_then(Repository::target_branch);
+        let named = is_branch_named.then_some(Note::BranchSelected { branch });
+        for note in named.into_iter().chain([Note::ReviewFinished { sent_back }]) {
             self.recorder.record_note(None, &note).map_err(|error| not_recorded(&error))?;
         }
-        (state.is_waiting, *named) = (false, branch);
+        state.is_waiting = false;
         let amendment = |unit: &UnitKey, feedback: String| Amendment {
             feedback: Some(feedback),
             resume: sessions.get(unit).cloned(),
@@ -179,11 +202,6 @@ impl RunReview {
     /// What the reviewer did not accept of the earlier changes of a unit.
     pub(crate) fn remarks(&self, unit: &UnitKey) -> Option<String> {
         self.inner().state.as_ref()?.remarks(unit)
-    }
-
-    /// The branch for the commit, if the person named one at the end of the last review.
-    pub(crate) fn branch(&self) -> Option<String> {
-        self.inner().branch.clone()
     }
 
     /// The decisions about the changes that are integrated now, if there was a review of them.

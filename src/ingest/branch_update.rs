@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     git::{CommitId, GitError, GitOutput},
     local_record::{self, RejectedJournal, UntrustedRecord},
-    repository::{Repository, UPDATE_JOURNAL_FILE},
+    repository::{BranchUse, Repository, TargetBranchError, UPDATE_JOURNAL_FILE},
 };
 
 /// Advice for a journal that is rejected, in a project with git and in one without.
@@ -59,6 +59,8 @@ pub(crate) enum BranchUpdateError {
     #[error(transparent)]
     RejectedJournal(#[from] RejectedJournal),
     #[error(transparent)]
+    TargetBranch(#[from] TargetBranchError),
+    #[error(transparent)]
     Git(#[from] GitError),
     #[error("cannot write `{path}`: {cause}")]
     Io {
@@ -80,6 +82,7 @@ impl Diagnostic for BranchUpdateError {
         Some(match self {
             Self::WouldOverwrite { remedy, .. } => format!("{remedy}, then try again"),
             Self::RejectedJournal(rejected) => return rejected.help(),
+            Self::TargetBranch(error) => return error.help(),
             Self::Git(error) => return error.help(),
             Self::RollbackFailed { .. } => "the next run will roll it back".into(),
             Self::BranchMoved | Self::ForbiddenPath { .. } | Self::Io { .. } => return None,
@@ -114,7 +117,11 @@ pub(super) fn update_branch(
     let journal = BranchUpdateJournal { old: old.clone(), new: new.clone() };
     let repository = &repository.reopen()?;
     let changes = changes(repository, &journal)?;
-    if let Some(target) = repository.target_branch() {
+    let target = repository.target_branch();
+    // A branch that was checked out meanwhile is updated with its files.
+    let used = target.as_deref().map(|target| repository.branch_use(target)).transpose()?;
+    if let (Some(target), Some(used)) = (target, used.filter(|used| *used != BranchUse::Current)) {
+        used.check(&target)?;
         return match repository.move_target_branch(&target, (old, new), subject)? {
             true => Ok(()),
             false => Err(BranchUpdateError::BranchMoved),

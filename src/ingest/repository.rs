@@ -23,7 +23,8 @@ use std::{
 
 pub(super) use self::filtered_files::first_filtered;
 pub(crate) use self::filtered_files::{FilteredFile, PATH_PLACEHOLDER};
-use self::{target_branch::TargetBranchError, unsafe_entries::UnsafeEntry};
+pub(super) use self::target_branch::{BranchUse, TargetBranchError};
+use self::unsafe_entries::UnsafeEntry;
 use super::{
     git::{self, CommitId, DisabledProgram, Git, GitError, ProgramKind},
     line_budget::first_names,

@@ -126,9 +126,14 @@ impl Worktrees {
         self.base.lock().unwrap_or_else(PoisonError::into_inner).clone_from(commit);
     }
 
+    /// Forgets the patches: they no longer fit the branch.
+    pub(crate) fn drop_base_patches(&self) {
+        self.base_patches.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Attempts start from `commit`, which contains all patches.
     pub(super) fn set_saved_base(&self, commit: &CommitId) {
-        self.base_patches.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.drop_base_patches();
         self.set_base(commit);
     }
 

@@ -11,7 +11,7 @@ pub(crate) use self::{
     pattern::ChangePattern,
 };
 use crate::tape::{
-    RECONCILE_KEY, UnitKey,
+    PROJECTION_KEY, RECONCILE_KEY, UnitKey,
     note::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, attempt_output::ArtifactChange},
 };
 
@@ -120,9 +120,10 @@ impl ReviewState {
         let mut units: Vec<(UnitKey, String)> = Vec::new();
         for (file, review) in self.by_path() {
             let Some(feedback) = review.feedback_text(file) else { continue };
-            let is_alone = file.units.iter().all(|unit| unit.as_str() == RECONCILE_KEY);
+            let units_of_file = || file.units.iter().filter(|unit| unit.as_str() != PROJECTION_KEY);
+            let is_alone = units_of_file().all(|unit| unit.as_str() == RECONCILE_KEY);
             // The reconcile step reviews the work of the units, and follows them.
-            for unit in file.units.iter().filter(|unit| is_alone || unit.as_str() != RECONCILE_KEY) {
+            for unit in units_of_file().filter(|unit| is_alone || unit.as_str() != RECONCILE_KEY) {
                 let text = match has_forgotten(unit) {
                     true => format!("{feedback}\nYour earlier change of {}:\n{}", file.path, file.diff),
                     false => feedback.clone(),

@@ -174,8 +174,13 @@ pub(crate) enum Note {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         sent_back: Vec<UnitKey>,
     },
-    /// Later commits of the run go to this branch, which is not the current one.
-    BranchSelected { branch: String },
+    /// Later commits of the run go to this branch.
+    BranchSelected {
+        /// Its name; `None` for the current branch.
+        branch: Option<String>,
+    },
+    /// Nothing of the run is saved before a review.
+    ReviewPlanned,
     /// All integrated patches are on the project's branch.
     #[serde(rename = "saved")]
     RunSaved(RunSaved),

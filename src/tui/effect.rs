@@ -182,4 +182,6 @@ pub(crate) struct WrittenLine {
     pub line: Option<usize>,
     /// Its text; `None` for any line.
     pub text: Option<String>,
+    /// Number of lines of a created artifact, if it is known.
+    pub lines: Option<usize>,
 }

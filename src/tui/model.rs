@@ -48,7 +48,7 @@ pub(crate) use inspect::{InspectPanel, InspectSide, InspectView};
 pub(crate) use lanes_view::LanesView;
 pub(crate) use mouse::{ClickAction, ClickTargets, MouseState};
 pub(crate) use overlay_views::{EntryView, HelpView, OverlayView, TranscriptView};
-pub(crate) use review_view::{DIFF_INDENT, DiffRow, ReviewLine, ReviewView, decision_of, diff_rows};
+pub(crate) use review_view::{DIFF_INDENT, DiffRow, ReviewLine, ReviewView, decision_of, diff_rows, shown_rows};
 pub(crate) use scroll_list::{ScrollList, scrolled};
 pub(crate) use search::{MAX_MATCHES, PaneMatches, SearchState, matching_cells};
 pub(crate) use side_pane::SidePane;

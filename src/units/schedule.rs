@@ -106,7 +106,10 @@ pub(crate) enum ScheduleEvent {
         repeat: RetryMode,
     },
     /// [`ScheduleEffect::Project`] is done or has failed.
-    Projected,
+    Projected {
+        /// They are in patches and in no commit.
+        is_unsaved: bool,
+    },
     /// The result of [`ScheduleEffect::Integrate`].
     Integrated(IntegrationReport),
     /// The result of [`ScheduleEffect::RequestReview`].
@@ -373,7 +376,7 @@ impl Schedule {
         let mut effects = Vec::new();
         match input {
             ScheduleEvent::RunStarted => self.begin(&mut effects),
-            ScheduleEvent::Projected => self.projected(),
+            ScheduleEvent::Projected { is_unsaved } => self.projected(is_unsaved),
             ScheduleEvent::AttemptReady { unit, attempt } => {
                 if let Some((at, _)) = self.table.find_running_attempt(&unit, attempt) {
                     self.table.mark_ready(&unit, attempt);

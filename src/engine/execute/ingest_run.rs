@@ -36,6 +36,8 @@ pub(crate) struct IngestRun {
     pub reconcile: Option<ReconcileOptions>,
     /// The pending projections of each connection. If one cannot be written, units run without it.
     pub projections: Vec<PendingProjection>,
+    /// Connections whose sources a prior run projected and did not save.
+    pub prior_projections: Vec<String>,
     /// Projections wait for the review, like the changes of units.
     pub is_reviewed: bool,
     /// The attempts of prior runs whose patches this run may save.
@@ -118,6 +120,7 @@ impl IngestRun {
             return memory_message(&self.job, paths);
         }
         let mut sources: BTreeSet<&str> = self.units.values().map(|(_, unit)| unit.planned.adapter.as_str()).collect();
+        sources.extend(self.projections.iter().map(|due| due.adapter.as_str()));
         if sources.is_empty() {
             // A commit without units is about deleted files.
             sources.extend(self.reconcile.iter().flat_map(|pass| &pass.evictions).map(|of| of.adapter.as_str()));

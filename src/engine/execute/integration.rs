@@ -20,7 +20,6 @@ use crate::{
         git::CommitId,
         integrate::{IntegrationError, PatchIntegrator, PatchOutcome, RawCopy, SavedIntegration, UnitPatch},
         reconcile::StageIndex,
-        repository::RepositoryError,
     },
     run::{Recorder, state::RECONCILE_KEY},
     tape::{
@@ -52,8 +51,6 @@ pub(super) struct Integration {
     saved: Mutex<HashSet<UnitKey>>,
     /// The decisions about the integrated changes.
     review: Arc<RunReview>,
-    /// The branch that the run commits to, if it is not the current one.
-    branch: Option<String>,
 }
 
 /// Waiting patches, and the state of their integration.
@@ -83,8 +80,8 @@ impl Integration {
     pub(super) fn new(run: Arc<IngestRun>, recorder: Arc<dyn Recorder>, review: Arc<RunReview>) -> Self {
         let backlog = ReconcileBacklog::new(run.reconcile.as_ref());
         let state = Mutex::new(IntegrationState { backlog, ..IntegrationState::default() });
-        let branch = run.worktrees.repository().target_branch();
-        let new = Self { run, recorder, state, saved: Mutex::default(), review, branch };
+        review.set_repository(run.worktrees.repository().clone());
+        let new = Self { run, recorder, state, saved: Mutex::default(), review };
         for (unit, path) in new.run.reconcile.iter().flat_map(|pass| &pass.unreconciled) {
             new.add_prior_patch(unit, path);
         }
@@ -222,16 +219,6 @@ impl Integration {
         Ok((saved?, message))
     }
 
-    /// Commits go to the branch that the reviewer named, or to that of the run.
-    fn select_branch(&self) -> Result<(), RepositoryError> {
-        let repository = self.run.worktrees.repository();
-        let wanted = self.review.branch().or_else(|| self.branch.clone());
-        match wanted == repository.target_branch() {
-            true => Ok(()),
-            false => repository.set_target_branch(wanted.as_deref()),
-        }
-    }
-
     /// Returns the saved units, or why nothing was saved.
     fn save_blocking(&self, failed: &[UnitKey]) -> Result<Vec<UnitKey>, String> {
         let note = |note: Note| record_note(self.recorder.as_ref(), None, &note);
@@ -244,7 +231,6 @@ impl Integration {
         if state.integrator.is_none() {
             return Err("no patches were integrated".to_owned());
         }
-        self.select_branch().map_err(|error| error.to_line())?;
         let raw = self.run.raw_copies(&state.integrated);
         let contributors = state.contributors.clone();
         let saved = self.save_accepted(&mut state.integrator, failed, (&raw, &contributors));

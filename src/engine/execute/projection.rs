@@ -7,10 +7,7 @@ use crate::{
     agent::caught_panics,
     diagnostic::Diagnostic,
     ingest::projection,
-    tape::{
-        Note,
-        note::{Severity, SourcesProjected},
-    },
+    tape::{Note, note::SourcesProjected},
 };
 
 impl AttemptExecutor {
@@ -49,8 +46,17 @@ impl AttemptExecutor {
             projection::restore_base_patches(&run.worktrees, run.all_targets()).map_err(|error| error.to_line())
         });
         if let Err(reason) = work.await.unwrap_or_else(|error| Err(error.to_string())) {
-            let text = format!("units start without the sources of the prior run: {reason}");
-            record_note(self.recorder.as_ref(), None, &Note::Message { level: Severity::Warning, text });
+            self.run.worktrees.drop_base_patches();
+            let reason =
+                format!("the sources of the prior run no longer fit ({reason}); `run --full` writes them again");
+            for connection in &self.run.prior_projections {
+                let lost = SourcesProjected {
+                    connection: Some(connection.clone()),
+                    reason: Some(reason.clone()),
+                    ..SourcesProjected::default()
+                };
+                record_note(self.recorder.as_ref(), None, &Note::SourcesProjected(Box::new(lost)));
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{
     texts,
 };
 use crate::{
-    engine::WarningSink,
+    engine::{WarningSink, prepare::TargetBranch},
     ingest::{
         self,
         plan::{IngestPlan, UnitSelection, plan_against},
@@ -34,29 +34,39 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     planned.reuse_unit_keys(chain.units());
     let mut taken = ResumeBasis { project, chain: &chain, model: None, warn }.review(planned)?;
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
-    (taken.review, taken.branch) = (chain.decisions(project), chain.branch(project));
-    taken.projected = chain.unsaved_projections(project);
+    chain.add_unsaved(project, &mut taken);
     Ok(RunPlan { is_ktx_locked: history.is_ktx_locked, ..taken })
 }
 
 impl ResumeChain {
     /// The decisions about changes that are in no commit. Those of a record from elsewhere do not count.
-    pub(super) fn decisions(&self, project: &Project) -> Option<ReviewState> {
+    fn decisions(&self, project: &Project) -> Option<ReviewState> {
         let review = self.state().publication.unsaved_review()?;
         ingest::is_run_marked(&project.root, self.id()).then(|| review.clone())
     }
 
     /// Sources that the run projected and that are in no commit. Patches of a record from elsewhere do not count.
-    pub(super) fn unsaved_projections(&self, project: &Project) -> Vec<SourcesProjected> {
+    fn unsaved_projections(&self, project: &Project) -> Vec<SourcesProjected> {
         let is_own = ingest::is_run_marked(&project.root, self.id());
         let unsaved = self.state().inputs.projected.iter().filter(|projected| is_own && projected.is_unsaved());
         unsaved.map(|projected| SourcesProjected::clone(projected)).collect()
     }
 
     /// The branch that the run commits to, if it is not the current one. A record from elsewhere cannot choose it.
-    pub(super) fn branch(&self, project: &Project) -> Option<String> {
-        let branch = self.state().publication.target_branch.as_deref()?;
-        ingest::is_run_marked(&project.root, self.id()).then(|| branch.to_owned())
+    fn branch(&self, project: &Project) -> Option<TargetBranch> {
+        let name = self.state().publication.target_branch.as_deref()?;
+        let mut saves = self.states().flat_map(|state| state.publication.saves.iter().rev());
+        let last = saves.find(|saved| saved.branch.as_deref() == Some(name));
+        let branch = TargetBranch { name: name.to_owned(), commit: last.and_then(|saved| saved.commit.clone()) };
+        ingest::is_run_marked(&project.root, self.id()).then_some(branch)
+    }
+
+    /// Adds to a plan what the run has decided and not saved.
+    pub(super) fn add_unsaved(&self, project: &Project, plan: &mut RunPlan) {
+        plan.review = self.decisions(project);
+        plan.branch = self.branch(project);
+        plan.projected = self.unsaved_projections(project);
+        plan.is_reviewed = self.state().publication.is_reviewed;
     }
 }
 
@@ -104,6 +114,7 @@ impl ResumeBasis<'_> {
             is_ktx_locked: false,
             review: None,
             branch: None,
+            is_reviewed: false,
             projected: Vec::new(),
         })
     }

@@ -32,6 +32,7 @@ pub(crate) fn plan_new_texts(
         is_ktx_locked: false,
         review: None,
         branch: None,
+        is_reviewed: false,
         projected: Vec::new(),
     })
 }

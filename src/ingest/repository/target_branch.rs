@@ -1,7 +1,7 @@
 //! A branch for the commits of a run that is not the current one. The branch that is checked out, the index and all files stay as they
 //! are.
 
-use crate::diagnostic::Diagnostic;
+use crate::{diagnostic::Diagnostic, text};
 use std::sync::PoisonError;
 
 use super::{
@@ -20,8 +20,11 @@ pub(crate) enum TargetBranchError {
     #[error("`{}` is not a name for a branch", name.escape_debug())]
     InvalidName { name: String },
     /// Its files would no longer match it.
-    #[error("branch `{name}` is checked out")]
+    #[error("branch `{name}` is checked out in another worktree")]
     CheckedOut { name: String },
+    /// It moved, or was deleted, after a prior run had committed to it.
+    #[error("branch `{name}` no longer contains commit {} of the run", commit.get(..8).unwrap_or(commit))]
+    LacksCommit { name: String, commit: String },
     /// It exists, and the run would be based on an older or another state.
     #[error("branch `{name}` exists and does not contain the current commit")]
     LacksHead { name: String },
@@ -37,13 +40,10 @@ impl Diagnostic for TargetBranchError {
     fn help(&self) -> Option<String> {
         Some(match self {
             Self::InvalidName { .. } => "choose another name, such as ingest/docs".into(),
-            Self::CheckedOut { .. } => {
-                "leave out --branch to commit to the current branch, or choose another name".into()
-            }
-            Self::LacksHead { name } => {
-                format!(
-                    "choose another name, delete it with `git branch -D {name}`, or merge the current branch into it"
-                )
+            Self::CheckedOut { .. } => "check out another branch there, or choose another name".into(),
+            Self::LacksHead { .. } => "choose another name, or merge the current branch into it".into(),
+            Self::LacksCommit { commit, .. } => {
+                format!("let it contain {commit} again, or start over with `ingestdeck run --full`")
             }
             Self::Refused { .. } => "choose another name".into(),
             Self::NoRepository => {
@@ -54,11 +54,30 @@ impl Diagnostic for TargetBranchError {
 }
 
 /// Whether a run can move a branch.
-enum BranchUse {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ingest) enum BranchUse {
     Free,
+    /// The project has it checked out.
+    Current,
+    /// Another worktree has it checked out.
     CheckedOut,
     /// It points to another branch, which would move.
     Symbolic,
+}
+
+impl BranchUse {
+    /// # Errors
+    /// If a run must not move the branch `name`.
+    pub(in crate::ingest) fn check(self, name: &str) -> Result<(), TargetBranchError> {
+        let name = name.to_owned();
+        match self {
+            Self::Free | Self::Current => Ok(()),
+            Self::CheckedOut => Err(TargetBranchError::CheckedOut { name }),
+            Self::Symbolic => {
+                Err(TargetBranchError::Refused { name, reason: "it is another name of a branch".to_owned() })
+            }
+        }
+    }
 }
 
 impl Repository {
@@ -67,19 +86,19 @@ impl Repository {
         self.target.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Commits go to the branch `name` from now on, or to the current branch.
+    /// Commits go to the branch `name` from now on. `continued` is the last commit of a prior run on it, which it must
+    /// contain; otherwise it must contain the current commit if it exists.
     ///
     /// # Errors
-    /// If `name` is invalid, or names a branch that is checked out or lacks the current commit. Nothing changes then.
-    pub(crate) fn set_target_branch(&self, name: Option<&str>) -> Result<(), RepositoryError> {
-        if let Some(name) = name {
-            self.check_target_branch(name)?;
-        }
-        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = name.map(str::to_owned);
+    /// If the name is invalid, or the branch is unusable. Nothing changes then.
+    pub(crate) fn set_target_branch(&self, name: &str, continued: Option<&str>) -> Result<(), RepositoryError> {
+        let is_current = self.check_target_branch(name, continued)? == BranchUse::Current;
+        let target = (!is_current).then(|| name.to_owned());
+        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
         Ok(())
     }
 
-    fn check_target_branch(&self, name: &str) -> Result<(), RepositoryError> {
+    fn check_target_branch(&self, name: &str, continued: Option<&str>) -> Result<BranchUse, RepositoryError> {
         if self.is_private() {
             return Err(TargetBranchError::NoRepository.into());
         }
@@ -87,30 +106,31 @@ impl Repository {
         if !self.is_branch_name(name)? {
             return Err(TargetBranchError::InvalidName { name: named() }.into());
         }
-        match self.branch_use(name)? {
-            BranchUse::Free => {}
-            BranchUse::CheckedOut => return Err(TargetBranchError::CheckedOut { name: named() }.into()),
-            BranchUse::Symbolic => {
-                let reason = "it is another name of a branch".to_owned();
-                return Err(TargetBranchError::Refused { name: named(), reason }.into());
-            }
-        }
+        let used = self.branch_use(name)?;
+        used.check(name)?;
         let unborn = |_| RepositoryError::Unborn { project: self.root.clone() };
         let head = self.head().map_err(unborn)?;
-        match self.branch_tip(name)? {
-            Some(tip) => {
-                let contains = ["merge-base", "--is-ancestor", head.as_str(), tip.as_str()];
-                match self.git.try_run(&contains)?.success {
-                    true => Ok(()),
-                    false => Err(TargetBranchError::LacksHead { name: named() }.into()),
+        match (self.branch_tip(name)?, continued) {
+            (Some(tip), commit) => {
+                let contained = commit.unwrap_or(head.as_str());
+                let contains = ["merge-base", "--is-ancestor", "--end-of-options", contained, tip.as_str()];
+                match (self.git.try_run(&contains)?.success, commit) {
+                    (true, _) => Ok(used),
+                    (false, None) => Err(TargetBranchError::LacksHead { name: named() }.into()),
+                    (false, Some(commit)) => {
+                        Err(TargetBranchError::LacksCommit { name: named(), commit: commit.to_owned() }.into())
+                    }
                 }
             }
-            None => {
+            (None, Some(commit)) => {
+                Err(TargetBranchError::LacksCommit { name: named(), commit: commit.to_owned() }.into())
+            }
+            (None, None) => {
                 // Only git knows whether other branches leave room for the name.
                 let trial = format!("start\ncreate {REF_PREFIX}{name} {head}\nprepare\nabort\n");
                 let tried = self.git.try_run_with_input(&["update-ref", "--stdin"], trial.as_bytes())?;
                 match tried.success {
-                    true => Ok(()),
+                    true => Ok(used),
                     false => Err(TargetBranchError::Refused { name: named(), reason: tried.stderr }.into()),
                 }
             }
@@ -118,19 +138,22 @@ impl Repository {
     }
 
     fn is_branch_name(&self, name: &str) -> Result<bool, GitError> {
-        // git accepts any bytes above 127 and would take a leading dash for an option.
+        // git accepts more: names that a command line reads as something else, and invisible characters.
+        let is_misread = name.starts_with(['-', '+']) || name.starts_with("refs/") || name == "HEAD" || name == "@";
         let is_plain = !name.is_empty()
             && name.len() <= MAX_NAME_BYTES
-            && !name.starts_with('-')
-            && !name.chars().any(|c| c.is_control() || c.is_whitespace());
+            && !is_misread
+            && !name.contains(char::is_whitespace)
+            && text::printable(name, usize::MAX) == name;
         Ok(is_plain && self.git.try_run(&["check-ref-format", &format!("{REF_PREFIX}{name}")])?.success)
     }
 
-    fn branch_use(&self, name: &str) -> Result<BranchUse, GitError> {
+    /// Where the branch is in use now.
+    pub(in crate::ingest) fn branch_use(&self, name: &str) -> Result<BranchUse, GitError> {
         let reference = format!("{REF_PREFIX}{name}");
         let head = self.git.try_run(&["symbolic-ref", "--quiet", "HEAD"])?;
         if String::from_utf8_lossy(&head.stdout).trim_end() == reference {
-            return Ok(BranchUse::CheckedOut);
+            return Ok(BranchUse::Current);
         }
         let format = "--format=%(refname)%00%(worktreepath)%00%(symref)";
         let listed = self.git.run(&["for-each-ref", format, &reference])?;
@@ -158,6 +181,11 @@ impl Repository {
     /// The commit that the target branch points to; `None` without a target, and before its first commit.
     pub(in crate::ingest) fn target_tip(&self) -> Result<Option<CommitId>, GitError> {
         self.target_branch().map_or(Ok(None), |name| self.branch_tip(&name))
+    }
+
+    /// True if the target branch exists.
+    pub(crate) fn has_target_commits(&self) -> Result<bool, GitError> {
+        Ok(self.target_tip()?.is_some())
     }
 
     /// Moves the branch `name` from the commit `old` to `new`, or creates it. Returns false if another process moved it.

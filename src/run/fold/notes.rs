@@ -68,6 +68,11 @@ impl Fold {
                     emit(SinkEvent::Run { at, change: RunEvent::Message { level, text: &text } });
                     self.report_message(view, entry, level, text);
                 }
+                // Changes that no longer fit the branch are lost.
+                let earlier = view.state.inputs.projected.iter_mut().filter(|_| projected.reason.is_some());
+                for earlier in earlier.filter(|it| it.is_unsaved() && it.connection == projected.connection) {
+                    Arc::make_mut(earlier).patch = None;
+                }
                 view.state.inputs.projected.push(Arc::new((**projected).clone()));
             }
             // The effects of keys on the screen are visible; other commands need an explanation.
@@ -232,8 +237,9 @@ impl Fold {
             Note::PatchIntegrated(integrated) => self.patch_integrated(view, entry, integrated, emit),
             Note::ReviewRequested(request) => self.review_requested(view, entry, request, emit),
             Note::ReviewDecided(decided) => self.review_decided(view, entry, decided, emit),
+            Note::ReviewPlanned => view.state.publication.is_reviewed = true,
             Note::BranchSelected { branch } => {
-                view.state.publication.target_branch = Some(branch.as_str().into());
+                view.state.publication.target_branch = branch.as_deref().map(Arc::from);
                 self.report_message(view, entry, Severity::Info, note.to_string());
             }
             Note::ReviewFinished { .. } => {

@@ -187,7 +187,10 @@ impl Fold {
             taken.is_saved |= taken.result.keeps_success();
         }
         for projected in view.state.inputs.projected.iter_mut().filter(|projected| projected.is_unsaved()) {
-            Arc::make_mut(projected).commit.clone_from(&saved.commit);
+            let projected = Arc::make_mut(projected);
+            projected.commit.clone_from(&saved.commit);
+            // Without a commit, a review rejected them.
+            projected.patch = projected.patch.take().filter(|_| saved.commit.is_some());
         }
         if let Some(commit) = saved.short_commit() {
             // An integration that changed nothing does not hide the commit of the one before.

@@ -29,6 +29,8 @@ pub(crate) struct Publication {
     pub sl_ref_repairs: Vec<Arc<SlRefRepair>>,
     /// Results of patches that a prior run left.
     pub prior_patches: BTreeMap<UnitKey, PriorPatchIntegration>,
+    /// True if nothing of the run is saved before a review.
+    pub is_reviewed: bool,
     /// The branch that the commits go to, if it is not the current one.
     pub target_branch: Option<Arc<str>>,
 }

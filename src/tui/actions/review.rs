@@ -15,7 +15,7 @@ use crate::{
         effect::{ScreenEffect, WrittenLine},
         model::{
             ConfirmQuestion, InputPurpose, LineInput, OverlayView, ReviewLine, ReviewTarget, ReviewView, ScreenModel,
-            decision_of,
+            decision_of, diff_rows,
         },
         playback::Playback,
     },
@@ -127,18 +127,30 @@ fn has_changed_line(model: &ScreenModel, run_view: &RunView) -> Availability {
 fn why(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let line = match model.views.last() {
         Some(OverlayView::Review(view)) => review(run_view).and_then(|review| {
-            let row = view.row(review).filter(|row| row.marker != ' ')?;
-            let path = review.request.files.get(view.selected()?.file())?.path.clone();
+            let row = view.row(review).filter(|row| matches!(row.marker, '+' | '-'))?;
+            let file = review.request.files.get(view.selected()?.file())?;
+            let is_known = file.change == ArtifactChange::Created && file.omitted.is_none();
+            let lines = is_known.then(|| diff_rows(&file.diff).iter().filter(|row| row.marker == '+').count());
             let number = (row.marker != '-').then_some(row.line);
-            Some(WrittenLine { path, line: number, text: Some(row.text.to_owned()) })
+            Some(WrittenLine { path: file.path.clone(), line: number, text: Some(row.text.to_owned()), lines })
         }),
-        Some(OverlayView::Artifacts(view)) => {
-            view.selected().map(|artifact| WrittenLine { path: artifact.path.clone(), line: None, text: None })
-        }
+        Some(OverlayView::Artifacts(view)) => view.selected().map(|artifact| WrittenLine {
+            path: artifact.path.clone(),
+            line: None,
+            text: None,
+            lines: None,
+        }),
         _ => None,
     };
     if line.is_none() {
-        model.toasts.show("the run did not change this line; `ingestdeck why FILE:LINE` shows who wrote it");
+        let row = match model.views.last() {
+            Some(OverlayView::Review(view)) => review(run_view).and_then(|review| view.row(review)),
+            _ => None,
+        };
+        model.toasts.show(match row {
+            Some(row) if row.marker == '=' => "a reviewer edited this file",
+            _ => "the run did not change this line; `ingestdeck why FILE:LINE` shows who wrote it",
+        });
     }
     line.map(ScreenEffect::Explain).into_iter().collect()
 }

@@ -83,11 +83,24 @@ impl ReviewLine {
 pub(crate) struct DiffRow<'a> {
     /// Index of its hunk.
     pub hunk: usize,
-    /// `+`, `-` or a blank; `@` for the heading of a hunk.
+    /// `+`, `-` or a blank; `@` for the heading of a hunk; `=` for a line of an edited file.
     pub marker: char,
     /// Number of the line in the new text; for a removed line, in the old text.
     pub line: usize,
     pub text: &'a str,
+}
+
+/// The rows of a file on the page: its text if a reviewer edited it, otherwise its diff.
+pub(crate) fn shown_rows(review: &ReviewState, file: usize) -> Vec<DiffRow<'_>> {
+    let edited = review.files.get(file).and_then(|file| file.edited.as_deref());
+    match (edited, review.request.files.get(file)) {
+        (Some(text), _) => {
+            let row = |(index, text)| DiffRow { hunk: 0, marker: '=', line: index + 1, text };
+            text.lines().enumerate().map(row).collect()
+        }
+        (None, Some(file)) => diff_rows(&file.diff),
+        (None, None) => Vec::new(),
+    }
 }
 
 impl DiffRow<'_> {
@@ -140,8 +153,12 @@ impl ReviewView {
         }
         let [list, diff] = self.areas(body);
         self.list.clamp(self.lines.len(), usize::from(layout::inner(list).height));
-        let Some((file, hunk)) = review.and_then(|review| self.selected_diff(review)) else { return };
-        let rows = diff_rows(file);
+        let Some((review, line)) = review.zip(self.selected()) else { return };
+        let rows = shown_rows(review, line.file());
+        let hunk = match line {
+            ReviewLine::File(_) => None,
+            ReviewLine::Hunk { hunk, .. } => Some(hunk),
+        };
         if self.shown != Some(self.list.selected) {
             self.shown = Some(self.list.selected);
             self.diff_offset = rows.iter().position(|row| Some(row.hunk) == hunk).unwrap_or_default();
@@ -181,8 +198,8 @@ impl ReviewView {
 
     /// The selected row of the diff: while the list has the focus, the first change of its selection.
     pub(crate) fn row<'a>(&self, review: &'a ReviewState) -> Option<DiffRow<'a>> {
-        let (diff, _) = self.selected_diff(review)?;
-        diff_rows(diff).get(self.diff_row).copied().filter(|row| row.marker != '@')
+        let rows = shown_rows(review, self.selected()?.file());
+        rows.get(self.diff_row).copied().filter(|row| row.marker != '@')
     }
 
     /// Scrolls the diff by `by` rows.
@@ -212,16 +229,6 @@ impl ReviewView {
         let file = review.request.files.get(self.selected()?.file())?;
         let mut units = file.units.iter().rev();
         units.find_map(|key| run_view.state.units.iter().find(|unit| unit.key == *key))
-    }
-
-    /// The diff of the selected file, and the index of the selected hunk.
-    fn selected_diff<'a>(&self, review: &'a ReviewState) -> Option<(&'a str, Option<usize>)> {
-        let line = self.selected()?;
-        let hunk = match line {
-            ReviewLine::File(_) => None,
-            ReviewLine::Hunk { hunk, .. } => Some(hunk),
-        };
-        Some((&review.request.files.get(line.file())?.diff, hunk))
     }
 
     /// Selects the next line whose change is open; stays where it is if there is none.

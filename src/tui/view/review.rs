@@ -14,7 +14,7 @@ use crate::{
     tape::note::{ReviewDecision, ReviewedFile},
     text::{self, pluralize},
     tui::{
-        model::{DIFF_INDENT, DiffRow, ReviewLine, ReviewView, decision_of, diff_rows},
+        model::{DIFF_INDENT, DiffRow, ReviewLine, ReviewView, decision_of, diff_rows, shown_rows},
         theme::StyleRole,
     },
 };
@@ -117,14 +117,8 @@ fn draw_diff(scene: &DrawContext<'_>, view: &ReviewView, review: &ReviewState, a
     let path = text::fit_middle(&file.path, usize::from(area.width / 2), scene.theme.glyphs.cut);
     let inside = pane(scene, area, view.in_diff, &[(StyleRole::Strong, &path), (StyleRole::Dim, &title)], &[], buf);
     let inside = draw_basis(scene, file, inside, buf);
-    let edited = review.files.get(line.file()).and_then(|file| file.edited.as_deref());
-    let rows: Vec<DiffRow<'_>> = match edited {
-        Some(text) => {
-            let row = |(index, text)| DiffRow { hunk: 0, marker: '=', line: index + 1, text };
-            text.lines().enumerate().map(row).collect()
-        }
-        None => diff_rows(&file.diff),
-    };
+    let is_edited = review.files.get(line.file()).is_some_and(|file| file.edited.is_some());
+    let rows = shown_rows(review, line.file());
     if rows.is_empty() {
         let why = if file.omitted.is_some() { "the diff is too long to be shown" } else { "the file is empty" };
         RowWriter::row(scene, buf, inside).put(StyleRole::Dim, why);
@@ -134,7 +128,7 @@ fn draw_diff(scene: &DrawContext<'_>, view: &ReviewView, review: &ReviewState, a
         if y >= inside.bottom() {
             break;
         }
-        let is_other = edited.is_none() && matches!(line, ReviewLine::Hunk { hunk, .. } if hunk != row.hunk);
+        let is_other = !is_edited && matches!(line, ReviewLine::Hunk { hunk, .. } if hunk != row.hunk);
         let top = y;
         y = draw_row(scene, row, is_other, Rect { y, height: inside.bottom() - y, ..inside }, buf);
         if view.in_diff && index == view.diff_row {

@@ -25,8 +25,9 @@ impl Schedule {
         }
     }
 
-    pub(super) fn projected(&mut self) {
+    pub(super) fn projected(&mut self, is_unsaved: bool) {
         if self.stage == RunStage::Projecting {
+            self.has_prior_changes |= is_unsaved;
             self.stage = RunStage::Running;
         }
     }

@@ -150,14 +150,17 @@ fn units_start_once_the_sources_are_projected() {
         [
             ScheduleEvent::RunStarted,
             ScheduleEvent::RunStarted,
-            ScheduleEvent::Projected,
-            ScheduleEvent::Projected,
+            ScheduleEvent::Projected { is_unsaved: false },
+            ScheduleEvent::Projected { is_unsaved: false },
             attempt_ended(0, 1, succeeded_verdict()),
         ],
     );
     assert_eq!(trace, "PROJECT\n\nstart u0/1\n\nstart u1/1");
     let mut schedule = Schedule::new(keys(2), settings(1)).projecting(false);
-    assert_eq!(feed(&mut schedule, [ScheduleEvent::RunStarted, ScheduleEvent::Projected]), "start u0/1\n");
+    assert_eq!(
+        feed(&mut schedule, [ScheduleEvent::RunStarted, ScheduleEvent::Projected { is_unsaved: false }]),
+        "start u0/1\n"
+    );
 }
 
 #[test]
@@ -168,13 +171,17 @@ fn stop_while_sources_are_projected_starts_no_unit() {
         (ScheduleEvent::KillAllRequested, "kill"),
     ] {
         let mut schedule = Schedule::new(keys(2), settings(2)).projecting(true);
-        let trace = feed(&mut schedule, [ScheduleEvent::RunStarted, input, ScheduleEvent::Projected]);
+        let trace =
+            feed(&mut schedule, [ScheduleEvent::RunStarted, input, ScheduleEvent::Projected { is_unsaved: false }]);
         let end = "END stopped succeeded=0 failed=0 stopped=0 not_run=2";
         assert_eq!(trace, format!("PROJECT\nnote: stop-requested {how}\n{end}"));
     }
     // A person may still retry units that did not run.
     let mut schedule = Schedule::new(keys(1), settings(1)).projecting(true);
-    feed(&mut schedule, [ScheduleEvent::RunStarted, ScheduleEvent::StopAllRequested, ScheduleEvent::Projected]);
+    feed(
+        &mut schedule,
+        [ScheduleEvent::RunStarted, ScheduleEvent::StopAllRequested, ScheduleEvent::Projected { is_unsaved: false }],
+    );
     assert!(
         feed(&mut schedule, [ScheduleEvent::RetryUnsuccessfulRequested]).ends_with("start u0/1"),
         "the sources are there already"

@@ -104,9 +104,12 @@ fn taken_branch_leaves_the_review_open() {
     let args = ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", &claude];
     place.run(&args).expect_success();
     while review(&place, &claude, &["--list"]).code != Some(103) {}
-    let refused = review(&place, &claude, &["--accept", "*", "--branch", "old"]);
-    assert_eq!(refused.code, Some(100), "{refused:?}");
-    assert!(refused.stdout.contains("branch `old` exists"), "{refused:?}");
+    for name in ["old", "+main", "a\u{1b}[31m"] {
+        let refused = review(&place, &claude, &["--accept", "*", &format!("--branch={name}")]);
+        assert_eq!(refused.code, Some(4), "{refused:?}");
+        assert!(refused.stderr.contains("branch"), "{refused:?}");
+    }
+    assert!(review(&place, &claude, &["--list"]).stdout.contains(r#""open":0,"accepted":3"#), "decisions are kept");
     let output = review(&place, &claude, &["--accept", "*", "--branch", "new"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert!(output.stdout.contains(r#""branch":"new""#), "{output:?}");
@@ -117,7 +120,7 @@ fn taken_branch_leaves_the_review_open() {
 }
 
 #[test]
-fn branch_that_cannot_be_used_is_refused_at_once() {
+fn branch_that_cannot_be_used_is_refused_first() {
     let (place, claude) = place();
     let root = place.path("");
     let current = git(&root, &["symbolic-ref", "--short", "HEAD"]).trim().to_owned();
@@ -126,9 +129,14 @@ fn branch_that_cannot_be_used_is_refused_at_once() {
     git(&root, &["checkout", "--quiet", "--orphan", "other"]);
     git(&root, &["commit", "--quiet", "--allow-empty", "-m", "elsewhere"]);
     git(&root, &["checkout", "--quiet", &current]);
+    git(&root, &["worktree", "add", "--quiet", "-b", "busy", place.path("../busy").to_str().unwrap()]);
     let before = git(&root, &["for-each-ref"]);
     let cases = [
-        (current.as_str(), "is checked out"),
+        ("busy", "is checked out in another worktree"),
+        ("+main", "not a name"),
+        ("HEAD", "not a name"),
+        ("refs/heads/x", "not a name"),
+        ("a\u{202e}b", "not a name"),
         ("taken", "cannot be created"),
         ("alias", "another name of a branch"),
         ("other", "does not contain the current commit"),
@@ -170,4 +178,101 @@ fn resumed_run_keeps_its_branch() {
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_untouched(&place);
     assert_eq!(ahead(&place, "ingest/docs"), ["wiki/global/three.md"]);
+}
+
+/// A run in the background that waits for its review.
+fn waiting() -> (TestDir, String) {
+    let (place, claude) = place();
+    let args = ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", &claude];
+    place.run(&args).expect_success();
+    while review(&place, &claude, &["--list"]).code != Some(103) {}
+    (place, claude)
+}
+
+#[test]
+fn branch_is_kept_when_changes_are_sent_back() {
+    let (place, claude) = waiting();
+    let back = ["--send-back", "*/two.md", "--feedback", "Make it longer.", "--accept", "*", "--branch", "ingest/docs"];
+    review(&place, &claude, &back);
+    while review(&place, &claude, &["--list"]).code != Some(103) {}
+    let output = review(&place, &claude, &["--accept", "*"]);
+    assert!(output.stdout.contains(r#""branch":"ingest/docs""#), "{output:?}");
+    #[cfg(target_os = "linux")]
+    place.wait_until_no_process_left();
+    assert_untouched(&place);
+    assert_eq!(ahead(&place, "ingest/docs").len(), 1);
+    assert!(body(&place).is_some());
+}
+
+#[test]
+fn name_of_the_current_branch_means_that_branch() {
+    let (place, claude) = waiting();
+    let current = git(&place.path(""), &["symbolic-ref", "--short", "HEAD"]).trim().to_owned();
+    let output = review(&place, &claude, &["--accept", "*", "--branch", &current]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!((pages(&place).len(), subjects(&place)), (3, 2));
+    assert_eq!(git(&place.path(""), &["status", "--porcelain"]), "?? script.toml\n");
+}
+
+#[test]
+fn branch_that_is_checked_out_meanwhile_is_updated_with_its_files() {
+    let (place, claude) = place();
+    assert_eq!(run_on(&place, &claude, "ingest/docs", &["--review"]).code, Some(103));
+    git(&place.path(""), &["checkout", "--quiet", "-b", "ingest/docs"]);
+    let output = review(&place, &claude, &["--accept", "*"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!((pages(&place).len(), subjects(&place)), (3, 2));
+    assert_eq!(git(&place.path(""), &["status", "--porcelain"]), "?? script.toml\n");
+}
+
+/// A run whose last unit failed, with the commit of the others on the branch `x`.
+fn partly_saved() -> (TestDir, String) {
+    let (place, _) = place();
+    let broken = r#"{ call = { tool = "wiki_write", with = { no = 1 } } }"#;
+    let script = format!("[[part]]\nunit = \"docs-three\"\nsteps = [{broken}, {{ say = \"Done.\" }}]\n");
+    let claude = place.scripted_claude(&(script + &NAMES.map(part).concat())).display().to_string();
+    assert_eq!(run_on(&place, &claude, "x", &[]).code, Some(100));
+    let claude = place.scripted_claude(&NAMES.map(part).concat()).display().to_string();
+    (place, claude)
+}
+
+fn resume(place: &TestDir, claude: &str, more: &[&str]) -> CommandOutput {
+    let args = ["run", "--no-reconcile", "--ui", "json", "--claude-bin", claude, "--resume-run", "latest"];
+    place.run(&[&args[..], more].concat())
+}
+
+#[test]
+fn resumed_run_continues_a_branch_that_lacks_new_commits() {
+    let (place, claude) = partly_saved();
+    git(&place.path(""), &["commit", "--quiet", "--allow-empty", "-m", "moved"]);
+    let elsewhere = resume(&place, &claude, &["--branch", "y"]);
+    assert!(elsewhere.expect_refusal(2).contains("has commits on branch `x` already"), "{elsewhere:?}");
+    let output = resume(&place, &claude, &[]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(!output.stderr.contains("were deleted"), "{output:?}");
+    let pages = git(&place.path(""), &["ls-tree", "--name-only", "x", "wiki/global/"]);
+    assert_eq!(pages, "wiki/global/one.md\nwiki/global/three.md\nwiki/global/two.md\n");
+}
+
+#[test]
+fn branch_without_its_commits_is_not_continued() {
+    let (place, claude) = partly_saved();
+    git(&place.path(""), &["branch", "--quiet", "-D", "x"]);
+    let output = resume(&place, &claude, &[]);
+    assert!(output.expect_refusal(2).contains("branch `x` no longer contains commit"), "{output:?}");
+}
+
+/// A run that was to be reviewed and ended before stays so.
+#[test]
+fn resumed_run_keeps_its_review() {
+    let (place, _) = place();
+    let broken = r#"[[part]]
+steps = [{ call = { tool = "wiki_write", with = { no = 1 } } }, { say = "Done." }]
+"#;
+    let claude = place.scripted_claude(broken).display().to_string();
+    assert_eq!(run_on(&place, &claude, "x", &["--review"]).code, Some(100));
+    let claude = place.scripted_claude(&NAMES.map(part).concat()).display().to_string();
+    let output = resume(&place, &claude, &[]);
+    assert_eq!(output.code, Some(103), "{output:?}");
+    assert_untouched(&place);
 }

@@ -383,3 +383,44 @@ steps = [{ say = "read" }]
     assert!(source(&place, "customers").contains("dbt: People who order"));
     assert_eq!(subjects(&place).len(), 2, "one commit for the projection and the unit");
 }
+
+#[test]
+fn rejected_projections_stay_rejected() {
+    let place = metricflow_project();
+    begin(&place);
+    assert_eq!(reviewed_run(&place, READS).code, Some(103));
+    let output = review(&place, &["--reject", "*"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    run(&place, &["--resume-run", "latest"]);
+    assert_eq!((subjects(&place).len(), source(&place, "customers")), (1, String::new()));
+}
+
+#[test]
+fn projections_are_reviewed_although_every_unit_failed() {
+    let place = metricflow_project();
+    begin(&place);
+    let script = "[[part]]\nsteps = [{ call = { tool = \"wiki_write\", with = { no = 1 } } }, { say = \"Done.\" }]\n";
+    assert_eq!(reviewed_run(&place, script).code, Some(103));
+    let output = run(&place, &["--resume-run", "latest"]);
+    assert_eq!(output.code, Some(103), "the next run waits for the review, too: {output:?}");
+    assert_eq!(review(&place, &["--accept", "*"]).code, Some(0));
+    assert!(source(&place, "customers").contains("name: customers"));
+    assert_eq!(subjects(&place).len(), 2);
+}
+
+#[test]
+fn projection_that_no_longer_fits_is_reported_once() {
+    let place = metricflow_project();
+    begin(&place);
+    assert_eq!(reviewed_run(&place, READS).code, Some(103));
+    place.write(
+        "semantic-layer/flow/customers.yaml",
+        "name: customers\ntable: customers\ngrain: [id]\ncolumns: []\njoins: []\nmeasures: []\n",
+    );
+    commit(&place);
+    let output = review(&place, &["--accept", "*"]);
+    assert!(output.stdout.contains("no longer fit"), "{output:?}");
+    assert_eq!(subjects(&place).len(), 2, "the commit by hand is the last one");
+    is_clean(&place);
+    assert!(source(&place, "customers").contains("grain: [id]"));
+}

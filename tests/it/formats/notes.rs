@@ -70,6 +70,7 @@ kinds! {
     Note::ReviewDecided(_) => "review_decided",
     Note::ReviewFinished { .. } => "review_finished",
     Note::BranchSelected { .. } => "branch_selected",
+    Note::ReviewPlanned => "review_planned",
     Note::RunSaved(_) => "saved",
     Note::SlRefsRepaired(_) => "sl_refs_repaired",
     Note::SaveFailed(_) => "save_failed",
@@ -604,12 +605,13 @@ fn notes_of_the_run() -> Vec<Note> {
     // Fixed words that the program stores as texts.
     let outcomes = ["done", "partial", "error", "limit", "stopped", "unusable"];
     notes.extend(outcomes.map(|outcome| Note::RunEnded(RunEnded { outcome: text(outcome), ..RunEnded::default() })));
-    notes.push(Note::BranchSelected { branch: text("ingest/docs") });
+    notes.push(Note::BranchSelected { branch: Some(text("ingest/docs")) });
     let patch = Some(text(".ktx/ingest-patches/local-1/projection-warehouse.patch"));
     notes.push(Note::SourcesProjected(Box::new(SourcesProjected { patch, ..SourcesProjected::default() })));
     let evicted = FilesEvicted { connection: text("notes"), adapter: text("docs"), paths: texts(&["gone.md"]) };
     let request = ReviewRequested { evicted: vec![evicted], ..ReviewRequested::default() };
     notes.push(Note::ReviewRequested(request.into()));
+    notes.extend([Note::BranchSelected { branch: None }, Note::ReviewPlanned]);
     notes
 }
 

@@ -187,7 +187,7 @@ fn line_of_a_diff_leads_to_the_call_that_wrote_it() {
     assert!(text.contains("attempt 1, wrote line 5; what its agent read is above it"), "{text}");
     assert!(text.contains("inspector") && text.contains("✓ read_raw_file subscription"), "{text}");
     let text = recorded("cgw");
-    assert!(text.contains("wrote the file last"), "{text}");
+    assert!(text.contains("was the last one to write the file"), "{text}");
     // The unit of this page worked again after the review, so the second attempt wrote the page.
     let text = recorded("V/metric-changes<enter>gw");
     assert!(text.contains("attempt 2, wrote line 1"), "{text}");

@@ -245,7 +245,7 @@ impl ScheduleOracle {
             | ScheduleEvent::LimitObserved(_)
             | ScheduleEvent::LimitOverridden
             | ScheduleEvent::CostUpdated { .. }
-            | ScheduleEvent::Projected
+            | ScheduleEvent::Projected { .. }
             | ScheduleEvent::Integrated(_)
             | ScheduleEvent::Saved { .. } => {}
         }

@@ -26,7 +26,10 @@ fn finished(sent_back: &[usize]) -> ScheduleEvent {
 #[test]
 fn result_is_saved_only_after_its_review() {
     let mut schedule = reviewing(ReviewMode::Wait);
-    let trace = feed(&mut schedule, [SAVED, WAITS, WAITS, ScheduleEvent::Projected, finished(&[]), SAVED]);
+    let trace = feed(
+        &mut schedule,
+        [SAVED, WAITS, WAITS, ScheduleEvent::Projected { is_unsaved: false }, finished(&[]), SAVED],
+    );
     insta::assert_snapshot!(trace, @r"
 
 
