@@ -25,6 +25,7 @@ pub(crate) mod otlp;
 pub(crate) mod outcome;
 pub(crate) mod prior_run;
 pub(crate) mod provenance;
+pub(crate) mod quality;
 pub(crate) mod recorded_decisions;
 pub(crate) mod report;
 pub(crate) mod review;

@@ -225,7 +225,7 @@ impl AttemptExecutor {
             record_note(self.recorder.as_ref(), Some((unit, attempt)), &note);
         }
         let work = attempt_output(&opened, &verdict, &facts);
-        if let Some(text) = unsourced_message(&work.unsourced) {
+        if let Some(text) = unsourced_message(work.unsourced.as_deref().unwrap_or_default()) {
             let note = Note::Message { level: Severity::Warning, text };
             record_note(self.recorder.as_ref(), Some((unit, attempt)), &note);
         }

@@ -195,9 +195,12 @@ impl UnitAttempt {
         &self.transcript
     }
 
-    /// Validates the changes made so far.
+    /// Validates the changes made so far, and records the references that do not resolve.
     pub(crate) fn check(&self) -> WorkspaceCheckReport {
-        workspace_check::check_changes(&self.tool_context.workspace, &self.tool_context.scope.target_ids())
+        let checked =
+            workspace_check::check_changes(&self.tool_context.workspace, &self.tool_context.scope.target_ids());
+        self.tool_context.records().dangling = checked.dangling_references.clone();
+        checked
     }
 
     /// Adds a text that a person wrote to the agent to what it received.
@@ -215,24 +218,28 @@ impl UnitAttempt {
         for entry in ledger {
             received.add_ledger(&entry.verified_identifiers, &entry.unverified_identifiers);
         }
+        if received.is_incomplete() {
+            return Ok(Vec::new());
+        }
         let found = unsourced::find_unsourced(&self.tool_context.workspace, received)?;
-        kept.unsourced.clone_from(&found);
+        kept.unsourced = Some(found.clone());
         Ok(found)
     }
 
     /// What remains on record of an attempt that failed.
     pub(crate) fn discarded_work(&self) -> AttemptOutput {
         let discarded = self.tool_context.workspace.changes().into_keys().collect();
-        let unsourced = self.tool_context.records().unsourced.clone();
-        AttemptOutput { discarded, unsourced, ..AttemptOutput::default() }
+        let kept = self.tool_context.records();
+        let (unsourced, dangling) = (kept.unsourced.clone(), kept.dangling.clone());
+        AttemptOutput { discarded, unsourced, dangling, ..AttemptOutput::default() }
     }
 
     /// Actions, unmapped items and reconcile decisions so far.
     pub(crate) fn work(&self) -> AttemptOutput {
         let kept = self.tool_context.records();
         let (actions, writes, unmapped) = (kept.actions.clone(), kept.writes.clone(), kept.unmapped.clone());
-        let unsourced = kept.unsourced.clone();
-        let mut work = AttemptOutput { actions, writes, unsourced, unmapped, ..AttemptOutput::default() };
+        let (unsourced, dangling) = (kept.unsourced.clone(), kept.dangling.clone());
+        let mut work = AttemptOutput { actions, writes, unsourced, dangling, unmapped, ..AttemptOutput::default() };
         for decision in &kept.decisions {
             let list = match decision {
                 ReconcileDecision::Conflict(_) => &mut work.conflicts,

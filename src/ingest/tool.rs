@@ -78,7 +78,9 @@ pub(crate) struct AttemptRecords {
     /// The words that the agent received; `None` if they are not collected.
     pub received: Option<ReceivedNames>,
     /// Identifiers in its artifacts that are not among these words, once they were checked.
-    pub unsourced: Vec<UnsourcedIdentifier>,
+    pub unsourced: Option<Vec<UnsourcedIdentifier>>,
+    /// References that do not resolve, once they were checked.
+    pub dangling: Option<Vec<String>>,
 }
 
 impl ToolContext {

@@ -26,13 +26,9 @@ struct ChangedArtifact {
 }
 
 /// Finds the unsourced identifiers in the lines that the attempt added in `workspace`, sorted by path and line, each
-/// once for each artifact. Names that an artifact of the attempt defines are not reported. Empty if more was received
-/// than is recorded.
+/// once for each artifact. Names that an artifact of the attempt defines are not reported. `received` must be complete.
 pub(crate) fn find_unsourced(workspace: &Workspace, received: &ReceivedNames) -> io::Result<Vec<UnsourcedIdentifier>> {
     let mut changed = Vec::new();
-    if received.is_incomplete() {
-        return Ok(Vec::new());
-    }
     for (path, change) in workspace.changes() {
         if change.new_hash.is_none() {
             continue;
