@@ -8,6 +8,7 @@ pub(crate) mod activity_mark;
 pub(crate) mod alerts;
 pub(crate) mod artifacts;
 pub(crate) mod attempt_reducer;
+pub(crate) mod bench;
 pub(crate) mod bookmark;
 pub(crate) mod breakpoint;
 pub(crate) mod commit_trailers;
