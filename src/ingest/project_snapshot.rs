@@ -73,6 +73,12 @@ impl ProjectSnapshot {
         Ok(Self { repository, commit })
     }
 
+    /// Name of the project's directory, or another name if it cannot be the name of a clone.
+    pub(crate) fn name(&self) -> &str {
+        let name = self.repository.root().file_name().and_then(|name| name.to_str());
+        name.filter(|name| !name.starts_with('.')).unwrap_or("project")
+    }
+
     /// Number of files that differ from the commit or are not in it.
     pub(crate) fn uncommitted_files(&self) -> Result<usize, GitError> {
         let args = ["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=all"];

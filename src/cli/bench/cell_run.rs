@@ -68,9 +68,9 @@ impl CloneDir {
                 (Some(temporary), directory)
             }
         };
-        // Next to the marker of the directory, which is not a part of the project.
-        let project = directory.join("project");
-        ScopedDir::open(&directory).and_then(|dir| dir.dir("project", Some(PRIVATE_MODE))).map_err(failed)?;
+        // The marker of the directory must not be a part of the project.
+        let project = directory.join(snapshot.name());
+        ScopedDir::open(&directory).and_then(|dir| dir.dir(snapshot.name(), Some(PRIVATE_MODE))).map_err(failed)?;
         snapshot.clone_into(&project).map_err(CliError::internal)?;
         ScopedDir::open(&project).and_then(|dir| dir.remove_dir_all(STATE_DIR)).map_err(failed)?;
         Ok(Self { project, _temporary: temporary })
