@@ -3,11 +3,12 @@
 //! Each run is this program in a temporary clone of the commit at HEAD, so it is an ordinary run. `cell_run` starts
 //! one, `result` is the file with the results, and `output` prints them. [`crate::run::bench`] has the scores.
 
+mod baseline;
 mod cell_run;
 mod output;
 mod result;
 
-use std::path::{Path, PathBuf};
+use std::{io, path::Path};
 
 use self::{
     cell_run::{CellRunner, ChildControl, CloneDir},
@@ -47,7 +48,8 @@ struct PromptFile {
 struct BenchPlan {
     cells: Vec<Cell>,
     prompts: Vec<Option<PromptFile>>,
-    gates: Vec<GateRule>,
+    /// The rules of each cell.
+    gates: Vec<Vec<GateRule>>,
     max_cost: Option<f64>,
 }
 
@@ -91,7 +93,7 @@ impl BenchPlan {
         let gate = |text: &String| {
             GateRule::parse(text).map_err(|expected| CliError::usage(format!("invalid --gate `{text}`: {expected}")))
         };
-        let gates = args.gate.iter().map(gate).collect::<Result<_, _>>()?;
+        let gates = args.gate.iter().map(gate).collect::<Result<Vec<_>, _>>()?;
         if let Some(cost) = args.max_cost.filter(|cost| !(cost.is_finite() && *cost > 0.0)) {
             return Err(CliError::usage(format!("invalid --max-cost `{cost}`; expected a number above 0")));
         }
@@ -112,7 +114,12 @@ impl BenchPlan {
             prompt_index: index,
         };
         let of_model = |model| (0..prompts.len()).map(move |index| (model, index));
-        let cells = models.iter().flat_map(of_model).map(|(model, index)| cell(model, index)).collect();
+        let cells: Vec<Cell> = models.iter().flat_map(of_model).map(|(model, index)| cell(model, index)).collect();
+        let mut gates = vec![gates; cells.len()];
+        if let Some(file) = &args.gate_against {
+            let rules = baseline::read_rules(file, &cells)?;
+            gates.iter_mut().zip(rules).for_each(|(of_cell, rules)| of_cell.extend(rules));
+        }
         Ok(Self { cells, prompts, gates, max_cost: args.max_cost })
     }
 }
@@ -124,18 +131,23 @@ fn read_prompt(file: &Path) -> Result<PromptFile, CliError> {
             .with_cause(cause)
             .with_help(format!("name a text file of at most {}", text::size(instructions::MAX_FILE_BYTES)))
     };
-    let directory = match file.parent() {
-        Some(parent) if parent != Path::new("") => parent.to_path_buf(),
-        _ => PathBuf::from("."),
-    };
-    let base = file.file_name().and_then(|base| base.to_str()).ok_or_else(|| failed(&"it has no file name"))?;
-    let read = ScopedDir::open(&directory).and_then(|dir| dir.read(base, instructions::MAX_FILE_BYTES));
-    let text = read.map_err(|error| failed(&error))?;
+    let text = read_named_file(file, instructions::MAX_FILE_BYTES).map_err(|error| failed(&error))?;
     match std::str::from_utf8(&text) {
         Err(_) => Err(failed(&"it is not UTF-8 text")),
         Ok(text) if text.trim().is_empty() => Err(failed(&"it is empty")),
         Ok(_) => Ok(PromptFile { name: name.clone(), text }),
     }
+}
+
+/// Reads a file that the command line names, of at most `limit` bytes.
+fn read_named_file(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let directory = match file.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let base = file.file_name().and_then(|base| base.to_str());
+    let base = base.ok_or_else(|| io::Error::other("the path has no file name in UTF-8"))?;
+    ScopedDir::open(directory)?.read(base, limit)
 }
 
 /// A bench measures the commit, which may differ from what the user sees.
@@ -264,9 +276,10 @@ async fn run_cells(
 /// Checks every cell against every rule.
 fn check_gates(plan: &BenchPlan, result: &BenchResult) -> Vec<GateOutcome> {
     let mut outcomes = Vec::new();
-    for rule in &plan.gates {
-        for cell in 0..plan.cells.len() {
-            let checked = rule.check(&scores::score(result.runs_of(cell)));
+    for (cell, rules) in plan.gates.iter().enumerate() {
+        let score = scores::score(result.runs_of(cell));
+        for rule in rules {
+            let checked = rule.check(&score);
             let (rule, is_met, found) = (rule.text.clone(), checked.is_met, checked.found);
             outcomes.push(GateOutcome { rule, cell, is_met, found });
         }

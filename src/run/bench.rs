@@ -75,6 +75,24 @@ impl BenchFigure {
         }
     }
 
+    /// True if a larger value is better, false if a smaller one is; `None` if neither is, or if it depends on the
+    /// machine.
+    fn prefers_more(self) -> Option<bool> {
+        match self {
+            Self::Success | Self::PathAgreement | Self::Agreement | Self::Quality(QualityFigure::Coverage) => {
+                Some(true)
+            }
+            Self::Quality(
+                QualityFigure::Unsourced
+                | QualityFigure::Dangling
+                | QualityFigure::Replaced
+                | QualityFigure::Cost
+                | QualityFigure::CostPerArtifact,
+            ) => Some(false),
+            Self::Seconds | Self::Quality(_) => None,
+        }
+    }
+
     /// The largest possible value.
     fn maximum(self) -> f64 {
         match self {

@@ -25,6 +25,9 @@ pub(crate) struct BenchArgs {
     /// Rule that every model and prompt must meet: a figure, one of >= <= > <, and a number, such as `coverage>=0.8`; can be repeated
     #[arg(long, value_name = "RULE")]
     pub gate: Vec<String>,
+    /// Result of an earlier bench, `result.json`: no figure of the same model and prompt may be worse
+    #[arg(long, value_name = "FILE")]
+    pub gate_against: Option<PathBuf>,
     /// Keep the clones of all runs, and print where they are
     #[arg(long)]
     pub keep: bool,

@@ -10,6 +10,9 @@ const COMPARISONS: [(&str, GateComparison); 4] = [
     ("<", GateComparison::Below),
 ];
 
+/// Reciprocal of the precision of numbers in texts.
+const SCALE: f64 = 1e6;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GateComparison {
     AtLeast,
@@ -55,6 +58,19 @@ impl GateRule {
         Ok(Self { figure, comparison, limit, text: text.to_owned() })
     }
 
+    /// The rule that a figure is not worse than `before`: not beyond the end of its interval, or else its mean. `None` if
+    /// it was unknown, or if no value is better than another.
+    pub(crate) fn not_worse_than(before: &Estimate) -> Option<Self> {
+        let (mean, figure) = (before.mean?, before.figure);
+        let (low, high) = before.interval.unwrap_or((mean, mean));
+        // Rounded in favor of the score, because the text has the same number.
+        let (comparison, sign, limit) = match figure.prefers_more()? {
+            true => (GateComparison::AtLeast, ">=", (low * SCALE).floor() / SCALE),
+            false => (GateComparison::AtMost, "<=", (high * SCALE).ceil() / SCALE),
+        };
+        Some(Self { figure, comparison, limit, text: format!("{}{sign}{limit}", figure.key()) })
+    }
+
     /// Checks the score of a cell. An unknown figure does not meet the rule.
     pub(crate) fn check(&self, score: &[Estimate]) -> GateResult {
         let mean = score.iter().find(|estimate| estimate.figure == self.figure).and_then(|estimate| estimate.mean);
@@ -65,7 +81,7 @@ impl GateRule {
             GateComparison::Below => mean < self.limit,
         });
         let found = match mean {
-            Some(mean) => format!("{} is {}", self.figure.key(), (mean * 1e6).round() / 1e6),
+            Some(mean) => format!("{} is {}", self.figure.key(), (mean * SCALE).round() / SCALE),
             None => format!("{} is unknown", self.figure.key()),
         };
         GateResult { is_met, found }
@@ -94,6 +110,19 @@ mod tests {
             assert_eq!(check(rule, Some(mean)).is_met, is_met, "{rule} {mean}");
         }
         assert_eq!(check("cost<=2.5", Some(2.6)).found, "cost_usd is 2.6");
+    }
+
+    #[test]
+    fn earlier_score_becomes_a_rule() {
+        let rule = |key: &str, mean, interval| {
+            let figure = BenchFigure::parse(key).unwrap();
+            GateRule::not_worse_than(&Estimate { figure, mean, interval }).map(|rule| rule.text)
+        };
+        assert_eq!(rule("coverage", Some(0.9), Some((0.85, 0.95))).as_deref(), Some("coverage>=0.85"));
+        assert_eq!(rule("cost", Some(1.0), Some((0.5, 1.5))).as_deref(), Some("cost_usd<=1.5"));
+        assert_eq!(rule("agreement", Some(2.0 / 3.0), None).as_deref(), Some("agreement>=0.666666"));
+        assert_eq!(rule("unsourced", None, None), None);
+        assert_eq!((rule("seconds", Some(1.0), None), rule("churn", Some(1.0), None)), (None, None));
     }
 
     #[test]

@@ -104,7 +104,7 @@ fn bench_scores_models_over_repeats() {
     assert!(score(1, "cost_usd").unwrap() > 0.0 && score(1, "cost_per_artifact_usd").unwrap() > 0.0, "{ran:?}");
     assert!(lines[5]["score"]["seconds"]["low"].is_number() && lines[5]["score"]["agreement"]["low"].is_null());
     let met: Vec<bool> = lines[7..13].iter().map(|gate| gate["met"].as_bool().unwrap()).collect();
-    assert_eq!(met, [true, false, true, true, false, false], "{ran:?}");
+    assert_eq!(met, [true, true, false, false, true, false], "{ran:?}");
     assert_project_unchanged(&place);
 
     let kept = result(&place);
@@ -116,6 +116,25 @@ fn bench_scores_models_over_repeats() {
     let diff = place.run(&["diff", &tape("1-1.jsonl"), &tape("2-1.jsonl")]);
     assert!(diff.expect_success().contains("dangling references    0 → 1\n"), "{diff:?}");
     assert!(diff.stdout.contains("~ changed wiki/global/b.md  created → ? · saved → discarded"), "{diff:?}");
+}
+
+#[test]
+fn earlier_result_is_a_gate() {
+    let (place, claude) = two_models();
+    bench(&place, &claude, &["--model", "careful", "--repeat", "1"]).expect_success();
+    let before = bench_dir(&place).join("result.json");
+    let worse = fs::read_to_string(&before).unwrap().replace("careful", "hasty");
+    let worse = place.write("../earlier.json", worse);
+    for (file, model, code) in [(&before, "careful", 0), (&worse, "hasty", 104), (&before, "hasty", 2)] {
+        let file = file.to_str().unwrap();
+        let ran = bench(&place, &claude, &["--model", model, "--repeat", "1", "--gate-against", file]);
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        match code {
+            0 => assert!(ran.stdout.contains("✓ gate coverage>=1: in cell 1, coverage is 1\n"), "{ran:?}"),
+            104 => assert!(ran.stdout.contains("✗ gate dangling<=0: in cell 1, dangling is 1\n"), "{ran:?}"),
+            _ => assert!(ran.stderr.contains("has no model and prompt of this bench"), "{ran:?}"),
+        }
+    }
 }
 
 #[test]
@@ -174,6 +193,8 @@ fn invalid_arguments_are_refused_before_a_run() {
         (&["--prompt", "missing.md"], 2, "cannot read the prompt missing.md"),
         (&["--prompt", "../binary"], 2, "it is not UTF-8 text"),
         (&["--prompt", "/dev/zero"], 2, "cannot read the prompt /dev/zero"),
+        (&["--gate-against", "missing.json"], 2, "cannot read the result missing.json"),
+        (&["--gate-against", "../binary"], 2, "name the `result.json` of an earlier bench"),
         (&["nothing-like-it"], 4, "nothing-like-it"),
         (&["["], 2, "`[`"),
     ] {
