@@ -65,7 +65,7 @@ mod tests {
         assert!((low - expected.0).abs() < 5e-4 && (high - expected.1).abs() < 5e-4, "{found:?}");
     }
 
-    /// Expected values: R, `t.test(c(1, 2, 3, 4))` and `t.test(c(2.5, 3.5))`.
+    /// The expected values use quantiles from a numeric integration of the density.
     #[test]
     fn mean_interval_is_students_t() {
         assert_close(mean_interval(&[1.0, 2.0, 3.0, 4.0]), (0.4457, 4.5543));
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!((mean_interval(&[1.0]), mean_interval(&[]), mean(&[])), (None, None, None));
     }
 
-    /// Expected values: R, `prop.test(8, 10, correct = FALSE)` and the same for 0 of 10 and 1 of 1.
+    /// The expected values are the roots of Wilson's quadratic equation.
     #[test]
     fn share_interval_is_wilsons() {
         assert_close(wilson_interval(8, 10), (0.4902, 0.9433));
