@@ -4,6 +4,7 @@ pub(crate) mod args;
 mod artifacts;
 mod attach;
 mod audit;
+mod bench;
 mod bookmarks;
 mod config_show;
 mod costs;
@@ -152,6 +153,7 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         CliCommand::Report(args) => report::report(global, args),
         CliCommand::Diff(args) => diff::diff(global, args),
         CliCommand::Artifacts(args) => artifacts::artifacts(global, args),
+        CliCommand::Bench(args) => bench::bench(global, args),
         CliCommand::Audit(args) => audit::audit(global, args),
         CliCommand::Costs(args) => costs::costs(global, args),
         CliCommand::Why(args) => why::why(global, args),

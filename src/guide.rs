@@ -48,6 +48,7 @@ pages! {
     keys = "keys",
     reports = "reports",
     artifacts = "artifacts",
+    bench = "bench",
     audit = "audit",
     provenance = "provenance",
     tracing = "tracing",

@@ -38,6 +38,7 @@ pub(crate) mod line_history;
 pub(crate) mod lock;
 pub(crate) mod plan;
 pub(crate) mod project;
+pub(crate) mod project_snapshot;
 pub(crate) mod projection;
 pub(crate) mod prompt;
 pub(crate) mod reconcile;

@@ -20,6 +20,11 @@ pub(crate) const ATTEMPT_PREFIX: &str = "deck-";
 /// Name prefix of the projects of demos.
 pub(crate) const DEMO_PREFIX: &str = "ingestdeck-demo-";
 
+/// Name prefix of the clones of benches.
+pub(crate) const BENCH_PREFIX: &str = "ingestdeck-bench-";
+/// All prefixes of directories that may be abandoned.
+const PREFIXES: [&str; 3] = [ATTEMPT_PREFIX, DEMO_PREFIX, BENCH_PREFIX];
+
 /// The file that is locked while the directory is in use.
 const MARKER_FILE: &str = ".ingestdeck-owner";
 /// Name of the file until it is locked.
@@ -69,7 +74,7 @@ fn remove_abandoned_dirs_in(parent: &Path) -> usize {
     let entries = scoped.entries().unwrap_or_default().into_iter();
     let names =
         entries.filter(|(_, kind)| *kind == FileKind::Directory).filter_map(|(name, _)| name.into_string().ok());
-    let ours = names.filter(|name| name.starts_with(ATTEMPT_PREFIX) || name.starts_with(DEMO_PREFIX));
+    let ours = names.filter(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)));
     let swept = ours.filter(|name| match remove_if_abandoned(&scoped, parent, name) {
         Ok(is_removed) => is_removed,
         Err(error) => {
@@ -109,7 +114,7 @@ mod tests {
         let (parent, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let live = PrivateDir::new_in(parent.path(), ATTEMPT_PREFIX).unwrap();
         // Left behind by a process that was killed.
-        for name in ["deck-dead", "ingestdeck-demo-dead", "other-dead"] {
+        for name in ["deck-dead", "ingestdeck-demo-dead", "ingestdeck-bench-dead", "other-dead"] {
             fs::create_dir_all(parent.path().join(name).join("deep")).unwrap();
             fs::write(parent.path().join(name).join(MARKER_FILE), "").unwrap();
         }
@@ -120,7 +125,7 @@ mod tests {
         fs::create_dir(parent.path().join("deck-marked-by-a-link")).unwrap();
         symlink(outside.path().join(MARKER_FILE), parent.path().join("deck-marked-by-a-link").join(MARKER_FILE))
             .unwrap();
-        assert_eq!(remove_abandoned_dirs_in(parent.path()), 2);
+        assert_eq!(remove_abandoned_dirs_in(parent.path()), 3);
         let mut left: Vec<String> = fs::read_dir(parent.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())

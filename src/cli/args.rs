@@ -1,6 +1,7 @@
 //! The command-line arguments. Knows nothing about what the commands do.
 
 mod artifacts;
+mod bench;
 mod index;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
@@ -8,6 +9,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::artifacts::ArtifactsArgs;
+pub(crate) use self::bench::BenchArgs;
 pub(crate) use self::index::{AuditArgs, AuditDecision, CostGrouping, CostsArgs, PeriodArgs, QueryArgs, TableFormat};
 use crate::{config::value, guide::PAGES, report::ReportFormat};
 
@@ -139,8 +141,13 @@ pub(crate) enum CliCommand {
     Mcp(McpArgs),
     /// Write a report of a run: Markdown, JUnit, HTML or KTX's JSON
     Report(ReportArgs),
-    /// Compare two runs unit by unit
+    /// Compare two runs: units, figures of quality, artifacts
     Diff(DiffArgs),
+    /// Run the units of the project at HEAD with several models and prompts, and score each combination
+    ///
+    /// Each run works in a temporary clone of the commit, which is deleted afterwards: the project, its branch and its recorded runs do
+    /// not change. The tapes and the result are kept in `.ktx/ingestdeck/bench`.
+    Bench(BenchArgs),
     /// Show the pages and sources of a run, what became of them, and the raw files they rest on
     Artifacts(ArtifactsArgs),
     /// Show who called which tool, when, with which arguments and result, and who decided it

@@ -37,6 +37,8 @@ pub enum Exit {
     Limit,
     /// Changes wait for a review.
     ReviewOpen,
+    /// A cell of a bench does not meet a rule.
+    GateFailed,
     /// Ended by this signal.
     Signal(u8),
 }
@@ -62,6 +64,7 @@ impl Exit {
             Self::UnitFailed,
             Self::Limit,
             Self::ReviewOpen,
+            Self::GateFailed,
         ];
         let signal = code.checked_sub(128).filter(|number| *number > 0).map(Self::Signal);
         known.into_iter().find(|exit| exit.code() == code).or(signal)
@@ -77,6 +80,7 @@ impl Exit {
             Self::UnitFailed => 100,
             Self::Limit => 102,
             Self::ReviewOpen => 103,
+            Self::GateFailed => 104,
             Self::Signal(number) => 128 + number,
         }
     }

@@ -164,6 +164,13 @@ struct PlanForecast {
     concurrency: usize,
 }
 
+/// Forecasts `rounds` times the units of `units` for people, from earlier units of the same adapters.
+pub(super) fn forecast_rounds(efforts: &[UnitEffort], slots: u32, units: &[WorkUnit], rounds: usize) -> String {
+    let slots = usize::try_from(slots).unwrap_or(usize::MAX);
+    let forecast = PlanForecast::new(efforts, slots).for_units(std::iter::repeat_n(units, rounds).flatten());
+    format!("{}{}", forecast_text(&forecast), unknown_reason(&forecast))
+}
+
 impl PlanForecast {
     fn new(efforts: &[UnitEffort], slots: usize) -> Self {
         let mut outlook = Self { adapters: Vec::new(), finished: Vec::new(), concurrency: slots };
@@ -370,9 +377,7 @@ fn write_table(
         }
         if taken.units_to_run().next().is_some() {
             let forecast = outlook.for_units(taken.units_to_run());
-            let unknown = forecast.cost.is_none() && forecast.time.is_none();
-            let why = if unknown { ", until three units of each kind have finished" } else { "" };
-            writeln!(out, "forecast: {}{why}", forecast_text(&forecast))?;
+            writeln!(out, "forecast: {}{}", forecast_text(&forecast), unknown_reason(&forecast))?;
         }
     } else if after.is_reconcile_only {
         unchanged_message(planned).map_or(Ok(()), |why| writeln!(out, "{why}"))?;
@@ -439,6 +444,12 @@ fn write_projection(out: &mut impl io::Write, due: &PendingProjection) -> io::Re
         0 => Ok(()),
         more => writeln!(out, "  and {more} more"),
     }
+}
+
+/// The end of a sentence about a forecast that has no estimate.
+fn unknown_reason(forecast: &Forecast) -> &'static str {
+    let is_unknown = forecast.cost.is_none() && forecast.time.is_none();
+    if is_unknown { ", until three units of each kind have finished" } else { "" }
 }
 
 /// For example `$0.10–$0.30, 40s–2m 05s`: the median and the 90th percentile. A trailing `+?` means that some units

@@ -11,6 +11,7 @@ use super::{
     output, playback_output, runs,
 };
 use crate::{
+    agent::private_dir,
     diagnostic::Problem,
     engine::recorded_tapes,
     store::retention::{RetentionDecision, RetentionPolicy},
@@ -22,6 +23,10 @@ use crate::{
 /// # Errors
 /// If the age is invalid, the index is not up to date, or a record cannot be removed.
 pub(super) fn prune(global: &GlobalArgs, args: &PruneArgs) -> Result<Exit, CliError> {
+    if !args.dry_run {
+        // Temporary directories of processes that were killed.
+        private_dir::remove_abandoned_dirs();
+    }
     let store = &runs::resolve_store(global)?;
     let before = args.older_than.map(|age| cutoff_ms(Timestamp::now(), age)).transpose()?;
     if store.list()?.is_empty() {

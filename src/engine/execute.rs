@@ -475,7 +475,7 @@ fn finish_attempt(
         if unsourced != UnsourcedAction::Off {
             match attempt.find_unsourced() {
                 Ok(check) if unsourced == UnsourcedAction::Fail => {
-                    let undeclared = check.found.iter().filter(|identifier| !identifier.declared);
+                    let undeclared = check.found.iter().flatten().filter(|identifier| !identifier.declared);
                     facts.work.invalid_artifacts.extend(undeclared.map(UnsourcedIdentifier::finding));
                 }
                 Ok(_) => {}
@@ -521,7 +521,7 @@ fn unsourced_message(check: &UnsourcedCheck) -> Option<String> {
         let paths = integration::list_some(paths);
         return Some(format!("unsourced identifiers were not looked for in {paths}: {reason}"));
     }
-    let names: Vec<String> = check.found.iter().map(ToString::to_string).collect();
+    let names: Vec<String> = check.found.iter().flatten().map(ToString::to_string).collect();
     let count = if names.len() == 1 { "1 identifier".to_owned() } else { format!("{} identifiers", names.len()) };
     (!names.is_empty()).then(|| format!("{count} in its artifacts {UNSOURCED_LIST} {}", integration::list_some(&names)))
 }

@@ -195,9 +195,12 @@ impl UnitAttempt {
         &self.transcript
     }
 
-    /// Validates the changes made so far.
+    /// Validates the changes made so far, and records the references that do not resolve.
     pub(crate) fn check(&self) -> WorkspaceCheckReport {
-        workspace_check::check_changes(&self.tool_context.workspace, &self.tool_context.scope.target_ids())
+        let checked =
+            workspace_check::check_changes(&self.tool_context.workspace, &self.tool_context.scope.target_ids());
+        self.tool_context.records().dangling = checked.dangling_references.clone();
+        checked
     }
 
     /// Adds a text that a person wrote to the agent to what it received.
@@ -228,16 +231,17 @@ impl UnitAttempt {
     /// What remains on record of an attempt that failed.
     pub(crate) fn discarded_work(&self) -> AttemptOutput {
         let discarded = self.tool_context.workspace.changes().into_keys().collect();
-        let unsourced = self.unsourced().found;
-        AttemptOutput { discarded, unsourced, ..AttemptOutput::default() }
+        let kept = self.tool_context.records();
+        let (unsourced, dangling) = (kept.unsourced.found.clone(), kept.dangling.clone());
+        AttemptOutput { discarded, unsourced, dangling, ..AttemptOutput::default() }
     }
 
     /// Actions, unmapped items and reconcile decisions so far.
     pub(crate) fn work(&self) -> AttemptOutput {
         let kept = self.tool_context.records();
         let (actions, writes, unmapped) = (kept.actions.clone(), kept.writes.clone(), kept.unmapped.clone());
-        let unsourced = kept.unsourced.found.clone();
-        let mut work = AttemptOutput { actions, writes, unsourced, unmapped, ..AttemptOutput::default() };
+        let (unsourced, dangling) = (kept.unsourced.found.clone(), kept.dangling.clone());
+        let mut work = AttemptOutput { actions, writes, unsourced, dangling, unmapped, ..AttemptOutput::default() };
         for decision in &kept.decisions {
             let list = match decision {
                 ReconcileDecision::Conflict(_) => &mut work.conflicts,

@@ -29,7 +29,7 @@ pub(crate) const SKILLS_DIR: &str = ".ktx/skills";
 pub(crate) const PINS_FILE: &str = ".ktx/canonical-pins.yaml";
 
 /// Largest prompt, skill or pins file, in bytes.
-const MAX_FILE_BYTES: u64 = 64 << 10;
+pub(crate) const MAX_FILE_BYTES: u64 = 64 << 10;
 /// Most skills of a project.
 const MAX_SKILLS: usize = 100;
 const MAX_PINS: usize = 500;

@@ -79,6 +79,8 @@ pub(crate) struct AttemptRecords {
     pub received: Option<ReceivedNames>,
     /// Identifiers in its artifacts that are not among these words, once they were checked.
     pub unsourced: UnsourcedCheck,
+    /// References that do not resolve, once they were checked.
+    pub dangling: Option<Vec<String>>,
 }
 
 impl ToolContext {

@@ -30,8 +30,8 @@ struct ChangedArtifact {
 /// The identifiers that were found, or why nothing was compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnsourcedCheck {
-    /// By path and line, each once for each artifact.
-    pub found: Vec<UnsourcedIdentifier>,
+    /// By path and line, each once for each artifact; `None` if nothing was compared.
+    pub found: Option<Vec<UnsourcedIdentifier>>,
     pub skipped: Option<SkippedCheck>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn find_unsourced(workspace: &Workspace, received: &ReceivedNames) ->
         }
         changed.push(ChangedArtifact { path: path.clone(), text: current, original });
     }
-    Ok(UnsourcedCheck { found: unsourced_in(&changed, received), skipped: None })
+    Ok(UnsourcedCheck { found: Some(unsourced_in(&changed, received)), skipped: None })
 }
 
 fn unsourced_in(changed: &[ChangedArtifact], received: &ReceivedNames) -> Vec<UnsourcedIdentifier> {

@@ -12,6 +12,7 @@ use super::{
     wiki::{self, Wiki, WikiPage},
     workspace::{Workspace, WorkspaceChange},
 };
+use crate::tape::note::attempt_output::MAX_DANGLING;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WorkspaceCheckReport {
@@ -19,6 +20,8 @@ pub(crate) struct WorkspaceCheckReport {
     pub dangling_links: Vec<String>,
     /// Invalid pages and sources, one sentence each.
     pub invalid: Vec<String>,
+    /// The references among both that do not resolve, at most [`MAX_DANGLING`]; `None` if they were not checked.
+    pub dangling_references: Option<Vec<String>>,
 }
 
 /// Result of checking the semantic layer of a connection.
@@ -92,6 +95,8 @@ pub(crate) fn check_changes(workspace: &Workspace, targets: &[String]) -> Worksp
     }
     match check_references(workspace, targets) {
         Ok(found) => {
+            let all = found.dangling_links.iter().chain(&found.invalid);
+            checked.dangling_references = Some(all.take(MAX_DANGLING).cloned().collect());
             checked.dangling_links = found.dangling_links;
             checked.invalid.extend(found.invalid);
         }
@@ -250,6 +255,10 @@ mod tests {
         page.render().unwrap().into_bytes()
     }
 
+    fn sound() -> WorkspaceCheckReport {
+        WorkspaceCheckReport { dangling_references: Some(Vec::new()), ..WorkspaceCheckReport::default() }
+    }
+
     #[test]
     fn references_are_checked_at_the_end() {
         let dir = tempfile::tempdir().unwrap();
@@ -265,7 +274,7 @@ mod tests {
             "what was stale before is not this attempt's doing"
         );
         space.write(&wiki::page_path("later"), &page(&["new"])).unwrap();
-        assert_eq!(check_changes(&space, &[]), WorkspaceCheckReport::default());
+        assert_eq!(check_changes(&space, &[]), sound());
         space.read(&wiki::page_path("old")).unwrap();
         space.remove(&wiki::page_path("old")).unwrap();
         assert_eq!(check_changes(&space, &[]).dangling_links, ["new -> old", "fan -> old"]);
@@ -291,14 +300,14 @@ mod tests {
         let space = Workspace::open_persistent(dir.path(), &dir.path().join("work")).unwrap();
         space.read("semantic-layer/wh/s.yaml").unwrap();
         space.write("semantic-layer/wh/s.yaml", (source("m") + "segments: []\n").as_bytes()).unwrap();
-        assert_eq!(
-            check_changes(&space, &targets),
-            WorkspaceCheckReport::default(),
-            "what was stale before is not this attempt's doing"
-        );
+        assert_eq!(check_changes(&space, &targets), sound(), "what was stale before is not this attempt's doing");
         space.write("semantic-layer/wh/s.yaml", source("n").as_bytes()).unwrap();
         let lost = "wiki page fan: `s.m`: source s has no measure, segment or column `m`";
-        assert_eq!(check_changes(&space, &targets).invalid, [lost]);
+        let checked = check_changes(&space, &targets);
+        assert_eq!(
+            (&checked.invalid[..], checked.dangling_references),
+            (&[lost.to_owned()][..], Some(vec![lost.into()]))
+        );
         let repaired = crate::ingest::sl_ref_repair::repair_sl_refs(&space, &targets).unwrap();
         assert_eq!(repaired.iter().map(|page| &page.repair.removed_refs[..]).collect::<Vec<_>>(), [["s.m"]]);
         let blocking = blocking_references(dir.path(), &targets).unwrap();

@@ -4,18 +4,25 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::snapshot::quality_json;
 use crate::{
     run::{
         RunReport,
-        diff::{RunDiff, UnitChange, UnitDiff, UnitSnapshot},
+        artifacts::LineCounts,
+        diff::{ArtifactDiff, ArtifactSnapshot, DiffStatus, RunDiff, UnitDiff, UnitSnapshot},
+        quality::{QualityFigure, RunQuality},
     },
+    tape::note::attempt_output::ArtifactChange,
     text::{self, dollars, pluralize},
 };
 
 /// Maximum width of a key, in columns.
 const MAX_KEY_WIDTH: usize = 60;
+/// Maximum width of the path of an artifact, in columns.
+const MAX_PATH_WIDTH: usize = 120;
 
-/// Writes one line per unit. If not `all`, unchanged units are only counted.
+/// Writes one line per unit, the figures of quality, and one line per artifact. If not `all`, unchanged units and
+/// artifacts are only counted.
 pub(crate) fn render_text(before: &RunReport, after: &RunReport, diff: &RunDiff, all: bool) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{} → {}", title(before), title(after));
@@ -27,7 +34,7 @@ pub(crate) fn render_text(before: &RunReport, after: &RunReport, diff: &RunDiff,
         Some(format_change(&before.duration.to_string(), &after.duration.to_string())),
     ];
     let _ = writeln!(out, "{}", pairs.into_iter().flatten().collect::<Vec<_>>().join(" · "));
-    let shown: Vec<&UnitDiff> = diff.units.iter().filter(|unit| all || unit.change() != UnitChange::Same).collect();
+    let shown: Vec<&UnitDiff> = diff.units.iter().filter(|unit| all || unit.change() != DiffStatus::Same).collect();
     let widest = shown.iter().map(|unit| text::width(&unit.key)).max().unwrap_or_default().min(MAX_KEY_WIDTH);
     for unit in &shown {
         let pad = widest.saturating_sub(text::width(&unit.key));
@@ -35,19 +42,70 @@ pub(crate) fn render_text(before: &RunReport, after: &RunReport, diff: &RunDiff,
         let (glyph, word) = mark(unit.change());
         let _ = writeln!(out, "  {glyph} {word:<7} {key}{:pad$}  {}", "", facts(unit));
     }
-    let same = diff.count(UnitChange::Same);
+    let same = diff.count(DiffStatus::Same);
     if same > 0 && !all {
         let _ = writeln!(out, "  = same    {}", pluralize(same, "unit"));
+    }
+    if !diff.artifacts.is_empty() {
+        push_quality(&mut out, before, after);
+        push_artifacts(&mut out, diff, all);
     }
     out
 }
 
-fn mark(change: UnitChange) -> (char, &'static str) {
+fn push_quality(out: &mut String, before: &RunReport, after: &RunReport) {
+    let (before, after) = (RunQuality::new(before), RunQuality::new(after));
+    let widest = QualityFigure::ALL.iter().map(|figure| text::width(figure.label())).max().unwrap_or_default();
+    out.push_str("quality\n");
+    for figure in QualityFigure::ALL {
+        let (label, change) = (figure.label(), format_change(&before.text(figure), &after.text(figure)));
+        let _ = writeln!(out, "  {label:widest$}  {change}");
+    }
+}
+
+fn push_artifacts(out: &mut String, diff: &RunDiff, all: bool) {
+    out.push_str("artifacts\n");
+    let shown = diff.artifacts.iter().filter(|artifact| all || artifact.change() != DiffStatus::Same);
+    for artifact in shown {
+        let (glyph, word) = mark(artifact.change());
+        let path = text::printable(&artifact.path, MAX_PATH_WIDTH);
+        let _ = writeln!(out, "  {glyph} {word:<7} {path}  {}", artifact_facts(artifact));
+    }
+    let same = diff.count_artifacts(DiffStatus::Same);
+    if same > 0 && !all {
+        let _ = writeln!(out, "  = same    {}", pluralize(same, "artifact"));
+    }
+}
+
+fn artifact_facts(artifact: &ArtifactDiff) -> String {
+    let change = |side: &ArtifactSnapshot| side.change.map_or("?", ArtifactChange::as_str);
+    let lines = |side: &ArtifactSnapshot| {
+        side.lines.map_or_else(|| "? lines".to_owned(), |lines| format!("+{} -{}", lines.added, lines.removed))
+    };
+    let facts = |before: &ArtifactSnapshot, after: &ArtifactSnapshot| {
+        let mut facts = vec![
+            format_change(&change(before), &change(after)),
+            format_change(&before.state, &after.state),
+            format_change(&lines(before), &lines(after)),
+        ];
+        if before.unsourced + after.unsourced > 0 {
+            facts.push(format!("unsourced {}", format_change(&before.unsourced, &after.unsourced)));
+        }
+        facts.join(" · ")
+    };
+    match (&artifact.before, &artifact.after) {
+        (Some(before), Some(after)) => facts(before, after),
+        (Some(side), None) | (None, Some(side)) => facts(side, side),
+        (None, None) => String::new(),
+    }
+}
+
+fn mark(change: DiffStatus) -> (char, &'static str) {
     let glyph = match change {
-        UnitChange::New => '+',
-        UnitChange::Removed => '-',
-        UnitChange::Changed => '~',
-        UnitChange::Same => '=',
+        DiffStatus::New => '+',
+        DiffStatus::Removed => '-',
+        DiffStatus::Changed => '~',
+        DiffStatus::Same => '=',
     };
     (glyph, change.as_str())
 }
@@ -107,7 +165,7 @@ fn title(report: &RunReport) -> String {
     text::printable(&title, MAX_KEY_WIDTH * 2).into_owned()
 }
 
-/// Writes one object per unit and then one about the runs.
+/// Writes one object per unit, one per artifact, and then one about the runs.
 pub(crate) fn render_json(before: &RunReport, after: &RunReport, diff: &RunDiff) -> String {
     let mut out = String::new();
     for unit in &diff.units {
@@ -115,20 +173,34 @@ pub(crate) fn render_json(before: &RunReport, after: &RunReport, diff: &RunDiff)
         let object = json!({"unit": unit.key, "change": unit.change().as_str(), "before": before, "after": after});
         let _ = writeln!(out, "{object}");
     }
+    for artifact in &diff.artifacts {
+        let (before, after) = (artifact.before.as_ref().map(artifact_side), artifact.after.as_ref().map(artifact_side));
+        let change = artifact.change().as_str();
+        let _ =
+            writeln!(out, "{}", json!({"artifact": artifact.path, "change": change, "before": before, "after": after}));
+    }
     let run = |report: &RunReport| {
         json!({
             "run": report.origin.name, "outcome": report.outcome.as_str(), "units": report.units.len(),
             "calls": report.totals.calls, "failures": report.totals.failures, "cost_usd": report.totals.cost,
-            "duration_ms": report.duration.0,
+            "duration_ms": report.duration.0, "quality": quality_json(&RunQuality::new(report)),
         })
     };
-    let counts: serde_json::Map<String, Value> =
-        [UnitChange::New, UnitChange::Removed, UnitChange::Changed, UnitChange::Same]
+    let counts = |count: &dyn Fn(DiffStatus) -> usize| -> serde_json::Map<String, Value> {
+        [DiffStatus::New, DiffStatus::Removed, DiffStatus::Changed, DiffStatus::Same]
             .into_iter()
-            .map(|change| (change.as_str().to_owned(), diff.count(change).into()))
-            .collect();
-    let _ = writeln!(out, "{}", json!({"before": run(before), "after": run(after), "units": counts}));
+            .map(|change| (change.as_str().to_owned(), count(change).into()))
+            .collect()
+    };
+    let (units, artifacts) = (counts(&|change| diff.count(change)), counts(&|change| diff.count_artifacts(change)));
+    let runs = json!({"before": run(before), "after": run(after), "units": units, "artifacts": artifacts});
+    let _ = writeln!(out, "{runs}");
     out
+}
+
+fn artifact_side(side: &ArtifactSnapshot) -> Value {
+    let lines = side.lines.map(|LineCounts { added, removed }| json!({"added": added, "removed": removed}));
+    json!({"change": side.change, "state": side.state, "lines": lines, "unsourced": side.unsourced})
 }
 
 fn side(side: &UnitSnapshot) -> Value {
@@ -154,7 +226,7 @@ mod tests {
     fn diff_of_a_run_with_itself_has_no_changes() {
         let report = report_of("real.jsonl");
         let diff = RunDiff::new(&report, &report);
-        assert_eq!(diff.count(UnitChange::Same), report.units.len());
+        assert_eq!(diff.count(DiffStatus::Same), report.units.len());
         insta::assert_snapshot!(render_text(&report, &report, &diff, false));
     }
 
@@ -173,7 +245,7 @@ mod tests {
         insta::assert_snapshot!(render_text(&before, &after, &diff, true));
         let objects = render_json(&before, &after, &diff);
         let parsed: Vec<Value> = objects.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(parsed.len(), diff.units.len() + 1);
+        assert_eq!(parsed.len(), diff.units.len() + diff.artifacts.len() + 1);
         assert_eq!(parsed.last().unwrap()["units"], json!({"new": 1, "gone": 2, "changed": 2, "same": 4}));
     }
 }

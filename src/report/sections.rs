@@ -1,9 +1,10 @@
-//! The sections of a report about unsourced identifiers and the coverage of the sources, without a format. Pure.
+//! The sections of a report about quality, unsourced identifiers and the coverage of the sources, without a format. Pure.
 
 use crate::run::{
     RunReport,
     artifacts::RunArtifact,
     coverage::{CoverageState, CoveredFile},
+    quality::{QualityFigure, RunQuality},
 };
 
 /// A list with a title.
@@ -15,8 +16,17 @@ pub(super) struct ReportSection {
 
 /// The sections that are not empty.
 pub(super) fn artifact_sections(report: &RunReport) -> Vec<ReportSection> {
-    let all = [unsourced(report), coverage(report)];
+    let all = [quality(report), unsourced(report), coverage(report)];
     all.into_iter().filter(|section| !section.items.is_empty()).collect()
+}
+
+/// The figures of a run that has artifacts or read sources.
+fn quality(report: &RunReport) -> ReportSection {
+    let quality = RunQuality::new(report);
+    let is_known = !report.artifacts.list.is_empty() || !report.artifacts.coverage.is_empty();
+    let figures = QualityFigure::ALL.iter().filter(|_| is_known);
+    let items = figures.map(|figure| (figure.label().to_owned(), quality.text(*figure))).collect();
+    ReportSection { title: "Quality".to_owned(), items }
 }
 
 fn unsourced(report: &RunReport) -> ReportSection {

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     run::{
         RunOutcome, RunReport,
+        quality::{QualityFigure, RunQuality},
         report::{AttemptReport, FailedCallReport, ToolCallCounts, UnitReport},
         state::{TokenCounts, UnitStatus},
         trace::trace_path,
@@ -135,6 +136,8 @@ fn snapshot(
     body.insert("wikiSlRefRepairWarnings".into(), warnings.into());
     let is_step_open = units.is_empty() && step.is_some_and(|step| !step.is_successful());
     let mut extras = extras(report, units, &unmapped, outcome(units, is_failed || is_step_open));
+    let own = connection.and_then(|connection| report.clone().into_connection(connection).ok());
+    extras["quality"] = quality_json(&RunQuality::new(own.as_ref().unwrap_or(report)));
     if let Some(projected) = projected {
         extras["projection"] = json!({
             "actions": projected.actions.iter().map(action).collect::<Vec<_>>(), "leftOut": projected.left_out,
@@ -414,6 +417,20 @@ fn extras(report: &RunReport, units: &[&UnitReport], unmapped: &[&UnmappedFile],
         extras["reconcile"] = unit_extras(report, step);
     }
     extras
+}
+
+/// The figures of a run; null if they are unknown.
+pub(super) fn quality_json(quality: &RunQuality) -> Value {
+    QualityFigure::ALL.iter().map(|figure| (figure.key().to_owned(), number(quality.value(*figure)))).collect()
+}
+
+/// A number without a fraction is an integer.
+fn number(value: Option<f64>) -> Value {
+    match value {
+        #[expect(clippy::cast_possible_truncation, reason = "counts are far below 2^52")]
+        Some(whole) if whole.fract() == 0.0 => (whole as i64).into(),
+        value => json!(value),
+    }
 }
 
 /// One unit in reports and comparisons for programs.

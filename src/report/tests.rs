@@ -29,6 +29,7 @@ use crate::{
 };
 
 mod connections;
+mod quality;
 
 const FORMATS: [ReportFormat; 4] = [ReportFormat::Md, ReportFormat::Json, ReportFormat::Junit, ReportFormat::Html];
 

@@ -100,6 +100,13 @@ impl SourceCoverage {
         format!("{count} ({}), {covered} covered, {stale} stale, {uncovered} uncovered{more}", self.adapter)
     }
 
+    /// Number of existing raw files that are covered, and of all existing ones; `None` if some are not listed.
+    pub(crate) fn share(&self) -> Option<(usize, usize)> {
+        let existing = self.files.iter().filter(|file| file.change != Some(RawFileChange::Deleted));
+        let covered = existing.clone().filter(|file| file.state == CoverageState::Covered).count();
+        (self.unlisted == 0).then(|| (covered, existing.count()))
+    }
+
     /// Number of files in a state.
     fn count(&self, state: CoverageState) -> usize {
         self.files.iter().filter(|file| file.state == state).count()

@@ -1,18 +1,43 @@
-//! Compares two runs, unit by unit. Pure.
+//! Compares two runs, unit by unit and artifact by artifact. Pure.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
+    artifacts::{LineCounts, RunArtifact},
     report::{RunReport, UnitReport},
     state::UnitStatus,
 };
-use crate::tape::{Millis, UnitKey};
+use crate::tape::{Millis, UnitKey, note::attempt_output::ArtifactChange};
 
 /// The differences between two runs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RunDiff {
     /// Units in the order of the later run, followed by units that only the earlier run has.
     pub units: Vec<UnitDiff>,
+    /// Artifacts of either run, sorted by path.
+    pub artifacts: Vec<ArtifactDiff>,
+}
+
+/// One artifact in both runs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ArtifactDiff {
+    /// Relative to the project.
+    pub path: String,
+    pub before: Option<ArtifactSnapshot>,
+    pub after: Option<ArtifactSnapshot>,
+}
+
+/// The values of an artifact in one run that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ArtifactSnapshot {
+    /// `None` if it is not recorded, or if the run created and removed it.
+    pub change: Option<ArtifactChange>,
+    /// What became of it.
+    pub state: &'static str,
+    /// `None` if they are not recorded.
+    pub lines: Option<LineCounts>,
+    /// Number of identifiers that no agent received.
+    pub unsourced: usize,
 }
 
 /// One unit in both runs.
@@ -40,18 +65,18 @@ pub(crate) struct UnitSnapshot {
     pub saved: Vec<String>,
 }
 
-/// How a unit differs between the two runs.
+/// How a unit or an artifact differs between the two runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum UnitChange {
+pub(crate) enum DiffStatus {
     New,
     Removed,
-    /// Its status, cause, calls, failures, attempts or saved files differ.
+    /// A value that is compared differs: of a unit its status, cause, calls, failures, attempts or saved files.
     Changed,
-    /// At most cost and time differ; they differ in every run.
+    /// At most the cost and time of a unit differ; they differ in every run.
     Same,
 }
 
-impl UnitChange {
+impl DiffStatus {
     /// Its text in JSON.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -83,22 +108,64 @@ impl RunDiff {
             before: Some(UnitSnapshot::from_report(unit)),
             after: None,
         }));
-        Self { units }
+        Self { units, artifacts: artifact_diffs(&before.artifacts.list, &after.artifacts.list) }
     }
 
     /// Returns the number of units with this change.
-    pub(crate) fn count(&self, change: UnitChange) -> usize {
+    pub(crate) fn count(&self, change: DiffStatus) -> usize {
         self.units.iter().filter(|unit| unit.change() == change).count()
+    }
+
+    /// Returns the number of artifacts with this change.
+    pub(crate) fn count_artifacts(&self, change: DiffStatus) -> usize {
+        self.artifacts.iter().filter(|artifact| artifact.change() == change).count()
+    }
+}
+
+fn artifact_diffs(before: &[RunArtifact], after: &[RunArtifact]) -> Vec<ArtifactDiff> {
+    let mut sides: BTreeMap<&str, [Option<ArtifactSnapshot>; 2]> = BTreeMap::new();
+    for (index, list) in [before, after].into_iter().enumerate() {
+        for artifact in list {
+            sides.entry(&artifact.path).or_default()[index] = Some(ArtifactSnapshot::new(artifact));
+        }
+    }
+    let diff = |(path, [before, after]): (&str, [Option<ArtifactSnapshot>; 2])| ArtifactDiff {
+        path: path.to_owned(),
+        before,
+        after,
+    };
+    sides.into_iter().map(diff).collect()
+}
+
+impl ArtifactDiff {
+    pub(crate) fn change(&self) -> DiffStatus {
+        match (&self.before, &self.after) {
+            (None, _) => DiffStatus::New,
+            (Some(_), None) => DiffStatus::Removed,
+            (Some(before), Some(after)) if before == after => DiffStatus::Same,
+            (Some(_), Some(_)) => DiffStatus::Changed,
+        }
+    }
+}
+
+impl ArtifactSnapshot {
+    fn new(artifact: &RunArtifact) -> Self {
+        Self {
+            change: artifact.change,
+            state: artifact.state.label(),
+            lines: artifact.lines(),
+            unsourced: artifact.unsourced().count(),
+        }
     }
 }
 
 impl UnitDiff {
-    pub(crate) fn change(&self) -> UnitChange {
+    pub(crate) fn change(&self) -> DiffStatus {
         match (&self.before, &self.after) {
-            (None, _) => UnitChange::New,
-            (Some(_), None) => UnitChange::Removed,
-            (Some(before), Some(after)) if before.is_equivalent(after) => UnitChange::Same,
-            (Some(_), Some(_)) => UnitChange::Changed,
+            (None, _) => DiffStatus::New,
+            (Some(_), None) => DiffStatus::Removed,
+            (Some(before), Some(after)) if before.is_equivalent(after) => DiffStatus::Same,
+            (Some(_), Some(_)) => DiffStatus::Changed,
         }
     }
 }

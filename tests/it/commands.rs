@@ -9,6 +9,7 @@ pub(crate) mod test_dir;
 mod agents;
 mod artifacts;
 mod audit;
+mod bench;
 mod branches;
 mod broken;
 mod ctl;
@@ -57,6 +58,7 @@ fn help_lists_every_command() {
         "mcp",
         "report",
         "diff",
+        "bench",
         "runs export",
         "runs",
         "runs show",

@@ -160,10 +160,11 @@ fn attack(
     let before = outside(&scene);
     let claude = scene.claude.clone();
     let mut run_code = None;
-    let runs: [&[&str]; 7] = [
+    let runs: [&[&str]; 8] = [
         &["plan"],
         &["doctor", "--claude-bin", &claude],
         &["runs", "list"],
+        &["bench", "--repeat", "1", "--claude-bin", &claude],
         &["run", "--claude-bin", &claude],
         &["session", "--claude-bin", &claude, "--", "hello"],
         &["report", "latest"],

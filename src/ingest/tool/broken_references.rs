@@ -27,7 +27,7 @@ pub(super) fn append_broken_references(context: &ToolContext, tool: &str, reply:
         return;
     }
     let targets = context.scope.target_ids();
-    let Ok(WorkspaceCheckReport { dangling_links: dangling, invalid }) =
+    let Ok(WorkspaceCheckReport { dangling_links: dangling, invalid, .. }) =
         workspace_check::check_references(&context.workspace, &targets)
     else {
         return;

@@ -93,7 +93,7 @@ impl RecordedReply {
 
 impl ReceivedNames {
     /// True if more was received than is recorded, so that nothing can be concluded from a missing word.
-    pub(super) fn is_incomplete(&self) -> bool {
+    pub(crate) fn is_incomplete(&self) -> bool {
         self.is_incomplete
     }
 

@@ -89,7 +89,7 @@ impl<'a> OutputIndex<'a> {
                 writes.push(write);
             }
         }
-        for identifier in output.unsourced.iter().take(MAX_UNSOURCED) {
+        for identifier in output.unsourced.iter().flatten().take(MAX_UNSOURCED) {
             index.unsourced.entry(&identifier.path).or_default().push(identifier);
         }
         index

@@ -72,7 +72,7 @@ fn success<'a>(
             action(ArtifactTarget::SemanticLayer, change, "Weekly Orders"),
         ],
         writes: writes.collect(),
-        unsourced: vec![unsourced],
+        unsourced: Some(vec![unsourced]),
         ..AttemptOutput::default()
     };
     let path = Some(format!(".ktx/ingest-patches/job/{unit}.{attempt}.patch"));
@@ -197,7 +197,7 @@ fn hostile_output_is_read_once_for_each_path() {
     notes.extend(success("a", 1, ArtifactChange::Created, &paths.iter().map(String::as_str).collect::<Vec<_>>()));
     let actions = (0..20_000).map(|_| action(ArtifactTarget::Wiki, ArtifactChange::Updated, "1")).collect();
     let flag = UnsourcedIdentifier { path: "wiki/global/1.md".into(), line: 1, name: "x".into(), declared: false };
-    let work = AttemptOutput { actions, unsourced: vec![flag; 20_000], ..AttemptOutput::default() };
+    let work = AttemptOutput { actions, unsourced: Some(vec![flag; 20_000]), ..AttemptOutput::default() };
     notes.push(ended("a", 1, AttemptOutcome::Succeeded, work));
     let found = folded(&notes);
     let page = found.iter().find(|page| page.path == "wiki/global/1.md").unwrap();

@@ -20,8 +20,13 @@ pub(crate) struct AttemptOutput {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub discarded: Vec<String>,
     /// Identifiers in its artifacts that were in nothing that it received, at most [`MAX_UNSOURCED`]; by path and line.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unsourced: Vec<UnsourcedIdentifier>,
+    /// `None` if they were not looked for. Older versions also leave out an empty list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsourced: Option<Vec<UnsourcedIdentifier>>,
+    /// References that did not resolve when the attempt ended, at most [`MAX_DANGLING`], one text each. `None` if they
+    /// were not checked, and on tapes of older versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dangling: Option<Vec<String>>,
     /// Raw files that it could not map; empty if it failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unmapped: Vec<UnmappedFile>,
@@ -94,6 +99,8 @@ pub(crate) struct RecordedWrite {
 
 /// Maximum number of unsourced identifiers that are recorded for an attempt.
 pub(crate) const MAX_UNSOURCED: usize = 200;
+/// Maximum number of dangling references that are recorded for an attempt.
+pub(crate) const MAX_DANGLING: usize = 200;
 
 /// A name in an added line of an artifact that was in nothing that the agent received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -163,7 +163,7 @@ fn basis(state: &RunState, file: &ReviewedFile) -> (BTreeSet<String>, BTreeSet<S
         for action in work.actions.iter().filter(|action| is_action_of(action, &file.path)) {
             raw_files.extend(action_raw_files(unit, action).into_iter().map(|(_, path)| path.to_owned()));
         }
-        let names = work.unsourced.iter().filter(|identifier| identifier.path == file.path);
+        let names = work.unsourced.iter().flatten().filter(|identifier| identifier.path == file.path);
         unsourced.extend(names.map(|identifier| identifier.name.clone()));
     }
     (raw_files, unsourced)

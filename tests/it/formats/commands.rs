@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::golden::{assert_published, json_lines, lines_without};
+use super::golden::{assert_published, json_lines, lines_without, pretty_without};
 use crate::it::{commands::test_dir::TestDir, support::git::git};
 
 /// Copies a directory of fixtures recursively.
@@ -79,6 +79,32 @@ fn plan_objects_are_as_published() {
     // Estimates differ between machines, and reasons are for people.
     let is_volatile = |key: &str| matches!(key, "p50" | "p90" | "why");
     assert_published("plan.jsonl", &lines_without(all, &is_volatile));
+}
+
+/// A bench of one unit, once with success and once with a rule that is not met.
+#[test]
+fn bench_objects_are_as_published() {
+    let place = TestDir::new();
+    place.notes(&["a"]);
+    let prices = "[usd_per_million]\ninput = 1000.0\noutput = 1000.0\n";
+    let reconcile = "[[part]]\nunit = \"reconcile\"\nsteps = [{ say = \"Nothing to do.\" }]\n";
+    let claude = place.scripted_claude(&format!("{prices}{reconcile}{}", part("a")));
+    git(&place.path(""), &["init", "--quiet", "--initial-branch=main"]);
+    git(&place.path(""), &["add", "--all"]);
+    git(&place.path(""), &["commit", "--quiet", "-m", "first"]);
+    let args =
+        ["bench", "--repeat", "2", "--ui", "json", "--model", "m", "--gate", "success>=1", "--gate", "updated>0"];
+    let ran = place.run(&[&args[..], &["--claude-bin", claude.to_str().unwrap()]].concat());
+    assert_eq!(ran.code, Some(104), "{ran:?}");
+    let lines = json_lines(&ran.stdout);
+    let result = fs::read_to_string(place.path(lines.last().unwrap()["result"].as_str().unwrap())).unwrap();
+    // Tokens, and so the cost, depend on the size of the prompt.
+    let is_volatile = |key: &str| {
+        matches!(key, "bench" | "run" | "commit" | "result" | "program" | "started_at" | "seconds")
+            || key.starts_with("cost")
+    };
+    assert_published("bench.jsonl", &lines_without(lines, &is_volatile));
+    assert_published("bench-result.json", &pretty_without(serde_json::from_str(&result).unwrap(), &is_volatile));
 }
 
 /// Each check with each result that occurs here. Its sentence is for people.

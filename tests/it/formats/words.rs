@@ -5,7 +5,7 @@ use crate::{
     actions::{ActionPhase, event::ActionKind},
     cli::exit::Exit,
     run::{
-        OutcomeDetail, RunOutcome, diff::UnitChange, recorded_decisions::RecordedDecisionKind, state::UnitStatus,
+        OutcomeDetail, RunOutcome, diff::DiffStatus, recorded_decisions::RecordedDecisionKind, state::UnitStatus,
         trace::TraceLevel,
     },
     store::RunStatus,
@@ -63,7 +63,7 @@ fn words_of_states_and_kinds_are_as_published() {
         PatchResult { Accepted, Noop, TextualConflict, SemanticConflict, ForbiddenPaths, PatchUnreadable }
     );
     words!(out, "calls beside their event", OutcomeDetail { Declined, Aborted, BudgetExhausted });
-    words!(out, "units in comparisons", UnitChange { New, Removed, Changed, Same });
+    words!(out, "units in comparisons", DiffStatus { New, Removed, Changed, Same });
     words!(out, "decisions", label, RecordedDecisionKind { Conflict, Eviction, Resolution, Fallback });
     words!(out, "artifacts", ArtifactTarget { Wiki, SemanticLayer });
     words!(out, "changes of artifacts", ArtifactChange { Created, Updated, Removed });
@@ -88,6 +88,7 @@ fn meaning(exit: Exit) -> &'static str {
         Exit::UnitFailed => "a unit failed",
         Exit::Limit => "stopped by a limit; can be resumed",
         Exit::ReviewOpen => "changes wait for a review",
+        Exit::GateFailed => "a cell of a bench does not meet a rule",
         Exit::Signal(_) => "ended by a signal: 128 and its number",
     }
 }
@@ -103,6 +104,7 @@ fn exit_codes_are_as_published() {
         Exit::UnitFailed,
         Exit::Limit,
         Exit::ReviewOpen,
+        Exit::GateFailed,
         Exit::Signal(2),
         Exit::Signal(15),
     ];

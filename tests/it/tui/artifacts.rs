@@ -34,7 +34,7 @@ fn write(tape: &mut TapeFixture, unit: &str, attempt: u32, key: &str, unsourced:
     };
     let edits = vec![LineEdit { start: 0, removed: 0, added: 7 }];
     let flag = |name: &&str| UnsourcedIdentifier { path: path.clone(), line: 7, name: (*name).into(), declared: false };
-    let unsourced = unsourced.iter().map(flag).collect();
+    let unsourced = Some(unsourced.iter().map(flag).collect());
     let work = match failed {
         true => AttemptOutput { discarded: vec![path.clone()], unsourced, ..AttemptOutput::default() },
         false => AttemptOutput {

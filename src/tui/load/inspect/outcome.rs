@@ -325,7 +325,7 @@ fn written_blocks(
         DocumentBlock::fact("shared", role, shared.to_string())
     }));
     let output = attempt.delivery.output.as_deref();
-    let unsourced = output.map(|output| output.unsourced.as_slice()).unwrap_or_default();
+    let unsourced = output.and_then(|output| output.unsourced.as_deref()).unwrap_or_default();
     pieces.extend(unsourced.iter().map(|flag| DocumentBlock::fact("unsourced", StyleRole::Warning, flag.to_string())));
     if pieces.len() == 1 {
         pieces.push(DocumentBlock::line(StyleRole::Dim, "  nothing"));

@@ -1,0 +1,288 @@
+//! `bench`: runs the units of a project with several models and prompts, and scores each combination, a cell.
+//!
+//! Each run is this program in a temporary clone of the commit at HEAD, so it is an ordinary run. `cell_run` starts
+//! one, `result` is the file with the results, and `output` prints them. [`crate::run::bench`] has the scores.
+
+mod baseline;
+mod cell_run;
+mod output;
+mod result;
+
+use std::{io, path::Path};
+
+use self::{
+    cell_run::{CellRunner, ChildControl, CloneDir},
+    output::BenchOutput,
+    result::{BenchDir, BenchOutcome, BenchResult, Cell, GateOutcome},
+};
+use super::{
+    args::{BenchArgs, GlobalArgs, SelectArgs},
+    exit::{self, CliError, Exit, SIGINT},
+    launch, plan, project, settings,
+    signals::{ShutdownState, SignalListener},
+};
+use crate::{
+    agent::private_dir,
+    diagnostic::Problem,
+    engine::{recorded_tapes, resume::RunPlan},
+    ingest::{instructions, project::Project, project_snapshot::ProjectSnapshot},
+    run::{
+        bench::{self as scores, GateRule},
+        quality::QualityFigure,
+    },
+    scoped_dir::ScopedDir,
+    store::RunStore,
+    text::{self, pluralize},
+};
+
+/// Instructions that replace those of the project.
+#[derive(Clone, Debug)]
+struct PromptFile {
+    /// As the user named it.
+    name: String,
+    text: Vec<u8>,
+}
+
+/// What a bench runs.
+#[derive(Debug)]
+struct BenchPlan {
+    cells: Vec<Cell>,
+    prompts: Vec<Option<PromptFile>>,
+    /// The rules of each cell.
+    gates: Vec<Vec<GateRule>>,
+    max_cost: Option<f64>,
+}
+
+/// Why the runs of a bench ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BenchEnd {
+    Complete,
+    /// A limit ended a run, or the cost limit is reached.
+    Limit,
+    Interrupted,
+}
+
+/// Runs the bench.
+///
+/// # Errors
+/// If an argument is invalid, the project has no committed state or no such units, or a run cannot be started.
+pub(super) fn bench(global: &GlobalArgs, args: &BenchArgs) -> Result<Exit, CliError> {
+    let plan = BenchPlan::new(args)?;
+    let project = project::open(global)?;
+    let snapshot = ProjectSnapshot::open(&project.root).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    warn_about_changes(&snapshot);
+    let claude = launch::find_claude(global)?;
+    private_dir::remove_abandoned_dirs();
+    let planned = plan_units(global, args, &snapshot)?;
+    let units: Vec<String> = planned.planned.units.iter().map(|unit| unit.planned.unit.to_string()).collect();
+    let rounds = plan.cells.len() * args.repeat as usize;
+    let efforts = prior_efforts(&project);
+    let concurrency = project.settings.work_units.max_concurrency;
+    let forecast = plan::forecast_rounds(&efforts, concurrency, &planned.planned.units, rounds);
+    let dir = BenchDir::create(&project.root)?;
+    let result = BenchResult::new(&dir, &snapshot, units, plan.cells.clone(), args.repeat);
+    let mut output = BenchOutput::new(global, &project.root);
+    output.plan(&result, &forecast, plan.max_cost)?;
+    let runner = CellRunner { global, args, snapshot: &snapshot, claude: &claude, dir: &dir };
+    run_bench(&plan, &runner, result, &mut output)
+}
+
+impl BenchPlan {
+    /// Validates everything that does not need the project.
+    fn new(args: &BenchArgs) -> Result<Self, CliError> {
+        let gate = |text: &String| {
+            GateRule::parse(text).map_err(|expected| CliError::usage(format!("invalid --gate `{text}`: {expected}")))
+        };
+        let gates = args.gate.iter().map(gate).collect::<Result<Vec<_>, _>>()?;
+        if let Some(cost) = args.max_cost.filter(|cost| !(cost.is_finite() && *cost > 0.0)) {
+            return Err(CliError::usage(format!("invalid --max-cost `{cost}`; expected a number above 0")));
+        }
+        if args.model.iter().any(|model| model.trim().is_empty()) {
+            return Err(CliError::usage("--model names no model").with_help("give one, as in `--model sonnet`"));
+        }
+        let prompts = match args.prompt.as_slice() {
+            [] => vec![None],
+            files => files.iter().map(|file| read_prompt(file).map(Some)).collect::<Result<_, _>>()?,
+        };
+        let models = match args.model.as_slice() {
+            [] => vec![None],
+            models => models.iter().cloned().map(Some).collect(),
+        };
+        let cell = |model: &Option<String>, index: usize| Cell {
+            model: model.clone(),
+            prompt: prompts[index].as_ref().map(|prompt| prompt.name.clone()),
+            prompt_index: index,
+        };
+        let of_model = |model| (0..prompts.len()).map(move |index| (model, index));
+        let cells: Vec<Cell> = models.iter().flat_map(of_model).map(|(model, index)| cell(model, index)).collect();
+        let mut gates = vec![gates; cells.len()];
+        if let Some(file) = &args.gate_against {
+            let rules = baseline::read_rules(file, &cells)?;
+            gates.iter_mut().zip(rules).for_each(|(of_cell, rules)| of_cell.extend(rules));
+        }
+        Ok(Self { cells, prompts, gates, max_cost: args.max_cost })
+    }
+}
+
+fn read_prompt(file: &Path) -> Result<PromptFile, CliError> {
+    let name = file.display().to_string();
+    let failed = |cause: &dyn std::fmt::Display| {
+        CliError::usage(format!("cannot read the prompt {name}"))
+            .with_cause(cause)
+            .with_help(format!("name a text file of at most {}", text::size(instructions::MAX_FILE_BYTES)))
+    };
+    let text = read_named_file(file, instructions::MAX_FILE_BYTES).map_err(|error| failed(&error))?;
+    match std::str::from_utf8(&text) {
+        Err(_) => Err(failed(&"it is not UTF-8 text")),
+        Ok(text) if text.trim().is_empty() => Err(failed(&"it is empty")),
+        Ok(_) => Ok(PromptFile { name: name.clone(), text }),
+    }
+}
+
+/// Reads a file that the command line names, of at most `limit` bytes.
+fn read_named_file(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let directory = match file.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let base = file.file_name().and_then(|base| base.to_str());
+    let base = base.ok_or_else(|| io::Error::other("the path has no file name in UTF-8"))?;
+    ScopedDir::open(directory)?.read(base, limit)
+}
+
+/// A bench measures the commit, which may differ from what the user sees.
+fn warn_about_changes(snapshot: &ProjectSnapshot) {
+    if let Ok(count @ 1..) = snapshot.uncommitted_files() {
+        let text = format!("{} not committed, so the bench does not include them", pluralize(count, "changed file"));
+        exit::print_warning(&Problem::new(text).with_help("commit them to include them"));
+    }
+}
+
+/// The selection of each run.
+fn selection(args: &BenchArgs) -> SelectArgs {
+    SelectArgs { only: args.units.clone(), full: true, ..SelectArgs::default() }
+}
+
+/// The units of the commit.
+fn plan_units(global: &GlobalArgs, args: &BenchArgs, snapshot: &ProjectSnapshot) -> Result<RunPlan, CliError> {
+    let clone = CloneDir::create(snapshot, false)?;
+    let of_clone = GlobalArgs { project_dir: Some(clone.path().to_path_buf()), ..global.clone() };
+    let paths = settings::allowed_paths(global)?;
+    let project = project::read(clone.path())?.with_allowed_paths(paths.allowed, &paths.file);
+    let planned = project::plan_run(&of_clone, &project, &selection(args), None)?;
+    if planned.planned.units.is_empty() {
+        return Err(plan::unusable_plan_error(&planned).unwrap_or_else(|| {
+            CliError::not_found("the commit at HEAD has no units").with_help("commit the files of the sources")
+        }));
+    }
+    Ok(planned)
+}
+
+/// Efforts of units in the runs of the project; none without a usable index.
+fn prior_efforts(project: &Project) -> Vec<crate::store::db::UnitEffort> {
+    let store = RunStore::new(&project.root);
+    if store.list().map_or(true, |runs| runs.is_empty()) {
+        return Vec::new();
+    }
+    let index = recorded_tapes::open_updated_index(&store).ok();
+    index.and_then(|(db, _)| db.prior_efforts().ok()).unwrap_or_default()
+}
+
+fn run_bench(
+    plan: &BenchPlan,
+    runner: &CellRunner<'_>,
+    mut result: BenchResult,
+    output: &mut BenchOutput,
+) -> Result<Exit, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::failed("cannot start the runtime").with_cause(error))?;
+    let control = ChildControl::default();
+    let waited = runtime.block_on(async {
+        let signals = SignalListener::listen()?;
+        let running = run_cells(plan, runner, &control, &mut result, output);
+        signals.wait_for(ShutdownState::default(), running, async |command| control.handle(command).await).await
+    });
+    let (end, signal) = match waited {
+        Ok((Ok(end), signal)) => (end, signal),
+        Ok((Err(error), _)) | Err(error) => {
+            // The results so far are kept, whatever failed.
+            result.outcome = BenchOutcome::Failed;
+            runner.dir.write_result(&result)?;
+            return Err(error);
+        }
+    };
+    result.outcome = match end {
+        BenchEnd::Complete => BenchOutcome::Complete,
+        BenchEnd::Limit => BenchOutcome::Limit,
+        BenchEnd::Interrupted => BenchOutcome::Interrupted,
+    };
+    result.gates = check_gates(plan, &result);
+    runner.dir.write_result(&result)?;
+    output.scores(&result)?;
+    let is_met = result.gates.iter().all(|gate| gate.is_met);
+    output.end(&result, runner.dir)?;
+    Ok(match end {
+        BenchEnd::Interrupted => signal.unwrap_or(Exit::Signal(SIGINT)),
+        BenchEnd::Limit => Exit::Limit,
+        BenchEnd::Complete if is_met => Exit::Ok,
+        BenchEnd::Complete => Exit::GateFailed,
+    })
+}
+
+/// Runs every cell once, then again until all repeats are done.
+async fn run_cells(
+    plan: &BenchPlan,
+    runner: &CellRunner<'_>,
+    control: &ChildControl,
+    result: &mut BenchResult,
+    output: &mut BenchOutput,
+) -> Result<BenchEnd, CliError> {
+    let mut spent = Some(0.0);
+    for repeat in 1..=runner.args.repeat {
+        for (index, cell) in plan.cells.iter().enumerate() {
+            let left = match (plan.max_cost, spent) {
+                _ if control.is_stopping() => return Ok(BenchEnd::Interrupted),
+                (None, _) => None,
+                (Some(limit), Some(spent)) if spent < limit => Some(limit - spent),
+                (Some(_), Some(_)) => {
+                    exit::print_warning(&Problem::new("the cost limit is reached, so no further run starts"));
+                    return Ok(BenchEnd::Limit);
+                }
+                (Some(_), None) => {
+                    let text = "the cost of a run is unknown, so --max-cost cannot be kept and no further run starts";
+                    exit::print_warning(&Problem::new(text).with_help("leave out --max-cost"));
+                    return Ok(BenchEnd::Limit);
+                }
+            };
+            let prompt = plan.prompts[cell.prompt_index].as_ref();
+            let finished = runner.run((index, repeat), cell, prompt, left, control).await?;
+            spent = spent.zip(finished.run.quality.value(QualityFigure::Cost)).map(|(sum, cost)| sum + cost);
+            let exit = finished.exit;
+            output.run(result, &finished)?;
+            result.runs.push(finished);
+            runner.dir.write_result(result)?;
+            match exit {
+                Exit::Signal(_) => return Ok(BenchEnd::Interrupted),
+                Exit::Limit => return Ok(BenchEnd::Limit),
+                _ => {}
+            }
+        }
+    }
+    Ok(BenchEnd::Complete)
+}
+
+/// Checks every cell against every rule.
+fn check_gates(plan: &BenchPlan, result: &BenchResult) -> Vec<GateOutcome> {
+    let mut outcomes = Vec::new();
+    for (cell, rules) in plan.gates.iter().enumerate() {
+        let score = scores::score(result.runs_of(cell));
+        for rule in rules {
+            let checked = rule.check(&score);
+            let (rule, is_met, found) = (rule.text.clone(), checked.is_met, checked.found);
+            outcomes.push(GateOutcome { rule, cell, is_met, found });
+        }
+    }
+    outcomes
+}
