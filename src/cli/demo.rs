@@ -22,7 +22,7 @@ use crate::{
     control::DisconnectAction,
     engine::{
         execute::AttemptOptions,
-        launch::{Launch, ReviewOptions, retry_policy},
+        launch::{Launch, PriorWork, ReviewOptions, retry_policy},
         notifier::NotificationTargets,
         prepare::PreparedProject,
         span_exporter::TraceOptions,
@@ -134,7 +134,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
     let order = Launch {
         project,
         planned,
-        continues: None,
+        prior: PriorWork::default(),
         agent,
         terms,
         concurrency: slots,
@@ -147,7 +147,6 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         prepared,
         reconcile: None,
         review: args.review.then(ReviewOptions::default),
-        projected: Vec::new(),
     };
     let outcome = launch::launch(global, &config, order, record_location(args), Vec::new(), None)?;
     Ok(demo_exit(&outcome))

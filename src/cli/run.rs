@@ -21,7 +21,7 @@ use crate::{
     engine::{
         attempt_limits,
         execute::{AttemptOptions, ReconcileOptions},
-        launch::{Launch, ReviewOptions, retry_policy},
+        launch::{Launch, PriorWork, ReviewOptions, retry_policy},
         prepare::{self, PreparedProject, TargetBranch},
         reconcile_policy::ReconcilePolicy,
         resume::{self, RunPlan},
@@ -212,7 +212,7 @@ pub(crate) fn start_run(
     let order = Launch {
         project,
         planned,
-        continues,
+        prior: PriorWork { continues, projected },
         agent,
         terms,
         concurrency: slots,
@@ -225,7 +225,6 @@ pub(crate) fn start_run(
         prepared,
         reconcile: pass,
         review,
-        projected,
     };
     Ok(launch::launch(global, &config, order, record_location, notices, rules)?.exit)
 }

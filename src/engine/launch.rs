@@ -99,8 +99,8 @@ pub(crate) struct Launch {
     pub project: Project,
     /// The planned units of the project.
     pub planned: IngestPlan,
-    /// The prior run that this run continues.
-    pub continues: Option<ContinuedRun>,
+    /// What remains of the prior run that this run continues.
+    pub prior: PriorWork,
     /// The program that plays the model.
     pub agent: Arc<dyn Agent>,
     /// The options of all attempts.
@@ -124,7 +124,14 @@ pub(crate) struct Launch {
     pub reconcile: Option<ReconcileOptions>,
     /// The review before the commit, if it is wanted.
     pub review: Option<ReviewOptions>,
-    /// Sources that the continued run projected and that are in no commit.
+}
+
+/// What remains of a continued run.
+#[derive(Debug, Default)]
+pub(crate) struct PriorWork {
+    /// The run; `None` if none is continued.
+    pub continues: Option<ContinuedRun>,
+    /// Sources that it projected and that are in no commit.
     pub projected: Vec<SourcesProjected>,
 }
 
@@ -162,8 +169,8 @@ impl Launch {
         };
         let schedule =
             Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
-                .with_reused(resume::reused_units(self.continues.as_ref()))
-                .with_prior_patches(resume::pending_patches(self.continues.as_ref()).map(|(unit, _)| unit));
+                .with_reused(resume::reused_units(self.prior.continues.as_ref()))
+                .with_prior_patches(resume::pending_patches(self.prior.continues.as_ref()).map(|(unit, _)| unit));
         match &self.reconcile {
             Some(pass) => schedule.with_reconcile_step(RECONCILE_KEY.into(), pass.is_due()),
             None => schedule,
@@ -183,7 +190,7 @@ impl Launch {
             scripted: self.agent.is_scripted(),
             run_budget_usd: self.terms.run_budget_usd,
             instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
-            continues: self.continues.clone(),
+            continues: self.prior.continues.clone(),
             silence_after_ms: u64::try_from(self.terms.silence_after.as_millis()).ok(),
             selection: Some(self.planned.selection.clone()),
             traceparent: self.trace.parent.clone(),
@@ -195,7 +202,8 @@ impl Launch {
         let branch = self.prepared.repository.target_branch();
         let branch = branch.map(|branch| Note::BranchSelected { branch: Some(branch) });
         let review = self.review.as_ref().map(|_| Note::ReviewPlanned);
-        let projected = self.projected.iter().map(|projected| Note::SourcesProjected(Box::new(projected.clone())));
+        let projected =
+            self.prior.projected.iter().map(|projected| Note::SourcesProjected(Box::new(projected.clone())));
         std::iter::once(plan).chain(review).chain(branch).chain(projected).chain(read).chain(left_out).collect()
     }
 }
@@ -241,22 +249,22 @@ pub(crate) fn launch<T>(
     let now = Timestamp::now();
     let job = IngestJob::new(now);
     let _staged = staged_copies::stage_raw_files(&launch.project.root, &job, &mut launch.planned)?;
-    let reused: HashSet<&UnitKey> = resume::reused_units(launch.continues.as_ref()).collect();
+    let reused: HashSet<&UnitKey> = resume::reused_units(launch.prior.continues.as_ref()).collect();
     let projections = launch.planned.pending_projections(|unit| reused.contains(unit));
-    let has_projections = !projections.is_empty() || !launch.projected.is_empty();
+    let has_projections = !projections.is_empty() || !launch.prior.projected.is_empty();
     let schedule = launch.schedule(is_interactive).projecting(has_projections);
     let is_reconciled = |(unit, _): (&UnitKey, &str)| unit.as_str() == RECONCILE_KEY;
     let has_prior_step =
-        launch.reconcile.is_none() && resume::pending_patches(launch.continues.as_ref()).any(is_reconciled);
-    let schedule = schedule.with_prior_changes(!launch.projected.is_empty() || has_prior_step);
+        launch.reconcile.is_none() && resume::pending_patches(launch.prior.continues.as_ref()).any(is_reconciled);
+    let schedule = schedule.with_prior_changes(!launch.prior.projected.is_empty() || has_prior_step);
     let plan = launch.plan_notes(&job);
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.
     let PreparedProject { lock: _lock, repository, head } = launch.prepared;
     let diff = launch.planned.diff_counts().to_string();
     let locks = session_locks(&setup.runs, launch.agent.is_scripted());
-    let (agent, terms, continues, reconcile) = (launch.agent, launch.terms, launch.continues, launch.reconcile);
-    let (is_reviewed, projected) = (launch.review.is_some(), launch.projected);
+    let (agent, terms, continues, reconcile) = (launch.agent, launch.terms, launch.prior.continues, launch.reconcile);
+    let (is_reviewed, projected) = (launch.review.is_some(), launch.prior.projected);
     let make = |id, recorder, approvals, trace| {
         let worktrees = Worktrees::new(repository, &job.id, &head.commit);
         let prior_projections = projected.iter().filter_map(|projected| projected.connection.clone()).collect();

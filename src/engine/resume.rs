@@ -2,6 +2,7 @@
 //!
 //! Compares the record of the prior run with the current plan. Must not start anything.
 
+mod chain;
 mod deleted_files;
 mod review;
 mod texts;
@@ -9,6 +10,7 @@ mod unreconciled;
 
 use std::collections::{HashMap, HashSet};
 
+use self::chain::ResumeChain;
 pub(crate) use self::{review::plan_review, texts::plan_new_texts};
 use super::{
     WarningSink,
@@ -31,7 +33,7 @@ use crate::{
     store::{RecordedRun, RunStatus, RunStore, db::UnitEffort, index_refresh::RefreshError, runs::RunStoreError},
     tape::{
         RunId, UnitKey,
-        note::{AttemptOutput, ContinuedRun, PlannedUnit, SourcesProjected},
+        note::{AttemptOutput, ContinuedRun, SourcesProjected},
     },
     text::pluralize,
     units::reuse::{PriorOutcome as Stood, PriorUnit, ReuseDecision, decide_reuse},
@@ -305,70 +307,6 @@ fn drop_saved_patches(runs: &RunStore, run: RunId, taken: &mut RunPlan) -> Resul
 fn has_saved(state: &RunState, (unit, of): (&UnitKey, &RunId)) -> bool {
     let took = state.prior_unit_summary(unit).is_some_and(|earlier| earlier.run == *of && earlier.reused.is_some());
     took && state.publication.prior_patches.get(unit).is_some_and(|taken| taken.is_saved)
-}
-
-/// A run and the chain of runs that it continues, newest first.
-#[derive(Debug)]
-struct ResumeChain {
-    last: (RunId, RunState),
-    before: Vec<(RunId, RunState)>,
-}
-
-impl ResumeChain {
-    fn load(runs: &RunStore, last: (RecordedRun, RunState)) -> Result<Self, ResumeError> {
-        const MOST: usize = 64;
-        let continued = |state: &RunState| state.planned.as_ref()?.continues.as_ref().map(|continues| continues.run);
-        let recorded = runs.list()?;
-        let (found, state) = last;
-        let mut next = continued(&state);
-        let mut chain = Self { last: (found.id, state), before: Vec::new() };
-        while chain.before.len() < MOST {
-            let Some(found) = next.and_then(|run| recorded.iter().find(|found| found.id == run)) else { break };
-            let state = fold_finished(runs, found)?;
-            next = continued(&state);
-            chain.before.push((found.id, state));
-        }
-        Ok(chain)
-    }
-
-    fn id(&self) -> RunId {
-        self.last.0
-    }
-
-    fn state(&self) -> &RunState {
-        &self.last.1
-    }
-
-    fn oldest(&self) -> RunId {
-        self.before.last().unwrap_or(&self.last).0
-    }
-
-    /// The states of all runs, newest first.
-    fn states(&self) -> impl Iterator<Item = &RunState> {
-        std::iter::once(&self.last).chain(&self.before).map(|(_, state)| state)
-    }
-
-    /// The units of all runs, those of the newest run first.
-    fn units(&self) -> impl Iterator<Item = &PlannedUnit> {
-        let all = std::iter::once(&self.last).chain(&self.before);
-        all.flat_map(|(_, state)| planned_units(state)).filter_map(|unit| unit.planned.as_deref())
-    }
-
-    /// The runs from `run` on, newest first; empty if it is not in the chain.
-    fn since(&self, run: RunId) -> Vec<&RunState> {
-        let all: Vec<_> = std::iter::once(&self.last).chain(&self.before).collect();
-        let count = all.iter().position(|(id, _)| *id == run).map_or(0, |at| at + 1);
-        all.into_iter().take(count).map(|(_, state)| state).collect()
-    }
-
-    /// The state of `unit` in the last run that planned it.
-    fn prior_unit(&self, unit: &str) -> Option<PriorUnit<'_>> {
-        let mut all = std::iter::once(&self.last).chain(&self.before);
-        all.find_map(|(run, state)| {
-            let unit = planned_units(state).find(|planned| planned.key.as_str() == unit)?;
-            Some(PriorRunView::new(state, *run).prior_unit(unit))
-        })
-    }
 }
 
 /// The inputs for the comparison of a plan.

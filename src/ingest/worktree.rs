@@ -81,7 +81,7 @@ pub(crate) struct Worktrees {
 /// A patch of the run itself that attempts start from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BasePatch {
-    /// Absolute path.
+    /// The absolute path of its file.
     pub file: PathBuf,
     /// Ids of the connections whose sources pages may refer to, sorted.
     pub targets: Vec<String>,

@@ -28,6 +28,7 @@ use crate::{
 
 pub(crate) use self::modes::{FailureMode, ReviewMode};
 use self::{
+    begin::Projection,
     reconcile::ReconcileStep,
     run_blockers::MissingProgram,
     run_budget::RunBudget,
@@ -289,10 +290,7 @@ pub(crate) struct Schedule {
     governor: Governor,
     budget: RunBudget,
     stage: RunStage,
-    /// Sources must be written before the first unit starts.
-    projects: bool,
-    /// Changes of a prior run that belong to no unit wait to be integrated.
-    has_prior_changes: bool,
+    projection: Projection,
     halt: Option<HaltReason>,
     /// Immediate stop requested; patches are kept unmerged.
     is_killed: bool,
@@ -326,8 +324,7 @@ impl Schedule {
             table: UnitTable::new(units),
             governor,
             stage: RunStage::Planned,
-            projects: false,
-            has_prior_changes: false,
+            projection: Projection::default(),
             halt: None,
             is_killed: false,
             reconcile: None,

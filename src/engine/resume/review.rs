@@ -6,15 +6,14 @@ use super::{
     texts,
 };
 use crate::{
-    engine::{WarningSink, prepare::TargetBranch},
+    engine::WarningSink,
     ingest::{
-        self,
         plan::{IngestPlan, UnitSelection, plan_against},
         project::Project,
     },
-    run::{review::ReviewState, state::RECONCILE_KEY},
+    run::state::RECONCILE_KEY,
     store::RunStore,
-    tape::note::{PriorUnitSummary, ReusedSuccess, SourcesProjected},
+    tape::note::{PriorUnitSummary, ReusedSuccess},
     units::reuse::{PriorOutcome, PriorUnit},
 };
 
@@ -36,38 +35,6 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
     chain.add_unsaved(project, &mut taken);
     Ok(RunPlan { is_ktx_locked: history.is_ktx_locked, ..taken })
-}
-
-impl ResumeChain {
-    /// The decisions about changes that are in no commit. Those of a record from elsewhere do not count.
-    fn decisions(&self, project: &Project) -> Option<ReviewState> {
-        let review = self.state().publication.unsaved_review()?;
-        ingest::is_run_marked(&project.root, self.id()).then(|| review.clone())
-    }
-
-    /// Sources that the run projected and that are in no commit. Patches of a record from elsewhere do not count.
-    fn unsaved_projections(&self, project: &Project) -> Vec<SourcesProjected> {
-        let is_own = ingest::is_run_marked(&project.root, self.id());
-        let unsaved = self.state().inputs.projected.iter().filter(|projected| is_own && projected.is_unsaved());
-        unsaved.map(|projected| SourcesProjected::clone(projected)).collect()
-    }
-
-    /// The branch that the run commits to, if it is not the current one. A record from elsewhere cannot choose it.
-    fn branch(&self, project: &Project) -> Option<TargetBranch> {
-        let name = self.state().publication.target_branch.as_deref()?;
-        let mut saves = self.states().flat_map(|state| state.publication.saves.iter().rev());
-        let last = saves.find(|saved| saved.branch.as_deref() == Some(name));
-        let branch = TargetBranch { name: name.to_owned(), commit: last.and_then(|saved| saved.commit.clone()) };
-        ingest::is_run_marked(&project.root, self.id()).then_some(branch)
-    }
-
-    /// Adds to a plan what the run has decided and not saved.
-    pub(super) fn add_unsaved(&self, project: &Project, plan: &mut RunPlan) {
-        plan.review = self.decisions(project);
-        plan.branch = self.branch(project);
-        plan.projected = self.unsaved_projections(project);
-        plan.is_reviewed = self.state().publication.is_reviewed;
-    }
 }
 
 impl ResumeBasis<'_> {

@@ -2,22 +2,33 @@
 
 use super::{RunStage, Schedule, ScheduleEffect};
 
+/// Sources that the run itself writes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Projection {
+    /// They must be written before the first unit starts.
+    is_due: bool,
+    /// Changes that belong to no unit wait to be integrated.
+    pub(super) is_unsaved: bool,
+}
+
 impl Schedule {
-    /// Writes sources before the first unit starts, if `projects` is true.
-    pub(crate) fn projecting(self, projects: bool) -> Self {
-        Self { projects, ..self }
+    /// Writes sources before the first unit starts, if it `is_due`.
+    pub(crate) fn projecting(mut self, is_due: bool) -> Self {
+        self.projection.is_due = is_due;
+        self
     }
 
     /// Integrates what a prior run did not save apart from its units, even if no unit has a patch.
-    pub(crate) fn with_prior_changes(self, has_prior_changes: bool) -> Self {
-        Self { has_prior_changes, ..self }
+    pub(crate) fn with_prior_changes(mut self, is_unsaved: bool) -> Self {
+        self.projection.is_unsaved = is_unsaved;
+        self
     }
 
     pub(super) fn begin(&mut self, effects: &mut Vec<ScheduleEffect>) {
         if self.stage != RunStage::Planned {
             return;
         }
-        if self.projects {
+        if self.projection.is_due {
             self.stage = RunStage::Projecting;
             effects.push(ScheduleEffect::Project);
         } else {
@@ -27,7 +38,7 @@ impl Schedule {
 
     pub(super) fn projected(&mut self, is_unsaved: bool) {
         if self.stage == RunStage::Projecting {
-            self.has_prior_changes |= is_unsaved;
+            self.projection.is_unsaved |= is_unsaved;
             self.stage = RunStage::Running;
         }
     }

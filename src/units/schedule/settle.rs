@@ -29,7 +29,7 @@ impl Schedule {
         let needs_reconcile =
             self.is_reconcile_pending() && (!units.is_empty() || self.has_budget_for_reconcile(effects));
         match self.patches_kept_reason() {
-            _ if units.is_empty() && !needs_reconcile && !self.has_prior_changes => self.end_run(effects),
+            _ if units.is_empty() && !needs_reconcile && !self.projection.is_unsaved => self.end_run(effects),
             Some(why) => self.keep_patches(why, effects),
             None => {
                 self.stage = RunStage::Integrating;
@@ -135,7 +135,7 @@ impl Schedule {
         }
         let round = std::mem::take(&mut self.integrated_attempts);
         if ok {
-            self.has_prior_changes = false;
+            self.projection.is_unsaved = false;
             self.table.mark_saved(&round);
         } else {
             // Saving again before each unit would fail in the same way; the end of the run tries it once more.

@@ -215,7 +215,7 @@ fn name_of_the_current_branch_means_that_branch() {
 }
 
 #[test]
-fn branch_that_is_checked_out_meanwhile_is_updated_with_its_files() {
+fn branch_checked_out_meanwhile_is_updated_with_files() {
     let (place, claude) = place();
     assert_eq!(run_on(&place, &claude, "ingest/docs", &["--review"]).code, Some(103));
     git(&place.path(""), &["checkout", "--quiet", "-b", "ingest/docs"]);

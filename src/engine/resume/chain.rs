@@ -1,0 +1,108 @@
+//! A run and the runs that it continues: their units, and what they left in no commit.
+
+use super::{ResumeError, RunPlan, fold_finished, planned_units};
+use crate::{
+    engine::prepare::TargetBranch,
+    ingest::{self, project::Project},
+    run::{RunState, prior_run::PriorRunView, review::ReviewState},
+    store::{RecordedRun, RunStore},
+    tape::{
+        RunId,
+        note::{PlannedUnit, SourcesProjected},
+    },
+    units::reuse::PriorUnit,
+};
+
+/// A run and the chain of runs that it continues, newest first.
+#[derive(Debug)]
+pub(super) struct ResumeChain {
+    last: (RunId, RunState),
+    before: Vec<(RunId, RunState)>,
+}
+
+impl ResumeChain {
+    pub(super) fn load(runs: &RunStore, last: (RecordedRun, RunState)) -> Result<Self, ResumeError> {
+        const MOST: usize = 64;
+        let continued = |state: &RunState| state.planned.as_ref()?.continues.as_ref().map(|continues| continues.run);
+        let recorded = runs.list()?;
+        let (found, state) = last;
+        let mut next = continued(&state);
+        let mut chain = Self { last: (found.id, state), before: Vec::new() };
+        while chain.before.len() < MOST {
+            let Some(found) = next.and_then(|run| recorded.iter().find(|found| found.id == run)) else { break };
+            let state = fold_finished(runs, found)?;
+            next = continued(&state);
+            chain.before.push((found.id, state));
+        }
+        Ok(chain)
+    }
+
+    pub(super) fn id(&self) -> RunId {
+        self.last.0
+    }
+
+    pub(super) fn state(&self) -> &RunState {
+        &self.last.1
+    }
+
+    pub(super) fn oldest(&self) -> RunId {
+        self.before.last().unwrap_or(&self.last).0
+    }
+
+    /// The states of all runs, newest first.
+    pub(super) fn states(&self) -> impl Iterator<Item = &RunState> {
+        std::iter::once(&self.last).chain(&self.before).map(|(_, state)| state)
+    }
+
+    /// The units of all runs, those of the newest run first.
+    pub(super) fn units(&self) -> impl Iterator<Item = &PlannedUnit> {
+        let all = std::iter::once(&self.last).chain(&self.before);
+        all.flat_map(|(_, state)| planned_units(state)).filter_map(|unit| unit.planned.as_deref())
+    }
+
+    /// The runs from `run` on, newest first; empty if it is not in the chain.
+    pub(super) fn since(&self, run: RunId) -> Vec<&RunState> {
+        let all: Vec<_> = std::iter::once(&self.last).chain(&self.before).collect();
+        let count = all.iter().position(|(id, _)| *id == run).map_or(0, |at| at + 1);
+        all.into_iter().take(count).map(|(_, state)| state).collect()
+    }
+
+    /// The state of `unit` in the last run that planned it.
+    pub(super) fn prior_unit(&self, unit: &str) -> Option<PriorUnit<'_>> {
+        let mut all = std::iter::once(&self.last).chain(&self.before);
+        all.find_map(|(run, state)| {
+            let unit = planned_units(state).find(|planned| planned.key.as_str() == unit)?;
+            Some(PriorRunView::new(state, *run).prior_unit(unit))
+        })
+    }
+
+    /// The decisions about changes that are in no commit. Those of a record from elsewhere do not count.
+    fn decisions(&self, project: &Project) -> Option<ReviewState> {
+        let review = self.state().publication.unsaved_review()?;
+        ingest::is_run_marked(&project.root, self.id()).then(|| review.clone())
+    }
+
+    /// Sources that the run projected and that are in no commit. Patches of a record from elsewhere do not count.
+    fn unsaved_projections(&self, project: &Project) -> Vec<SourcesProjected> {
+        let is_own = ingest::is_run_marked(&project.root, self.id());
+        let unsaved = self.state().inputs.projected.iter().filter(|projected| is_own && projected.is_unsaved());
+        unsaved.map(|projected| SourcesProjected::clone(projected)).collect()
+    }
+
+    /// The branch that the run commits to, if it is not the current one. A record from elsewhere cannot choose it.
+    fn branch(&self, project: &Project) -> Option<TargetBranch> {
+        let name = self.state().publication.target_branch.as_deref()?;
+        let mut saves = self.states().flat_map(|state| state.publication.saves.iter().rev());
+        let last = saves.find(|saved| saved.branch.as_deref() == Some(name));
+        let branch = TargetBranch { name: name.to_owned(), commit: last.and_then(|saved| saved.commit.clone()) };
+        ingest::is_run_marked(&project.root, self.id()).then_some(branch)
+    }
+
+    /// Adds to a plan what the run has decided and not saved.
+    pub(super) fn add_unsaved(&self, project: &Project, plan: &mut RunPlan) {
+        plan.review = self.decisions(project);
+        plan.branch = self.branch(project);
+        plan.projected = self.unsaved_projections(project);
+        plan.is_reviewed = self.state().publication.is_reviewed;
+    }
+}
