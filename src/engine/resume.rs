@@ -190,6 +190,9 @@ pub(crate) fn plan_run(
         past.annotate(&mut planned);
         unreconciled::drop_decided_artifacts(&runs, &mut planned)?;
         let left = still_planned(project, past.unsaved_run)?;
+        if planned.units.is_empty() {
+            warn_all(warn, review::waiting_sentence(&runs)?.as_slice());
+        }
         return Ok(RunPlan {
             planned,
             continues: None,

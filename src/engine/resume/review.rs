@@ -6,13 +6,13 @@ use super::{
     texts,
 };
 use crate::{
-    engine::WarningSink,
+    engine::{WarningSink, recorded_tapes},
     ingest::{
         plan::{IngestPlan, UnitSelection, plan_against},
         project::Project,
     },
     run::state::RECONCILE_KEY,
-    store::RunStore,
+    store::{RunStore, runs::RunStoreError},
     tape::note::{PriorUnitSummary, ReusedSuccess},
     units::reuse::{PriorOutcome, PriorUnit},
 };
@@ -35,6 +35,17 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
     chain.add_unsaved(project, &mut taken);
     Ok(RunPlan { is_ktx_locked: history.is_ktx_locked, ..taken })
+}
+
+/// The sentence about the newest run if its changes wait for a review. Sources that it derived belong to no unit, so the
+/// plan of units does not show them.
+pub(super) fn waiting_sentence(runs: &RunStore) -> Result<Option<String>, RunStoreError> {
+    let newest = runs.list()?.into_iter().next();
+    // An unreadable record is reported when it is opened.
+    let state = newest.as_ref().and_then(|newest| recorded_tapes::fold(runs, newest).ok());
+    let waits = state.is_some_and(|state| state.publication.unsaved_review().is_some());
+    let id = newest.filter(|_| waits).map(|newest| newest.id.short());
+    Ok(id.map(|id| format!("the changes of run {id} wait for a review; decide with `ingestdeck review {id}`")))
 }
 
 impl ResumeBasis<'_> {

@@ -346,6 +346,8 @@ fn projected_sources_wait_for_the_review() {
     assert_eq!(changes[0]["units"], json!(["projection"]));
     let artifacts = place.run(&["artifacts"]);
     assert!(artifacts.expect_success().contains("pending"), "{artifacts:?}");
+    let plan = place.run(&["plan"]);
+    assert!(plan.stderr.contains("wait for a review; decide with `ingestdeck review"), "{plan:?}");
     let back = review(&place, &["--send-back", "*", "--feedback", "Again."]);
     assert!(back.stderr.contains("no unit changed semantic-layer/flow/customers.yaml"), "{back:?}");
     let output = review(&place, &["--accept", "*", "--reject", "*/fct_orders.yaml"]);
