@@ -2,13 +2,17 @@
 
 use super::{ResumeError, RunPlan, fold_finished, planned_units};
 use crate::{
-    engine::prepare::TargetBranch,
-    ingest::{self, project::Project},
+    engine::{WarningSink, prepare::TargetBranch, warn_all},
+    ingest::{
+        self,
+        plan::{IngestPlan, SourcePlan},
+        project::Project,
+    },
     run::{RunState, prior_run::PriorRunView, review::ReviewState},
     store::{RecordedRun, RunStore},
     tape::{
         RunId,
-        note::{PlannedUnit, SourcesProjected},
+        note::{PlannedUnit, SourceRead, SourcesProjected},
     },
     units::reuse::PriorUnit,
 };
@@ -89,6 +93,20 @@ impl ResumeChain {
         unsaved.map(|projected| SourcesProjected::clone(projected)).collect()
     }
 
+    /// True if the raw files that the sources were derived from are as they were.
+    fn is_current(&self, projected: &SourcesProjected, planned: &IngestPlan) -> bool {
+        let prior = self.state().inputs.sources.iter().find(|prior| projected.is_of(Some(&prior.connection)));
+        let now = planned.sources.iter().find(|now| projected.is_of(Some(&now.connection)));
+        let (Some(prior), Some(now)) = (prior, now.map(SourcePlan::to_note)) else { return false };
+        let hash = |source: &SourceRead, path: &String| {
+            source.files.iter().find(|file| file.path == *path).map(|file| file.sha256.clone())
+        };
+        let mut paths = projected.actions.iter().flat_map(|action| action.raw_paths.iter().flatten());
+        paths.all(|path| {
+            hash(&now, path).is_some_and(|hash_now| hash(prior, path).is_none_or(|prior| prior == hash_now))
+        })
+    }
+
     /// The branch that the run commits to, if it is not the current one. A record from elsewhere cannot choose it.
     fn branch(&self, project: &Project) -> Option<TargetBranch> {
         let name = self.state().publication.target_branch.as_deref()?;
@@ -99,10 +117,16 @@ impl ResumeChain {
     }
 
     /// Adds to a plan what the run has decided and not saved.
-    pub(super) fn add_unsaved(&self, project: &Project, plan: &mut RunPlan) {
+    pub(super) fn add_unsaved(&self, project: &Project, plan: &mut RunPlan, warn: WarningSink<'_>) {
         plan.review = self.decisions(project);
         plan.branch = self.branch(project);
-        plan.projected = self.unsaved_projections(project);
+        let (current, old): (Vec<_>, Vec<_>) =
+            self.unsaved_projections(project).into_iter().partition(|it| self.is_current(it, &plan.planned));
+        plan.projected = current;
+        let connections = old.into_iter().filter_map(|projected| projected.connection);
+        let sentence =
+            |connection| format!("{connection}: sources of the prior run are left out, because their files changed");
+        warn_all(warn, &connections.map(sentence).collect::<Vec<_>>());
         plan.is_reviewed = self.state().publication.is_reviewed;
     }
 }

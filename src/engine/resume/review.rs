@@ -33,7 +33,7 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     planned.reuse_unit_keys(chain.units());
     let mut taken = ResumeBasis { project, chain: &chain, model: None, warn }.review(planned)?;
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
-    chain.add_unsaved(project, &mut taken);
+    chain.add_unsaved(project, &mut taken, warn);
     Ok(RunPlan { is_ktx_locked: history.is_ktx_locked, ..taken })
 }
 

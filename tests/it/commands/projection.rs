@@ -426,3 +426,15 @@ fn projection_that_no_longer_fits_is_reported_once() {
     is_clean(&place);
     assert!(source(&place, "customers").contains("grain: [id]"));
 }
+
+#[test]
+fn projection_of_a_changed_file_is_left_out() {
+    let place = metricflow_project();
+    begin(&place);
+    assert_eq!(reviewed_run(&place, READS).code, Some(103));
+    fs::remove_file(place.path("flow/customers.yml")).unwrap();
+    commit(&place);
+    let output = review(&place, &["--accept", "*"]);
+    assert!(output.stderr.contains("their files changed"), "{output:?}");
+    assert_eq!((subjects(&place).len(), source(&place, "customers")), (2, String::new()));
+}
