@@ -8,22 +8,23 @@ mod cell_run;
 mod output;
 mod result;
 
-use std::{io, path::Path};
+use std::{collections::BTreeSet, io, path::Path, sync::Arc};
 
 use self::{
-    cell_run::{CellRunner, ChildControl, CloneDir},
+    baseline::Baseline,
+    cell_run::{CellRunner, ChildControl, CloneDir, RunBudget, RunEnd},
     output::BenchOutput,
     result::{BenchDir, BenchOutcome, BenchResult, Cell, GateOutcome},
 };
 use super::{
     args::{BenchArgs, GlobalArgs, SelectArgs},
     exit::{self, CliError, Exit, SIGINT},
-    launch, plan, project, settings,
+    launch, plan, policy, project, settings,
     signals::{ShutdownState, SignalListener},
 };
 use crate::{
     agent::private_dir,
-    diagnostic::Problem,
+    diagnostic::{Diagnostic as _, Problem},
     engine::{recorded_tapes, resume::RunPlan},
     ingest::{instructions, project::Project, project_snapshot::ProjectSnapshot},
     run::{
@@ -50,6 +51,7 @@ struct BenchPlan {
     prompts: Vec<Option<PromptFile>>,
     /// The rules of each cell.
     gates: Vec<Vec<GateRule>>,
+    baseline: Option<Baseline>,
     max_cost: Option<f64>,
 }
 
@@ -70,21 +72,46 @@ pub(super) fn bench(global: &GlobalArgs, args: &BenchArgs) -> Result<Exit, CliEr
     let plan = BenchPlan::new(args)?;
     let project = project::open(global)?;
     let snapshot = ProjectSnapshot::open(&project.root).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
-    warn_about_changes(&snapshot);
+    let rules = policy::read_project_file(&project.root)?;
+    warn_about_changes(&snapshot, rules.is_some());
     let claude = launch::find_claude(global)?;
     private_dir::remove_abandoned_dirs();
-    let planned = plan_units(global, args, &snapshot)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::failed("cannot start the runtime").with_cause(error))?;
+    // From here on, a signal must not end this process before it has deleted its clones.
+    let signals = {
+        let _context = runtime.enter();
+        SignalListener::listen()?
+    };
+    // The project may change while the bench runs, so all clones are clones of this one.
+    let base = CloneDir::create(&snapshot, false)?;
+    let snapshot = Arc::new(ProjectSnapshot::open(base.path()).map_err(CliError::internal)?);
+    let planned = plan_units(global, args, &base)?;
+    let concurrency = planned.concurrency;
+    let planned = planned.run;
     let units: Vec<String> = planned.planned.units.iter().map(|unit| unit.planned.unit.to_string()).collect();
     let rounds = plan.cells.len() * args.repeat as usize;
     let efforts = prior_efforts(&project);
-    let concurrency = project.settings.work_units.max_concurrency;
     let forecast = plan::forecast_rounds(&efforts, concurrency, &planned.planned.units, rounds);
     let dir = BenchDir::create(&project.root)?;
-    let result = BenchResult::new(&dir, &snapshot, units, plan.cells.clone(), args.repeat);
+    let mut result = BenchResult::new(&dir, &snapshot, units, plan.cells.clone(), args.repeat);
     let mut output = BenchOutput::new(global, &project.root);
-    output.plan(&result, &forecast, plan.max_cost)?;
-    let runner = CellRunner { global, args, snapshot: &snapshot, claude: &claude, dir: &dir };
-    run_bench(&plan, &runner, result, &mut output)
+    output.plan(&result, &forecast, plan.max_cost, plan.baseline.as_ref())?;
+    plan.baseline.iter().filter_map(|it| it.units_warning(&result.units)).for_each(|it| exit::print_warning(&it));
+    let slots = result.units.len().min(concurrency as usize);
+    let runner = CellRunner { global, args, snapshot, rules, claude: &claude, dir: &dir };
+    let control = ChildControl::default();
+    let waited = runtime.block_on(async {
+        let running = run_cells(&plan, &runner, slots, &control, &mut result, &mut output);
+        signals.wait_for(ShutdownState::default(), running, async |command| control.handle(command).await).await
+    });
+    let (ended, signal) = match waited {
+        Ok((ended, signal)) => (ended, signal),
+        Err(error) => (Err(error), None),
+    };
+    finish_bench(&plan, &dir, result, &mut output, ended, signal)
 }
 
 impl BenchPlan {
@@ -104,6 +131,14 @@ impl BenchPlan {
             [] => vec![None],
             files => files.iter().map(|file| read_prompt(file).map(Some)).collect::<Result<_, _>>()?,
         };
+        let paths: Vec<_> =
+            args.prompt.iter().map(|file| file.canonicalize().unwrap_or_else(|_| file.clone())).collect();
+        let twice = repeated(&args.model).map(|model| format!("--model {model}"));
+        let twice = twice.or_else(|| repeated(&paths).map(|file| format!("--prompt {}", file.display())));
+        if let Some(twice) = twice {
+            return Err(CliError::usage(format!("{twice} is given twice"))
+                .with_help("name each model and prompt once; --repeat sets the number of runs"));
+        }
         let models = match args.model.as_slice() {
             [] => vec![None],
             models => models.iter().cloned().map(Some).collect(),
@@ -116,12 +151,18 @@ impl BenchPlan {
         let of_model = |model| (0..prompts.len()).map(move |index| (model, index));
         let cells: Vec<Cell> = models.iter().flat_map(of_model).map(|(model, index)| cell(model, index)).collect();
         let mut gates = vec![gates; cells.len()];
-        if let Some(file) = &args.gate_against {
-            let rules = baseline::read_rules(file, &cells)?;
-            gates.iter_mut().zip(rules).for_each(|(of_cell, rules)| of_cell.extend(rules));
+        let baseline = args.gate_against.as_ref().map(|file| Baseline::read(file, &cells)).transpose()?;
+        if let Some(before) = &baseline {
+            gates.iter_mut().zip(&before.rules).for_each(|(of_cell, rules)| of_cell.extend_from_slice(rules));
         }
-        Ok(Self { cells, prompts, gates, max_cost: args.max_cost })
+        Ok(Self { cells, prompts, gates, baseline, max_cost: args.max_cost })
     }
+}
+
+/// The first value that is there twice.
+fn repeated<T: Ord>(values: &[T]) -> Option<&T> {
+    let mut known = BTreeSet::new();
+    values.iter().find(|value| !known.insert(*value))
 }
 
 fn read_prompt(file: &Path) -> Result<PromptFile, CliError> {
@@ -151,11 +192,22 @@ fn read_named_file(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
 }
 
 /// A bench measures the commit, which may differ from what the user sees.
-fn warn_about_changes(snapshot: &ProjectSnapshot) {
-    if let Ok(count @ 1..) = snapshot.uncommitted_files() {
-        let text = format!("{} not committed, so the bench does not include them", pluralize(count, "changed file"));
-        exit::print_warning(&Problem::new(text).with_help("commit them to include them"));
+fn warn_about_changes(snapshot: &ProjectSnapshot, has_rules: bool) {
+    const MAX_NAMED: usize = 3;
+    let Ok(mut files) = snapshot.uncommitted_files() else { return };
+    if has_rules {
+        // Every clone gets them.
+        files.remove(policy::PROJECT_FILE);
     }
+    if files.is_empty() {
+        return;
+    }
+    let names: Vec<_> = files.iter().take(MAX_NAMED).map(|file| text::printable(file, 60).into_owned()).collect();
+    let more = if files.len() > MAX_NAMED { ", …" } else { "" };
+    let count = pluralize(files.len(), "file");
+    let problem =
+        Problem::new(format!("{count} not committed, so the bench does not include them: {}{more}", names.join(", ")));
+    exit::print_warning(&problem.with_help("commit them to include them"));
 }
 
 /// The selection of each run.
@@ -163,19 +215,25 @@ fn selection(args: &BenchArgs) -> SelectArgs {
     SelectArgs { only: args.units.clone(), full: true, ..SelectArgs::default() }
 }
 
+/// What a run of the bench does.
+struct PlannedUnits {
+    run: RunPlan,
+    /// Maximum number of units that run concurrently.
+    concurrency: u32,
+}
+
 /// The units of the commit.
-fn plan_units(global: &GlobalArgs, args: &BenchArgs, snapshot: &ProjectSnapshot) -> Result<RunPlan, CliError> {
-    let clone = CloneDir::create(snapshot, false)?;
+fn plan_units(global: &GlobalArgs, args: &BenchArgs, clone: &CloneDir) -> Result<PlannedUnits, CliError> {
     let of_clone = GlobalArgs { project_dir: Some(clone.path().to_path_buf()), ..global.clone() };
     let paths = settings::allowed_paths(global)?;
     let project = project::read(clone.path())?.with_allowed_paths(paths.allowed, &paths.file);
-    let planned = project::plan_run(&of_clone, &project, &selection(args), None)?;
-    if planned.planned.units.is_empty() {
-        return Err(plan::unusable_plan_error(&planned).unwrap_or_else(|| {
+    let run = project::plan_run(&of_clone, &project, &selection(args), None)?;
+    if run.planned.units.is_empty() {
+        return Err(plan::unusable_plan_error(&run).unwrap_or_else(|| {
             CliError::not_found("the commit at HEAD has no units").with_help("commit the files of the sources")
         }));
     }
-    Ok(planned)
+    Ok(PlannedUnits { run, concurrency: project.settings.work_units.max_concurrency })
 }
 
 /// Efforts of units in the runs of the project; none without a usable index.
@@ -188,53 +246,11 @@ fn prior_efforts(project: &Project) -> Vec<crate::store::db::UnitEffort> {
     index.and_then(|(db, _)| db.prior_efforts().ok()).unwrap_or_default()
 }
 
-fn run_bench(
-    plan: &BenchPlan,
-    runner: &CellRunner<'_>,
-    mut result: BenchResult,
-    output: &mut BenchOutput,
-) -> Result<Exit, CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| CliError::failed("cannot start the runtime").with_cause(error))?;
-    let control = ChildControl::default();
-    let waited = runtime.block_on(async {
-        let signals = SignalListener::listen()?;
-        let running = run_cells(plan, runner, &control, &mut result, output);
-        signals.wait_for(ShutdownState::default(), running, async |command| control.handle(command).await).await
-    });
-    let (end, signal) = match waited {
-        Ok((Ok(end), signal)) => (end, signal),
-        Ok((Err(error), _)) | Err(error) => {
-            // The results so far are kept, whatever failed.
-            result.outcome = BenchOutcome::Failed;
-            runner.dir.write_result(&result)?;
-            return Err(error);
-        }
-    };
-    result.outcome = match end {
-        BenchEnd::Complete => BenchOutcome::Complete,
-        BenchEnd::Limit => BenchOutcome::Limit,
-        BenchEnd::Interrupted => BenchOutcome::Interrupted,
-    };
-    result.gates = check_gates(plan, &result);
-    runner.dir.write_result(&result)?;
-    output.scores(&result)?;
-    let is_met = result.gates.iter().all(|gate| gate.is_met);
-    output.end(&result, runner.dir)?;
-    Ok(match end {
-        BenchEnd::Interrupted => signal.unwrap_or(Exit::Signal(SIGINT)),
-        BenchEnd::Limit => Exit::Limit,
-        BenchEnd::Complete if is_met => Exit::Ok,
-        BenchEnd::Complete => Exit::GateFailed,
-    })
-}
-
-/// Runs every cell once, then again until all repeats are done.
+/// Runs every cell once, then again until all repeats are done. At most `slots` units of a run are active.
 async fn run_cells(
     plan: &BenchPlan,
     runner: &CellRunner<'_>,
+    slots: usize,
     control: &ChildControl,
     result: &mut BenchResult,
     output: &mut BenchOutput,
@@ -243,7 +259,6 @@ async fn run_cells(
     for repeat in 1..=runner.args.repeat {
         for (index, cell) in plan.cells.iter().enumerate() {
             let left = match (plan.max_cost, spent) {
-                _ if control.is_stopping() => return Ok(BenchEnd::Interrupted),
                 (None, _) => None,
                 (Some(limit), Some(spent)) if spent < limit => Some(limit - spent),
                 (Some(_), Some(_)) => {
@@ -256,21 +271,71 @@ async fn run_cells(
                     return Ok(BenchEnd::Limit);
                 }
             };
+            let budget = left.map(|run| RunBudget::new(run, slots));
             let prompt = plan.prompts[cell.prompt_index].as_ref();
-            let finished = runner.run((index, repeat), cell, prompt, left, control).await?;
-            spent = spent.zip(finished.run.quality.value(QualityFigure::Cost)).map(|(sum, cost)| sum + cost);
-            let exit = finished.exit;
-            output.run(result, &finished)?;
-            result.runs.push(finished);
-            runner.dir.write_result(result)?;
-            match exit {
-                Exit::Signal(_) => return Ok(BenchEnd::Interrupted),
-                Exit::Limit => return Ok(BenchEnd::Limit),
-                _ => {}
+            let Some(ended) = runner.run((index, repeat), cell, prompt, budget, control).await? else {
+                return Ok(BenchEnd::Interrupted);
+            };
+            if let Some(finished) = ended.finished {
+                spent = spent.zip(finished.run.quality.value(QualityFigure::Cost)).map(|(sum, cost)| sum + cost);
+                result.runs.push(finished);
+                // A reader of the output that is gone must not lose the run.
+                runner.dir.write_result(result)?;
+                output.last_run(result)?;
+            }
+            match ended.cause {
+                RunEnd::Finished => {}
+                RunEnd::Limit => return Ok(BenchEnd::Limit),
+                RunEnd::Interrupted => return Ok(BenchEnd::Interrupted),
+                RunEnd::Failed(error) => return Err(error),
             }
         }
     }
     Ok(BenchEnd::Complete)
+}
+
+/// Writes and prints what the bench found. The results so far are kept, whatever failed.
+fn finish_bench(
+    plan: &BenchPlan,
+    dir: &BenchDir,
+    mut result: BenchResult,
+    output: &mut BenchOutput,
+    ended: Result<BenchEnd, CliError>,
+    signal: Option<Exit>,
+) -> Result<Exit, CliError> {
+    let ended = match ended {
+        Ok(BenchEnd::Complete) => check_runs(&result).map(|()| BenchEnd::Complete),
+        ended => ended,
+    };
+    result.outcome = match &ended {
+        Ok(BenchEnd::Complete) => BenchOutcome::Complete,
+        Ok(BenchEnd::Limit) => BenchOutcome::Limit,
+        Ok(BenchEnd::Interrupted) => BenchOutcome::Interrupted,
+        Err(_) => BenchOutcome::Failed,
+    };
+    result.error = ended.as_ref().err().map(|error| error.to_line());
+    result.gates = check_gates(plan, &result);
+    dir.write_result(&result)?;
+    let printed = output.scores(&result).and_then(|()| output.end(&result, dir));
+    // The first error is the cause.
+    let end = ended?;
+    printed?;
+    let is_met = result.gates.iter().all(|gate| gate.is_met);
+    Ok(match end {
+        BenchEnd::Interrupted => signal.unwrap_or(Exit::Signal(SIGINT)),
+        BenchEnd::Limit => Exit::Limit,
+        BenchEnd::Complete if is_met => Exit::Ok,
+        BenchEnd::Complete => Exit::GateFailed,
+    })
+}
+
+/// Fails if a cell has no complete run, so no score.
+fn check_runs(result: &BenchResult) -> Result<(), CliError> {
+    let is_empty = |index: &usize| !result.runs_of(*index).any(|run| run.is_complete);
+    let Some(index) = (0..result.cells.len()).find(is_empty) else { return Ok(()) };
+    let name = result.cells[index].name();
+    Err(CliError::new(Exit::UnitFailed, format!("cell {} ({name}) has no complete run, so no score", index + 1))
+        .with_help("see the reasons above and the reports of its tapes"))
 }
 
 /// Checks every cell against every rule.

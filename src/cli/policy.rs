@@ -13,7 +13,7 @@ use crate::{
 const MAX_PROJECT_RULES: usize = 100;
 
 /// The file of a project, below its directory.
-const PROJECT_FILE: &str = "ingestdeck.toml";
+pub(super) const PROJECT_FILE: &str = "ingestdeck.toml";
 
 /// Reads the rules for a run in `directory`.
 ///
@@ -27,13 +27,7 @@ pub(crate) fn call_policy(config: &Config, directory: &Path) -> Result<CallPolic
         allow: of_user(&config.policy.allow, "allow")?,
         ..CallPolicy::default()
     };
-    let unreadable = |error| {
-        CliError::usage(format!("cannot read {PROJECT_FILE} of the project"))
-            .with_cause(error)
-            .with_help("its rules restrict tool calls, so nothing runs without them; correct or remove the file")
-    };
-    let read = ScopedDir::open(directory).and_then(|dir| dir.read_if_exists(PROJECT_FILE, file::MAX_BYTES));
-    let Some(bytes) = read.map_err(unreadable)? else { return Ok(policy) };
+    let Some(bytes) = read_project_file(directory)? else { return Ok(policy) };
     let text = String::from_utf8(bytes).map_err(|_| CliError::usage(format!("{PROJECT_FILE} is not UTF-8 text")))?;
     let place = Path::new(PROJECT_FILE);
     let content = file::parse(place, &text).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
@@ -65,6 +59,19 @@ pub(crate) fn call_policy(config: &Config, directory: &Path) -> Result<CallPolic
         return Err(CliError::usage(crate::diagnostic::Diagnostic::to_line(warning)));
     }
     Ok(policy)
+}
+
+/// The file with the rules of the project in `directory`; `None` if it has none.
+///
+/// # Errors
+/// If it cannot be read.
+pub(super) fn read_project_file(directory: &Path) -> Result<Option<Vec<u8>>, CliError> {
+    let read = ScopedDir::open(directory).and_then(|dir| dir.read_if_exists(PROJECT_FILE, file::MAX_BYTES));
+    read.map_err(|error| {
+        CliError::usage(format!("cannot read {PROJECT_FILE} of the project"))
+            .with_cause(error)
+            .with_help("its rules restrict tool calls, so nothing runs without them; correct or remove the file")
+    })
 }
 
 fn parse_rules(texts: &[String], key: &str, place: &impl std::fmt::Display) -> Result<Vec<PolicyRule>, CliError> {

@@ -1,13 +1,14 @@
 //! The committed state of a project, and clones of it in other directories.
 //!
-//! A clone is a new repository that reads the objects of the original through `objects/info/alternates`. So git never
-//! reads the original's configuration on behalf of a clone, runs none of its programs, and changes nothing in it. This
-//! module must not know what clones are for.
+//! A clone is a new repository with a copy of the objects of one commit, without its history. So git never reads the
+//! original's configuration on behalf of a clone, runs none of its programs, and changes nothing in it; and the original
+//! can change or disappear. This module must not know what clones are for.
 
-use std::{io, path::Path};
+use std::{collections::BTreeSet, io, path::Path};
 
 use super::{
     git::{CommitId, Git, GitError},
+    instructions::{PINS_FILE, PROMPTS_DIR, SKILLS_DIR},
     repository::{Repository, RepositoryError},
 };
 use crate::{
@@ -17,8 +18,8 @@ use crate::{
 
 /// Branch of a clone.
 const BRANCH: &str = "main";
-/// Largest list of commits without parents in a shallow repository, in bytes.
-const MAX_SHALLOW_BYTES: u64 = 16 << 20;
+/// Directory of the objects of a clone.
+const PACK_DIR: &str = ".git/objects/pack";
 /// Length of a SHA-1 commit id.
 const SHA1_HEX_LENGTH: usize = 40;
 
@@ -34,8 +35,8 @@ pub(crate) struct ProjectSnapshot {
 pub(crate) enum ProjectSnapshotError {
     #[error("{project} is not a git repository, and only a committed state can be cloned")]
     NoRepository { project: String },
-    #[error("git cannot refer to the path of {project} from another repository")]
-    InvalidPath { project: String },
+    #[error("the path {path} is not UTF-8")]
+    InvalidPath { path: String },
     #[error(transparent)]
     Repository(#[from] RepositoryError),
     #[error(transparent)]
@@ -50,7 +51,7 @@ impl Diagnostic for ProjectSnapshotError {
             Self::NoRepository { .. } => {
                 Some("make it one with `git init && git add -A && git commit -m start` in the project".to_owned())
             }
-            Self::InvalidPath { .. } => Some("use an absolute path without line breaks that is UTF-8".to_owned()),
+            Self::InvalidPath { .. } => Some("set TMPDIR to a directory with another path".to_owned()),
             Self::Repository(error) => error.help(),
             Self::Git(error) => error.help(),
             Self::Io(error) => scoped_dir::remedy(error).map(str::to_owned),
@@ -79,41 +80,45 @@ impl ProjectSnapshot {
         name.filter(|name| !name.starts_with('.')).unwrap_or("project")
     }
 
-    /// Number of files that differ from the commit or are not in it.
-    pub(crate) fn uncommitted_files(&self) -> Result<usize, GitError> {
-        let args = ["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=all"];
-        let listed = self.repository.git.run(&args)?;
-        Ok(listed.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).count())
+    /// Paths of the files that differ from the commit or are not in it. Ignored files are left out, except for those that
+    /// agents get as instructions.
+    pub(crate) fn uncommitted_files(&self) -> Result<BTreeSet<String>, GitError> {
+        let status =
+            ["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=all"];
+        let of_instructions = ["--ignored=matching", "--", PROMPTS_DIR, SKILLS_DIR, PINS_FILE];
+        let changed = self.repository.git.run(&status)?;
+        let instructions = self.repository.git.run(&[&status[..], &of_instructions].concat())?;
+        let entries = changed.split(|byte| *byte == 0).chain(instructions.split(|byte| *byte == 0));
+        // Two letters and a blank are in front of each path.
+        let paths = entries.filter_map(|entry| entry.get(3..)).map(|path| String::from_utf8_lossy(path).into_owned());
+        Ok(paths.collect())
     }
 
     /// Creates a clone in `directory`, which must be empty, with the commit on its own branch.
     pub(crate) fn clone_into(&self, directory: &Path) -> Result<(), ProjectSnapshotError> {
-        let root = self.repository.root();
-        // git quotes other paths in `alternates`, and ends them at a line break.
-        let is_plain = root.to_str().is_some_and(|path| path.starts_with('/') && !path.contains(['\n', '\r']));
-        if !is_plain {
-            return Err(ProjectSnapshotError::InvalidPath { project: root.display().to_string() });
-        }
-        let args = ["rev-parse", "--path-format=absolute", "--git-path", "objects"];
-        let objects = self.repository.git.run_for_line(&args)?;
         let is_sha1 = self.commit.as_str().len() == SHA1_HEX_LENGTH;
         let (version, extensions) = if is_sha1 { (0, "") } else { (1, "[extensions]\n\tobjectFormat = sha256\n") };
         let config = format!("[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n{extensions}");
         let clone = ScopedDir::open(directory)?;
-        for name in [".git/refs/heads", ".git/objects/pack", ".git/objects/info"] {
+        for name in [".git/refs/heads", PACK_DIR] {
             clone.dir(name, Some(PRIVATE_MODE))?;
-        }
-        let original = ScopedDir::open(root)?;
-        if let Some(shallow) = original.read_if_exists(".git/shallow", MAX_SHALLOW_BYTES)? {
-            clone.write(".git/shallow", &shallow, PRIVATE_MODE, 0o600)?;
         }
         for (name, text) in [
             (".git/config", config),
             (".git/HEAD", format!("ref: refs/heads/{BRANCH}\n")),
-            (".git/objects/info/alternates", format!("{objects}\n")),
+            // The commit has no parents here.
+            (".git/shallow", format!("{}\n", self.commit.as_str())),
         ] {
             clone.write(name, text.as_bytes(), PRIVATE_MODE, 0o600)?;
         }
+        let pack = directory.join(PACK_DIR).join("pack");
+        let Some(pack) = pack.to_str() else {
+            return Err(ProjectSnapshotError::InvalidPath { path: directory.display().to_string() });
+        };
+        let original = &self.repository.git;
+        let objects =
+            original.run(&["rev-list", "--objects", "--no-walk", "--end-of-options", self.commit.as_str()])?;
+        original.run_with_input(&["pack-objects", "--quiet", pack], &objects)?;
         let git = Git::open(directory)?;
         git.run(&["update-ref", &format!("refs/heads/{BRANCH}"), self.commit.as_str()])?;
         git.run(&["reset", "--hard", "--quiet"])?;
@@ -130,18 +135,37 @@ mod tests {
 
     #[test]
     fn clone_has_the_commit_and_nothing_else() {
-        let (_dir, root) = project(&[("wiki/global/a.md", "a\n"), ("ktx.yaml", "connections: {}\n")]);
+        let (dir, root) = project(&[("wiki/global/a.md", "a\n"), ("ktx.yaml", "connections: {}\n")]);
+        Git::open(&root).unwrap().run(&["commit", "--quiet", "--allow-empty", "-m", "second"]).unwrap();
         write(&root, "wiki/global/a.md", "changed\n");
         write(&root, "wiki/global/new.md", "new\n");
         let snapshot = ProjectSnapshot::open(&root).unwrap();
-        assert_eq!(snapshot.uncommitted_files().unwrap(), 2);
+        assert_eq!(snapshot.uncommitted_files().unwrap().len(), 2);
         let place = tempfile::tempdir().unwrap();
         snapshot.clone_into(place.path()).unwrap();
-        assert_eq!(fs::read_to_string(place.path().join("wiki/global/a.md")).unwrap(), "a\n");
-        assert!(!place.path().join("wiki/global/new.md").exists());
-        let clone = ProjectSnapshot::open(place.path()).unwrap();
-        assert_eq!((clone.commit, clone.repository.branch().unwrap()), (snapshot.commit, Some("main".to_owned())));
-        assert_eq!(ProjectSnapshot::open(place.path()).unwrap().uncommitted_files().unwrap(), 0);
+        // A clone does not need the original.
+        dir.close().unwrap();
+        let again = tempfile::tempdir().unwrap();
+        ProjectSnapshot::open(place.path()).unwrap().clone_into(again.path()).unwrap();
+        for place in [&place, &again] {
+            assert_eq!(fs::read_to_string(place.path().join("wiki/global/a.md")).unwrap(), "a\n");
+            assert!(!place.path().join("wiki/global/new.md").exists());
+            let clone = ProjectSnapshot::open(place.path()).unwrap();
+            assert_eq!(clone.commit, snapshot.commit);
+            assert_eq!(clone.repository.branch().unwrap(), Some("main".to_owned()));
+            assert!(clone.uncommitted_files().unwrap().is_empty());
+            Git::open(place.path()).unwrap().run(&["fsck", "--strict"]).unwrap();
+        }
+    }
+
+    #[test]
+    fn ignored_instructions_are_named() {
+        let (_dir, root) = project(&[("ktx.yaml", "connections: {}\n"), (".gitignore", ".ktx/prompts/\n*.log\n")]);
+        write(&root, ".ktx/prompts/work_unit.md", "terse\n");
+        write(&root, "other.log", "x\n");
+        write(&root, "ktx.yaml", "connections: {}\n# changed\n");
+        let changed = ProjectSnapshot::open(&root).unwrap().uncommitted_files().unwrap();
+        assert_eq!(changed.into_iter().collect::<Vec<_>>(), [".ktx/prompts/", "ktx.yaml"]);
     }
 
     #[test]

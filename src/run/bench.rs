@@ -10,16 +10,28 @@ use std::collections::BTreeSet;
 
 pub(crate) use self::gate::GateRule;
 use super::{
+    outcome::RunOutcome,
     quality::{QualityFigure, RunQuality, format_share},
     report::{RunReport, UnitReport},
+    state::UnitStatus,
 };
 use crate::{tape::Millis, text};
+
+/// Reciprocal of the precision of numbers in texts, comparisons and JSON.
+const SCALE: f64 = 1e6;
+
+/// A figure without the rounding errors of its computation.
+pub(crate) fn rounded(value: f64) -> f64 {
+    (value * SCALE).round() / SCALE
+}
 
 /// One figure of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BenchFigure {
     /// Share of the units that succeeded.
     Success,
+    /// Share of the runs whose reconcile step left nothing.
+    Reconciled,
     /// Mean similarity of the paths of the artifacts of two repeats.
     PathAgreement,
     /// Mean similarity of the lines of the artifacts of two repeats.
@@ -32,7 +44,7 @@ pub(crate) enum BenchFigure {
 impl BenchFigure {
     /// All figures, in the order in which they are shown.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let before = [Self::Success];
+        let before = [Self::Success, Self::Reconciled];
         let after = [Self::Seconds, Self::Agreement, Self::PathAgreement];
         before.into_iter().chain(QualityFigure::ALL.map(Self::Quality)).chain(after)
     }
@@ -41,6 +53,7 @@ impl BenchFigure {
     pub(crate) fn key(self) -> &'static str {
         match self {
             Self::Success => "success",
+            Self::Reconciled => "reconciled",
             Self::PathAgreement => "path_agreement",
             Self::Agreement => "agreement",
             Self::Seconds => "seconds",
@@ -57,6 +70,7 @@ impl BenchFigure {
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Success => "succeeded units",
+            Self::Reconciled => "reconciled runs",
             Self::PathAgreement => "agreement of paths",
             Self::Agreement => "agreement of lines",
             Self::Seconds => "time",
@@ -79,9 +93,11 @@ impl BenchFigure {
     /// machine.
     fn prefers_more(self) -> Option<bool> {
         match self {
-            Self::Success | Self::PathAgreement | Self::Agreement | Self::Quality(QualityFigure::Coverage) => {
-                Some(true)
-            }
+            Self::Success
+            | Self::Reconciled
+            | Self::PathAgreement
+            | Self::Agreement
+            | Self::Quality(QualityFigure::Coverage) => Some(true),
             Self::Quality(
                 QualityFigure::Unsourced
                 | QualityFigure::Dangling
@@ -96,8 +112,9 @@ impl BenchFigure {
     /// The largest possible value.
     fn maximum(self) -> f64 {
         match self {
-            Self::Success | Self::PathAgreement | Self::Agreement | Self::Quality(QualityFigure::Coverage) => 1.0,
-            Self::Seconds | Self::Quality(_) => f64::INFINITY,
+            Self::Seconds => f64::INFINITY,
+            Self::Quality(figure) if figure != QualityFigure::Coverage => f64::INFINITY,
+            _ => 1.0,
         }
     }
 }
@@ -109,8 +126,10 @@ pub(crate) struct BenchRun {
     pub cell: usize,
     /// Number of the repeat, from 1.
     pub repeat: u32,
-    /// False for a run that a limit or a person ended. It does not count.
+    /// False for a run that was cut short, or whose changes were not saved. It does not count.
     pub is_complete: bool,
+    /// True if its reconcile step succeeded, or was not needed.
+    pub is_reconciled: bool,
     pub succeeded_units: usize,
     pub units: usize,
     pub quality: RunQuality,
@@ -122,20 +141,20 @@ pub(crate) struct BenchRun {
 }
 
 impl BenchRun {
-    /// The figures of a finished run. `lines` are those of the committed artifacts.
+    /// The figures of a run. `lines` are those of the committed artifacts.
     pub(crate) fn new(
         (cell, repeat): (usize, u32),
-        is_complete: bool,
         report: &RunReport,
         paths: BTreeSet<String>,
         lines: BTreeSet<(String, String)>,
     ) -> Self {
-        let step = report.reconcile_unit().map(|step| &step.key);
-        let units = || report.units.iter().filter(|unit| Some(&unit.key) != step);
+        let step = report.reconcile_unit();
+        let units = || report.units.iter().filter(|unit| Some(&unit.key) != step.map(|step| &step.key));
         Self {
             cell,
             repeat,
-            is_complete,
+            is_complete: is_complete(report),
+            is_reconciled: report.publication.unreconciled.is_empty() && step.is_none_or(UnitReport::is_successful),
             succeeded_units: units().filter(|unit| UnitReport::is_successful(unit)).count(),
             units: units().count(),
             quality: RunQuality::new(report),
@@ -150,11 +169,21 @@ impl BenchRun {
     pub(crate) fn value(&self, figure: BenchFigure) -> Option<f64> {
         match figure {
             BenchFigure::Success => (self.units > 0).then(|| self.succeeded_units as f64 / self.units as f64),
+            BenchFigure::Reconciled => Some(f64::from(u8::from(self.is_reconciled))),
             BenchFigure::PathAgreement | BenchFigure::Agreement => None,
             BenchFigure::Seconds => Some(self.duration.0 as f64 / 1000.0),
             BenchFigure::Quality(figure) => self.quality.value(figure),
         }
     }
+}
+
+/// True if the run came to its end: every unit succeeded or failed, and what succeeded is in the project.
+fn is_complete(report: &RunReport) -> bool {
+    let has_result = |unit: &UnitReport| unit.is_successful() || unit.status == UnitStatus::Failed;
+    matches!(report.outcome, RunOutcome::Done | RunOutcome::Partial | RunOutcome::Error)
+        && report.publication.save_error.is_none()
+        && !report.units.is_empty()
+        && report.units.iter().all(|unit| has_result(unit) && !unit.is_unsaved)
 }
 
 /// A figure of a cell.
@@ -188,11 +217,16 @@ pub(crate) fn score<'a>(runs: impl Iterator<Item = &'a BenchRun>) -> Vec<Estimat
 
 fn estimate(figure: BenchFigure, runs: &[&BenchRun]) -> Estimate {
     let (mean, interval) = match figure {
-        BenchFigure::Success => {
-            let succeeded = runs.iter().map(|run| run.succeeded_units).sum();
-            let units = runs.iter().map(|run| run.units).sum();
-            let interval = if runs.len() > 1 { statistics::wilson_interval(succeeded, units) } else { None };
-            (statistics::share(succeeded, units), interval)
+        BenchFigure::Success | BenchFigure::Reconciled => {
+            let (part, all) = match figure {
+                BenchFigure::Success => (
+                    runs.iter().map(|run| run.succeeded_units).sum::<usize>(),
+                    runs.iter().map(|run| run.units).sum::<usize>(),
+                ),
+                _ => (runs.iter().filter(|run| run.is_reconciled).count(), runs.len()),
+            };
+            let interval = if runs.len() > 1 { statistics::wilson_interval(part, all) } else { None };
+            (statistics::share(part, all), interval)
         }
         BenchFigure::PathAgreement => (statistics::pairwise_agreement(runs.iter().map(|run| &run.paths)), None),
         BenchFigure::Agreement => (statistics::pairwise_agreement(runs.iter().map(|run| &run.lines)), None),
@@ -215,6 +249,7 @@ mod tests {
             cell: 0,
             repeat,
             is_complete: true,
+            is_reconciled: true,
             succeeded_units,
             units: 4,
             quality: RunQuality::default(),
@@ -234,15 +269,22 @@ mod tests {
         let runs = [run(1, 4, &["x", "y"]), run(2, 3, &["x", "z"]), run(3, 4, &["x", "y"])];
         assert_eq!(
             texts(&runs),
-            ["success 92% (65%–99%)", "seconds 2.0s (0.0s–4.4s)", "agreement 56%", "path_agreement 100%"]
+            [
+                "success 92% (65%–99%)",
+                "reconciled 100% (44%–100%)",
+                "seconds 2.0s (0.0s–4.4s)",
+                "agreement 56%",
+                "path_agreement 100%"
+            ]
         );
     }
 
     #[test]
     fn one_repeat_has_no_interval_or_agreement() {
-        assert_eq!(texts(&[run(1, 2, &["x"])]), ["success 50%", "seconds 1.0s"]);
+        let one = ["success 50%", "reconciled 100%", "seconds 1.0s"];
+        assert_eq!(texts(&[run(1, 2, &["x"])]), one);
         let cut = BenchRun { is_complete: false, ..run(2, 0, &[]) };
-        assert_eq!(texts(&[run(1, 2, &["x"]), cut]), ["success 50%", "seconds 1.0s"]);
+        assert_eq!(texts(&[run(1, 2, &["x"]), cut]), one);
         assert_eq!(texts(&[]), [""; 0]);
     }
 

@@ -118,10 +118,11 @@ pub(crate) struct RunQuality {
 impl RunQuality {
     /// Derives the figures of a run, or of the part that a report is limited to.
     pub(crate) fn new(report: &RunReport) -> Self {
-        let accepted: Vec<&RunArtifact> = report.artifacts.list.iter().filter(|it| is_accepted(it)).collect();
+        let accepted: Vec<&RunArtifact> = report.artifacts.list.iter().filter(|it| is_accepted(report, it)).collect();
         let all = || report.artifacts.list.iter().filter(|artifact| artifact.target.is_some());
         let writers = || all().flat_map(|artifact| &artifact.writers).filter(|it| it.unit.as_str() != PROJECTION_KEY);
-        let (kept, dropped): (Vec<&ArtifactWriter>, Vec<&ArtifactWriter>) = writers().partition(|it| it.state.counts());
+        let (kept, dropped): (Vec<&ArtifactWriter>, Vec<&ArtifactWriter>) =
+            writers().partition(|it| counts(report, it.state));
         let is_of_run = |artifact: &&&RunArtifact| {
             artifact.effective_writers().any(|writer| writer.attempt > 0 && writer.state.counts())
         };
@@ -130,7 +131,7 @@ impl RunQuality {
             changes,
             written: accepted.iter().filter(is_of_run).count(),
             // A tape without changes does not show the raw files that they rest on, either.
-            coverage: coverage(report).filter(|_| changes.is_some()),
+            coverage: coverage(report).filter(|_| changes.is_some() && report.publication.save_error.is_none()),
             unsourced: is_checked(report, |output| output.unsourced.is_some())
                 .then(|| accepted.iter().map(|artifact| artifact.unsourced().count()).sum()),
             dangling: is_checked(report, |output| output.dangling.is_some()).then(|| dangling(report)),
@@ -185,9 +186,14 @@ impl RunQuality {
 }
 
 /// True if the run changed the page or source and the change counts.
-pub(crate) fn is_accepted(artifact: &RunArtifact) -> bool {
+pub(crate) fn is_accepted(report: &RunReport, artifact: &RunArtifact) -> bool {
     let is_unchanged = artifact.state == ArtifactStatus::Integration(PatchResult::Noop);
-    artifact.target.is_some() && artifact.state.counts() && !is_unchanged
+    artifact.target.is_some() && counts(report, artifact.state) && !is_unchanged
+}
+
+/// True for changes that are part of the result: after a commit that failed, only those of earlier commits.
+fn counts(report: &RunReport, state: ArtifactStatus) -> bool {
+    state.counts() && (report.publication.save_error.is_none() || state == ArtifactStatus::Saved)
 }
 
 fn count_changes(accepted: &[&RunArtifact]) -> Option<[usize; 3]> {

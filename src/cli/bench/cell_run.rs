@@ -8,8 +8,10 @@ use std::{
     collections::BTreeSet,
     fs::File,
     io::Read as _,
+    os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
+    sync::Arc,
 };
 
 use nix::{
@@ -26,6 +28,7 @@ use crate::{
     cli::{
         args::{BenchArgs, GlobalArgs},
         exit::{CliError, Exit},
+        policy,
     },
     control::{CommandOrigin, RunCommand},
     engine::control_socket::ControlClient,
@@ -33,7 +36,7 @@ use crate::{
     ingest::{instructions::PROMPTS_DIR, project_snapshot::ProjectSnapshot},
     replay::FileSource,
     report,
-    run::{RunReport, bench::BenchRun, quality},
+    run::{RunReport, bench::BenchRun, outcome::RunOutcome, quality, report::UnitReport},
     scoped_dir::{PRIVATE_MODE, STATE_DIR, ScopedDir},
     store::RunStore,
     tape::note::attempt_output::ArtifactChange,
@@ -128,60 +131,145 @@ impl RunningChild {
     }
 }
 
+/// What one run of a bench may cost, in US dollars.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunBudget {
+    /// No attempt starts after the run has spent this.
+    run: f64,
+    /// Claude Code ends an attempt after this.
+    attempt: f64,
+}
+
+impl RunBudget {
+    /// At most `left` for a run in which at most `slots` units are active.
+    pub(super) fn new(left: f64, slots: usize) -> Self {
+        let slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
+        Self { run: left, attempt: left / f64::from(slots) }
+    }
+
+    /// True if the cost of an attempt reached its budget, so the attempt may have done less than it would have.
+    fn has_cut(self, report: &RunReport) -> bool {
+        let mut attempts = report.units.iter().flat_map(|unit| &unit.attempts);
+        attempts.any(|attempt| attempt.state.counts.cost_usd.is_some_and(|cost| cost >= self.attempt))
+    }
+}
+
+/// What the tape of a run shows.
+#[derive(Debug)]
+struct RecordedRun {
+    finished: FinishedRun,
+    /// True if the cost limit of the bench cut an attempt short.
+    is_cut: bool,
+    /// How a person can fix the first unit that failed, if known.
+    remedy: Option<String>,
+}
+
+/// A run whose process has ended.
+#[derive(Debug)]
+pub(super) struct EndedRun {
+    /// `None` if it recorded nothing.
+    pub(super) finished: Option<FinishedRun>,
+    pub(super) cause: RunEnd,
+}
+
+/// Why a run ended.
+#[derive(Debug)]
+pub(super) enum RunEnd {
+    /// It came to its end, with or without success.
+    Finished,
+    Limit,
+    /// By a person.
+    Interrupted,
+    /// No further run would be better.
+    Failed(CliError),
+}
+
 /// Starts the runs of a bench.
 #[derive(Debug)]
 pub(super) struct CellRunner<'a> {
     pub(super) global: &'a GlobalArgs,
     pub(super) args: &'a BenchArgs,
-    pub(super) snapshot: &'a ProjectSnapshot,
+    pub(super) snapshot: Arc<ProjectSnapshot>,
+    /// The file with the rules of the project, which may not be committed.
+    pub(super) rules: Option<Vec<u8>>,
     pub(super) claude: &'a Path,
     pub(super) dir: &'a BenchDir,
 }
 
 impl CellRunner<'_> {
-    /// Runs a cell once, with at most `budget` US dollars.
+    /// Runs a cell once. `None` if the user stopped the bench before.
     pub(super) async fn run(
         &self,
         (index, repeat): (usize, u32),
         cell: &Cell,
         prompt: Option<&PromptFile>,
-        budget: Option<f64>,
+        budget: Option<RunBudget>,
         control: &ChildControl,
-    ) -> Result<FinishedRun, CliError> {
-        let clone = CloneDir::create(self.snapshot, self.args.keep)?;
+    ) -> Result<Option<EndedRun>, CliError> {
+        let (snapshot, is_kept) = (Arc::clone(&self.snapshot), self.args.keep);
+        // Signals are handled meanwhile.
+        let created = tokio::task::spawn_blocking(move || CloneDir::create(&snapshot, is_kept)).await;
+        let clone = created.map_err(CliError::internal)??;
+        if control.is_stopping() {
+            return Ok(None);
+        }
         let project = ScopedDir::open(clone.path()).map_err(|error| clone_failed(&error))?;
-        if let Some(prompt) = prompt {
-            let path = format!("{PROMPTS_DIR}/{PROMPT_FILE}");
-            project.write(&path, &prompt.text, PRIVATE_MODE, 0o600).map_err(|error| clone_failed(&error))?;
+        let prompt = prompt.map(|prompt| (format!("{PROMPTS_DIR}/{PROMPT_FILE}"), &prompt.text));
+        let rules = self.rules.as_ref().map(|rules| (policy::PROJECT_FILE.to_owned(), rules));
+        for (path, text) in prompt.into_iter().chain(rules) {
+            project.write(&path, text, PRIVATE_MODE, 0o600).map_err(|error| clone_failed(&error))?;
         }
         let name = format!("{}-{repeat}", index + 1);
         let (log_name, log) = self.dir.create_log(&name)?;
         let status = self.run_child(clone.path(), cell, budget, log, control).await?;
         let exit = exit_of(status);
-        let recorded = RunStore::new(clone.path()).list()?.into_iter().next();
-        let kept = self.args.keep.then(|| clone.path().to_path_buf());
-        let Some(recorded) =
-            recorded.filter(|_| matches!(exit, Some(Exit::Ok | Exit::UnitFailed | Exit::Limit | Exit::Signal(_))))
-        else {
-            let reason = self.dir.read_log(&log_name).unwrap_or_default();
-            let error = CliError::new(
-                exit.unwrap_or(Exit::Internal),
-                format!("run {repeat} of cell {} ({}) failed", index + 1, cell.name()),
-            );
-            return Err(error.with_cause(last_error(&reason).unwrap_or_else(|| format!("it ended with {status}"))));
+        let recorded = self.read_run((index, repeat), &name, &clone, exit, budget)?;
+        let is_cut = recorded.as_ref().is_some_and(|run| run.is_cut);
+        let cause = match exit {
+            Some(Exit::Ok | Exit::UnitFailed) if !is_cut => RunEnd::Finished,
+            Some(Exit::Ok | Exit::UnitFailed | Exit::Limit) => RunEnd::Limit,
+            _ if control.is_stopping() => RunEnd::Interrupted,
+            // Another client stopped it. A process that a signal killed has no exit code.
+            Some(Exit::Signal(_)) if status.code().is_some() => RunEnd::Interrupted,
+            _ => {
+                let log = self.dir.read_log(&log_name).unwrap_or_default();
+                let message = format!("run {repeat} of cell {} ({}) failed", index + 1, cell.name());
+                let error = failure(message, status, &log, recorded.as_ref());
+                RunEnd::Failed(match is_kept {
+                    true => error.with_location(format!("kept in {}", clone.path().display())),
+                    false => error,
+                })
+            }
         };
-        let exit = exit.unwrap_or(Exit::Internal);
         self.dir.remove_empty_log(&log_name);
-        let tape = self.dir.copy_tape(
-            &name,
-            &RunStore::new(clone.path()).open_tape(&recorded).map_err(|error| clone_failed(&error))?,
-        )?;
+        Ok(Some(EndedRun { finished: recorded.map(|run| run.finished), cause }))
+    }
+
+    /// Copies the tape of a run and scores it; `None` without a tape.
+    fn read_run(
+        &self,
+        place: (usize, u32),
+        name: &str,
+        clone: &CloneDir,
+        exit: Option<Exit>,
+        budget: Option<RunBudget>,
+    ) -> Result<Option<RecordedRun>, CliError> {
+        let store = RunStore::new(clone.path());
+        let Some(recorded) = store.list()?.into_iter().next() else { return Ok(None) };
+        let recorded_tape = store.open_tape(&recorded).map_err(|error| clone_failed(&error))?;
+        let tape = self.dir.copy_tape(name, &recorded_tape)?;
         let source = FileSource::open(&tape)?.with_shortened_lines();
         let report = report::fold_report(source, false, None)?;
+        let project = ScopedDir::open(clone.path()).map_err(|error| clone_failed(&error))?;
         let (paths, lines) = read_artifacts(&project, &report);
-        let is_complete = matches!(exit, Exit::Ok | Exit::UnitFailed);
-        let run = BenchRun::new((index, repeat), is_complete, &report, paths, lines);
-        Ok(FinishedRun { run, id: recorded.id, tape: format!("{name}.jsonl"), exit, clone: kept })
+        let mut run = BenchRun::new(place, &report, paths, lines);
+        let is_cut = budget.is_some_and(|budget| budget.has_cut(&report));
+        run.is_complete &= matches!(exit, Some(Exit::Ok | Exit::UnitFailed)) && !is_cut;
+        let kept = self.args.keep.then(|| clone.path().to_path_buf());
+        let reason = if run.is_complete { None } else { Some(incomplete_reason(&report, is_cut)) };
+        let (id, tape, exit) = (recorded.id, format!("{name}.jsonl"), exit.unwrap_or(Exit::Internal));
+        let remedy = failed_unit(&report).and_then(|unit| unit.remedy.clone());
+        Ok(Some(RecordedRun { finished: FinishedRun { run, id, tape, exit, reason, clone: kept }, is_cut, remedy }))
     }
 
     /// Runs this program in the clone, and waits for its end.
@@ -189,7 +277,7 @@ impl CellRunner<'_> {
         &self,
         clone: &Path,
         cell: &Cell,
-        budget: Option<f64>,
+        budget: Option<RunBudget>,
         log: File,
         control: &ChildControl,
     ) -> Result<ExitStatus, CliError> {
@@ -209,7 +297,9 @@ impl CellRunner<'_> {
             command.arg(format!("--only={unit}"));
         }
         command.args(cell.model.iter().map(|model| format!("--model={model}")));
-        command.args(budget.map(|budget| format!("--max-run-budget-usd={budget}")));
+        if let Some(RunBudget { run, attempt }) = budget {
+            command.args([format!("--max-run-budget-usd={run}"), format!("--max-budget-usd={attempt}")]);
+        }
         command.env(REVIEW_VARIABLE, "false").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command.process_group(0).kill_on_drop(true);
         group_guard::set_parent_death_signal(command.as_std_mut(), Signal::SIGTERM);
@@ -229,21 +319,64 @@ fn clone_failed(error: &std::io::Error) -> CliError {
 }
 
 fn exit_of(status: ExitStatus) -> Option<Exit> {
-    use std::os::unix::process::ExitStatusExt as _;
     let code = status.code().and_then(|code| u8::try_from(code).ok()).and_then(Exit::from_code);
     code.or_else(|| status.signal().and_then(|signal| u8::try_from(signal).ok()).map(Exit::Signal))
 }
 
-/// The text of the last error in a log.
-fn last_error(log: &str) -> Option<String> {
-    let mut lines = log.lines().rev();
-    lines.find_map(|line| line.strip_prefix("error: ")).map(str::to_owned)
+/// The text of the last error in a log, and its help.
+fn last_error(log: &str) -> (Option<String>, Option<String>) {
+    let mut found = (None, None);
+    for line in log.lines() {
+        if let Some(error) = line.strip_prefix("error: ") {
+            found = (Some(error.to_owned()), None);
+        } else if let (Some(_), Some(help)) = (&found.0, line.strip_prefix("help: ")) {
+            found.1 = Some(help.to_owned());
+        }
+    }
+    found
+}
+
+/// The error of a run that ended with `status`, which `log` or else its tape explains.
+fn failure(message: String, status: ExitStatus, log: &str, recorded: Option<&RecordedRun>) -> CliError {
+    if let (None, Some(signal)) = (status.code(), status.signal()) {
+        let name = Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |it| it.to_string());
+        return CliError::failed(message)
+            .with_cause(format!("{name} ended its process"))
+            .with_help("see whether memory is short, which makes the system kill processes");
+    }
+    let error = CliError::new(exit_of(status).unwrap_or(Exit::Internal), message);
+    let (cause, help) = match last_error(log) {
+        (None, _) => recorded.map_or((None, None), |run| (run.finished.reason.clone(), run.remedy.clone())),
+        found => found,
+    };
+    let error = error.with_cause(cause.unwrap_or_else(|| format!("it ended with {status}")));
+    match help {
+        Some(help) => error.with_help(help),
+        None => error,
+    }
+}
+
+/// The first unit that has no success, although it ran.
+fn failed_unit(report: &RunReport) -> Option<&UnitReport> {
+    report.units.iter().find(|unit| !unit.is_successful() && unit.reason.is_some())
+}
+
+/// Why a run does not count.
+fn incomplete_reason(report: &RunReport, is_cut: bool) -> String {
+    if is_cut {
+        return "an attempt reached its part of the cost limit".to_owned();
+    }
+    let saving = report.publication.save_error.as_deref().map(|error| format!("not saved: {error}"));
+    let ended_by_agent = matches!(report.outcome, RunOutcome::AgentUnusable | RunOutcome::Limit);
+    let of_unit = || failed_unit(report).filter(|_| ended_by_agent).and_then(|unit| unit.reason.clone());
+    let last = || report.messages.0.last().map(|(_, message)| message.clone());
+    saving.or_else(of_unit).or_else(last).unwrap_or_else(|| format!("its outcome is {}", report.outcome.as_str()))
 }
 
 /// Paths and lines of the artifacts that a run changed, as the clone has them.
 fn read_artifacts(project: &ScopedDir, report: &RunReport) -> (BTreeSet<String>, BTreeSet<(String, String)>) {
     let (mut paths, mut lines) = (BTreeSet::new(), BTreeSet::new());
-    for artifact in report.artifacts.list.iter().filter(|artifact| quality::is_accepted(artifact)) {
+    for artifact in report.artifacts.list.iter().filter(|artifact| quality::is_accepted(report, artifact)) {
         paths.insert(artifact.path.clone());
         if artifact.change == Some(ArtifactChange::Removed) {
             continue;

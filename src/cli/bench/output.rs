@@ -7,7 +7,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::result::{BenchDir, BenchOutcome, BenchResult, FinishedRun, RESULT_FILE, VERSION};
+use super::{
+    baseline::Baseline,
+    result::{BenchDir, BenchOutcome, BenchResult, RESULT_FILE, VERSION},
+};
 use crate::{
     cli::{
         args::{GlobalArgs, TableFormat, Ui},
@@ -27,6 +30,10 @@ use crate::{
 const MAX_NAMED: usize = 20;
 /// Maximum width of a name, in columns.
 const MAX_NAME_WIDTH: usize = 60;
+/// Maximum width of an id that a file names, in columns.
+const MAX_ID_WIDTH: usize = 40;
+/// Maximum width of the reason of a run that is not complete, in columns.
+const MAX_REASON_WIDTH: usize = 160;
 
 /// Prints a bench for people or programs.
 pub(super) struct BenchOutput {
@@ -40,14 +47,24 @@ impl BenchOutput {
     }
 
     /// Prints what will run, before anything is spent.
-    pub(super) fn plan(&mut self, result: &BenchResult, forecast: &str, max_cost: Option<f64>) -> Result<(), CliError> {
+    pub(super) fn plan(
+        &mut self,
+        result: &BenchResult,
+        forecast: &str,
+        max_cost: Option<f64>,
+        baseline: Option<&Baseline>,
+    ) -> Result<(), CliError> {
         let runs = result.cells.len() * result.repeat as usize;
         if self.ui == Ui::Json {
             let cells: Vec<Value> = result.cells.iter().enumerate().map(|(index, cell)| cell.to_json(index)).collect();
-            return self.json(json!({
+            let mut plan = json!({
                 "v": VERSION, "type": "plan", "bench": result.id.to_string(), "commit": result.commit,
                 "units": result.units, "cells": cells, "repeat": result.repeat, "runs": runs, "max_cost_usd": max_cost,
-            }));
+            });
+            if let Some(baseline) = baseline {
+                plan["baseline"] = json!({"bench": baseline.bench, "commit": baseline.commit});
+            }
+            return self.json(plan);
         }
         let commit = result.commit.get(..8).unwrap_or(&result.commit);
         let mut lines = vec![format!("bench {} at commit {commit}", result.id.short())];
@@ -63,22 +80,34 @@ impl BenchOutput {
         lines.push(format!("{} × {repeats} = {}", pluralize(result.cells.len(), "cell"), pluralize(runs, "run")));
         lines.push(format!("forecast by earlier runs of any model: {forecast}"));
         lines.extend(max_cost.map(|cost| format!("cost limit: {}", dollars(Some(cost)))));
+        lines.extend(baseline.map(|before| {
+            let [bench, commit] = [&before.bench, &before.commit].map(|id| text::printable(id, MAX_ID_WIDTH));
+            format!("compared with bench {bench} at commit {commit}")
+        }));
         self.lines(&lines)
     }
 
-    /// Prints a run that has ended.
-    pub(super) fn run(&mut self, result: &BenchResult, finished: &FinishedRun) -> Result<(), CliError> {
+    /// Prints the run that ended last.
+    pub(super) fn last_run(&mut self, result: &BenchResult) -> Result<(), CliError> {
+        let Some(finished) = result.runs.last() else { return Ok(()) };
         if self.ui == Ui::Json {
             return self.json(tagged("run", finished.to_json()));
         }
         let run = &finished.run;
         let runs = result.cells.len() * result.repeat as usize;
         let cost = dollars(run.quality.value(QualityFigure::Cost));
-        let incomplete = if run.is_complete { "" } else { " · incomplete, does not count" };
+        let incomplete = match &finished.reason {
+            _ if run.is_complete => String::new(),
+            Some(reason) => {
+                format!(" · incomplete, does not count: {}", text::printable(reason, MAX_REASON_WIDTH))
+            }
+            None => " · incomplete, does not count".to_owned(),
+        };
+        let step = if run.is_reconciled { "" } else { " · reconcile step failed" };
         let kept = finished.clone.as_ref().map(|clone| format!(" · kept in {}", clone.display())).unwrap_or_default();
         self.lines(&[format!(
-            "run {} of {runs}: cell {}, repeat {} · {} of {} succeeded · {cost} · {}{incomplete}{kept}",
-            result.runs.len() + 1,
+            "run {} of {runs}: cell {}, repeat {} · {} of {} succeeded · {cost} · {}{step}{incomplete}{kept}",
+            result.runs.len(),
             run.cell + 1,
             run.repeat,
             run.succeeded_units,
@@ -120,16 +149,20 @@ impl BenchOutput {
         if self.ui == Ui::Json {
             let outcome = result.outcome.as_str();
             let gates = result.gates.iter().all(|gate| gate.is_met);
-            return self.json(json!({
+            let mut end = json!({
                 "v": VERSION, "type": "bench", "bench": result.id.to_string(), "outcome": outcome,
                 "runs": result.runs.len(), "gates_met": gates, "result": path,
-            }));
+            });
+            if let Some(error) = &result.error {
+                end["error"] = json!(error);
+            }
+            return self.json(end);
         }
         let runs = result.cells.len() * result.repeat as usize;
         let mut lines = Vec::new();
         if result.outcome != BenchOutcome::Complete {
             let word = result.outcome.as_str();
-            lines.push(format!("{word}: {} of {runs} runs ended", result.runs.len()));
+            lines.push(format!("{word}: {} of {runs} runs recorded", result.runs.len()));
         }
         lines.push(format!("result: {path}; `ingestdeck diff`, `report` and `replay` open the tapes next to it"));
         self.lines(&lines)

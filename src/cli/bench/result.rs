@@ -59,6 +59,8 @@ pub(super) struct FinishedRun {
     /// Name of its tape in the directory of the bench.
     pub(super) tape: String,
     pub(super) exit: Exit,
+    /// Why it is not complete, if a reason is known.
+    pub(super) reason: Option<String>,
     /// Its clone, if clones are kept.
     pub(super) clone: Option<PathBuf>,
 }
@@ -73,8 +75,12 @@ impl FinishedRun {
         });
         let figures =
             BenchFigure::all().filter(|it| !matches!(it, BenchFigure::Agreement | BenchFigure::PathAgreement));
-        value["figures"] = figures.map(|figure| (figure.key().to_owned(), json!(run.value(figure)))).collect();
+        value["figures"] =
+            figures.map(|figure| (figure.key().to_owned(), json!(run.value(figure).map(scores::rounded)))).collect();
         value["artifacts"] = json!(run.paths);
+        if let Some(reason) = &self.reason {
+            value["reason"] = json!(reason);
+        }
         if let Some(clone) = &self.clone {
             value["clone"] = json!(clone.to_string_lossy());
         }
@@ -135,6 +141,8 @@ pub(super) struct BenchResult {
     pub(super) runs: Vec<FinishedRun>,
     pub(super) gates: Vec<GateOutcome>,
     pub(super) outcome: BenchOutcome,
+    /// What ended the bench, if it failed.
+    pub(super) error: Option<String>,
 }
 
 impl BenchResult {
@@ -155,6 +163,7 @@ impl BenchResult {
             runs: Vec::new(),
             gates: Vec::new(),
             outcome: BenchOutcome::Running,
+            error: None,
         }
     }
 
@@ -169,7 +178,8 @@ impl BenchResult {
         let complete = self.runs_of(index).filter(|run| run.is_complete).count();
         let estimate = |estimate: Estimate| {
             let (low, high) = estimate.interval.unzip();
-            (estimate.figure.key().to_owned(), json!({"mean": estimate.mean, "low": low, "high": high}))
+            let [mean, low, high] = [estimate.mean, low, high].map(|value| value.map(scores::rounded));
+            (estimate.figure.key().to_owned(), json!({"mean": mean, "low": low, "high": high}))
         };
         value["runs"] = json!(complete);
         value["score"] = scores::score(self.runs_of(index)).into_iter().map(estimate).collect();
@@ -177,14 +187,18 @@ impl BenchResult {
     }
 
     fn to_json(&self) -> Value {
-        json!({
+        let mut value = json!({
             "v": VERSION, "bench": self.id.to_string(), "program": concat!("ingestdeck ", env!("CARGO_PKG_VERSION")),
             "started_at": self.started_at.to_string(), "commit": self.commit, "outcome": self.outcome.as_str(),
             "units": self.units, "repeat": self.repeat,
             "cells": (0..self.cells.len()).map(|index| self.cell_json(index)).collect::<Vec<_>>(),
             "runs": self.runs.iter().map(FinishedRun::to_json).collect::<Vec<_>>(),
             "gates": self.gates.iter().map(GateOutcome::to_json).collect::<Vec<_>>(),
-        })
+        });
+        if let Some(error) = &self.error {
+            value["error"] = json!(error);
+        }
+        value
     }
 }
 

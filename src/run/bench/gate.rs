@@ -1,6 +1,6 @@
 //! Rules that every cell of a bench must meet. Pure.
 
-use super::{BenchFigure, Estimate};
+use super::{BenchFigure, Estimate, rounded};
 
 /// Comparison of a rule, longest first.
 const COMPARISONS: [(&str, GateComparison); 4] = [
@@ -9,9 +9,6 @@ const COMPARISONS: [(&str, GateComparison); 4] = [
     (">", GateComparison::Above),
     ("<", GateComparison::Below),
 ];
-
-/// Reciprocal of the precision of numbers in texts.
-const SCALE: f64 = 1e6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GateComparison {
@@ -63,10 +60,9 @@ impl GateRule {
     pub(crate) fn not_worse_than(before: &Estimate) -> Option<Self> {
         let (mean, figure) = (before.mean?, before.figure);
         let (low, high) = before.interval.unwrap_or((mean, mean));
-        // Rounded in favor of the score, because the text has the same number.
         let (comparison, sign, limit) = match figure.prefers_more()? {
-            true => (GateComparison::AtLeast, ">=", (low * SCALE).floor() / SCALE),
-            false => (GateComparison::AtMost, "<=", (high * SCALE).ceil() / SCALE),
+            true => (GateComparison::AtLeast, ">=", rounded(low)),
+            false => (GateComparison::AtMost, "<=", rounded(high)),
         };
         Some(Self { figure, comparison, limit, text: format!("{}{sign}{limit}", figure.key()) })
     }
@@ -74,6 +70,8 @@ impl GateRule {
     /// Checks the score of a cell. An unknown figure does not meet the rule.
     pub(crate) fn check(&self, score: &[Estimate]) -> GateResult {
         let mean = score.iter().find(|estimate| estimate.figure == self.figure).and_then(|estimate| estimate.mean);
+        // The number that is shown is the number that is compared, without the rounding errors of a mean.
+        let mean = mean.map(rounded);
         let is_met = mean.is_some_and(|mean| match self.comparison {
             GateComparison::AtLeast => mean >= self.limit,
             GateComparison::AtMost => mean <= self.limit,
@@ -81,7 +79,7 @@ impl GateRule {
             GateComparison::Below => mean < self.limit,
         });
         let found = match mean {
-            Some(mean) => format!("{} is {}", self.figure.key(), (mean * SCALE).round() / SCALE),
+            Some(mean) => format!("{} is {mean}", self.figure.key()),
             None => format!("{} is unknown", self.figure.key()),
         };
         GateResult { is_met, found }
@@ -106,6 +104,10 @@ mod tests {
             ("unsourced < 1", 1.0, false),
             ("cost<=2.5", 2.6, false),
             ("agreement>0.5", 0.51, true),
+            // The mean of three times 0.7, and ten times 0.1.
+            ("coverage>=0.7", (0.7 + 0.7 + 0.7) / 3.0, true),
+            ("cost<=1", [0.1; 10].iter().sum(), true),
+            ("cost<1", [0.1; 10].iter().sum(), false),
         ] {
             assert_eq!(check(rule, Some(mean)).is_met, is_met, "{rule} {mean}");
         }
@@ -120,7 +122,7 @@ mod tests {
         };
         assert_eq!(rule("coverage", Some(0.9), Some((0.85, 0.95))).as_deref(), Some("coverage>=0.85"));
         assert_eq!(rule("cost", Some(1.0), Some((0.5, 1.5))).as_deref(), Some("cost_usd<=1.5"));
-        assert_eq!(rule("agreement", Some(2.0 / 3.0), None).as_deref(), Some("agreement>=0.666666"));
+        assert_eq!(rule("agreement", Some(2.0 / 3.0), None).as_deref(), Some("agreement>=0.666667"));
         assert_eq!(rule("unsourced", None, None), None);
         assert_eq!((rule("seconds", Some(1.0), None), rule("churn", Some(1.0), None)), (None, None));
     }
@@ -138,7 +140,7 @@ mod tests {
         for (rule, expected) in [
             ("", "such as `coverage>=0.8`"),
             ("coverage=1", "such as `coverage>=0.8`"),
-            ("beauty>=1", "figures success, created,"),
+            ("beauty>=1", "figures success, reconciled,"),
             ("coverage>=", "a number after the comparison"),
             ("coverage>=NaN", "a number after the comparison"),
             ("coverage>=80%", "a number after the comparison"),

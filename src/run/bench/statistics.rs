@@ -33,14 +33,17 @@ pub(super) fn share(part: usize, all: usize) -> Option<f64> {
     (all > 0).then(|| part as f64 / all as f64)
 }
 
-/// Wilson's score interval of a share; `None` of nothing.
+/// Wilson's score interval of a share; `None` of nothing. It treats the cases as independent.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 pub(super) fn wilson_interval(part: usize, all: usize) -> Option<(f64, f64)> {
     let (share, count, square) = (share(part, all)?, all as f64, NORMAL_QUANTILE.powi(2));
     let center = share + square / (2.0 * count);
     let margin = NORMAL_QUANTILE * (share * (1.0 - share) / count + square / (4.0 * count * count)).sqrt();
     let scale = 1.0 + square / count;
-    Some((((center - margin) / scale).max(0.0), ((center + margin) / scale).min(1.0)))
+    // Without these two cases, rounding would exclude the share from its interval.
+    let low = if part == 0 { 0.0 } else { (center - margin) / scale };
+    let high = if part == all { 1.0 } else { (center + margin) / scale };
+    Some((low, high))
 }
 
 /// The mean of Jaccard's index over all pairs of sets: the size of the intersection by that of the union. `None` for
@@ -80,6 +83,10 @@ mod tests {
         assert_close(wilson_interval(8, 10), (0.4902, 0.9433));
         assert_close(wilson_interval(0, 10), (0.0, 0.2775));
         assert_close(wilson_interval(1, 1), (0.2065, 1.0));
+        for all in 1..200 {
+            assert_eq!(wilson_interval(all, all).unwrap().1.to_bits(), 1.0_f64.to_bits(), "{all} of {all}");
+            assert_eq!(wilson_interval(0, all).unwrap().0.to_bits(), 0.0_f64.to_bits(), "0 of {all}");
+        }
         assert_eq!((wilson_interval(0, 0), share(0, 0)), (None, None));
     }
 

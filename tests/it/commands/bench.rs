@@ -1,6 +1,12 @@
 //! `bench`: runs in temporary clones, scores, gates, limits, and its end by signals.
 
-use std::{fs, path::PathBuf, sync::mpsc, thread};
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _, pipe},
+    path::PathBuf,
+    sync::mpsc,
+    thread,
+};
 
 use nix::{sys::signal::Signal, sys::stat::Mode, unistd::mkfifo};
 use serde_json::Value;
@@ -22,19 +28,28 @@ steps = [
     )
 }
 
-const PRICES: &str = "[usd_per_million]\ninput = 1000.0\noutput = 1000.0\n";
+/// Prices, and the part of the reconcile step, which changes nothing.
+const COMMON: &str = r##"
+[usd_per_million]
+input = 1000.0
+output = 1000.0
+[[part]]
+prompt = "# Stage Index"
+steps = [{ say = "Nothing to change." }]
+"##;
 
 /// A committed project of `notes`, and a `claude` that plays `hasty` for the model of this name, and else `careful`.
-/// `before` runs first in the process of each agent.
+/// `before` runs first in the process of each agent of the former; `TMP` in it is the directory with the clones.
 fn project(notes: &[&str], careful: &str, hasty: &str, before: &str) -> (TestDir, String) {
     let place = TestDir::new();
     place.notes(notes);
     let exe = crate::it::support::program();
-    let careful = place.write("../careful.toml", format!("{PRICES}{careful}"));
-    let hasty = place.write("../hasty.toml", format!("{PRICES}{hasty}"));
+    let careful = place.write("../careful.toml", format!("{COMMON}{careful}"));
+    let hasty = place.write("../hasty.toml", format!("{COMMON}{hasty}"));
     let script = format!(
-        "script='{}'\ncase \"$*\" in *--model?hasty*) script='{}'; {before}\nesac\n\
+        "TMP='{}'; script='{}'\ncase \"$*\" in *--model?hasty*) script='{}'; {before}\nesac\n\
          exec '{exe}' scripted-agent --script \"$script\" -- \"$@\"",
+        place.temporary().display(),
         careful.display(),
         hasty.display()
     );
@@ -50,6 +65,14 @@ fn two_models() -> (TestDir, String) {
     let good = part("a", "a", "About a.", "") + &part("b", "b", "About b.", "");
     let bad = part("a", "a", "About a, or so.", "") + &part("b", "b", "About b.", ", refs = [\"nowhere\"]");
     project(&["a", "b"], &good, &bad, "")
+}
+
+/// A bench of the unit `docs-a` with the hasty model, whose agents run `before` first.
+fn hasty_bench(before: &str, args: &[&str]) -> (TestDir, CommandOutput) {
+    let page = part("a", "a", "About a.", "");
+    let (place, claude) = project(&["a"], &page, &page, before);
+    let ran = bench(&place, &claude, &[&["--model", "hasty", "--ui", "json"], args].concat());
+    (place, ran)
 }
 
 fn bench(place: &TestDir, claude: &str, args: &[&str]) -> CommandOutput {
@@ -95,6 +118,9 @@ fn bench_scores_models_over_repeats() {
         lines[1..5].iter().map(|run| (run["cell"].as_u64().unwrap(), run["repeat"].as_u64().unwrap())).collect();
     assert_eq!(order, [(1, 1), (2, 1), (1, 2), (2, 2)]);
     let score = |cell: usize, figure: &str| lines[4 + cell]["score"][figure]["mean"].as_f64();
+    for cell in [1, 2] {
+        assert_eq!(score(cell, "reconciled"), Some(1.0), "{ran:?}");
+    }
     let figures = |cell| {
         ["success", "coverage", "unsourced", "dangling", "created", "churn", "agreement"].map(|it| score(cell, it))
     };
@@ -125,12 +151,32 @@ fn earlier_result_is_a_gate() {
     let before = bench_dir(&place).join("result.json");
     let worse = fs::read_to_string(&before).unwrap().replace("careful", "hasty");
     let worse = place.write("../earlier.json", worse);
+    let unusable = [
+        (
+            "../cut.json",
+            "\"outcome\": \"complete\"",
+            "\"outcome\": \"limit\"",
+            "not complete: its outcome is \"limit\"",
+        ),
+        ("../empty.json", "\"mean\": ", "\"mean\": null, \"was\": ", "has no known figure of careful"),
+    ];
+    for (file, from, to, expected) in unusable {
+        let text = fs::read_to_string(&before).unwrap();
+        assert!(text.contains(from), "{text}");
+        let file = place.write(file, text.replace(from, to));
+        let refused = bench(&place, &claude, &["--model", "careful", "--gate-against", file.to_str().unwrap()]);
+        assert!(refused.expect_refusal(2).contains(expected), "{refused:?}");
+    }
     for (file, model, code) in [(&before, "careful", 0), (&worse, "hasty", 104), (&before, "hasty", 2)] {
         let file = file.to_str().unwrap();
         let ran = bench(&place, &claude, &["--model", model, "--repeat", "1", "--gate-against", file]);
         assert_eq!(ran.code, Some(code), "{ran:?}");
         match code {
-            0 => assert!(ran.stdout.contains("✓ gate coverage>=1: in cell 1, coverage is 1\n"), "{ran:?}"),
+            0 => {
+                assert!(ran.stdout.contains("✓ gate coverage>=1: in cell 1, coverage is 1\n"), "{ran:?}");
+                assert!(ran.stdout.contains("compared with bench "), "{ran:?}");
+                assert!(!ran.stderr.contains("had other units"), "{ran:?}");
+            }
             104 => assert!(ran.stdout.contains("✗ gate dangling<=0: in cell 1, dangling is 1\n"), "{ran:?}"),
             _ => assert!(ran.stderr.contains("has no model and prompt of this bench"), "{ran:?}"),
         }
@@ -142,7 +188,7 @@ fn bench_prints_plan_and_scores_for_people() {
     let (place, claude) = two_models();
     place.write("notes/c.md", "# c\n");
     let ran = bench(&place, &claude, &["docs-a", "--repeat", "1", "--gate", "unsourced<=0"]);
-    assert!(ran.stderr.contains("1 changed file not committed, so the bench does not include them"), "{ran:?}");
+    assert!(ran.stderr.contains("1 file not committed, so the bench does not include them: notes/c.md"), "{ran:?}");
     let text = ran.expect_success();
     for part in [
         "1 unit: docs-a\ncell 1: default model\n1 cell × 1 repeat = 1 run\n",
@@ -182,6 +228,120 @@ fn cost_limit_ends_a_bench() {
 }
 
 #[test]
+fn run_that_is_not_saved_does_not_count() {
+    let lock = "for git in \"$TMP\"/ingestdeck-bench-*/*/.git; do : > \"$git/index.lock\"; done";
+    let (place, ran) = hasty_bench(lock, &["--repeat", "2", "--gate", "success>=0", "--gate", "created>=0"]);
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    assert!(ran.stderr.contains("error: cell 1 (hasty) has no complete run, so no score"), "{ran:?}");
+    let kept = result(&place);
+    assert_eq!((&kept["outcome"], kept["runs"].as_array().unwrap().len()), (&"failed".into(), 2), "{kept}");
+    for run in kept["runs"].as_array().unwrap() {
+        assert_eq!((&run["complete"], &run["figures"]["created"]), (&false.into(), &0.0.into()), "{run}");
+        assert!(run["reason"].as_str().unwrap().starts_with("not saved: "), "{run}");
+    }
+    assert!(kept["gates"].as_array().unwrap().iter().all(|gate| gate["met"] == false), "{kept}");
+    assert_project_unchanged(&place);
+}
+
+#[test]
+fn killed_run_ends_the_bench_and_is_kept() {
+    let (place, ran) = hasty_bench("kill -9 $PPID; exec sleep 60", &["--repeat", "2"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("run 1 of cell 1 (hasty) failed: SIGKILL ended its process; see whether"), "{ran:?}");
+    let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["type"], &last["outcome"], &last["runs"]), (&"bench".into(), &"failed".into(), &1.into()));
+    assert!(last["error"].as_str().unwrap().contains("SIGKILL"), "{last}");
+    let kept = result(&place);
+    assert_eq!((&kept["runs"][0]["complete"], &kept["error"]), (&false.into(), &last["error"]), "{kept}");
+    assert!(bench_dir(&place).join("1-1.jsonl").exists(), "its tape is kept");
+    place.wait_until_no_process_left();
+    assert_project_unchanged(&place);
+}
+
+#[test]
+fn agent_without_sign_in_ends_the_bench() {
+    let (good, refused) = (
+        part("a", "a", "About a.", ""),
+        "[[part]]\nsteps = [{ api_error = { status = 401, error = \"authentication_failed\", text = \"no key\" } }]",
+    );
+    let (place, claude) = project(&["a"], &good, refused, "");
+    let ran = bench(&place, &claude, &["--model", "careful", "--model", "hasty", "--repeat", "2"]);
+    assert_eq!(ran.code, Some(96), "{ran:?}");
+    assert!(ran.stderr.contains("error: run 1 of cell 2 (hasty) failed: "), "{ran:?}");
+    assert!(
+        ran.stderr.contains("Claude Code query failed (api_error): no key; run `claude` and sign in"),
+        "cause and help: {ran:?}"
+    );
+    let kept = result(&place);
+    let complete: Vec<bool> = kept["runs"].as_array().unwrap().iter().map(|run| run["complete"] == true).collect();
+    assert_eq!((complete, &kept["outcome"]), (vec![true, false], &"failed".into()), "{kept}");
+    assert!(ran.stdout.contains("succeeded units"), "the scores so far are printed: {ran:?}");
+    assert_project_unchanged(&place);
+}
+
+#[test]
+fn rules_of_the_project_hold_in_clones() {
+    let (place, claude) = two_models();
+    place.write("ingestdeck.toml", "[policy]\ndeny = [\"wiki_write\"]\n");
+    let args = ["docs-a", "--model", "careful", "--repeat", "1", "--ui", "json", "--gate", "created<=0"];
+    let ran = bench(&place, &claude, &args);
+    ran.expect_success();
+    assert_eq!(ran.stderr, "", "no warning about the file, which the clones have");
+    place.write("ingestdeck.toml", "[policy]\nallow = [\"wiki_write\"]\n");
+    let ran = bench(&place, &claude, &args);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("policy.allow cannot be set by a project; "), "{ran:?}");
+}
+
+#[test]
+fn output_without_reader_does_not_lose_a_run() {
+    let page = part("a", "a", "About a.", "");
+    let (place, claude) = project(&["a"], &page, &page, "read line < \"$HOME/gate\"");
+    let mut gate = gate(&place, "gate");
+    let args = ["bench", "--claude-bin", &claude, "--model", "hasty", "--repeat", "2", "--ui", "json"];
+    let (reader, writer) = pipe().unwrap();
+    let running = place.start_into(place.command(&args), writer.into());
+    let mut plan = String::new();
+    BufReader::new(reader).read_line(&mut plan).unwrap();
+    assert!(plan.contains(r#""type":"plan""#), "{plan}");
+    // The reader is gone before the run ends.
+    gate.write_all(&b"go\n".repeat(9)).unwrap();
+    let ran = running.end();
+    assert_ne!(ran.code, Some(0), "{ran:?}");
+    let kept = result(&place);
+    assert_eq!((&kept["outcome"], kept["runs"].as_array().unwrap().len()), (&"failed".into(), 1), "{kept}");
+    assert_eq!(kept["runs"][0]["complete"], true, "{kept}");
+    place.wait_until_no_process_left();
+    assert_project_unchanged(&place);
+}
+
+/// A pipe in the home directory that neither end of has to wait for the other.
+fn gate(place: &TestDir, name: &str) -> fs::File {
+    let path = place.path("../home").join(name);
+    mkfifo(&path, Mode::from_bits_truncate(0o600)).unwrap();
+    fs::File::options().read(true).write(true).open(path).unwrap()
+}
+
+#[test]
+fn drained_bench_starts_no_further_run() {
+    let page = part("a", "a", "About a.", "");
+    let wait = "echo started > \"$HOME/started\"; read line < \"$HOME/gate\"";
+    let (place, claude) = project(&["a"], &page, &page, wait);
+    let (started, mut gate) = (gate(&place, "started"), gate(&place, "gate"));
+    let args = ["bench", "--claude-bin", &claude, "--model", "hasty", "--repeat", "3"];
+    let mut running = place.start(place.command(&args));
+    BufReader::new(started).read_line(&mut String::new()).unwrap();
+    running.signal(Signal::SIGINT);
+    running.wait_for("stderr", "draining: ");
+    gate.write_all(&b"go\n".repeat(9)).unwrap();
+    let ran = running.end();
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    let kept = result(&place);
+    assert_eq!((&kept["outcome"], kept["runs"].as_array().unwrap().len()), (&"interrupted".into(), 1), "{kept}");
+    assert_project_unchanged(&place);
+}
+
+#[test]
 fn invalid_arguments_are_refused_before_a_run() {
     let (place, claude) = two_models();
     place.write("../binary", [0xff, 0xfe]);
@@ -190,6 +350,8 @@ fn invalid_arguments_are_refused_before_a_run() {
         (&["--gate", "coverage"], 2, "such as `coverage>=0.8`"),
         (&["--max-cost=-1"], 2, "invalid --max-cost `-1`"),
         (&["--model", " "], 2, "--model names no model"),
+        (&["--model", "a", "--model", "b", "--model", "a"], 2, "--model a is given twice"),
+        (&["--prompt", "notes/a.md", "--prompt", "./notes/a.md"], 2, "notes/a.md is given twice"),
         (&["--prompt", "missing.md"], 2, "cannot read the prompt missing.md"),
         (&["--prompt", "../binary"], 2, "it is not UTF-8 text"),
         (&["--prompt", "/dev/zero"], 2, "cannot read the prompt /dev/zero"),
@@ -254,7 +416,7 @@ fn ctrl_c_keeps_results_and_removes_clones() {
     assert_eq!(kept["outcome"], "interrupted", "{ran:?}");
     let complete: Vec<bool> = kept["runs"].as_array().unwrap().iter().map(|run| run["complete"] == true).collect();
     assert_eq!(complete, [true, false], "{kept}");
-    assert!(ran.stdout.contains("interrupted: 2 of 2 runs ended"), "{ran:?}");
+    assert!(ran.stdout.contains("interrupted: 2 of 2 runs recorded"), "{ran:?}");
     place.wait_until_no_process_left();
     assert_project_unchanged(&place);
 }
@@ -265,7 +427,8 @@ fn killed_bench_leaves_nothing_after_prune() {
     running.signal(Signal::SIGKILL);
     assert_eq!(running.end().code, None);
     place.wait_until_no_process_left();
-    assert_eq!(clones(&place), 1);
+    // The clone of the run, and the one that it is a clone of.
+    assert_eq!(clones(&place), 2);
     let kept = result(&place);
     assert_eq!((&kept["outcome"], kept["runs"].as_array().unwrap().len()), (&"running".into(), 1), "{kept}");
     place.run(&["runs", "prune"]).expect_success();

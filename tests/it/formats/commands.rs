@@ -87,7 +87,7 @@ fn bench_objects_are_as_published() {
     let place = TestDir::new();
     place.notes(&["a"]);
     let prices = "[usd_per_million]\ninput = 1000.0\noutput = 1000.0\n";
-    let reconcile = "[[part]]\nunit = \"reconcile\"\nsteps = [{ say = \"Nothing to do.\" }]\n";
+    let reconcile = "[[part]]\nprompt = \"# Stage Index\"\nsteps = [{ say = \"Nothing to do.\" }]\n";
     let claude = place.scripted_claude(&format!("{prices}{reconcile}{}", part("a")));
     git(&place.path(""), &["init", "--quiet", "--initial-branch=main"]);
     git(&place.path(""), &["add", "--all"]);
