@@ -11,8 +11,8 @@ mod result;
 use std::{collections::BTreeSet, io, path::Path, sync::Arc};
 
 use self::{
-    baseline::Baseline,
-    cell_run::{CellRunner, ChildControl, CloneDir, RunBudget, RunEnd},
+    baseline::EarlierBench,
+    cell_run::{BenchRunBudget, CellRunner, ChildControl, CloneDir, RunEnd},
     output::BenchOutput,
     result::{BenchDir, BenchOutcome, BenchResult, Cell, GateOutcome},
 };
@@ -51,7 +51,7 @@ struct BenchPlan {
     prompts: Vec<Option<PromptFile>>,
     /// The rules of each cell.
     gates: Vec<Vec<GateRule>>,
-    baseline: Option<Baseline>,
+    baseline: Option<EarlierBench>,
     max_cost: Option<f64>,
 }
 
@@ -151,7 +151,7 @@ impl BenchPlan {
         let of_model = |model| (0..prompts.len()).map(move |index| (model, index));
         let cells: Vec<Cell> = models.iter().flat_map(of_model).map(|(model, index)| cell(model, index)).collect();
         let mut gates = vec![gates; cells.len()];
-        let baseline = args.gate_against.as_ref().map(|file| Baseline::read(file, &cells)).transpose()?;
+        let baseline = args.gate_against.as_ref().map(|file| EarlierBench::read(file, &cells)).transpose()?;
         if let Some(before) = &baseline {
             gates.iter_mut().zip(&before.rules).for_each(|(of_cell, rules)| of_cell.extend_from_slice(rules));
         }
@@ -271,7 +271,7 @@ async fn run_cells(
                     return Ok(BenchEnd::Limit);
                 }
             };
-            let budget = left.map(|run| RunBudget::new(run, slots));
+            let budget = left.map(|run| BenchRunBudget::new(run, slots));
             let prompt = plan.prompts[cell.prompt_index].as_ref();
             let Some(ended) = runner.run((index, repeat), cell, prompt, budget, control).await? else {
                 return Ok(BenchEnd::Interrupted);

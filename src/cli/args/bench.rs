@@ -19,7 +19,7 @@ pub(crate) struct BenchArgs {
     /// Number of runs with each model and prompt; agreement and intervals need 2 or more
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub repeat: u32,
-    /// Cost limit of all runs together: each run gets what is left
+    /// Cost limit of all runs together; attempts that run when it is reached can exceed it
     #[arg(long, value_name = "USD")]
     pub max_cost: Option<f64>,
     /// Rule that every model and prompt must meet: a figure, one of >= <= > <, and a number, such as `coverage>=0.8`; can be repeated

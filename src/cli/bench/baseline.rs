@@ -47,7 +47,7 @@ struct BaselineScore {
 
 /// What a bench is compared with.
 #[derive(Debug)]
-pub(super) struct Baseline {
+pub(super) struct EarlierBench {
     pub(super) bench: String,
     pub(super) commit: String,
     units: BTreeSet<String>,
@@ -55,7 +55,7 @@ pub(super) struct Baseline {
     pub(super) rules: Vec<Vec<GateRule>>,
 }
 
-impl Baseline {
+impl EarlierBench {
     /// Reads the result in `file`, for the bench of `cells`.
     ///
     /// # Errors

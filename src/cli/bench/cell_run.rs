@@ -133,14 +133,14 @@ impl RunningChild {
 
 /// What one run of a bench may cost, in US dollars.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RunBudget {
+pub(super) struct BenchRunBudget {
     /// No attempt starts after the run has spent this.
     run: f64,
     /// Claude Code ends an attempt after this.
     attempt: f64,
 }
 
-impl RunBudget {
+impl BenchRunBudget {
     /// At most `left` for a run in which at most `slots` units are active.
     pub(super) fn new(left: f64, slots: usize) -> Self {
         let slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
@@ -156,7 +156,7 @@ impl RunBudget {
 
 /// What the tape of a run shows.
 #[derive(Debug)]
-struct RecordedRun {
+struct TapedRun {
     finished: FinishedRun,
     /// True if the cost limit of the bench cut an attempt short.
     is_cut: bool,
@@ -178,7 +178,7 @@ pub(super) enum RunEnd {
     /// It came to its end, with or without success.
     Finished,
     Limit,
-    /// By a person.
+    /// A person stopped it.
     Interrupted,
     /// No further run would be better.
     Failed(CliError),
@@ -203,7 +203,7 @@ impl CellRunner<'_> {
         (index, repeat): (usize, u32),
         cell: &Cell,
         prompt: Option<&PromptFile>,
-        budget: Option<RunBudget>,
+        budget: Option<BenchRunBudget>,
         control: &ChildControl,
     ) -> Result<Option<EndedRun>, CliError> {
         let (snapshot, is_kept) = (Arc::clone(&self.snapshot), self.args.keep);
@@ -252,8 +252,8 @@ impl CellRunner<'_> {
         name: &str,
         clone: &CloneDir,
         exit: Option<Exit>,
-        budget: Option<RunBudget>,
-    ) -> Result<Option<RecordedRun>, CliError> {
+        budget: Option<BenchRunBudget>,
+    ) -> Result<Option<TapedRun>, CliError> {
         let store = RunStore::new(clone.path());
         let Some(recorded) = store.list()?.into_iter().next() else { return Ok(None) };
         let recorded_tape = store.open_tape(&recorded).map_err(|error| clone_failed(&error))?;
@@ -269,7 +269,7 @@ impl CellRunner<'_> {
         let reason = if run.is_complete { None } else { Some(incomplete_reason(&report, is_cut)) };
         let (id, tape, exit) = (recorded.id, format!("{name}.jsonl"), exit.unwrap_or(Exit::Internal));
         let remedy = failed_unit(&report).and_then(|unit| unit.remedy.clone());
-        Ok(Some(RecordedRun { finished: FinishedRun { run, id, tape, exit, reason, clone: kept }, is_cut, remedy }))
+        Ok(Some(TapedRun { finished: FinishedRun { run, id, tape, exit, reason, clone: kept }, is_cut, remedy }))
     }
 
     /// Runs this program in the clone, and waits for its end.
@@ -277,7 +277,7 @@ impl CellRunner<'_> {
         &self,
         clone: &Path,
         cell: &Cell,
-        budget: Option<RunBudget>,
+        budget: Option<BenchRunBudget>,
         log: File,
         control: &ChildControl,
     ) -> Result<ExitStatus, CliError> {
@@ -297,7 +297,7 @@ impl CellRunner<'_> {
             command.arg(format!("--only={unit}"));
         }
         command.args(cell.model.iter().map(|model| format!("--model={model}")));
-        if let Some(RunBudget { run, attempt }) = budget {
+        if let Some(BenchRunBudget { run, attempt }) = budget {
             command.args([format!("--max-run-budget-usd={run}"), format!("--max-budget-usd={attempt}")]);
         }
         command.env(REVIEW_VARIABLE, "false").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -337,7 +337,7 @@ fn last_error(log: &str) -> (Option<String>, Option<String>) {
 }
 
 /// The error of a run that ended with `status`, which `log` or else its tape explains.
-fn failure(message: String, status: ExitStatus, log: &str, recorded: Option<&RecordedRun>) -> CliError {
+fn failure(message: String, status: ExitStatus, log: &str, recorded: Option<&TapedRun>) -> CliError {
     if let (None, Some(signal)) = (status.code(), status.signal()) {
         let name = Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |it| it.to_string());
         return CliError::failed(message)

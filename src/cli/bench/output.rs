@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    baseline::Baseline,
+    baseline::EarlierBench,
     result::{BenchDir, BenchOutcome, BenchResult, RESULT_FILE, VERSION},
 };
 use crate::{
@@ -52,7 +52,7 @@ impl BenchOutput {
         result: &BenchResult,
         forecast: &str,
         max_cost: Option<f64>,
-        baseline: Option<&Baseline>,
+        baseline: Option<&EarlierBench>,
     ) -> Result<(), CliError> {
         let runs = result.cells.len() * result.repeat as usize;
         if self.ui == Ui::Json {
@@ -81,8 +81,9 @@ impl BenchOutput {
         lines.push(format!("forecast by earlier runs of any model: {forecast}"));
         lines.extend(max_cost.map(|cost| format!("cost limit: {}", dollars(Some(cost)))));
         lines.extend(baseline.map(|before| {
-            let [bench, commit] = [&before.bench, &before.commit].map(|id| text::printable(id, MAX_ID_WIDTH));
-            format!("compared with bench {bench} at commit {commit}")
+            let bench = text::printable(&before.bench, MAX_ID_WIDTH);
+            let commit = before.commit.get(..8).unwrap_or(&before.commit);
+            format!("compared with bench {bench} at commit {}", text::printable(commit, MAX_ID_WIDTH))
         }));
         self.lines(&lines)
     }
@@ -103,7 +104,7 @@ impl BenchOutput {
             }
             None => " · incomplete, does not count".to_owned(),
         };
-        let step = if run.is_reconciled { "" } else { " · reconcile step failed" };
+        let step = if run.is_reconciled || !run.is_complete { "" } else { " · reconcile step failed" };
         let kept = finished.clone.as_ref().map(|clone| format!(" · kept in {}", clone.display())).unwrap_or_default();
         self.lines(&[format!(
             "run {} of {runs}: cell {}, repeat {} · {} of {} succeeded · {cost} · {}{step}{incomplete}{kept}",

@@ -405,6 +405,23 @@ fn hanging() -> (TestDir, RunningCommand) {
 }
 
 #[test]
+fn run_that_another_client_stops_does_not_count() {
+    let (place, running) = hanging();
+    let entries = fs::read_dir(place.temporary()).unwrap().map(|entry| entry.unwrap().path());
+    let clones = entries.filter_map(|dir| fs::read_dir(dir).ok()).flatten().map(|entry| entry.unwrap().path());
+    let clone = clones.into_iter().find(|path| path.join(".ktx/ingestdeck/runs").is_dir()).expect("a clone with a run");
+    place.run(&["ctl", "--project-dir", clone.to_str().unwrap(), "stop", "docs-a"]).expect_success();
+    let ran = running.end();
+    assert_eq!(ran.code, Some(100), "{ran:?}");
+    let kept = result(&place);
+    let complete: Vec<bool> = kept["runs"].as_array().unwrap().iter().map(|run| run["complete"] == true).collect();
+    assert_eq!((complete, &kept["cells"][1]["score"]["success"]["mean"]), (vec![true, false], &Value::Null), "{kept}");
+    assert!(ran.stderr.contains("error: cell 2 (hasty) has no complete run"), "{ran:?}");
+    place.wait_until_no_process_left();
+    assert_project_unchanged(&place);
+}
+
+#[test]
 fn ctrl_c_keeps_results_and_removes_clones() {
     let (place, mut running) = hanging();
     running.signal(Signal::SIGINT);
