@@ -28,6 +28,7 @@ mod yaml;
 
 pub(crate) mod attempt;
 pub(crate) mod branch_update;
+pub(crate) mod committed_changes;
 pub(crate) mod content_digest;
 pub(crate) mod git;
 pub(crate) mod init;

@@ -120,7 +120,7 @@ pub(crate) enum CliCommand {
     Step(StepArgs),
     /// Show an active run with all keys; it continues when you leave
     Attach(AttachArgs),
-    /// Accept, reject, edit or send back the changes of a run before they become a commit
+    /// Accept, reject, edit or send back the changes of a run before they become a commit, or afterwards
     Review(ReviewArgs),
     /// Watch a run started by another process, without changing it
     Watch(WatchArgs),
@@ -353,7 +353,7 @@ pub(crate) struct AttachArgs {
 /// `review`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ReviewArgs {
-    /// Run id or a unique part of it [default: the newest run that waits for a review]
+    /// Run id or a unique part of it, also of a run whose changes are in commits [default: the newest run that waits for a review]
     pub run: Option<String>,
     /// Accept the changes of files that match this pattern: a path, `unit:KEY` or `connection:NAME`; can be repeated
     #[arg(long, value_name = "GLOB")]

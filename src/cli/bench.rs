@@ -132,7 +132,7 @@ impl BenchPlan {
             files => files.iter().map(|file| read_prompt(file).map(Some)).collect::<Result<_, _>>()?,
         };
         let paths: Vec<_> =
-            args.prompt.iter().map(|file| file.canonicalize().unwrap_or_else(|_| file.clone())).collect();
+            args.prompt.iter().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone())).collect();
         let twice = repeated(&args.model).map(|model| format!("--model {model}"));
         let twice = twice.or_else(|| repeated(&paths).map(|file| format!("--prompt {}", file.display())));
         if let Some(twice) = twice {

@@ -1,4 +1,4 @@
-//! `review`: decisions about the changes of a run before they become a commit.
+//! `review`: decisions about the changes of a run before they become a commit, or afterwards.
 //!
 //! A run that still waits gets the decisions through its engine. For a run that ended before, an engine starts again with
 //! the patches of that run, and nothing is attempted unless changes are sent back.
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     args::{AttemptArgs, GlobalArgs, ReviewArgs, SelectArgs},
     attach, ctl,
-    exit::{CliError, Exit},
+    exit::{self, CliError, Exit},
     launch::TapeLocation,
     review_rules::{ReviewRules, accepted},
     run::{RunOverrides, start_run},
@@ -18,11 +18,13 @@ use super::{
 };
 use crate::{
     control::CommandOrigin,
+    diagnostic::Problem,
     engine::{
         control_socket::ControlClient,
         launch::{ReviewOptions, runtime},
-        recorded_tapes,
+        recorded_tapes, resume,
     },
+    ingest::{self, committed_changes, repository::Repository},
     run::{
         review::{FileReview, ReviewState},
         state::{RunState, UnitState, UnitStatus},
@@ -46,7 +48,14 @@ const MAX_PATH_WIDTH: usize = 200;
 pub(crate) fn review(global: &GlobalArgs, args: &ReviewArgs) -> Result<Exit, CliError> {
     let rules = ReviewRules::new(args)?;
     let runs = runs::resolve_store(global)?;
-    let (run, state) = find_waiting_run(&runs, args.run.as_deref())?;
+    let (run, state) = find_reviewable_run(&runs, args.run.as_deref())?;
+    let of_commits = match state.publication.unsaved_review() {
+        Some(_) => None,
+        None => Some(committed_review(&runs, &run, &state)?),
+    };
+    let review = of_commits.as_ref().or_else(|| state.publication.unsaved_review());
+    // Changes in a commit wait for nothing.
+    let exit = if of_commits.is_some() { Exit::Ok } else { Exit::ReviewOpen };
     let is_active = runs.status(&run)? == RunStatus::Running;
     let is_screen = rules.is_empty() && !args.list && (global.is_engine || attach::is_on_screen(global));
     match (is_active, is_screen) {
@@ -58,20 +67,20 @@ pub(crate) fn review(global: &GlobalArgs, args: &ReviewArgs) -> Result<Exit, Cli
             )))
         }
         (true, true) => attach::attach_to(global, run, None),
-        (true, false) if rules.is_empty() => print_changes(global, args, &state),
+        (true, false) if rules.is_empty() => print_changes(global, args, review, exit),
         (true, false) => decide_active(global, args, &run, &state, &rules),
         (false, _) if global.is_engine => resume_review(global, &run, None, args.branch.clone()),
         (false, true) => {
             let location = TapeLocation::InProject { flag: global.project_dir.clone() };
             Ok(attach::start_on_screen(global, None, location, None)?.exit)
         }
-        (false, false) if rules.is_empty() => print_changes(global, args, &state),
+        (false, false) if rules.is_empty() => print_changes(global, args, review, exit),
         (false, false) => resume_review(global, &run, Some(rules), args.branch.clone()),
     }
 }
 
 /// The run that a review is about: the named one, or the newest with changes that wait.
-fn find_waiting_run(runs: &RunStore, name: Option<&str>) -> Result<(RecordedRun, RunState), CliError> {
+fn find_reviewable_run(runs: &RunStore, name: Option<&str>) -> Result<(RecordedRun, RunState), CliError> {
     if let Some(name) = name {
         let run = runs.resolve(name)?;
         let state = current_state(runs, &run)?;
@@ -85,17 +94,19 @@ fn find_waiting_run(runs: &RunStore, name: Option<&str>) -> Result<(RecordedRun,
         let Ok(state) = current_state(runs, &run) else { continue };
         let is_active = runs.status(&run)? == RunStatus::Running;
         match no_review_reason(&run, &state, is_active) {
-            None => return Ok((run, state)),
+            // What is in commits is reviewed on request only.
+            None if state.publication.unsaved_review().is_some() => return Ok((run, state)),
             Some(reason) if !is_active && state.publication.unsaved_review().is_some() => return Err(reason),
-            Some(_) => {}
+            None | Some(_) => {}
         }
         // An older run would be based on an earlier state of the branch.
         if state.publication.saved.is_some() {
             break;
         }
     }
-    Err(CliError::not_found("no run of this project waits for a review")
-        .with_help("start one with `ingestdeck run --review`"))
+    Err(CliError::not_found("no run of this project waits for a review").with_help(
+        "start one with `ingestdeck run --review`, or name a run to review its commits: `ingestdeck review latest`",
+    ))
 }
 
 /// Why a run has no changes to decide about; `None` if it has.
@@ -116,26 +127,63 @@ fn no_review_reason(run: &RecordedRun, state: &RunState, is_active: bool) -> Opt
                 .with_help(format!("`ingestdeck run --resume-run {id}` runs them and keeps the decisions")),
         ),
         (None, Some(_)) => None,
+        (None, None) if publication.committed_run.is_some() && !is_active => publication.committed_run.map(|of| {
+            missing()
+                .with_help(format!("it reviewed run {0}: review that again with `ingestdeck review {0}`", of.short()))
+        }),
+        (None, None) if publication.saved.is_some() && !is_active => None,
         (None, None) => Some(missing().with_help(match (&publication.saved, is_active) {
-            (Some(_), _) => format!("they are in a commit; show them with `ingestdeck artifacts {id}`"),
+            (Some(_), true) => "they are in a commit, which can be reviewed when the run has ended".to_owned(),
+            (Some(_), false) => String::new(),
             (None, true) => format!("its units are not done; follow it with `ingestdeck attach {id}`"),
             (None, false) => "start a run that waits with `ingestdeck run --review`".to_owned(),
         })),
     }
 }
 
+/// The review of what the commits of a run changed, without any decision.
+fn committed_review(runs: &RunStore, run: &RecordedRun, state: &RunState) -> Result<ReviewState, CliError> {
+    let id = run.id.short();
+    let project = runs.project();
+    let of = resume::committed_run(run.id, state).filter(|_| ingest::is_run_marked(project, run.id));
+    let repository =
+        Repository::find_for_reading(project).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    let (Some(of), Some(repository)) = (of, repository) else {
+        return Err(CliError::not_found(format!("the commits of run {id} cannot be reviewed, because it is a copy"))
+            .with_help(format!("show them with `ingestdeck artifacts {id}`")));
+    };
+    let branch = state.publication.target_branch.as_deref();
+    let (request, left_out) = repository.committed_review(&of, branch).map_err(CliError::internal)?;
+    let message = (!left_out.is_empty()).then(|| committed_changes::left_out_message(&left_out));
+    if request.files.is_empty() {
+        let error = CliError::not_found(format!("the commits of run {id} have no changes left to review"));
+        return Err(match message {
+            Some(message) => error.with_cause(message),
+            None => error,
+        }
+        .with_help(format!("show what the run changed with `ingestdeck artifacts {id}`")));
+    }
+    message.into_iter().for_each(|message| exit::print_warning(&Problem::new(message)));
+    Ok(ReviewState::new(request.into(), None))
+}
+
 fn current_state(runs: &RunStore, run: &RecordedRun) -> Result<RunState, CliError> {
     Ok(recorded_tapes::fold(runs, run)?)
 }
 
-fn print_changes(global: &GlobalArgs, args: &ReviewArgs, state: &RunState) -> Result<Exit, CliError> {
-    let Some(review) = state.publication.unsaved_review() else { return Ok(Exit::Ok) };
+fn print_changes(
+    global: &GlobalArgs,
+    args: &ReviewArgs,
+    review: Option<&ReviewState>,
+    exit: Exit,
+) -> Result<Exit, CliError> {
+    let Some(review) = review else { return Ok(Exit::Ok) };
     let diff = args.diff;
     let rows =
         review.by_path().map(|(file, review)| (change_json(file, review, diff), change_text(file, review, diff)));
     let summary = (counts_json(review), counts_text(review));
     ctl::print_rows(global, rows.chain([summary]))?;
-    Ok(Exit::ReviewOpen)
+    Ok(exit)
 }
 
 fn change_json(file: &ReviewedFile, review: &FileReview, diff: bool) -> Value {
@@ -201,7 +249,9 @@ fn decide_active(
     let runs = runs::resolve_store(global)?;
     let after = settled_state(&runs, run)?;
     match after.publication.open_review() {
-        Some(_) if after.publication.save_error.is_none() => print_changes(global, args, &after),
+        Some(_) if after.publication.save_error.is_none() => {
+            print_changes(global, args, after.publication.unsaved_review(), Exit::ReviewOpen)
+        }
         _ => print_result(global, state, &after),
     }
 }

@@ -183,7 +183,7 @@ pub(crate) fn start_run(
     // A run that continues a review never commits without one.
     let is_wanted = *config.ingest.review || taken.review.is_some() || taken.is_reviewed;
     let review = review.or_else(|| is_wanted.then(ReviewOptions::default)).filter(|_| !is_of_texts);
-    let RunPlan { planned, continues, review: prior, branch: prior_branch, projected, .. } = taken;
+    let RunPlan { planned, continues, review: prior, branch: prior_branch, projected, committed, .. } = taken;
     let review = review.map(|review| ReviewOptions { prior, ..review });
     let is_held = |unit: &&PlannedUnit| held.iter().any(|name| *name == unit.unit || name == unit.ktx_key());
     let held = planned.units.iter().map(|unit| &unit.planned).filter(is_held).map(|unit| unit.unit.clone()).collect();
@@ -212,7 +212,7 @@ pub(crate) fn start_run(
     let order = Launch {
         project,
         planned,
-        prior: PriorWork { continues, projected },
+        prior: PriorWork { continues, projected, committed },
         agent,
         terms,
         concurrency: slots,

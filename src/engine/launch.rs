@@ -41,6 +41,7 @@ use crate::{
     diagnostic::{Diagnostic, Problem},
     ingest::{
         self,
+        committed_changes::CommittedRun,
         job::IngestJob,
         plan::{IngestPlan, UnplannedConnection},
         project::{Project, RateLimitSettings},
@@ -133,6 +134,8 @@ pub(crate) struct PriorWork {
     pub continues: Option<ContinuedRun>,
     /// Sources that it projected and that are in no commit.
     pub projected: Vec<SourcesProjected>,
+    /// The run whose commits are reviewed, if they are.
+    pub committed: Option<CommittedRun>,
 }
 
 /// Options of the review before the commit.
@@ -204,7 +207,9 @@ impl Launch {
         let review = self.review.as_ref().map(|_| Note::ReviewPlanned);
         let projected =
             self.prior.projected.iter().map(|projected| Note::SourcesProjected(Box::new(projected.clone())));
-        std::iter::once(plan).chain(review).chain(branch).chain(projected).chain(read).chain(left_out).collect()
+        let committed = self.prior.committed.as_ref().map(|of| Note::CommittedReviewPlanned { run: of.run });
+        let notes = std::iter::once(plan).chain(review).chain(committed).chain(branch).chain(projected);
+        notes.chain(read).chain(left_out).collect()
     }
 }
 
@@ -256,7 +261,8 @@ pub(crate) fn launch<T>(
     let is_reconciled = |(unit, _): (&UnitKey, &str)| unit.as_str() == RECONCILE_KEY;
     let has_prior_step =
         launch.reconcile.is_none() && resume::pending_patches(launch.prior.continues.as_ref()).any(is_reconciled);
-    let schedule = schedule.with_prior_changes(!launch.prior.projected.is_empty() || has_prior_step);
+    let has_prior_changes = !launch.prior.projected.is_empty() || launch.prior.committed.is_some() || has_prior_step;
+    let schedule = schedule.with_prior_changes(has_prior_changes);
     let plan = launch.plan_notes(&job);
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.
@@ -265,6 +271,7 @@ pub(crate) fn launch<T>(
     let locks = session_locks(&setup.runs, launch.agent.is_scripted());
     let (agent, terms, continues, reconcile) = (launch.agent, launch.terms, launch.prior.continues, launch.reconcile);
     let (is_reviewed, projected) = (launch.review.is_some(), launch.prior.projected);
+    let committed = launch.prior.committed.filter(|_| is_reviewed);
     let make = |id, recorder, approvals, trace| {
         let worktrees = Worktrees::new(repository, &job.id, &head.commit);
         let prior_projections = projected.iter().filter_map(|projected| projected.connection.clone()).collect();
@@ -287,6 +294,7 @@ pub(crate) fn launch<T>(
             prior_projections,
             is_reviewed,
             prior_attempts,
+            committed,
         };
         let attempts = AttemptExecutor::new(run, agent, terms, limits, recorder, approvals, locks);
         attempts.with_prior_patches(resume::pending_patches(continues.as_ref())).with_trace(trace)

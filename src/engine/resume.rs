@@ -11,7 +11,7 @@ mod unreconciled;
 use std::collections::{HashMap, HashSet};
 
 use self::chain::ResumeChain;
-pub(crate) use self::{review::plan_review, texts::plan_new_texts};
+pub(crate) use self::{chain::committed_run, review::plan_review, texts::plan_new_texts};
 use super::{
     WarningSink,
     prepare::TargetBranch,
@@ -23,6 +23,7 @@ use super::{
 use crate::{
     diagnostic::{Diagnostic, Problem},
     ingest::{
+        committed_changes::CommittedRun,
         content_digest,
         plan::{IngestPlan, PlanError, UnitSelection, plan, plan_against, plan_texts},
         project::Project,
@@ -65,6 +66,8 @@ pub(crate) struct RunPlan {
     pub is_reviewed: bool,
     /// Sources that the continued run projected and that are in no commit.
     pub projected: Vec<SourcesProjected>,
+    /// The run whose commits are reviewed, if they are.
+    pub committed: Option<CommittedRun>,
 }
 
 impl RunPlan {
@@ -84,6 +87,7 @@ impl RunPlan {
         self.reused_units().count() == self.planned.units.len()
             && pending_patches(self.continues.as_ref()).next().is_none()
             && self.projected.is_empty()
+            && self.committed.is_none()
     }
 }
 
@@ -204,6 +208,7 @@ pub(crate) fn plan_run(
             branch: None,
             is_reviewed: false,
             projected: Vec::new(),
+            committed: None,
         });
     };
     let is_failed = mode == ContinueMode::Failed;
@@ -413,6 +418,7 @@ impl<'a> ResumeBasis<'a> {
             branch: None,
             is_reviewed: false,
             projected: Vec::new(),
+            committed: None,
         })
     }
 
@@ -457,6 +463,7 @@ impl<'a> ResumeBasis<'a> {
             branch: None,
             is_reviewed: false,
             projected: Vec::new(),
+            committed: None,
         })
     }
 }

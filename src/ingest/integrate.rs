@@ -16,6 +16,7 @@ use std::{
 
 use super::{
     branch_update::{self, BranchUpdateError},
+    committed_changes::CommittedChanges,
     git::{CommitId, GitError},
     repository::{self, FilteredFile, PATCHES_DIR, RepositoryError},
     sl_ref_repair,
@@ -205,6 +206,8 @@ pub(crate) struct PatchIntegrator {
     tracked_paths: Option<BTreeSet<String>>,
     /// Ids of the connections that the run writes sources for, sorted.
     connections: Vec<String>,
+    /// Changes that the branch contains already, and that are reviewed all the same.
+    committed: CommittedChanges,
 }
 
 impl PatchIntegrator {
@@ -220,6 +223,7 @@ impl PatchIntegrator {
             originals: Originals::new(),
             tracked_paths: None,
             connections,
+            committed: CommittedChanges::default(),
         };
         for BasePatch { file, targets } in trees.base_patches() {
             let unit = PROJECTION_KEY.into();

@@ -292,22 +292,7 @@ impl Worktree {
     }
 
     fn patch(&self, range: &[&str]) -> Result<Vec<u8>, GitError> {
-        const OPTIONS: &[&str] = &[
-            "diff",
-            // Pages are always text, regardless of attributes: content with a NUL is refused on write.
-            "--text",
-            "--binary",
-            "--no-renames",
-            "--full-index",
-            "--no-ext-diff",
-            "--no-textconv",
-            "--no-color",
-            "--ignore-submodules=all",
-            "--unified=3",
-            "--src-prefix=a/",
-            "--dst-prefix=b/",
-        ];
-        self.git.run(&[OPTIONS, range, &["--"]].concat())
+        diff(&self.git, range)
     }
 
     /// Removes the worktree and its branch. The ledger keeps what cannot be removed, for the next start.
@@ -328,6 +313,26 @@ impl Drop for Worktree {
     fn drop(&mut self) {
         self.remove();
     }
+}
+
+/// The changes in `range`, as a patch that any git release can apply.
+pub(super) fn diff(git: &Git, range: &[&str]) -> Result<Vec<u8>, GitError> {
+    const OPTIONS: &[&str] = &[
+        "diff",
+        // Pages are always text, regardless of attributes: content with a NUL is refused on write.
+        "--text",
+        "--binary",
+        "--no-renames",
+        "--full-index",
+        "--no-ext-diff",
+        "--no-textconv",
+        "--no-color",
+        "--ignore-submodules=all",
+        "--unified=3",
+        "--src-prefix=a/",
+        "--dst-prefix=b/",
+    ];
+    git.run(&[OPTIONS, range, &["--"]].concat())
 }
 
 /// Converts `key` to a name for a path and a branch: readable where possible, and unique for each key.

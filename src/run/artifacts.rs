@@ -319,15 +319,19 @@ impl ArtifactCollector {
         }
     }
 
-    /// Adds the artifacts of a patch that a prior run left.
+    /// Adds the artifacts of a prior run: those of a patch that it left, or those of its commits while they are reviewed.
     fn add_prior_patch(&mut self, state: &RunState, unit: &UnitState) {
-        let Some(output) = state.work(unit) else { return };
         let reused = state.prior_unit_summary(&unit.key).and_then(|prior| prior.reused.as_ref());
+        let publication = &state.publication;
+        let is_reviewed = publication.committed_run.is_some() && publication.open_review().is_some();
+        let committed = reused.filter(|reused| is_reviewed && reused.pending_patch.is_none());
+        let Some(output) = state.work(unit).or(committed.map(|reused| &reused.output)) else { return };
         let patch = reused.and_then(|reused| reused.pending_patch.clone());
         let integration = state.publication.prior_patches.get(&unit.key);
         let result = match integration {
             Some(patch) if patch.is_saved => ArtifactStatus::Saved,
             Some(patch) => ArtifactStatus::Integration(patch.result),
+            None if committed.is_some() => ArtifactStatus::Saved,
             None => ArtifactStatus::Pending,
         };
         let index = OutputIndex::new(output);

@@ -151,6 +151,7 @@ fn sentence(note: &Note) -> String {
         Note::BranchSelected { branch: Some(branch) } => format!("commits go to branch {branch}"),
         Note::BranchSelected { branch: None } => "commits go to the current branch".to_owned(),
         Note::ReviewPlanned => "nothing is saved before a review".to_owned(),
+        Note::CommittedReviewPlanned { run } => format!("the commits of run {} are reviewed", run.short()),
         Note::ReviewFinished { sent_back } if sent_back.is_empty() => "review finished".to_owned(),
         Note::ReviewFinished { sent_back } => {
             format!("review finished; {} sent back", pluralize(sent_back.len(), "unit"))

@@ -146,6 +146,11 @@ impl RunStore {
         Self { root: project.join(STATE_DIR), project }
     }
 
+    /// Directory of the project.
+    pub(crate) fn project(&self) -> &Path {
+        &self.project
+    }
+
     /// Root directory of the store.
     pub(crate) fn root(&self) -> &Path {
         &self.root

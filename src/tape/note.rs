@@ -181,6 +181,8 @@ pub(crate) enum Note {
     },
     /// Nothing of the run is saved before a review.
     ReviewPlanned,
+    /// The review is also about the commits of this run, which it may take back.
+    CommittedReviewPlanned { run: super::RunId },
     /// All integrated patches are on the project's branch.
     #[serde(rename = "saved")]
     RunSaved(RunSaved),

@@ -12,6 +12,7 @@ mod audit;
 mod bench;
 mod branches;
 mod broken;
+mod committed_reviews;
 mod ctl;
 mod doctor;
 mod end_to_end;

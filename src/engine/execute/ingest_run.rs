@@ -9,6 +9,7 @@ use std::{
 use super::reconcile_step::ReconcileOptions;
 use crate::{
     ingest::{
+        committed_changes::CommittedRun,
         integrate::{RawCopy, UnitPatch},
         job::IngestJob,
         project::Project,
@@ -42,6 +43,8 @@ pub(crate) struct IngestRun {
     pub is_reviewed: bool,
     /// The attempts of prior runs whose patches this run may save.
     pub prior_attempts: HashMap<UnitKey, (RunId, u32)>,
+    /// The run whose commits are reviewed, if they are.
+    pub committed: Option<CommittedRun>,
 }
 
 impl IngestRun {
@@ -112,7 +115,11 @@ impl IngestRun {
             AttemptTrailer { unit: trailer_key(unit), attempt, prior_run }
         };
         let trailers = RunTrailers { run: self.id, attempts: attempts.iter().map(trailer).collect() };
-        trailers.append_to(&self.ktx_message(failed, paths))
+        let message = match &self.committed {
+            Some(of) => format!("review of run {}: changes that its commits made", of.run.short()),
+            None => self.ktx_message(failed, paths),
+        };
+        trailers.append_to(&message)
     }
 
     fn ktx_message<'a>(&self, failed: &[UnitKey], paths: impl IntoIterator<Item = &'a String>) -> String {

@@ -17,6 +17,7 @@ use crate::{
     agent::caught_panics,
     diagnostic::Diagnostic,
     ingest::{
+        committed_changes,
         git::CommitId,
         integrate::{IntegrationError, PatchIntegrator, PatchOutcome, RawCopy, SavedIntegration, UnitPatch},
         reconcile::StageIndex,
@@ -285,6 +286,17 @@ impl Integration {
         Cow::Owned(units.iter().cloned().chain([(key, 0)]).collect())
     }
 
+    /// Lets the review begin with the commits that it is about.
+    fn add_committed(&self, integrator: &mut PatchIntegrator) -> Result<(), IntegrationError> {
+        let Some(committed) = &self.run.committed else { return Ok(()) };
+        let left_out = integrator.add_committed(committed)?;
+        if !left_out.is_empty() {
+            let text = committed_changes::left_out_message(&left_out);
+            record_note(self.recorder.as_ref(), None, &Note::Message { level: Severity::Warning, text });
+        }
+        Ok(())
+    }
+
     fn integrate_units(
         &self,
         state: &mut IntegrationState,
@@ -298,7 +310,9 @@ impl Integration {
             _ => {
                 self.review.begin_integration();
                 (state.head, state.integrated, state.accepted, state.contributors) = Default::default();
-                PatchIntegrator::open(&self.run.worktrees, self.run.all_targets())?
+                let mut begun = PatchIntegrator::open(&self.run.worktrees, self.run.all_targets())?;
+                self.add_committed(&mut begun)?;
+                begun
             }
         };
         if !is_reconcile_step(units) && !units.is_empty() {

@@ -1,18 +1,26 @@
 //! A run and the runs that it continues: their units, and what they left in no commit.
 
+use std::collections::BTreeSet;
+
 use super::{ResumeError, RunPlan, fold_finished, planned_units};
 use crate::{
     engine::{WarningSink, prepare::TargetBranch, warn_all},
     ingest::{
         self,
+        committed_changes::CommittedRun,
         plan::{IngestPlan, SourcePlan},
         project::Project,
     },
-    run::{RunState, prior_run::PriorRunView, review::ReviewState},
+    run::{
+        RunState,
+        artifacts::{ArtifactStatus, run_artifacts},
+        prior_run::PriorRunView,
+        review::ReviewState,
+    },
     store::{RecordedRun, RunStore},
     tape::{
-        RunId,
-        note::{PlannedUnit, SourceRead, SourcesProjected},
+        RunId, UnitKey,
+        note::{PlannedUnit, RunSaved, SourceRead, SourcesProjected},
     },
     units::reuse::PriorUnit,
 };
@@ -116,6 +124,20 @@ impl ResumeChain {
         ingest::is_run_marked(&project.root, self.id()).then_some(branch)
     }
 
+    /// The run whose commits a review of this run is about: the one whose review this run began, or else this run
+    /// itself. Commits that a record from elsewhere names do not count.
+    pub(super) fn committed_run(&self, project: &Project) -> Option<CommittedRun> {
+        let publication = &self.state().publication;
+        let of = match publication.committed_run {
+            Some(run) => run,
+            None if publication.unsaved_review().is_none() => self.id(),
+            None => return None,
+        };
+        let (run, state) = std::iter::once(&self.last).chain(&self.before).find(|(run, _)| *run == of)?;
+        let are_own = ingest::is_run_marked(&project.root, self.id()) && ingest::is_run_marked(&project.root, *run);
+        committed_run(*run, state).filter(|_| are_own)
+    }
+
     /// Adds to a plan what the run has decided and not saved.
     pub(super) fn add_unsaved(&self, project: &Project, plan: &mut RunPlan, warn: WarningSink<'_>) {
         plan.review = self.decisions(project);
@@ -128,5 +150,20 @@ impl ResumeChain {
             |connection| format!("{connection}: sources of the prior run are left out, because their files changed");
         warn_all(warn, &connections.map(sentence).collect::<Vec<_>>());
         plan.is_reviewed = self.state().publication.is_reviewed;
+        let publication = &self.state().publication;
+        if publication.committed_run.is_some() && publication.unsaved_review().is_some() {
+            plan.committed = self.committed_run(project);
+        }
     }
+}
+
+/// What the commits of a run changed; `None` without any.
+pub(crate) fn committed_run(run: RunId, state: &RunState) -> Option<CommittedRun> {
+    let saves: Vec<RunSaved> = state.publication.saves.iter().map(|saved| RunSaved::clone(saved)).collect();
+    let saved = run_artifacts(state).into_iter().filter(|artifact| artifact.state == ArtifactStatus::Saved);
+    let writers = saved.map(|artifact| {
+        let units: BTreeSet<UnitKey> = artifact.effective_writers().map(|writer| writer.unit.clone()).collect();
+        (artifact.path.clone(), units.into_iter().collect())
+    });
+    (!saves.is_empty()).then(|| CommittedRun { run, saves, writers: writers.collect() })
 }

@@ -31,9 +31,12 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     let selection = UnitSelection { full: true, ..selection };
     let mut planned = plan_against(project, &selection, &past.baseline)?;
     planned.reuse_unit_keys(chain.units());
-    let mut taken = ResumeBasis { project, chain: &chain, model: None, warn }.review(planned)?;
+    let committed = chain.committed_run(project);
+    let basis = ResumeBasis { project, chain: &chain, model: None, warn };
+    let mut taken = basis.review(planned, committed.is_some())?;
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
     chain.add_unsaved(project, &mut taken, warn);
+    taken.committed = committed;
     Ok(RunPlan { is_ktx_locked: history.is_ktx_locked, ..taken })
 }
 
@@ -49,8 +52,8 @@ pub(super) fn waiting_sentence(runs: &RunStore) -> Result<Option<String>, RunSto
 }
 
 impl ResumeBasis<'_> {
-    /// The units of the prior run whose patches are in no commit.
-    fn review(&self, mut planned: IngestPlan) -> Result<RunPlan, ResumeError> {
+    /// The units of the prior run whose patches are in no commit, or all that succeeded if its commits are reviewed.
+    fn review(&self, mut planned: IngestPlan, has_commits: bool) -> Result<RunPlan, ResumeError> {
         let before = self.before();
         let mut continues = before.continues();
         let state = self.chain.state();
@@ -64,7 +67,9 @@ impl ResumeBasis<'_> {
                 Some(reused.clone())
                     .filter(|reused| !is_saved && unit.attempts.is_empty() && reused.pending_patch.is_some())
             };
-            let Some(reused) = pending_success(&past).or_else(left) else { continue };
+            // The reconcile step has no unit that could be sent back.
+            let saved = || success(&past).filter(|_| has_commits && unit.planned.is_some());
+            let Some(reused) = pending_success(&past).or_else(left).or_else(saved) else { continue };
             let summary = before.prior_unit_summary(unit);
             let summary =
                 summary.unwrap_or(PriorUnitSummary { run: past.run, attempts: 0, cost_usd: None, reused: None });
@@ -77,10 +82,13 @@ impl ResumeBasis<'_> {
         planned.units = units;
         self.exclude_units(&mut planned, others);
         for unit in &mut planned.units {
-            unit.planned.why = format!("its changes in run {} wait for a review", continues.run.short());
+            unit.planned.why = match has_commits {
+                true => format!("the commits of run {} are reviewed", continues.run.short()),
+                false => format!("its changes in run {} wait for a review", continues.run.short()),
+            };
         }
         let has_projections = state.inputs.projected.iter().any(|projected| projected.is_unsaved());
-        if planned.units.is_empty() && known > 0 && !has_projections {
+        if planned.units.is_empty() && known > 0 && !has_projections && !has_commits {
             return Err(ResumeError::NoUnitsLeft(continues.run));
         }
         Ok(RunPlan {
@@ -94,18 +102,25 @@ impl ResumeBasis<'_> {
             branch: None,
             is_reviewed: false,
             projected: Vec::new(),
+            committed: None,
         })
     }
 }
 
 /// The success of a unit whose patch is in no commit.
 fn pending_success(past: &PriorUnit<'_>) -> Option<ReusedSuccess> {
+    let patch = past.patch?.to_owned();
+    Some(ReusedSuccess { pending_patch: Some(patch), ..success(past)? })
+}
+
+/// The success of a unit whose changes are in a commit.
+fn success(past: &PriorUnit<'_>) -> Option<ReusedSuccess> {
     let is_success = matches!(past.outcome, PriorOutcome::Succeeded | PriorOutcome::OutOfBudget(_));
-    Some(ReusedSuccess {
+    is_success.then(|| ReusedSuccess {
         attempt: past.attempt,
         is_budget_exhausted: matches!(past.outcome, PriorOutcome::OutOfBudget(_)),
         content: past.content.cloned().unwrap_or_default(),
-        pending_patch: Some(past.patch.filter(|_| is_success)?.to_owned()),
+        pending_patch: None,
         output: past.work.cloned().unwrap_or_default(),
     })
 }

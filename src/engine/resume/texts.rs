@@ -34,6 +34,7 @@ pub(crate) fn plan_new_texts(
         branch: None,
         is_reviewed: false,
         projected: Vec::new(),
+        committed: None,
     })
 }
 

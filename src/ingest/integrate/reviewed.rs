@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{IntegrationError, PatchIntegrator};
+use super::{CommitId, IntegrationError, PatchIntegrator};
 use crate::{
     ingest::{
-        reconcile::{self, ChangeKind},
+        committed_changes::{self, CommittedChanges, CommittedRun},
         workspace,
     },
     run::review::{FileResolution, ReviewState},
@@ -34,31 +34,35 @@ fn omit_long_diffs(files: &mut [ReviewedFile]) {
 /// The state of an integration before its review is applied.
 #[derive(Debug)]
 pub(crate) struct ReviewedHead {
-    head: super::CommitId,
-    base: super::CommitId,
+    head: CommitId,
+    base: CommitId,
     writers_by_path: BTreeMap<String, Vec<UnitKey>>,
 }
 
 impl PatchIntegrator {
-    /// What the accepted patches changed.
+    /// Lets the review begin with what the commits of `run` changed. Returns the files of these commits that are left
+    /// out, because they have changed since or their commits are gone.
+    pub(crate) fn add_committed(&mut self, run: &CommittedRun) -> Result<Vec<String>, IntegrationError> {
+        self.committed = CommittedChanges::find(&self.worktree.git, &self.base, run)?;
+        for (path, units) in self.committed.writers() {
+            self.writers_by_path.insert(path.clone(), units.clone());
+        }
+        Ok(std::mem::take(&mut self.committed.left_out))
+    }
+
+    /// What the accepted patches changed, and the commits that are reviewed.
     pub(crate) fn review_request(&self) -> Result<ReviewRequested, IntegrationError> {
         let patch = self.worktree.committed_patch(&self.base)?;
-        let files = reconcile::parse_patch(&String::from_utf8_lossy(&patch)).into_iter().map(|change| ReviewedFile {
-            units: self.writers_by_path.get(&change.path).cloned().unwrap_or_default(),
-            path: change.path,
-            change: match change.kind {
-                ChangeKind::Created => ArtifactChange::Created,
-                ChangeKind::Updated => ArtifactChange::Updated,
-                ChangeKind::Removed => ArtifactChange::Removed,
-            },
-            diff: change.diff,
-            before: None,
-            omitted: None,
-        });
-        let mut files: Vec<ReviewedFile> = files.collect();
+        let mut files = committed_changes::parse_files(&patch, &self.writers_by_path);
+        files.retain(|file| self.committed.before(&file.path).is_none());
         for file in &mut files {
             let original = self.originals.get(&file.path).and_then(Option::as_deref);
             file.before = original.map(ReviewedFile::digest);
+        }
+        files.extend(self.committed.reviewed_files(&self.worktree.git, "HEAD")?);
+        files.sort_by(|one, other| one.path.cmp(&other.path));
+        for file in &mut files {
+            file.units = self.writers_by_path.get(&file.path).cloned().unwrap_or_default();
         }
         omit_long_diffs(&mut files);
         Ok(ReviewRequested { base: self.base.to_string(), files, ..ReviewRequested::default() })
@@ -86,20 +90,27 @@ impl PatchIntegrator {
     fn try_apply_review(&mut self, review: &ReviewState) -> Result<(), IntegrationError> {
         let folder = self.worktree.open_dir().map_err(|cause| self.io_error(cause))?;
         let invalid = |finding| IntegrationError::InvalidReview { findings: vec![finding] };
-        let (mut changed, mut restored) = (Vec::new(), Vec::new());
+        let (mut changed, mut restored) = (Vec::new(), BTreeMap::<CommitId, Vec<&str>>::new());
+        let mut originals = self.originals.clone();
         for (file, decisions) in review.by_path() {
             let path = file.path.as_str();
             let text = match file.change {
                 ArtifactChange::Created => Some(String::new()),
-                ArtifactChange::Updated | ArtifactChange::Removed => self.text_at_base(path)?,
+                ArtifactChange::Updated | ArtifactChange::Removed => self.text_before(path)?,
             };
             // A file that is not UTF-8 can only be taken as a whole.
             let resolved = decisions.resolve(file, text.as_deref()).map_err(invalid)?;
+            if self.committed.before(path).is_some() {
+                // Its changes are a part of the branch, so the review changes the branch.
+                let current =
+                    folder.read_if_exists(path, workspace::MAX_FILE_BYTES).map_err(|cause| self.io_error(cause))?;
+                originals.entry(path.to_owned()).or_insert(current);
+            }
             match resolved {
                 FileResolution::AsWritten => continue,
                 FileResolution::AsBefore if file.change == ArtifactChange::Created => folder.remove(path).map(drop),
                 FileResolution::AsBefore => {
-                    restored.push(path);
+                    restored.entry(self.commit_before(path).clone()).or_default().push(path);
                     Ok(())
                 }
                 FileResolution::Text(text) => folder.write(path, text.as_bytes(), PRIVATE_MODE, 0o600),
@@ -110,16 +121,16 @@ impl PatchIntegrator {
             }
             changed.push(path);
         }
-        if !restored.is_empty() {
+        for (commit, paths) in &restored {
             // git restores the mode and the bytes, whatever the attributes of the file are.
-            let checkout = ["--literal-pathspecs", "checkout", "--quiet", self.base.as_str(), "--"];
-            self.worktree.git.run(&[&checkout[..], &restored].concat())?;
+            let checkout = ["--literal-pathspecs", "checkout", "--quiet", commit.as_str(), "--"];
+            self.worktree.git.run(&[&checkout[..], paths].concat())?;
         }
         if changed.is_empty() {
             return Ok(());
         }
         self.worktree.stage(&changed)?;
-        let findings = self.findings(self.originals.clone(), &self.connections)?;
+        let findings = self.findings(originals, &self.connections)?;
         if !findings.is_empty() {
             return Err(IntegrationError::InvalidReview { findings });
         }
@@ -127,9 +138,14 @@ impl PatchIntegrator {
         Ok(())
     }
 
-    /// The text of a file before the integration; `None` if it is not UTF-8.
-    fn text_at_base(&self, path: &str) -> Result<Option<String>, IntegrationError> {
-        let object = format!("{}:{path}", self.base);
+    /// The commit with the state of a file before what is reviewed.
+    fn commit_before(&self, path: &str) -> &CommitId {
+        self.committed.before(path).unwrap_or(&self.base)
+    }
+
+    /// The text of a file before what is reviewed; `None` if it is not UTF-8.
+    fn text_before(&self, path: &str) -> Result<Option<String>, IntegrationError> {
+        let object = format!("{}:{path}", self.commit_before(path));
         let blob = self.worktree.git.run(&["cat-file", "blob", "--end-of-options", &object])?;
         Ok(String::from_utf8(blob).ok())
     }

@@ -238,6 +238,7 @@ impl Fold {
             Note::ReviewRequested(request) => self.review_requested(view, entry, request, emit),
             Note::ReviewDecided(decided) => self.review_decided(view, entry, decided, emit),
             Note::ReviewPlanned => view.state.publication.is_reviewed = true,
+            Note::CommittedReviewPlanned { run } => view.state.publication.committed_run = Some(*run),
             Note::BranchSelected { branch } => {
                 view.state.publication.target_branch = branch.as_deref().map(Arc::from);
                 self.report_message(view, entry, Severity::Info, note.to_string());

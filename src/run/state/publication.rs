@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::{
     run::review::ReviewState,
     tape::{
-        UnitKey,
+        RunId, UnitKey,
         note::{PatchResult, RunSaved, SharedWrite, SlRefRepair, Verdict},
     },
 };
@@ -31,6 +31,8 @@ pub(crate) struct Publication {
     pub prior_patches: BTreeMap<UnitKey, PriorPatchIntegration>,
     /// True if nothing of the run is saved before a review.
     pub is_reviewed: bool,
+    /// The run whose commits are reviewed, if they are.
+    pub committed_run: Option<RunId>,
     /// The branch that the commits go to, if it is not the current one.
     pub target_branch: Option<Arc<str>>,
 }

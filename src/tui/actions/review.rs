@@ -298,7 +298,10 @@ pub(super) fn ask_finish_on(model: &mut ScreenModel, run_view: &RunView, branch:
     let counts: Vec<String> =
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
     let units = review.units_sent_back(|_| false).len();
+    let is_committed = run_view.state.publication.committed_run.is_some();
     let text = match units {
+        0 if is_committed && rejected + edited == 0 => "End the review? The commits stay as they are.".to_owned(),
+        0 if is_committed => "Commit what the review changes?".to_owned(),
         0 => match branch.as_deref().or(run_view.state.publication.target_branch.as_deref()) {
             Some(branch) => format!("Commit the accepted changes to branch {branch}?"),
             None => "Commit the accepted changes?".to_owned(),
@@ -308,6 +311,8 @@ pub(super) fn ask_finish_on(model: &mut ScreenModel, run_view: &RunView, branch:
     let mut details = vec![format!("Changes: {}", counts.join(", "))];
     if units > 0 {
         details.push("Nothing is committed before their new changes are reviewed.".to_owned());
+    } else if rejected > 0 && is_committed {
+        details.push("Rejected changes are taken back in one further commit.".to_owned());
     } else if rejected > 0 {
         details.push("Rejected changes stay in the record of the run.".to_owned());
     }

@@ -71,6 +71,7 @@ kinds! {
     Note::ReviewFinished { .. } => "review_finished",
     Note::BranchSelected { .. } => "branch_selected",
     Note::ReviewPlanned => "review_planned",
+    Note::CommittedReviewPlanned { .. } => "committed_review_planned",
     Note::RunSaved(_) => "saved",
     Note::SlRefsRepaired(_) => "sl_refs_repaired",
     Note::SaveFailed(_) => "save_failed",
@@ -613,6 +614,7 @@ fn notes_of_the_run() -> Vec<Note> {
     let request = ReviewRequested { evicted: vec![evicted], ..ReviewRequested::default() };
     notes.push(Note::ReviewRequested(request.into()));
     notes.extend([Note::BranchSelected { branch: None }, Note::ReviewPlanned]);
+    notes.push(Note::CommittedReviewPlanned { run: run(7) });
     notes
 }
 
