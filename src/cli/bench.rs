@@ -98,7 +98,9 @@ pub(super) fn bench(global: &GlobalArgs, args: &BenchArgs) -> Result<Exit, CliEr
     let dir = BenchDir::create(&project.root)?;
     let mut result = BenchResult::new(&dir, &snapshot, units, plan.cells.clone(), args.repeat);
     let mut output = BenchOutput::new(global, &project.root);
-    output.plan(&result, &forecast, plan.max_cost, plan.baseline.as_ref())?;
+    if let Err(error) = output.plan(&result, &forecast, plan.max_cost, plan.baseline.as_ref()) {
+        return finish_bench(&plan, &dir, result, &mut output, Err(error), None);
+    }
     plan.baseline.iter().filter_map(|it| it.units_warning(&result.units)).for_each(|it| exit::print_warning(&it));
     let slots = result.units.len().min(concurrency as usize);
     let runner = CellRunner { global, args, snapshot, rules, claude: &claude, dir: &dir };

@@ -85,10 +85,13 @@ fn find_reviewable_run(runs: &RunStore, name: Option<&str>) -> Result<(RecordedR
         let run = runs.resolve(name)?;
         let state = current_state(runs, &run)?;
         let is_active = runs.status(&run)? == RunStatus::Running;
-        return match no_review_reason(&run, &state, is_active) {
-            None => Ok((run, state)),
-            Some(reason) => Err(reason),
-        };
+        if let Some(reason) = no_review_reason(&run, &state, is_active) {
+            return Err(reason);
+        }
+        if state.publication.unsaved_review().is_none() {
+            refuse_second_review(runs, &run)?;
+        }
+        return Ok((run, state));
     }
     for run in runs.list()? {
         let Ok(state) = current_state(runs, &run) else { continue };
@@ -127,18 +130,28 @@ fn no_review_reason(run: &RecordedRun, state: &RunState, is_active: bool) -> Opt
                 .with_help(format!("`ingestdeck run --resume-run {id}` runs them and keeps the decisions")),
         ),
         (None, Some(_)) => None,
-        (None, None) if publication.committed_run.is_some() && !is_active => publication.committed_run.map(|of| {
-            missing()
-                .with_help(format!("it reviewed run {0}: review that again with `ingestdeck review {0}`", of.short()))
-        }),
-        (None, None) if publication.saved.is_some() && !is_active => None,
-        (None, None) => Some(missing().with_help(match (&publication.saved, is_active) {
-            (Some(_), true) => "they are in a commit, which can be reviewed when the run has ended".to_owned(),
-            (Some(_), false) => String::new(),
-            (None, true) => format!("its units are not done; follow it with `ingestdeck attach {id}`"),
-            (None, false) => "start a run that waits with `ingestdeck run --review`".to_owned(),
+        (None, None) if is_active => Some(missing().with_help(match publication.saved {
+            Some(_) => "they are in a commit, which can be reviewed when the run has ended".to_owned(),
+            None => format!("its units are not done; follow it with `ingestdeck attach {id}`"),
         })),
+        (None, None) if resume::committed_run(run.id, state).is_some() => None,
+        (None, None) => Some(missing().with_help("start a run that waits with `ingestdeck run --review`")),
     }
+}
+
+/// Two reviews of the same commits would decide independently of each other.
+fn refuse_second_review(runs: &RunStore, run: &RecordedRun) -> Result<(), CliError> {
+    for later in runs.list()?.into_iter().take_while(|later| later.id != run.id) {
+        // An unreadable record is reported when it is opened.
+        let Ok(state) = current_state(runs, &later) else { continue };
+        let publication = &state.publication;
+        if publication.committed_run == Some(run.id) && publication.unsaved_review().is_some() {
+            let (id, later) = (run.id.short(), later.id.short());
+            let message = format!("the commits of run {id} are reviewed by run {later}, which waits for decisions");
+            return Err(CliError::usage(message).with_help(format!("continue with `ingestdeck review {later}`")));
+        }
+    }
+    Ok(())
 }
 
 /// The review of what the commits of a run changed, without any decision.
@@ -148,22 +161,23 @@ fn committed_review(runs: &RunStore, run: &RecordedRun, state: &RunState) -> Res
     let of = resume::committed_run(run.id, state).filter(|_| ingest::is_run_marked(project, run.id));
     let repository =
         Repository::find_for_reading(project).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
-    let (Some(of), Some(repository)) = (of, repository) else {
-        return Err(CliError::not_found(format!("the commits of run {id} cannot be reviewed, because it is a copy"))
-            .with_help(format!("show them with `ingestdeck artifacts {id}`")));
+    let refused = |reason: &str| {
+        CliError::not_found(format!("the commits of run {id} cannot be reviewed: {reason}"))
+            .with_help(format!("show what the run changed with `ingestdeck artifacts {id}`"))
     };
+    let of = of.ok_or_else(|| refused("this installation did not record it"))?;
+    let repository = repository.ok_or_else(|| refused("the repository with them is gone"))?;
     let branch = state.publication.target_branch.as_deref();
     let (request, left_out) = repository.committed_review(&of, branch).map_err(CliError::internal)?;
-    let message = (!left_out.is_empty()).then(|| committed_changes::left_out_message(&left_out));
+    let messages = committed_changes::left_out_messages(&left_out);
     if request.files.is_empty() {
         let error = CliError::not_found(format!("the commits of run {id} have no changes left to review"));
-        return Err(match message {
-            Some(message) => error.with_cause(message),
-            None => error,
-        }
-        .with_help(format!("show what the run changed with `ingestdeck artifacts {id}`")));
+        return Err(messages
+            .into_iter()
+            .fold(error, CliError::with_cause)
+            .with_help(format!("show what the run changed with `ingestdeck artifacts {id}`")));
     }
-    message.into_iter().for_each(|message| exit::print_warning(&Problem::new(message)));
+    messages.into_iter().for_each(|message| exit::print_warning(&Problem::new(message)));
     Ok(ReviewState::new(request.into(), None))
 }
 

@@ -28,18 +28,25 @@ const MAX_ORDERS: usize = 10;
 /// Which changes are accepted, rejected and sent back.
 #[derive(Debug, Default)]
 pub(crate) struct ReviewRules {
-    accept: Vec<ChangePattern>,
-    reject: Vec<ChangePattern>,
-    send_back: Vec<ChangePattern>,
+    accept: Vec<NamedPattern>,
+    reject: Vec<NamedPattern>,
+    send_back: Vec<NamedPattern>,
     /// What the units should change.
     feedback: String,
     /// The branch for the commit.
     branch: Option<String>,
 }
 
-fn parse_pattern(text: &str) -> Result<ChangePattern, CliError> {
+/// A pattern as the user wrote it, and its meaning.
+#[derive(Debug)]
+struct NamedPattern {
+    text: String,
+    pattern: ChangePattern,
+}
+
+fn parse_pattern(text: &str) -> Result<NamedPattern, CliError> {
     let invalid = |why| CliError::usage(format!("invalid pattern `{}`: {why}", text.escape_debug()));
-    ChangePattern::parse(text).map_err(invalid)
+    Ok(NamedPattern { text: text.to_owned(), pattern: ChangePattern::parse(text).map_err(invalid)? })
 }
 
 impl ReviewRules {
@@ -61,6 +68,19 @@ impl ReviewRules {
         self.accept.is_empty() && self.reject.is_empty() && self.send_back.is_empty()
     }
 
+    /// A rejection or an order that is about nothing may be a mistake, and the other changes would be committed.
+    fn check_patterns(&self, state: &RunState, review: &ReviewState) -> Result<(), CliError> {
+        let flags = [("reject", &self.reject), ("send-back", &self.send_back)];
+        for (flag, named) in flags.into_iter().flat_map(|(flag, patterns)| patterns.iter().map(move |it| (flag, it))) {
+            let mut files = review.by_path();
+            if !files.any(|(file, _)| named.pattern.matches(file, |unit| state.connection_of(unit))) {
+                return Err(CliError::not_found(format!("no change matches --{flag} `{}`", named.text.escape_debug()))
+                    .with_help("list the changes with `ingestdeck review --list`"));
+            }
+        }
+        Ok(())
+    }
+
     /// The commands for a review: the decisions, and its end if no change stays open. A rejection outranks everything,
     /// and an order to send back outranks an acceptance. Unless the review `is_first`, changes with a decision keep it,
     /// and nothing is sent back.
@@ -73,11 +93,14 @@ impl ReviewRules {
         review: &ReviewState,
         is_first: bool,
     ) -> Result<Vec<RunCommand>, CliError> {
+        if is_first {
+            self.check_patterns(state, review)?;
+        }
         let mut decided = review.clone();
         let mut decisions = Vec::new();
         for (file, decision) in review.by_path() {
-            let matches = |patterns: &[ChangePattern]| {
-                patterns.iter().any(|pattern| pattern.matches(file, |unit| state.connection_of(unit)))
+            let matches = |patterns: &[NamedPattern]| {
+                patterns.iter().any(|named| named.pattern.matches(file, |unit| state.connection_of(unit)))
             };
             let is_open = decision.hunks.iter().any(|hunk| hunk.decision == ReviewDecision::Open);
             let verdict = match () {

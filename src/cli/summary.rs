@@ -258,7 +258,9 @@ impl RunSummary {
         }
         if let Some(why) = &self.publication.save_error {
             let _ = writeln!(text, "  ✗ {}", text::printable(&format!("not saved: {why}"), MAX_SENTENCE_WIDTH));
-            let _ = writeln!(text, "    the patches of the units are kept in .ktx/ingest-patches/");
+            if state.units.iter().any(|unit| state.work(unit).is_some()) {
+                let _ = writeln!(text, "    the patches of the units are kept in .ktx/ingest-patches/");
+            }
         }
         for group in failure_groups(state) {
             write_failure_group(&mut text, state, &group);

@@ -293,7 +293,9 @@ fn push_run(origin: &RunLineOrigin, rows: &mut AnswerRows, mask: Mask<'_>) {
             let more = (*more > 0).then(|| format!("and {}", pluralize(*more, "more attempt")));
             rows.push_all("one of", attempts.iter().map(attempt_text).chain(more));
         }
-        RecordedWriter::Reviewer => rows.push("reviewer", "no attempt wrote it: a reviewer edited the file"),
+        RecordedWriter::Reviewer => {
+            rows.push("reviewer", "no attempt wrote it: a reviewer edited the file, or took a change back")
+        }
         RecordedWriter::Run => rows.push(
             "run",
             "no attempt wrote it: the run merged, repaired, projected or copied it, or the commit was amended",

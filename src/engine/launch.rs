@@ -462,7 +462,8 @@ impl RunSetup {
         let review = Arc::new(RunReview::new(Arc::clone(&recorder), self.prior_review.clone()));
         let decisions = (Arc::clone(&approvals), Arc::clone(&review));
         let executor = Arc::new(make(id, Arc::clone(&recorder), decisions, self.agent_trace(id)));
-        let units = schedule.unit_keys().cloned().collect();
+        let units: HashSet<UnitKey> = schedule.unit_keys().cloned().collect();
+        review.set_units(units.clone());
         let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder));
         let attached = self.is_interactive.then(|| clients.attach());
         // Clients that attach to a run of another client do not keep it open.

@@ -4,7 +4,7 @@
 //! `units::schedule`.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -41,6 +41,8 @@ struct InnerReview {
     is_current: bool,
     /// The repository that the run commits to.
     repository: Option<Repository>,
+    /// The units that can work again; `None` if they are not known.
+    units: Option<HashSet<UnitKey>>,
 }
 
 impl RunReview {
@@ -115,18 +117,23 @@ impl RunReview {
     /// Records and applies decisions: all of them, or none if one is refused.
     pub(crate) fn decide(&self, orders: Vec<ReviewOrder>) -> Result<(), RefusalReason> {
         let mut inner = self.inner();
+        let inner = &mut *inner;
         let state = inner.state.as_mut().filter(|state| state.is_waiting).ok_or(RefusalReason::NotInReview)?;
         let mut decided = state.clone();
         let notes: Vec<ReviewDecided> = orders.into_iter().map(ReviewOrder::into_decision).collect();
+        let units = inner.units.as_ref();
         let only_reconciled = notes.iter().find(|note| {
             let file = decided.file(&note.path).map(|(file, _)| file);
-            let has_no_unit = |unit: &UnitKey| [RECONCILE_KEY, PROJECTION_KEY].contains(&unit.as_str());
+            let has_no_unit = |unit: &UnitKey| {
+                let is_planned = units.is_none_or(|units| units.contains(unit));
+                !is_planned || [RECONCILE_KEY, PROJECTION_KEY].contains(&unit.as_str())
+            };
             let is_reconciled = |file: &ReviewedFile| file.units.iter().all(has_no_unit);
             note.decision == ReviewDecision::SentBack && file.is_some_and(is_reconciled)
         });
         if let Some(note) = only_reconciled {
             let path = note.path.escape_debug();
-            let problem = format!("no unit changed {path}; accept, reject or edit it instead");
+            let problem = format!("no unit of the plan changed {path}; accept, reject or edit it instead");
             return Err(RefusalReason::InvalidArgument { problem });
         }
         if let Some(unknown) = notes.iter().find(|note| !decided.decide(note)) {
@@ -152,6 +159,11 @@ impl RunReview {
             Some((file, _)) => Err(RefusalReason::ReviewIncomplete { open, path: file.path.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Only these units can work again.
+    pub(crate) fn set_units(&self, units: HashSet<UnitKey>) {
+        self.inner().units = Some(units);
     }
 
     /// Lets the run commit to `repository`.
@@ -201,7 +213,15 @@ impl RunReview {
 
     /// What the reviewer did not accept of the earlier changes of a unit.
     pub(crate) fn remarks(&self, unit: &UnitKey) -> Option<String> {
-        self.inner().state.as_ref()?.remarks(unit)
+        let inner = self.inner();
+        if let Some(state) = &inner.state {
+            return state.remarks(unit);
+        }
+        // The run resumes one that ended while the unit worked again, with what it was asked for.
+        let prior = inner.prior.as_ref()?;
+        let asked = prior.units_sent_back(|_| true).into_iter().find(|(sent, _)| sent == unit);
+        let parts: Vec<String> = asked.map(|(_, feedback)| feedback).into_iter().chain(prior.remarks(unit)).collect();
+        (!parts.is_empty()).then(|| parts.join("\n\n"))
     }
 
     /// The decisions about the changes that are integrated now, if there was a review of them.

@@ -292,7 +292,7 @@ impl Worktree {
     }
 
     fn patch(&self, range: &[&str]) -> Result<Vec<u8>, GitError> {
-        diff(&self.git, range)
+        diff(&self.git, range, &[])
     }
 
     /// Removes the worktree and its branch. The ledger keeps what cannot be removed, for the next start.
@@ -315,8 +315,8 @@ impl Drop for Worktree {
     }
 }
 
-/// The changes in `range`, as a patch that any git release can apply.
-pub(super) fn diff(git: &Git, range: &[&str]) -> Result<Vec<u8>, GitError> {
+/// The changes in `range`, of all files or only those in `folders`, as a patch that any git release can apply.
+pub(super) fn diff(git: &Git, range: &[&str], folders: &[&str]) -> Result<Vec<u8>, GitError> {
     const OPTIONS: &[&str] = &[
         "diff",
         // Pages are always text, regardless of attributes: content with a NUL is refused on write.
@@ -332,7 +332,7 @@ pub(super) fn diff(git: &Git, range: &[&str]) -> Result<Vec<u8>, GitError> {
         "--src-prefix=a/",
         "--dst-prefix=b/",
     ];
-    git.run(&[OPTIONS, range, &["--"]].concat())
+    git.run(&[OPTIONS, range, &["--"], folders].concat())
 }
 
 /// Converts `key` to a name for a path and a branch: readable where possible, and unique for each key.

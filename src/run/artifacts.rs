@@ -323,7 +323,7 @@ impl ArtifactCollector {
     fn add_prior_patch(&mut self, state: &RunState, unit: &UnitState) {
         let reused = state.prior_unit_summary(&unit.key).and_then(|prior| prior.reused.as_ref());
         let publication = &state.publication;
-        let is_reviewed = publication.committed_run.is_some() && publication.open_review().is_some();
+        let is_reviewed = publication.committed_run.is_some() && publication.review.is_some();
         let committed = reused.filter(|reused| is_reviewed && reused.pending_patch.is_none());
         let Some(output) = state.work(unit).or(committed.map(|reused| &reused.output)) else { return };
         let patch = reused.and_then(|reused| reused.pending_patch.clone());
@@ -391,6 +391,15 @@ impl ArtifactCollector {
                 }
             }
             artifact.combine_writers();
+        }
+        let is_reviewed = state.publication.committed_run.is_some() && review.is_some_and(|review| !review.is_waiting);
+        if is_reviewed {
+            // What a review of commits left as it was is in the report of the run that wrote it.
+            let is_changed = |artifact: &RunArtifact| {
+                let is_own = artifact.writers.iter().any(|writer| writer.attempt > 0);
+                is_own || (reviewed.contains_key(&*artifact.path) && artifact.review != Some(ReviewDecision::Accepted))
+            };
+            self.by_path.retain(|_, artifact| is_changed(artifact));
         }
         self.by_path.into_values().collect()
     }

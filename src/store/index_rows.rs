@@ -58,6 +58,9 @@ pub(crate) struct RunIndexRow {
     pub lost: u64,
 }
 
+/// Status of a unit of an earlier run whose commits a run reviews, and that did not work again.
+pub(crate) const REVIEWED_STATUS: &str = "reviewed";
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnitIndexRow {
     /// Key, unique in the run.
@@ -68,7 +71,7 @@ pub(crate) struct UnitIndexRow {
     pub connection: Option<String>,
     /// Adapter of a planned unit.
     pub adapter: Option<String>,
-    /// Status as text, from [`UnitStatus::as_str`].
+    /// Status as text, from [`UnitStatus::as_str`], or [`REVIEWED_STATUS`].
     pub status: String,
     pub attempts: u64,
     /// True if the unit succeeded but its artifacts never reached the project.
@@ -160,7 +163,10 @@ fn unit_row(state: &RunState, unit: &crate::run::state::UnitState) -> UnitIndexR
         unit_key: unit.planned.as_ref().map_or(&unit.key, |planned| planned.ktx_key()).as_str().to_owned(),
         connection: unit.planned.as_ref().map(|planned| planned.connection.clone()).filter(|name| !name.is_empty()),
         adapter: unit.planned.as_ref().map(|planned| planned.adapter.clone()),
-        status: unit.status.as_str().to_owned(),
+        status: match files::is_reviewed_only(state)(unit) {
+            true => REVIEWED_STATUS.to_owned(),
+            false => unit.status.as_str().to_owned(),
+        },
         attempts: unit.attempts.len() as u64,
         unsaved: state.is_unsaved(unit),
         detail: unit

@@ -290,8 +290,7 @@ impl Integration {
     fn add_committed(&self, integrator: &mut PatchIntegrator) -> Result<(), IntegrationError> {
         let Some(committed) = &self.run.committed else { return Ok(()) };
         let left_out = integrator.add_committed(committed)?;
-        if !left_out.is_empty() {
-            let text = committed_changes::left_out_message(&left_out);
+        for text in committed_changes::left_out_messages(&left_out) {
             record_note(self.recorder.as_ref(), None, &Note::Message { level: Severity::Warning, text });
         }
         Ok(())

@@ -149,7 +149,10 @@ impl<'a> Attribution<'a> {
             };
             let mut attempts = self.commit_attempts(&commit, &runs)?;
             let review = self.record(run, &commit.path).map(|record| record.decisions.clone()).unwrap_or_default();
+            let has_attempts = runs.last().is_some_and(|trailers| !trailers.attempts.is_empty());
+            let is_taken_back = review.iter().any(|decided| decided.decision == ReviewDecision::Rejected);
             let is_edited = review.back().is_some_and(|decided| decided.decision == ReviewDecision::Edited);
+            let is_edited = is_edited || (is_taken_back && !has_attempts);
             let writers = self.writers(&commit, &mut attempts)?;
             let mut answers: BTreeMap<LineSource, LineOrigin> = BTreeMap::new();
             for place in places {

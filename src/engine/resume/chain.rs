@@ -4,23 +4,19 @@ use std::collections::BTreeSet;
 
 use super::{ResumeError, RunPlan, fold_finished, planned_units};
 use crate::{
+    diagnostic::Problem,
     engine::{WarningSink, prepare::TargetBranch, warn_all},
     ingest::{
         self,
-        committed_changes::CommittedRun,
+        committed_changes::{CommittedRun, RunCommit},
         plan::{IngestPlan, SourcePlan},
         project::Project,
     },
-    run::{
-        RunState,
-        artifacts::{ArtifactStatus, run_artifacts},
-        prior_run::PriorRunView,
-        review::ReviewState,
-    },
+    run::{RunState, artifacts::run_artifacts, prior_run::PriorRunView, review::ReviewState},
     store::{RecordedRun, RunStore},
     tape::{
         RunId, UnitKey,
-        note::{PlannedUnit, RunSaved, SourceRead, SourcesProjected},
+        note::{PlannedUnit, SourceRead, SourcesProjected},
     },
     units::reuse::PriorUnit,
 };
@@ -124,18 +120,32 @@ impl ResumeChain {
         ingest::is_run_marked(&project.root, self.id()).then_some(branch)
     }
 
-    /// The run whose commits a review of this run is about: the one whose review this run began, or else this run
-    /// itself. Commits that a record from elsewhere names do not count.
-    pub(super) fn committed_run(&self, project: &Project) -> Option<CommittedRun> {
+    /// The run whose commits are reviewed: the one whose review this run began and did not finish, or else this run
+    /// itself if its review `is_requested`. Commits that a record from elsewhere names do not count.
+    ///
+    /// # Errors
+    /// If the record of the run is gone.
+    pub(super) fn committed_run(
+        &self,
+        project: &Project,
+        is_requested: bool,
+    ) -> Result<Option<CommittedRun>, ResumeError> {
         let publication = &self.state().publication;
-        let of = match publication.committed_run {
-            Some(run) => run,
-            None if publication.unsaved_review().is_none() => self.id(),
-            None => return None,
+        let of = match (publication.unsaved_review(), publication.committed_run) {
+            (Some(_), Some(run)) => run,
+            (Some(_), None) => return Ok(None),
+            (None, _) if is_requested => self.id(),
+            (None, _) => return Ok(None),
         };
-        let (run, state) = std::iter::once(&self.last).chain(&self.before).find(|(run, _)| *run == of)?;
+        let Some((run, state)) = std::iter::once(&self.last).chain(&self.before).find(|(run, _)| *run == of) else {
+            let problem =
+                format!("the record of run {}, whose commits run {} reviews, is gone", of.short(), self.id().short());
+            return Err(ResumeError::NotResumable(
+                Problem::new(problem).with_help("take its changes back by hand, or with `git revert`"),
+            ));
+        };
         let are_own = ingest::is_run_marked(&project.root, self.id()) && ingest::is_run_marked(&project.root, *run);
-        committed_run(*run, state).filter(|_| are_own)
+        Ok(committed_run(*run, state).filter(|_| are_own))
     }
 
     /// Adds to a plan what the run has decided and not saved.
@@ -150,20 +160,28 @@ impl ResumeChain {
             |connection| format!("{connection}: sources of the prior run are left out, because their files changed");
         warn_all(warn, &connections.map(sentence).collect::<Vec<_>>());
         plan.is_reviewed = self.state().publication.is_reviewed;
-        let publication = &self.state().publication;
-        if publication.committed_run.is_some() && publication.unsaved_review().is_some() {
-            plan.committed = self.committed_run(project);
-        }
     }
 }
 
 /// What the commits of a run changed; `None` without any.
 pub(crate) fn committed_run(run: RunId, state: &RunState) -> Option<CommittedRun> {
-    let saves: Vec<RunSaved> = state.publication.saves.iter().map(|saved| RunSaved::clone(saved)).collect();
-    let saved = run_artifacts(state).into_iter().filter(|artifact| artifact.state == ArtifactStatus::Saved);
-    let writers = saved.map(|artifact| {
+    let projected = state.inputs.projected.iter().filter(|projected| projected.commit.is_some());
+    let projected = projected.map(|of| (of.commit.clone(), of.paths.clone()));
+    let saves = state.publication.saves.iter().map(|saved| (saved.commit.clone(), saved.paths.clone()));
+    // Derived sources are committed before the units work, or with their changes.
+    let mut commits: Vec<RunCommit> = Vec::new();
+    for (commit, paths) in projected.chain(saves) {
+        let Some(id) = commit else { continue };
+        match commits.iter_mut().find(|known| known.id == id) {
+            Some(known) => known.paths.extend(paths),
+            None => commits.push(RunCommit { id, paths: paths.into_iter().collect() }),
+        }
+    }
+    let counting = run_artifacts(state).into_iter().filter(|artifact| artifact.state.counts());
+    let writers = counting.map(|artifact| {
         let units: BTreeSet<UnitKey> = artifact.effective_writers().map(|writer| writer.unit.clone()).collect();
-        (artifact.path.clone(), units.into_iter().collect())
+        (artifact.path, units.into_iter().collect())
     });
-    (!saves.is_empty()).then(|| CommittedRun { run, saves, writers: writers.collect() })
+    let writers = writers.collect();
+    (!commits.is_empty()).then(|| CommittedRun { run, commits, writers })
 }

@@ -6,10 +6,13 @@ use super::{
     texts,
 };
 use crate::{
-    engine::{WarningSink, recorded_tapes},
+    diagnostic::Problem,
+    engine::{WarningSink, prepare::TargetBranch, recorded_tapes},
     ingest::{
+        committed_changes::CommittedRun,
         plan::{IngestPlan, UnitSelection, plan_against},
         project::Project,
+        repository::Repository,
     },
     run::state::RECONCILE_KEY,
     store::{RunStore, runs::RunStoreError},
@@ -31,13 +34,35 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     let selection = UnitSelection { full: true, ..selection };
     let mut planned = plan_against(project, &selection, &past.baseline)?;
     planned.reuse_unit_keys(chain.units());
-    let committed = chain.committed_run(project);
+    let committed = chain.committed_run(project, true)?;
     let basis = ResumeBasis { project, chain: &chain, model: None, warn };
-    let mut taken = basis.review(planned, committed.is_some())?;
+    let mut taken = basis.review(planned, committed.as_ref())?;
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
     chain.add_unsaved(project, &mut taken, warn);
+    if let Some(committed) = &committed {
+        taken.branch = review_branch(project, committed, taken.branch)?;
+    }
     taken.committed = committed;
     Ok(RunPlan { is_ktx_locked: history.is_ktx_locked, ..taken })
+}
+
+/// The branch for a review of commits that went to `branch`: the current one if it contains them, or if `branch` is gone.
+fn review_branch(
+    project: &Project,
+    committed: &CommittedRun,
+    branch: Option<TargetBranch>,
+) -> Result<Option<TargetBranch>, ResumeError> {
+    let unusable = |problem| ResumeError::NotResumable(problem);
+    let repository = Repository::find_for_reading(&project.root);
+    let repository = repository.map_err(|error| unusable(Problem::from_error(&error)))?;
+    let name = branch.as_ref().map(|branch| branch.name.as_str());
+    let name = match repository {
+        Some(repository) => repository.review_branch(committed, name),
+        None => Ok(None),
+    };
+    let name = name.map_err(|error| unusable(Problem::from_error(&error)))?;
+    // Another branch may be named: a review of commits has none on it yet.
+    Ok(name.map(|name| TargetBranch { name, commit: None }))
 }
 
 /// The sentence about the newest run if its changes wait for a review. Sources that it derived belong to no unit, so the
@@ -53,7 +78,7 @@ pub(super) fn waiting_sentence(runs: &RunStore) -> Result<Option<String>, RunSto
 
 impl ResumeBasis<'_> {
     /// The units of the prior run whose patches are in no commit, or all that succeeded if its commits are reviewed.
-    fn review(&self, mut planned: IngestPlan, has_commits: bool) -> Result<RunPlan, ResumeError> {
+    fn review(&self, mut planned: IngestPlan, committed: Option<&CommittedRun>) -> Result<RunPlan, ResumeError> {
         let before = self.before();
         let mut continues = before.continues();
         let state = self.chain.state();
@@ -68,7 +93,7 @@ impl ResumeBasis<'_> {
                     .filter(|reused| !is_saved && unit.attempts.is_empty() && reused.pending_patch.is_some())
             };
             // The reconcile step has no unit that could be sent back.
-            let saved = || success(&past).filter(|_| has_commits && unit.planned.is_some());
+            let saved = || success(&past).filter(|_| committed.is_some() && unit.planned.is_some());
             let Some(reused) = pending_success(&past).or_else(left).or_else(saved) else { continue };
             let summary = before.prior_unit_summary(unit);
             let summary =
@@ -82,13 +107,13 @@ impl ResumeBasis<'_> {
         planned.units = units;
         self.exclude_units(&mut planned, others);
         for unit in &mut planned.units {
-            unit.planned.why = match has_commits {
-                true => format!("the commits of run {} are reviewed", continues.run.short()),
-                false => format!("its changes in run {} wait for a review", continues.run.short()),
+            unit.planned.why = match committed {
+                Some(of) => format!("the commits of run {} are reviewed", of.run.short()),
+                None => format!("its changes in run {} wait for a review", continues.run.short()),
             };
         }
         let has_projections = state.inputs.projected.iter().any(|projected| projected.is_unsaved());
-        if planned.units.is_empty() && known > 0 && !has_projections && !has_commits {
+        if planned.units.is_empty() && known > 0 && !has_projections && committed.is_none() {
             return Err(ResumeError::NoUnitsLeft(continues.run));
         }
         Ok(RunPlan {

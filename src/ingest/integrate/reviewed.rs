@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{CommitId, IntegrationError, PatchIntegrator};
 use crate::{
     ingest::{
-        committed_changes::{self, CommittedChanges, CommittedRun},
+        committed_changes::{self, CommittedChanges, CommittedRun, LeftOutFiles},
         workspace,
     },
     run::review::{FileResolution, ReviewState},
@@ -42,11 +42,8 @@ pub(crate) struct ReviewedHead {
 impl PatchIntegrator {
     /// Lets the review begin with what the commits of `run` changed. Returns the files of these commits that are left
     /// out, because they have changed since or their commits are gone.
-    pub(crate) fn add_committed(&mut self, run: &CommittedRun) -> Result<Vec<String>, IntegrationError> {
+    pub(crate) fn add_committed(&mut self, run: &CommittedRun) -> Result<LeftOutFiles, IntegrationError> {
         self.committed = CommittedChanges::find(&self.worktree.git, &self.base, run)?;
-        for (path, units) in self.committed.writers() {
-            self.writers_by_path.insert(path.clone(), units.clone());
-        }
         Ok(std::mem::take(&mut self.committed.left_out))
     }
 
@@ -62,7 +59,11 @@ impl PatchIntegrator {
         files.extend(self.committed.reviewed_files(&self.worktree.git, "HEAD")?);
         files.sort_by(|one, other| one.path.cmp(&other.path));
         for file in &mut files {
-            file.units = self.writers_by_path.get(&file.path).cloned().unwrap_or_default();
+            for unit in self.writers_by_path.get(&file.path).into_iter().flatten() {
+                if !file.units.contains(unit) {
+                    file.units.push(unit.clone());
+                }
+            }
         }
         omit_long_diffs(&mut files);
         Ok(ReviewRequested { base: self.base.to_string(), files, ..ReviewRequested::default() })

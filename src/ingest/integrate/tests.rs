@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     ingest::{
         branch_update,
-        committed_changes::CommittedRun,
+        committed_changes::{CommittedRun, LeftOut, RunCommit},
         git::tests::{project, write},
         repository::Repository,
         workspace::WorktreePatch,
@@ -15,7 +15,7 @@ use crate::{
     run::review::ReviewState,
     tape::{
         RunId,
-        note::{ReviewDecided, ReviewDecision, RunSaved},
+        note::{ReviewDecided, ReviewDecision},
     },
 };
 
@@ -532,13 +532,13 @@ fn committed_changes_are_taken_back_hunk_by_hunk() {
         run.integrate(&[run.patch("a", &[(path, Some(&update)), ("wiki/global/new.md", Some(&new))])]);
     let SavedIntegration { commit, paths, .. } = integration.save("ingest", &[]).unwrap();
     drop(integration);
-    let saved = RunSaved { commit, paths, ..RunSaved::default() };
+    let commits = vec![RunCommit { id: commit.unwrap(), paths: paths.into_iter().collect() }];
     let writers = [(path.to_owned(), vec![UnitKey::from("a")])].into();
-    let committed = CommittedRun { run: RunId(uuid::Uuid::nil()), saves: vec![saved], writers };
+    let committed = CommittedRun { run: RunId(uuid::Uuid::nil()), commits, writers };
 
     let begin = || {
         let (mut integration, _) = run.integrate(&[]);
-        assert_eq!(integration.add_committed(&committed).unwrap(), [""; 0]);
+        assert!(integration.add_committed(&committed).unwrap().is_empty());
         let review = ReviewState::new(integration.review_request().unwrap().into(), None);
         (integration, review)
     };
@@ -564,7 +564,8 @@ fn committed_changes_are_taken_back_hunk_by_hunk() {
 
     // What was taken back has changed since, so nothing is left to review.
     let (mut integration, _) = run.integrate(&[]);
-    assert_eq!(integration.add_committed(&committed).unwrap(), [path, "wiki/global/new.md"]);
+    let left_out = [path, "wiki/global/new.md"].map(|path| (path.to_owned(), LeftOut::Changed));
+    assert_eq!(integration.add_committed(&committed).unwrap(), left_out.into());
     assert!(integration.review_request().unwrap().files.is_empty());
     assert_eq!(integration.save("review", &[]).unwrap().commit, None);
     drop(integration);

@@ -59,7 +59,12 @@ const MAX_EFFORTS: u32 = 2_000;
 const DONE_STATUSES: &str = "status IN ('succeeded', 'reused')";
 
 /// Matches units that plans compare with those of prior runs. Texts are not compared, so no run is kept for them.
-const COMPARED_UNITS: &str = "connection IS NOT NULL AND adapter IS NOT 'external_ingest'";
+/// Units whose commits were only reviewed are as they were before.
+const COMPARED_UNITS: &str = "connection IS NOT NULL AND adapter IS NOT 'external_ingest' AND status IS NOT 'reviewed'";
+
+/// Matches units with a review of their changes.
+const REVIEWED_UNITS: &str =
+    "connection IS NOT NULL AND adapter IS NOT 'external_ingest' AND review_remarks IS NOT NULL";
 
 /// What a reviewer did not accept of the changes of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,7 +151,7 @@ impl Db {
         let read = || -> Result<Vec<ReviewRemarks>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(&format!(
                 "SELECT connection, unit_key, review_remarks, max(run) FROM units
-                 WHERE {COMPARED_UNITS} AND review_remarks IS NOT NULL GROUP BY connection, unit_key"
+                 WHERE {REVIEWED_UNITS} GROUP BY connection, unit_key"
             ))?;
             let remarks = |row: &rusqlite::Row<'_>| {
                 let Some(run) = RunId::parse(&row.get::<_, String>(3)?) else { return Ok(None) };
@@ -195,6 +200,7 @@ impl Db {
                  UNION SELECT max(run) FROM units WHERE {COMPARED_UNITS} GROUP BY connection, unit_key
                  UNION SELECT units.run FROM units LEFT JOIN saved USING (connection, unit_key)
                        WHERE {COMPARED_UNITS} AND units.unsaved AND (saved.run IS NULL OR units.run > saved.run)
+                 UNION SELECT max(run) FROM units WHERE {REVIEWED_UNITS} GROUP BY connection, unit_key
                  UNION SELECT max(run) FROM artifacts GROUP BY connection, path, target, target_connection, key"
             ))?;
             let runs = statement.query_map([], |row| row.get::<_, String>(0))?;

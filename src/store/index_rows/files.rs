@@ -50,8 +50,9 @@ pub(super) fn file_rows(state: &RunState) -> Vec<FileIndexRow> {
     let mut rows = Vec::new();
     for source in &state.inputs.sources {
         let units: Vec<&UnitState> = state.units.iter().filter(|unit| belongs_to(unit, source)).collect();
+        let is_reviewed_only = is_reviewed_only(state);
         let mut owners: HashMap<&str, FileState> = HashMap::new();
-        for unit in &units {
+        for unit in units.iter().filter(|unit| !is_reviewed_only(unit)) {
             for path in unit.planned.iter().flat_map(|planned| &planned.raw_files) {
                 let owner = owners.entry(path).or_insert(FileState::Processed);
                 *owner = worst_of(*owner, unit_file_state(state, unit));
@@ -64,7 +65,9 @@ pub(super) fn file_rows(state: &RunState) -> Vec<FileIndexRow> {
             _ => FileState::Unfinished,
         };
         let open: HashSet<&str> = source.left_for_later_runs.iter().map(String::as_str).collect();
-        rows.extend(source.files.iter().map(|file| FileIndexRow {
+        // A review of commits only processes the files of units that worked again.
+        let is_processed = |path: &str| state.publication.committed_run.is_none() || owners.contains_key(path);
+        rows.extend(source.files.iter().filter(|file| is_processed(&file.path)).map(|file| FileIndexRow {
             connection: source.connection.clone(),
             adapter: source.adapter.clone(),
             path: file.path.clone(),
@@ -87,6 +90,12 @@ pub(super) fn file_rows(state: &RunState) -> Vec<FileIndexRow> {
         }));
     }
     rows
+}
+
+/// Whether a unit is in a run only because its commits are reviewed: its files may have changed since it worked.
+pub(super) fn is_reviewed_only(state: &RunState) -> impl Fn(&UnitState) -> bool {
+    let is_review = state.publication.committed_run.is_some();
+    move |unit| is_review && unit.status == UnitStatus::Reused
 }
 
 fn belongs_to(unit: &UnitState, source: &SourceRead) -> bool {

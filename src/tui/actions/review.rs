@@ -299,12 +299,15 @@ pub(super) fn ask_finish_on(model: &mut ScreenModel, run_view: &RunView, branch:
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
     let units = review.units_sent_back(|_| false).len();
     let is_committed = run_view.state.publication.committed_run.is_some();
+    let has_worked = run_view.state.units.iter().any(|unit| !unit.attempts.is_empty());
+    let what = if is_committed { "what the review changes" } else { "the accepted changes" };
     let text = match units {
-        0 if is_committed && rejected + edited == 0 => "End the review? The commits stay as they are.".to_owned(),
-        0 if is_committed => "Commit what the review changes?".to_owned(),
+        0 if is_committed && rejected + edited == 0 && !has_worked => {
+            "End the review? The commits stay as they are.".to_owned()
+        }
         0 => match branch.as_deref().or(run_view.state.publication.target_branch.as_deref()) {
-            Some(branch) => format!("Commit the accepted changes to branch {branch}?"),
-            None => "Commit the accepted changes?".to_owned(),
+            Some(branch) => format!("Commit {what} to branch {branch}?"),
+            None => format!("Commit {what}?"),
         },
         units => format!("Send {} back?", pluralize(units, "unit")),
     };

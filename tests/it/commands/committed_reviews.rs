@@ -48,7 +48,21 @@ fn rejected_changes_of_a_commit_are_taken_back() {
     assert_eq!(changed, "A\twiki/global/one.md\nA\twiki/global/three.md\n");
     assert!(show(&place, "HEAD").contains("review of run "));
     assert_eq!(git(&place.path(""), &["status", "--porcelain", "-uno"]), "");
-    assert!(review(&place, &claude, &["latest"]).expect_refusal(4).contains("it reviewed run"));
+    // The take-back is a commit that can be taken back, too.
+    let again = review(&place, &claude, &["latest", "--list"]);
+    assert_eq!(changes(&again), ["wiki/global/two.md removed open"], "{again:?}");
+    let artifacts = place.run(&["artifacts", "latest", "--ui", "json"]);
+    let lines = artifacts.expect_success().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let listed: Vec<Value> = lines.filter(|line| line["type"] == "artifact").collect();
+    assert_eq!(
+        (listed.len(), &listed[0]["path"], &listed[0]["state"]),
+        (1, &"wiki/global/two.md".into(), &"rejected".into())
+    );
+    review(&place, &claude, &["latest", "--reject", "*"]).expect_success();
+    assert_eq!(pages(&place).len(), 3, "the page is there again");
+    let why = place.run(&["why", "wiki/global/two.md:6", "--ui", "json"]);
+    let why: Value = serde_json::from_str(why.expect_success()).unwrap();
+    assert_eq!(why["origin"], "reviewer", "{why}");
 }
 
 #[test]
@@ -125,7 +139,7 @@ fn files_that_changed_after_the_run_are_left_out() {
     assert!(
         listed
             .stderr
-            .contains("files that changed after the run are not reviewed: wiki/global/one.md, wiki/global/two.md")
+            .contains("not reviewed, because they changed after the run: wiki/global/one.md, wiki/global/two.md")
     );
     let run_id = newest_run(&place);
     review(&place, &claude, &["latest", "--reject", "*"]).expect_success();
@@ -151,7 +165,10 @@ fn commits_that_a_copied_record_names_are_not_reviewed() {
     fs::write(run.join("tape.jsonl"), tape).unwrap();
     for more in [&["--list"][..], &["--reject", "*"]] {
         let refused = review(&place, &claude, &[&[run_id.as_str()], more].concat());
-        assert!(refused.expect_refusal(4).contains("cannot be reviewed, because it is a copy"), "{refused:?}");
+        assert!(
+            refused.expect_refusal(4).contains("cannot be reviewed: this installation did not record it"),
+            "{refused:?}"
+        );
     }
     assert_eq!((pages(&place).len(), subjects(&place)), (3, 2));
 }
@@ -168,4 +185,77 @@ fn later_run_learns_what_was_taken_back() {
     let tape = fs::read_to_string(tape).unwrap();
     let started = tape.lines().find(|line| line.contains("\"attempt_started\"")).unwrap();
     assert!(started.contains("wiki/global/two.md, rejected"), "{started}");
+}
+
+#[test]
+fn file_that_changed_since_counts_as_changed() {
+    let (place, claude) = committed();
+    place.write("notes/one.md", "Changed.");
+    git(&place.path(""), &["commit", "--quiet", "-am", "changed"]);
+    let planned = || place.run(&["plan"]).expect_success().contains("docs-one");
+    assert!(planned());
+    assert_eq!(review(&place, &claude, &["latest", "--reject", "*/two.md"]).code, Some(103));
+    assert!(planned(), "the review has begun");
+    review(&place, &claude, &["--accept", "*"]).expect_success();
+    assert!(planned(), "the review is over");
+}
+
+#[test]
+fn commits_of_a_merged_branch_are_taken_back() {
+    let (place, claude) = place();
+    let root = place.path("");
+    let args = ["run", "--no-reconcile", "--branch", "bot", "--ui", "none", "--claude-bin", &claude];
+    place.run(&args).expect_success();
+    let listed = review(&place, &claude, &["latest", "--list"]);
+    assert_eq!(changes(&listed).len(), 3, "on its branch: {listed:?}");
+    let branch = git(&root, &["branch", "--show-current"]);
+    git(&root, &["merge", "--quiet", "--no-ff", "--no-edit", "bot"]);
+    git(&root, &["branch", "--quiet", "-d", "bot"]);
+    review(&place, &claude, &["latest", "--accept", "*", "--reject", "*/two.md"]).expect_success();
+    assert_eq!(git(&root, &["branch", "--show-current"]), branch);
+    assert_eq!(pages(&place), ["one.md", "three.md"]);
+}
+
+#[test]
+fn second_review_of_the_same_commits_is_refused() {
+    let (place, claude) = committed();
+    let run_id = newest_run(&place);
+    assert_eq!(review(&place, &claude, &["latest", "--reject", "*/two.md"]).code, Some(103));
+    for more in [&["--list"][..], &["--accept", "*"]] {
+        let refused = review(&place, &claude, &[&[run_id.as_str()], more].concat());
+        assert!(refused.expect_refusal(2).contains("which waits for decisions; continue with"), "{refused:?}");
+    }
+    // Without the record of the commits, nothing is decided.
+    fs::remove_dir_all(place.path(".ktx/ingestdeck/runs").join(&run_id)).unwrap();
+    let refused = review(&place, &claude, &["--accept", "*"]);
+    assert!(refused.expect_refusal(2).contains("is gone"), "{refused:?}");
+    assert_eq!((pages(&place).len(), subjects(&place)), (3, 2));
+}
+
+#[test]
+fn page_without_a_unit_is_not_sent_back() {
+    let (place, claude) = committed();
+    fs::remove_file(place.path("notes/two.md")).unwrap();
+    git(&place.path(""), &["commit", "--quiet", "-am", "gone"]);
+    let refused = review(&place, &claude, &["latest", "--send-back", "*/two.md", "--feedback", "Longer."]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.stderr.contains("no unit of the plan changed wiki/global/two.md"), "{refused:?}");
+    let nothing = review(&place, &claude, &["--accept", "*", "--reject", "wiki/other/*"]);
+    assert_eq!(nothing.code, Some(4), "{nothing:?}");
+    assert!(nothing.stderr.contains("no change matches --reject `wiki/other/*`"), "{nothing:?}");
+    assert_eq!((pages(&place).len(), subjects(&place)), (3, 3));
+}
+
+#[test]
+fn project_without_git_lists_its_files_as_they_are() {
+    let place = TestDir::new();
+    place.notes(&NAMES);
+    let claude = place.scripted_claude(&NAMES.map(part).concat()).display().to_string();
+    run(&place, &claude);
+    place.write("wiki/global/two.md", "---\nsummary: mine\n---\n\nMine.\n");
+    let listed = review(&place, &claude, &["latest", "--list"]);
+    assert_eq!(changes(&listed), ["one", "three"].map(|name| format!("wiki/global/{name}.md created open")));
+    assert!(listed.stderr.contains("they changed after the run: wiki/global/two.md"), "{listed:?}");
+    review(&place, &claude, &["latest", "--accept", "*", "--reject", "*/one.md"]).expect_success();
+    assert_eq!(pages(&place), ["three.md", "two.md"]);
 }

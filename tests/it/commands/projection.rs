@@ -349,7 +349,7 @@ fn projected_sources_wait_for_the_review() {
     let plan = place.run(&["plan"]);
     assert!(plan.stderr.contains("wait for a review; decide with `ingestdeck review"), "{plan:?}");
     let back = review(&place, &["--send-back", "*", "--feedback", "Again."]);
-    assert!(back.stderr.contains("no unit changed semantic-layer/flow/customers.yaml"), "{back:?}");
+    assert!(back.stderr.contains("no unit of the plan changed semantic-layer/flow/customers.yaml"), "{back:?}");
     let output = review(&place, &["--accept", "*", "--reject", "*/fct_orders.yaml"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let files = git(&place, &["show", "--name-only", "--format=", "HEAD"]);
@@ -357,6 +357,26 @@ fn projected_sources_wait_for_the_review() {
     is_clean(&place);
     let artifacts = place.run(&["artifacts"]).stdout;
     assert!(artifacts.contains("rejected") && artifacts.contains("saved"), "{artifacts}");
+}
+
+#[test]
+fn committed_projections_are_taken_back() {
+    let place = metricflow_project();
+    begin(&place);
+    run(&place, &[]).expect_success();
+    let listed = review(&place, &["latest", "--list"]);
+    let change: Value = serde_json::from_str(listed.expect_success().lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&change["path"], &change["units"]),
+        (&json!("semantic-layer/flow/customers.yaml"), &json!(["projection"]))
+    );
+    let output = review(&place, &["latest", "--accept", "*", "--reject", "*/fct_orders.yaml"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let files = git(&place, &["show", "--name-status", "--format=", "HEAD"]);
+    assert_eq!((files.as_str(), subjects(&place).len()), ("D\tsemantic-layer/flow/fct_orders.yaml\n", 3));
+    is_clean(&place);
+    run(&place, &[]).expect_success();
+    assert_eq!(subjects(&place).len(), 3, "nothing has changed since, so nothing is derived again");
 }
 
 /// A unit edits a source that was projected before it ran; both changes are reviewed together.

@@ -370,6 +370,32 @@ fn resumed_run_keeps_the_decisions_of_its_review() {
 }
 
 #[test]
+fn feedback_survives_the_end_of_the_attempt_that_it_started() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    let good = NAMES.map(part).concat();
+    let hangs = "[[part]]\nprompt = \"Make it longer\"\nsteps = [{ say = \"Well.\" }, \"hang\"]\n";
+    place.scripted_claude(&format!("{hangs}{good}"));
+    let send = ["review", "--send-back", "*/two.md", "--feedback", "Make it longer.", "--accept", "*/one.md"];
+    let running = place.start(place.command(&[&send[..], &["--claude-bin", &claude]].concat()));
+    let began = Instant::now();
+    while !newest_tape(&place).contains("\"attempt_started\"") {
+        assert!(began.elapsed() < DEADLINE, "no attempt starts");
+    }
+    running.signal(Signal::SIGKILL);
+    assert_eq!(running.end().code, None);
+    #[cfg(target_os = "linux")]
+    place.wait_until_no_process_left();
+    place.scripted_claude(&good);
+    let resumed = place.run(&["run", "--resume-run", "latest", "--no-reconcile", "--claude-bin", &claude]);
+    assert_eq!(resumed.code, Some(103), "{resumed:?}");
+    let listed = review(&place, &claude, &["--list", "--diff"]);
+    assert!(listed.stdout.contains("+Second text."), "the agent heard it: {listed:?}");
+    let (changes, _) = self::listed(&listed);
+    assert_eq!(changes.iter().filter(|change| change["decision"] == "accepted").count(), 1, "{changes:?}");
+}
+
+#[test]
 fn mistaken_patterns_are_refused() {
     let (place, claude) = place();
     run(&place, &claude);
