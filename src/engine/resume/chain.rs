@@ -183,5 +183,5 @@ pub(crate) fn committed_run(run: RunId, state: &RunState) -> Option<CommittedRun
         (artifact.path, units.into_iter().collect())
     });
     let writers = writers.collect();
-    (!commits.is_empty()).then(|| CommittedRun { run, commits, writers })
+    (!commits.is_empty()).then_some(CommittedRun { run, commits, writers })
 }

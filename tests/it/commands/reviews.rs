@@ -376,10 +376,11 @@ fn feedback_survives_the_end_of_the_attempt_that_it_started() {
     let good = NAMES.map(part).concat();
     let hangs = "[[part]]\nprompt = \"Make it longer\"\nsteps = [{ say = \"Well.\" }, \"hang\"]\n";
     place.scripted_claude(&format!("{hangs}{good}"));
-    let send = ["review", "--send-back", "*/two.md", "--feedback", "Make it longer.", "--accept", "*/one.md"];
+    let send = ["review", "--send-back", "*/two.md", "--feedback", "Make it longer.", "--accept", "*e.md"];
     let running = place.start(place.command(&[&send[..], &["--claude-bin", &claude]].concat()));
     let began = Instant::now();
-    while !newest_tape(&place).contains("\"attempt_started\"") {
+    let has_started = |tape: &str| tape.contains("\"review_finished\"") && tape.contains("\"attempt_started\"");
+    while !has_started(&newest_tape(&place)) {
         assert!(began.elapsed() < DEADLINE, "no attempt starts");
     }
     running.signal(Signal::SIGKILL);
@@ -392,7 +393,7 @@ fn feedback_survives_the_end_of_the_attempt_that_it_started() {
     let listed = review(&place, &claude, &["--list", "--diff"]);
     assert!(listed.stdout.contains("+Second text."), "the agent heard it: {listed:?}");
     let (changes, _) = self::listed(&listed);
-    assert_eq!(changes.iter().filter(|change| change["decision"] == "accepted").count(), 1, "{changes:?}");
+    assert_eq!(changes.iter().filter(|change| change["decision"] == "accepted").count(), 2, "{changes:?}");
 }
 
 #[test]
