@@ -26,7 +26,7 @@ const ARTIFACT_FOLDERS: [&str; 2] = ["wiki", "semantic-layer"];
 #[derive(Clone, Debug)]
 pub(crate) struct CommittedRun {
     pub run: RunId,
-    /// Oldest first.
+    /// The commits that it made, oldest first.
     pub commits: Vec<RunCommit>,
     /// The units that changed each file.
     pub writers: BTreeMap<String, Vec<UnitKey>>,

@@ -2,17 +2,19 @@
 //! attempted.
 
 use super::{
-    ResumeBasis, ResumeChain, ResumeError, RunPlan, drop_saved_patches, find_resumable, open_history, planned_units,
-    texts,
+    ResumeBasis, ResumeChain, ResumeError, RunPlan, drop_saved_patches, find_resumable, join_names, open_history,
+    planned_units, texts,
 };
 use crate::{
     diagnostic::Problem,
-    engine::{WarningSink, prepare::TargetBranch, recorded_tapes},
+    engine::{WarningSink, prepare::TargetBranch, recorded_tapes, warn_all},
     ingest::{
         committed_changes::CommittedRun,
+        content_digest,
         plan::{IngestPlan, UnitSelection, plan_against},
         project::Project,
         repository::Repository,
+        work_unit::WorkUnit,
     },
     run::state::RECONCILE_KEY,
     store::{RunStore, runs::RunStoreError},
@@ -106,6 +108,9 @@ impl ResumeBasis<'_> {
         let (units, others) = units.partition(|unit| continues.units.contains_key(&unit.planned.unit));
         planned.units = units;
         self.exclude_units(&mut planned, others);
+        if committed.is_none() {
+            self.leave_changed_files(&mut planned);
+        }
         for unit in &mut planned.units {
             unit.planned.why = match committed {
                 Some(of) => format!("the commits of run {} are reviewed", of.run.short()),
@@ -129,6 +134,28 @@ impl ResumeBasis<'_> {
             projected: Vec::new(),
             committed: None,
         })
+    }
+}
+
+impl ResumeBasis<'_> {
+    /// Leaves raw files that changed after their units worked to the next run: the changes under review do not rest on
+    /// them.
+    fn leave_changed_files(&self, planned: &mut IngestPlan) {
+        let is_changed = |unit: &&WorkUnit| {
+            let past = self.chain.prior_unit(unit.planned.unit.as_str());
+            let then = past.and_then(|past| past.content.map(|content| content.raw_files.clone()));
+            let now = content_digest::digest_unit(self.project, unit, self.model).ok();
+            then.zip(now).is_some_and(|(then, now)| then != now.raw_files)
+        };
+        let changed: Vec<WorkUnit> = planned.units.iter().filter(is_changed).cloned().collect();
+        for unit in &changed {
+            planned.exclude_unit(unit, false);
+        }
+        let names: Vec<&str> = changed.iter().map(|unit| unit.planned.unit.as_str()).collect();
+        if !names.is_empty() {
+            let text = format!("raw files changed after the run, and are left to the next one: {}", join_names(&names));
+            warn_all(self.warn, &[text]);
+        }
     }
 }
 

@@ -379,8 +379,14 @@ fn feedback_survives_the_end_of_the_attempt_that_it_started() {
     let send = ["review", "--send-back", "*/two.md", "--feedback", "Make it longer.", "--accept", "*e.md"];
     let running = place.start(place.command(&[&send[..], &["--claude-bin", &claude]].concat()));
     let began = Instant::now();
-    let has_started = |tape: &str| tape.contains("\"review_finished\"") && tape.contains("\"attempt_started\"");
-    while !has_started(&newest_tape(&place)) {
+    let has_started = || {
+        let runs = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
+        let newest = runs.map(|run| run.unwrap().path().join("tape.jsonl")).max();
+        // The directory of a run is older than its tape.
+        let tape = newest.and_then(|tape| fs::read_to_string(tape).ok()).unwrap_or_default();
+        tape.contains("\"review_finished\"") && tape.contains("\"attempt_started\"")
+    };
+    while !has_started() {
         assert!(began.elapsed() < DEADLINE, "no attempt starts");
     }
     running.signal(Signal::SIGKILL);
@@ -394,6 +400,19 @@ fn feedback_survives_the_end_of_the_attempt_that_it_started() {
     assert!(listed.stdout.contains("+Second text."), "the agent heard it: {listed:?}");
     let (changes, _) = self::listed(&listed);
     assert_eq!(changes.iter().filter(|change| change["decision"] == "accepted").count(), 2, "{changes:?}");
+}
+
+#[test]
+fn file_that_changed_before_its_review_is_left_to_the_next_run() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    place.write("notes/one.md", "Changed.");
+    git(&place.path(""), &["commit", "--quiet", "-am", "changed"]);
+    let output = review(&place, &claude, &["--accept", "*"]);
+    output.expect_success();
+    assert!(output.stderr.contains("are left to the next one: docs-one"), "{output:?}");
+    let plan = place.run(&["plan"]);
+    assert!(plan.expect_success().contains("docs-one") && !plan.stdout.contains("docs-two"), "{plan:?}");
 }
 
 #[test]
