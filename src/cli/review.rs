@@ -3,7 +3,7 @@
 //! A run that still waits gets the decisions through its engine. For a run that ended before, an engine starts again with
 //! the patches of that run, and nothing is attempted unless changes are sent back.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ use crate::{
     },
     store::{RecordedRun, RunStatus, RunStore},
     tape::{
-        UnitKey,
+        RunId, UnitKey,
         note::{ReviewDecision, ReviewedFile},
     },
     text,
@@ -54,6 +54,10 @@ pub(crate) fn review(global: &GlobalArgs, args: &ReviewArgs) -> Result<Exit, Cli
         None => Some(committed_review(&runs, &run, &state)?),
     };
     let review = of_commits.as_ref().or_else(|| state.publication.unsaved_review());
+    if let Some(review) = review.filter(|_| !rules.is_empty()) {
+        // A mistaken pattern must not begin a review.
+        rules.commands(&state, review, true)?;
+    }
     // Changes in a commit wait for nothing.
     let exit = if of_commits.is_some() { Exit::Ok } else { Exit::ReviewOpen };
     let is_active = runs.status(&run)? == RunStatus::Running;
@@ -88,13 +92,16 @@ fn find_reviewable_run(runs: &RunStore, name: Option<&str>) -> Result<(RecordedR
         if let Some(reason) = no_review_reason(&run, &state, is_active) {
             return Err(reason);
         }
-        if state.publication.unsaved_review().is_none() {
-            refuse_second_review(runs, &run)?;
-        }
+        refuse_second_review(runs, &run, &state)?;
         return Ok((run, state));
     }
+    let mut settled = HashSet::new();
     for run in runs.list()? {
         let Ok(state) = current_state(runs, &run) else { continue };
+        settled.extend(settled_run(&run, &state, &settled));
+        if settled.contains(&run.id) {
+            continue;
+        }
         let is_active = runs.status(&run)? == RunStatus::Running;
         match no_review_reason(&run, &state, is_active) {
             // What is in commits is reviewed on request only.
@@ -139,16 +146,37 @@ fn no_review_reason(run: &RecordedRun, state: &RunState, is_active: bool) -> Opt
     }
 }
 
+/// The run that `run` continues, if the review of both is over: `run` finished it, or is one of the `settled` runs.
+fn settled_run(run: &RecordedRun, state: &RunState, settled: &HashSet<RunId>) -> Option<RunId> {
+    let has_finished = state.publication.review.as_ref().is_some_and(|review| review.is_saved);
+    let is_settled = has_finished || settled.contains(&run.id);
+    let continues = state.planned.as_ref().and_then(|planned| planned.continues.as_ref());
+    continues.filter(|_| is_settled).map(|continues| continues.run)
+}
+
 /// Two reviews of the same commits would decide independently of each other.
-fn refuse_second_review(runs: &RunStore, run: &RecordedRun) -> Result<(), CliError> {
+fn refuse_second_review(runs: &RunStore, run: &RecordedRun, state: &RunState) -> Result<(), CliError> {
+    let is_waiting = state.publication.unsaved_review().is_some();
+    if is_waiting && state.publication.committed_run.is_none() {
+        return Ok(());
+    }
+    let mut settled = HashSet::new();
     for later in runs.list()?.into_iter().take_while(|later| later.id != run.id) {
         // An unreadable record is reported when it is opened.
         let Ok(state) = current_state(runs, &later) else { continue };
+        let (id, name) = (run.id.short(), later.id.short());
+        let finished = settled_run(&later, &state, &settled);
+        if is_waiting && finished == Some(run.id) {
+            return Err(CliError::not_found(format!("the review of run {id} was finished by run {name}"))
+                .with_help(format!("show what it changed with `ingestdeck artifacts {name}`")));
+        }
+        settled.extend(finished);
         let publication = &state.publication;
-        if publication.committed_run == Some(run.id) && publication.unsaved_review().is_some() {
-            let (id, later) = (run.id.short(), later.id.short());
-            let message = format!("the commits of run {id} are reviewed by run {later}, which waits for decisions");
-            return Err(CliError::usage(message).with_help(format!("continue with `ingestdeck review {later}`")));
+        let is_open = publication.unsaved_review().is_some() && !settled.contains(&later.id);
+        let is_own = ingest::is_run_marked(runs.project(), later.id);
+        if !is_waiting && publication.committed_run == Some(run.id) && is_open && is_own {
+            let message = format!("the commits of run {id} are reviewed by run {name}, which waits for decisions");
+            return Err(CliError::usage(message).with_help(format!("continue with `ingestdeck review {name}`")));
         }
     }
     Ok(())

@@ -167,6 +167,17 @@ impl Repository {
         Ok((request, found.left_out))
     }
 
+    /// True if the current branch contains the commits of `run`.
+    ///
+    /// # Errors
+    /// If git fails.
+    pub(crate) fn has_commits(&self, run: &CommittedRun) -> Result<bool, GitError> {
+        match run.commits.last().and_then(|commit| CommitId::parse(&commit.id).ok()) {
+            Some(last) => is_ancestor(&self.git, &last, "HEAD"),
+            None => Ok(false),
+        }
+    }
+
     /// The branch for a review of the commits of `run`, which went to `branch`: `None` for the current one, if it
     /// contains them or `branch` does not exist.
     ///
@@ -174,11 +185,7 @@ impl Repository {
     /// If git fails.
     pub(crate) fn review_branch(&self, run: &CommittedRun, branch: Option<&str>) -> Result<Option<String>, GitError> {
         let Some(branch) = branch else { return Ok(None) };
-        let last = run.commits.last().and_then(|commit| CommitId::parse(&commit.id).ok());
-        let is_contained = match last {
-            Some(last) => is_ancestor(&self.git, &last, "HEAD")?,
-            None => false,
-        };
+        let is_contained = self.has_commits(run)?;
         let name = format!("refs/heads/{branch}");
         let exists = self.git.try_run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &name])?.success;
         Ok((exists && !is_contained).then(|| branch.to_owned()))

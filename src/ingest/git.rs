@@ -413,7 +413,7 @@ impl Git {
             .env("GIT_ALLOW_PROTOCOL", "none")
             // Objects are read as they are, whatever the repository puts in their place.
             .env("GIT_NO_REPLACE_OBJECTS", "1")
-            .env("GIT_GRAFT_FILE", "/dev/null")
+            .env("GIT_GRAFT_FILE", "/dev/null/grafts")
             .env("GIT_OPTIONAL_LOCKS", "0")
             .env("GIT_ATTR_NOSYSTEM", "1")
             .env("GIT_AUTHOR_NAME", COMMITTER_NAME)

@@ -396,7 +396,7 @@ impl ArtifactCollector {
         if is_reviewed {
             // What a review of commits left as it was is in the report of the run that wrote it.
             let is_changed = |artifact: &RunArtifact| {
-                let is_own = artifact.writers.iter().any(|writer| writer.attempt > 0);
+                let is_own = artifact.writers.iter().any(|writer| writer.attempt > 0 || writer.patch.is_some());
                 is_own || (reviewed.contains_key(&*artifact.path) && artifact.review != Some(ReviewDecision::Accepted))
             };
             self.by_path.retain(|_, artifact| is_changed(artifact));

@@ -42,27 +42,37 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
     chain.add_unsaved(project, &mut taken, warn);
     if let Some(committed) = &committed {
-        taken.branch = review_branch(project, committed, taken.branch)?;
+        let is_continued = chain.state().publication.unsaved_review().is_some();
+        taken.branch = review_branch(project, committed, taken.branch, is_continued)?;
     }
     taken.committed = committed;
     Ok(RunPlan { is_ktx_locked: history.is_ktx_locked, ..taken })
 }
 
-/// The branch for a review of commits that went to `branch`: the current one if it contains them, or if `branch` is gone.
+/// The branch for a review of commits that went to `branch`: the current one if it contains them, or if `branch` is gone and the
+/// review is not `is_continued`.
 fn review_branch(
     project: &Project,
     committed: &CommittedRun,
     branch: Option<TargetBranch>,
+    is_continued: bool,
 ) -> Result<Option<TargetBranch>, ResumeError> {
     let unusable = |problem| ResumeError::NotResumable(problem);
     let repository = Repository::find_for_reading(&project.root);
     let repository = repository.map_err(|error| unusable(Problem::from_error(&error)))?;
     let name = branch.as_ref().map(|branch| branch.name.as_str());
-    let name = match repository {
-        Some(repository) => repository.review_branch(committed, name),
-        None => Ok(None),
-    };
-    let name = name.map_err(|error| unusable(Problem::from_error(&error)))?;
+    let Some(repository) = repository else { return Ok(None) };
+    let failed = |error| unusable(Problem::from_error(&error));
+    let found = repository.review_branch(committed, name).map_err(failed)?;
+    if let (Some(name), None) = (name, &found)
+        && is_continued
+        && !repository.has_commits(committed).map_err(failed)?
+    {
+        // On another branch, the changes that wait would not apply, and the decisions would be lost.
+        let problem = Problem::new(format!("the branch {name}, which the review is about, is gone"));
+        return Err(unusable(problem.with_help("create it again, or merge the commits of the run")));
+    }
+    let name = found;
     // Another branch may be named: a review of commits has none on it yet.
     Ok(name.map(|name| TargetBranch { name, commit: None }))
 }

@@ -345,3 +345,17 @@ fn named_pipes_that_a_configuration_names_are_not_opened() {
     assert_eq!(git.run_for_line(&["status", "--porcelain", "--", "wiki"]).unwrap(), "?? wiki/global/b.md");
     assert!(git.run(&["check-attr", "-z", "--all", "--", "wiki/global/a.md"]).unwrap().is_empty());
 }
+
+#[test]
+fn replaced_objects_are_not_read() {
+    let (_dir, root) = project(&[("wiki/global/a.md", "a\n")]);
+    let git = Git::open(&root).unwrap();
+    let blob = git.run_for_line(&["rev-parse", "HEAD:wiki/global/a.md"]).unwrap();
+    let other = git.run_with_input(&["hash-object", "-w", "--stdin"], b"replaced\n").unwrap();
+    let other = String::from_utf8(other).unwrap();
+    git.run(&["update-ref", &format!("refs/replace/{blob}"), other.trim()]).unwrap();
+    write(&root, ".git/info/grafts", "\n");
+    let shown = git.try_run(&["show", "HEAD:wiki/global/a.md"]).unwrap();
+    assert_eq!((shown.stdout.as_slice(), shown.stderr.as_str()), (&b"a\n"[..], ""));
+    assert_eq!(git.try_run(&["log", "-1", "--format=%s"]).unwrap().stderr, "", "no hint about grafts");
+}

@@ -64,7 +64,16 @@ pub(super) fn file_rows(state: &RunState) -> Vec<FileIndexRow> {
             Some(FileState::Processed) if source.is_complete => FileState::Processed,
             _ => FileState::Unfinished,
         };
-        let open: HashSet<&str> = source.left_for_later_runs.iter().map(String::as_str).collect();
+        let mut open: HashSet<&str> = source.left_for_later_runs.iter().map(String::as_str).collect();
+        // A review that sent their units back left these files to the next run before the units worked again.
+        let is_again = |unit: &&&UnitState| {
+            let was_reused = state.prior_unit_summary(&unit.key).is_some_and(|prior| prior.reused.is_some());
+            was_reused && unit.status == UnitStatus::Succeeded && !state.is_unsaved(unit)
+        };
+        for path in units.iter().filter(is_again).flat_map(|unit| &unit.planned).flat_map(|planned| &planned.raw_files)
+        {
+            open.remove(path.as_str());
+        }
         // A review of commits only processes the files of units that worked again.
         let is_processed = |path: &str| state.publication.committed_run.is_none() || owners.contains_key(path);
         rows.extend(source.files.iter().filter(|file| is_processed(&file.path)).map(|file| FileIndexRow {
@@ -93,9 +102,13 @@ pub(super) fn file_rows(state: &RunState) -> Vec<FileIndexRow> {
 }
 
 /// Whether a unit is in a run only because its commits are reviewed: its files may have changed since it worked.
-pub(super) fn is_reviewed_only(state: &RunState) -> impl Fn(&UnitState) -> bool {
+pub(super) fn is_reviewed_only(state: &RunState) -> impl Fn(&UnitState) -> bool + '_ {
+    let has_patch = |unit: &UnitState| {
+        let reused = state.prior_unit_summary(&unit.key).and_then(|prior| prior.reused.as_ref());
+        reused.is_some_and(|reused| reused.pending_patch.is_some())
+    };
     let is_review = state.publication.committed_run.is_some();
-    move |unit| is_review && unit.status == UnitStatus::Reused
+    move |unit| is_review && unit.status == UnitStatus::Reused && !has_patch(unit)
 }
 
 fn belongs_to(unit: &UnitState, source: &SourceRead) -> bool {

@@ -107,6 +107,33 @@ fn review_of_a_commit_keeps_its_decisions_and_continues() {
     assert_eq!((pages(&place), subjects(&place)), (vec!["one.md".to_owned(), "three.md".into()], 3));
     let again = review(&place, &claude, &["--list"]);
     assert!(again.expect_refusal(4).starts_with("no run of this project waits"), "{again:?}");
+    let mut runs = run_ids(&place);
+    let over = review(&place, &claude, &[&runs.remove(1), "--reject", "*"]);
+    assert!(over.expect_refusal(4).contains("was finished by run"), "{over:?}");
+    let first = review(&place, &claude, &[&runs.remove(0), "--list"]);
+    assert_eq!(changes(&first).len(), 2, "what is left of the first run: {first:?}");
+}
+
+#[test]
+fn review_that_accepts_everything_is_over() {
+    let (place, claude) = committed();
+    assert_eq!(review(&place, &claude, &["latest", "--accept", "*/two.md"]).code, Some(103));
+    review(&place, &claude, &["--accept", "*"]).expect_success();
+    assert_eq!((pages(&place).len(), subjects(&place)), (3, 2));
+    assert!(review(&place, &claude, &["--list"]).expect_refusal(4).starts_with("no run of this project waits"));
+    review(&place, &claude, &[&run_ids(&place)[0], "--list"]).expect_success();
+}
+
+#[test]
+fn waiting_review_needs_the_branch_of_its_commits() {
+    let (place, claude) = place();
+    let args = ["run", "--no-reconcile", "--branch", "bot", "--ui", "none", "--claude-bin", &claude];
+    place.run(&args).expect_success();
+    assert_eq!(review(&place, &claude, &["latest", "--reject", "*/two.md"]).code, Some(103));
+    git(&place.path(""), &["branch", "--quiet", "-D", "bot"]);
+    let refused = review(&place, &claude, &["--accept", "*"]);
+    assert!(refused.expect_refusal(2).contains("the branch bot, which the review is about, is gone"), "{refused:?}");
+    assert_eq!(changes(&review(&place, &claude, &["--list"])).len(), 3, "no decision is lost");
 }
 
 #[test]
@@ -126,6 +153,10 @@ fn committed_page_that_is_sent_back_is_written_again() {
     let changed = git(&place.path(""), &["diff", "--name-only", "HEAD^", "HEAD", "--", "wiki"]);
     assert_eq!((changed.as_str(), subjects(&place)), ("wiki/global/two.md\n", 3));
     assert!(show(&place, "HEAD").contains("Ingest-Unit: docs-two"), "{}", show(&place, "HEAD"));
+    let plan = place.run(&["plan"]);
+    assert!(plan.expect_success().contains("3 units unchanged") && plan.stderr.is_empty(), "{plan:?}");
+    let artifacts = place.run(&["artifacts", "latest"]);
+    assert!(artifacts.expect_success().contains("wiki/global/two.md  saved"), "{artifacts:?}");
 }
 
 #[test]
@@ -149,9 +180,16 @@ fn files_that_changed_after_the_run_are_left_out() {
     assert!(refused.expect_refusal(4).contains("no changes left to review"), "{refused:?}");
 }
 
-fn newest_run(place: &TestDir) -> String {
+/// All runs, oldest first.
+fn run_ids(place: &TestDir) -> Vec<String> {
     let runs = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
-    runs.map(|run| run.unwrap().file_name().into_string().unwrap()).max().unwrap()
+    let mut ids: Vec<String> = runs.map(|run| run.unwrap().file_name().into_string().unwrap()).collect();
+    ids.sort();
+    ids
+}
+
+fn newest_run(place: &TestDir) -> String {
+    run_ids(place).pop().unwrap()
 }
 
 #[test]
@@ -237,12 +275,12 @@ fn page_without_a_unit_is_not_sent_back() {
     let (place, claude) = committed();
     fs::remove_file(place.path("notes/two.md")).unwrap();
     git(&place.path(""), &["commit", "--quiet", "-am", "gone"]);
+    let mistaken = review(&place, &claude, &["latest", "--accept", "*", "--reject", "wiki/other/*"]);
+    assert!(mistaken.expect_refusal(4).contains("no change matches --reject `wiki/other/*`"), "{mistaken:?}");
+    assert_eq!(run_ids(&place).len(), 1, "no review has begun");
     let refused = review(&place, &claude, &["latest", "--send-back", "*/two.md", "--feedback", "Longer."]);
     assert_eq!(refused.code, Some(4), "{refused:?}");
     assert!(refused.stderr.contains("no unit of the plan changed wiki/global/two.md"), "{refused:?}");
-    let nothing = review(&place, &claude, &["--accept", "*", "--reject", "wiki/other/*"]);
-    assert_eq!(nothing.code, Some(4), "{nothing:?}");
-    assert!(nothing.stderr.contains("no change matches --reject `wiki/other/*`"), "{nothing:?}");
     assert_eq!((pages(&place).len(), subjects(&place)), (3, 3));
 }
 

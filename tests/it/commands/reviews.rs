@@ -416,6 +416,18 @@ fn file_that_changed_before_its_review_is_left_to_the_next_run() {
 }
 
 #[test]
+fn file_that_its_unit_read_again_is_not_left_out() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    place.write("notes/two.md", "Changed.");
+    git(&place.path(""), &["commit", "--quiet", "-am", "changed"]);
+    let back = ["--send-back", "*/two.md", "--feedback", "Make it longer.", "--accept", "*"];
+    review(&place, &claude, &back).expect_success();
+    let plan = place.run(&["plan"]);
+    assert!(!plan.expect_success().contains("docs-two"), "{plan:?}");
+}
+
+#[test]
 fn mistaken_patterns_are_refused() {
     let (place, claude) = place();
     run(&place, &claude);
