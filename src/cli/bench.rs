@@ -64,7 +64,7 @@ enum BenchEnd {
     Interrupted,
 }
 
-/// Runs the bench.
+/// Runs every cell the wanted number of times, and prints and records the scores.
 ///
 /// # Errors
 /// If an argument is invalid, the project has no committed state or no such units, or a run cannot be started.

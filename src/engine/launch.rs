@@ -271,7 +271,7 @@ pub(crate) fn launch<T>(
     let locks = session_locks(&setup.runs, launch.agent.is_scripted());
     let (agent, terms, continues, reconcile) = (launch.agent, launch.terms, launch.prior.continues, launch.reconcile);
     let (is_reviewed, projected) = (launch.review.is_some(), launch.prior.projected);
-    let committed = launch.prior.committed.filter(|_| is_reviewed);
+    let committed = launch.prior.committed;
     let make = |id, recorder, approvals, trace| {
         let worktrees = Worktrees::new(repository, &job.id, &head.commit);
         let prior_projections = projected.iter().filter_map(|projected| projected.connection.clone()).collect();

@@ -70,7 +70,7 @@ impl CommittedChanges {
     /// Compares the commits of `run` with the state at `head`.
     ///
     /// # Errors
-    /// If git fails.
+    /// If git cannot be run, or refuses to read the repository.
     pub(crate) fn find(git: &Git, head: &CommitId, run: &CommittedRun) -> Result<Self, GitError> {
         let (mut before, mut after) = (BTreeMap::<String, CommitId>::new(), BTreeMap::<String, Option<String>>::new());
         let mut left_out = LeftOutFiles::new();
@@ -111,7 +111,7 @@ impl CommittedChanges {
     /// are left out.
     ///
     /// # Errors
-    /// If git fails.
+    /// If git cannot be run, or refuses to read the repository.
     pub(crate) fn reviewed_files(&self, git: &Git, revision: &str) -> Result<Vec<ReviewedFile>, GitError> {
         let mut files = Vec::new();
         for commit in self.before.values().collect::<BTreeSet<_>>() {
@@ -137,7 +137,7 @@ impl Repository {
     /// it is not the current one.
     ///
     /// # Errors
-    /// If git fails.
+    /// If git cannot be run, or refuses to read the repository.
     pub(crate) fn committed_review(
         &self,
         run: &CommittedRun,
@@ -170,7 +170,7 @@ impl Repository {
     /// True if the current branch contains the commits of `run`.
     ///
     /// # Errors
-    /// If git fails.
+    /// If git cannot be run, or refuses to read the repository.
     pub(crate) fn has_commits(&self, run: &CommittedRun) -> Result<bool, GitError> {
         match run.commits.last().and_then(|commit| CommitId::parse(&commit.id).ok()) {
             Some(last) => is_ancestor(&self.git, &last, "HEAD"),
@@ -182,7 +182,7 @@ impl Repository {
     /// contains them or `branch` does not exist.
     ///
     /// # Errors
-    /// If git fails.
+    /// If git cannot be run, or refuses to read the repository.
     pub(crate) fn review_branch(&self, run: &CommittedRun, branch: Option<&str>) -> Result<Option<String>, GitError> {
         let Some(branch) = branch else { return Ok(None) };
         let is_contained = self.has_commits(run)?;

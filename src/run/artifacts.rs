@@ -322,10 +322,8 @@ impl ArtifactCollector {
     /// Adds the artifacts of a prior run: those of a patch that it left, or those of its commits while they are reviewed.
     fn add_prior_patch(&mut self, state: &RunState, unit: &UnitState) {
         let reused = state.prior_unit_summary(&unit.key).and_then(|prior| prior.reused.as_ref());
-        let publication = &state.publication;
-        let is_reviewed = publication.committed_run.is_some() && publication.review.is_some();
-        let committed = reused.filter(|reused| is_reviewed && reused.pending_patch.is_none());
-        let Some(output) = state.work(unit).or(committed.map(|reused| &reused.output)) else { return };
+        let committed = state.committed_work(unit);
+        let Some(output) = state.work(unit).or(committed) else { return };
         let patch = reused.and_then(|reused| reused.pending_patch.clone());
         let integration = state.publication.prior_patches.get(&unit.key);
         let result = match integration {

@@ -78,6 +78,15 @@ impl RunState {
         }
     }
 
+    /// The output of a unit of an earlier run whose commits this run reviews, unless the unit worked again.
+    pub(crate) fn committed_work<'a>(&'a self, unit: &'a UnitState) -> Option<&'a AttemptOutput> {
+        let publication = &self.publication;
+        let is_reviewed = publication.committed_run.is_some() && publication.review.is_some();
+        let reused = self.prior_unit_summary(&unit.key)?.reused.as_ref()?;
+        let is_committed = unit.status == UnitStatus::Reused && reused.pending_patch.is_none();
+        (is_reviewed && is_committed).then_some(&reused.output)
+    }
+
     /// True for a unit that succeeded, here or in the prior run, and whose changes are not in the project.
     pub(crate) fn is_unsaved(&self, unit: &UnitState) -> bool {
         match unit.status {

@@ -152,7 +152,7 @@ impl<'a> Attribution<'a> {
             let has_attempts = runs.last().is_some_and(|trailers| !trailers.attempts.is_empty());
             let is_taken_back = review.iter().any(|decided| decided.decision == ReviewDecision::Rejected);
             let is_edited = review.back().is_some_and(|decided| decided.decision == ReviewDecision::Edited);
-            let is_edited = is_edited || (is_taken_back && !has_attempts);
+            let is_of_reviewer = is_edited || (is_taken_back && !has_attempts);
             let writers = self.writers(&commit, &mut attempts)?;
             let mut answers: BTreeMap<LineSource, LineOrigin> = BTreeMap::new();
             for place in places {
@@ -160,7 +160,7 @@ impl<'a> Attribution<'a> {
                 let source = attempts.line_source(writers.get(line).copied().flatten());
                 let answer = answers.entry(source).or_insert_with(|| {
                     let (writer, missing) = match source {
-                        LineSource::Run if is_edited => (RecordedWriter::Reviewer, Vec::new()),
+                        LineSource::Run if is_of_reviewer => (RecordedWriter::Reviewer, Vec::new()),
                         source => self.writer(&commit.path, &attempts, source),
                     };
                     let (commit, review) = (Arc::clone(&commit), review.iter().cloned().collect());

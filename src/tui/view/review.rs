@@ -159,7 +159,7 @@ fn draw_basis(scene: &DrawContext<'_>, file: &ReviewedFile, area: Rect, buf: &mu
 fn basis(state: &RunState, file: &ReviewedFile) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut raw_files, mut unsourced) = (BTreeSet::new(), BTreeSet::new());
     for unit in state.units.iter().filter(|unit| file.units.contains(&unit.key)) {
-        let Some(work) = state.work(unit) else { continue };
+        let Some(work) = state.work(unit).or_else(|| state.committed_work(unit)) else { continue };
         for action in work.actions.iter().filter(|action| is_action_of(action, &file.path)) {
             raw_files.extend(action_raw_files(unit, action).into_iter().map(|(_, path)| path.to_owned()));
         }

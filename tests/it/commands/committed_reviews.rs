@@ -101,6 +101,10 @@ fn review_of_a_commit_keeps_its_decisions_and_continues() {
         artifacts.expect_success().contains(r#""raw_files":[{"connection":"notes","path":"two.md"}]"#),
         "{artifacts:?}"
     );
+    let picture = place.path("../review.svg");
+    place.run(&["screenshot", "latest", "--keys", "V", "--out", picture.to_str().unwrap()]).expect_success();
+    let picture = fs::read_to_string(picture).unwrap();
+    assert!(picture.contains("rests on"), "the page names the raw files: {picture}");
     let resumed = place.run(&["run", "--resume-run", "latest", "--ui", "none", "--claude-bin", &claude]);
     assert_eq!(resumed.code, Some(103), "a resumed run waits, too: {resumed:?}");
     review(&place, &claude, &["--accept", "*/one.md", "--accept", "*/three.md"]).expect_success();
