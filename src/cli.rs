@@ -57,6 +57,7 @@ mod table_memory;
 mod texts;
 pub(crate) mod watch;
 mod why;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -150,6 +151,7 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         CliCommand::Man(args) => manual::man(args),
         CliCommand::Help(args) => help::help(args),
         CliCommand::Mcp(args) => mcp::mcp(global, args),
+        CliCommand::Worker(args) => worker::worker(global, args),
         CliCommand::Report(args) => report::report(global, args),
         CliCommand::Diff(args) => diff::diff(global, args),
         CliCommand::Artifacts(args) => artifacts::artifacts(global, args),

@@ -15,6 +15,7 @@ pub(crate) mod execute;
 pub(crate) mod fail_fast_recorder;
 mod http_post;
 pub(crate) mod launch;
+pub(crate) mod local_attempt;
 pub(crate) mod notifier;
 pub(crate) mod prepare;
 pub(crate) mod prior_results;
@@ -28,14 +29,21 @@ pub(crate) mod session_run;
 pub(crate) mod span_exporter;
 pub(crate) mod trace;
 pub(crate) mod unsaved_run;
+pub(crate) mod worker;
 
-use crate::{diagnostic::Problem, group_guard};
+use crate::{agent::private_dir, diagnostic::Problem, group_guard};
 
 /// Receives each warning when it is known: the engine never prints.
 pub(crate) type WarningSink<'a> = &'a dyn Fn(&Problem);
 
 fn warn_all(warn: WarningSink<'_>, sentences: &[String]) {
     sentences.iter().for_each(|sentence| warn(&Problem::new(sentence)));
+}
+
+/// Prepares a process that runs attempts for another one: its agents end with it, and what killed ones left is removed.
+pub(crate) fn prepare_worker_process() {
+    private_dir::remove_abandoned_dirs();
+    guard_children();
 }
 
 /// Makes child processes end with this process, even if it is killed.

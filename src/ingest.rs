@@ -10,7 +10,7 @@
 //! This module must not depend on how agents run, on the tape or on the screen.
 
 mod capture_signals;
-mod connection_scope;
+pub(crate) mod connection_scope;
 mod database;
 mod line_budget;
 mod local_record;
@@ -44,6 +44,7 @@ pub(crate) mod projection;
 pub(crate) mod prompt;
 pub(crate) mod reconcile;
 pub(crate) mod repository;
+pub(crate) mod shipped_base;
 pub(crate) mod source;
 pub(crate) mod source_diff;
 pub(crate) mod staged_copies;

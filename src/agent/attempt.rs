@@ -3,6 +3,7 @@
 //! Owns the process, its pipes and the tool server of the attempt. Every line is recorded before it is evaluated, and
 //! decoded once. The module must not judge the attempt: it returns facts. `unit` and `session` start the processes.
 
+use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, collections::HashMap, fmt, io, path::PathBuf, sync::Arc};
 
 use futures_util::{
@@ -78,6 +79,8 @@ pub(crate) struct AttemptContext {
     pub amendment: Option<Amendment>,
     /// Cost of the earlier attempts of the continued session, in US dollars; `None` if that is unknown.
     pub paid_usd: Option<f64>,
+    /// The worker that runs the attempt; `None` for the engine's own machine.
+    pub worker: Option<String>,
     /// `TRACEPARENT` of the agent: its span in the trace of the run, if there is one.
     pub traceparent: Option<String>,
 }
@@ -93,13 +96,14 @@ impl AttemptContext {
             cwd: self.cwd.to_string_lossy().into_owned(),
             scripted: self.agent.is_scripted(),
             amendment: self.amendment.clone(),
+            worker: self.worker.clone(),
             ..AttemptStarted::default()
         }
     }
 }
 
 /// Options of an agent that every attempt of a run shares.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AgentOptions {
     /// Cost limit of an attempt, in US dollars.
     pub max_budget_usd: Option<f64>,

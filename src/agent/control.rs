@@ -3,9 +3,9 @@
 //! A state machine without I/O: frames go in, [`ControlEffect`]s come out, and the caller performs them. It must not
 //! depend on processes, tapes or tools.
 
+use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, collections::HashMap};
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::mcp;
@@ -87,7 +87,7 @@ impl ControlRequest {
 }
 
 /// A call that the agent holds until we decide.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ApprovalRequest {
     /// Tool name without the server prefix.
     pub tool: String,
@@ -100,7 +100,7 @@ pub(crate) struct ApprovalRequest {
 }
 
 /// Decision about a held call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum ApprovalDecision {
     /// There is no decision: the agent applies its own rules.
     Pass,

@@ -22,8 +22,10 @@ pub(crate) const DEMO_PREFIX: &str = "ingestdeck-demo-";
 
 /// Name prefix of the clones of benches.
 pub(crate) const BENCH_PREFIX: &str = "ingestdeck-bench-";
+/// Name prefix of the directories of workers.
+pub(crate) const WORKER_PREFIX: &str = "ingestdeck-worker-";
 /// All prefixes of directories that may be abandoned.
-const PREFIXES: [&str; 3] = [ATTEMPT_PREFIX, DEMO_PREFIX, BENCH_PREFIX];
+const PREFIXES: [&str; 4] = [ATTEMPT_PREFIX, DEMO_PREFIX, BENCH_PREFIX, WORKER_PREFIX];
 
 /// The file that is locked while the directory is in use.
 const MARKER_FILE: &str = ".ingestdeck-owner";

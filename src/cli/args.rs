@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use self::artifacts::ArtifactsArgs;
 pub(crate) use self::bench::BenchArgs;
 pub(crate) use self::index::{AuditArgs, AuditDecision, CostGrouping, CostsArgs, PeriodArgs, QueryArgs, TableFormat};
-use crate::{config::value, guide::PAGES, report::ReportFormat};
+use crate::{config::value, engine::worker::ssh::SshWorker, guide::PAGES, report::ReportFormat};
 
 /// Variable that names the Claude Code program.
 pub(crate) const CLAUDE_BIN: &str = "INGESTDECK_CLAUDE_BIN";
@@ -139,6 +139,8 @@ pub(crate) enum CliCommand {
     Session(SessionArgs),
     /// Serve the tools of a unit to any MCP client over stdio
     Mcp(McpArgs),
+    /// Run attempts for the engine of a run on another machine
+    Worker(WorkerArgs),
     /// Write a report of a run: Markdown, JUnit, HTML or KTX's JSON
     Report(ReportArgs),
     /// Compare two runs: units, figures of quality, artifacts
@@ -272,6 +274,12 @@ pub(crate) struct RunArgs {
     /// Number of units that run concurrently [default: from ktx.yaml, 1 for texts]
     #[arg(long, value_name = "N")]
     pub concurrency: Option<u32>,
+    /// Also run units on this machine: ssh://[user@]host[:port][?slots=N]; can be repeated
+    ///
+    /// `ssh` starts `ingestdeck worker --stdio` there, with your SSH configuration. The machine needs ingestdeck, git and Claude Code
+    /// with its own login, and no project. `--concurrency 0` runs units on workers only.
+    #[arg(long, value_name = "URL")]
+    pub worker: Vec<SshWorker>,
     /// Skip the reconcile step
     #[arg(long)]
     pub no_reconcile: bool,
@@ -681,6 +689,20 @@ pub(crate) struct McpArgs {
     /// Write pages and sources to this directory [default: write nothing]
     #[arg(long, value_name = "DIR")]
     pub workspace: Option<PathBuf>,
+}
+
+/// `worker`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorkerArgs {
+    /// Talk to the engine over stdin and stdout, as `run --worker ssh://…` does through ssh
+    #[arg(long, required = true)]
+    pub stdio: bool,
+    /// Number of attempts that run concurrently
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub slots: u32,
+    /// Name of the account whose usage limits apply [default: as Claude Code reports it]
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<String>,
 }
 
 /// `report`.

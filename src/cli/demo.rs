@@ -22,7 +22,7 @@ use crate::{
     control::DisconnectAction,
     engine::{
         execute::AttemptOptions,
-        launch::{Launch, PriorWork, ReviewOptions, retry_policy},
+        launch::{Launch, PriorWork, ReviewOptions, RunPlaces, retry_policy},
         notifier::NotificationTargets,
         prepare::PreparedProject,
         span_exporter::TraceOptions,
@@ -137,7 +137,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         prior: PriorWork::default(),
         agent,
         terms,
-        concurrency: slots,
+        places: RunPlaces::local(slots),
         retry: retry_policy(&config),
         initially_held: Vec::new(),
         notifications: NotificationTargets::default(),

@@ -20,7 +20,7 @@ use crate::{
         AgentProgram,
         claude::{
             agent_env::{self, AgentEnvironment},
-            availability::{self, ClaudeInvocation, Installation, LoginStatus, ProbeResult},
+            availability::{self, AvailabilityReport, ClaudeInvocation, Installation, LoginStatus, ProbeResult},
             managed_settings, version,
         },
     },
@@ -130,7 +130,12 @@ pub(crate) fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, Cli
 ///
 /// # Errors
 /// If one of them is missing, with the remedy.
-pub(crate) fn preflight(exe: &Path, pass: &[String], probe: bool, model: Option<&str>) -> Result<(), CliError> {
+pub(crate) fn preflight(
+    exe: &Path,
+    pass: &[String],
+    probe: bool,
+    model: Option<&str>,
+) -> Result<AvailabilityReport, CliError> {
     let setup = |problem: Problem| CliError::from_error(Exit::Setup, &problem);
     let asked = claude_invocation(AgentProgram { exe: exe.to_owned(), prefix: Vec::new() }, environment(pass))?;
     let runtime = runtime(1)?;
@@ -148,7 +153,7 @@ pub(crate) fn preflight(exe: &Path, pass: &[String], probe: bool, model: Option<
     if probe && let ProbeResult::Unusable { cause, problem } = runtime.block_on(availability::probe(&asked, model)) {
         return Err(CliError::from_error(Exit::from_cause(&cause), &problem));
     }
-    Ok(())
+    Ok(report)
 }
 
 /// Checks the requirement of a session: a release that is safe for it. The session checks the login itself.
@@ -232,7 +237,7 @@ async fn check_claude(asked: &ClaudeInvocation, probe: bool, model: Option<&str>
             .push(DoctorFinding::fail(DoctorCheck::Release, unrecognized_version(asked, version_text).to_line())),
     }
     match &report.login {
-        LoginStatus::LoggedIn { method, detail } => {
+        LoginStatus::LoggedIn { method, detail, .. } => {
             let detail = detail.as_deref().map(|detail| format!(" ({detail})")).unwrap_or_default();
             let text = format!("logged in by {method}{detail}; only --probe checks whether it still works");
             findings.push(DoctorFinding::ok(DoctorCheck::Login, text));

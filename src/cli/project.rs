@@ -36,13 +36,18 @@ pub(crate) fn resolve_directory(global: &GlobalArgs) -> Result<PathBuf, CliError
 /// Reads the project at `resolve_directory`. Its databases are read by child processes of this program.
 pub(super) fn read(directory: &Path) -> Result<Project, ProjectError> {
     let mut project = Project::open(directory)?;
+    project.sql_workers = sql_workers();
+    Ok(project)
+}
+
+/// The worker processes that read databases.
+pub(super) fn sql_workers() -> SqlWorkers {
     // The link refers to the running program even after an update replaced or removed its file.
     let program = match cfg!(target_os = "linux") {
         true => PathBuf::from("/proc/self/exe"),
         false => std::env::current_exe().unwrap_or_default(),
     };
-    project.sql_workers = SqlWorkers::new(program);
-    Ok(project)
+    SqlWorkers::new(program)
 }
 
 /// Opens the project and prints its warnings.

@@ -21,10 +21,11 @@ use crate::{
     engine::{
         attempt_limits,
         execute::{AttemptOptions, ReconcileOptions},
-        launch::{Launch, PriorWork, ReviewOptions, retry_policy},
+        launch::{Launch, PriorWork, ReviewOptions, RunPlaces, retry_policy},
         prepare::{self, PreparedProject, TargetBranch},
         reconcile_policy::ReconcilePolicy,
         resume::{self, RunPlan},
+        worker::ssh::SshWorker,
     },
     ingest::{
         KTX_DATABASE,
@@ -49,6 +50,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError>
     }
     let want = RunOverrides {
         concurrency: args.concurrency,
+        workers: args.worker.clone(),
         held: Vec::new(),
         reconcile: !args.no_reconcile,
         texts,
@@ -64,6 +66,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError>
 pub(crate) struct RunOverrides {
     /// Number of units that run at the same time, instead of the project's setting.
     pub concurrency: Option<u32>,
+    /// Workers on other machines.
+    pub workers: Vec<SshWorker>,
     /// Units that are held from the beginning, by their keys in the run or in KTX.
     pub held: Vec<UnitKey>,
     /// Run the reconcile step, unless a setting disables it.
@@ -90,7 +94,7 @@ pub(crate) fn start_run(
     args: &AttemptArgs,
     overrides: RunOverrides,
 ) -> Result<Exit, CliError> {
-    let RunOverrides { concurrency, held, reconcile, texts, review, reviewed_run, rules, branch } = overrides;
+    let RunOverrides { concurrency, workers, held, reconcile, texts, review, reviewed_run, rules, branch } = overrides;
     let config = settings::load(global)?;
     let project = project::open(global)?;
     project.check_backend().map_err(|error| CliError::from_error(Exit::Usage, &error))?;
@@ -152,11 +156,9 @@ pub(crate) fn start_run(
         unsourced: *config.ingest.unsourced,
     };
     // One text after the other, so that each can build on what the earlier ones became.
-    let slots = positive("--concurrency", concurrency)?.unwrap_or(if is_of_texts {
-        1
-    } else {
-        project.settings.work_units.max_concurrency
-    });
+    // With workers, this machine may run nothing.
+    let concurrency = if workers.is_empty() { positive("--concurrency", concurrency)? } else { concurrency };
+    let slots = concurrency.unwrap_or(if is_of_texts { 1 } else { project.settings.work_units.max_concurrency });
     let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile && !is_of_texts);
     pass.messages(&taken).iter().for_each(|sentence| playback_output::print_stderr(&format!("ingestdeck: {sentence}")));
     let is_done = taken.is_done() && !pass.justifies_a_run(&taken, select.is_everything());
@@ -194,13 +196,16 @@ pub(crate) fn start_run(
     }
     let branch = target_branch(branch, prior_branch)?;
     let prepared = PreparedProject::new(&project, &planned, branch.as_ref(), &exit::print_warning)?;
+    let mut account = None;
     let claude = match &reviewed_run {
         // Only a change that is sent back needs it.
         Some(_) => launch::find_claude(global).unwrap_or_else(|_| "claude".into()),
+        None if slots == 0 => launch::find_claude(global).unwrap_or_else(|_| "claude".into()),
         None => {
             let claude = launch::find_claude(global)?;
             let is_probed = args.probe || *config.ingest.probe;
-            doctor::preflight(&claude, &terms.agent.pass_env, is_probed, terms.model.as_deref())?;
+            let found = doctor::preflight(&claude, &terms.agent.pass_env, is_probed, terms.model.as_deref())?;
+            account = found.account();
             claude
         }
     };
@@ -215,7 +220,7 @@ pub(crate) fn start_run(
         prior: PriorWork { continues, projected, committed },
         agent,
         terms,
-        concurrency: slots,
+        places: RunPlaces { concurrency: slots, workers, account },
         retry: retry_policy(&config),
         initially_held: held,
         notifications,

@@ -38,7 +38,7 @@ pub(crate) enum ToolFailures {
 }
 
 /// What happens to a unit whose artifacts contain identifiers that were in nothing that the agent received.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum UnsourcedAction {
     /// They are not looked for.

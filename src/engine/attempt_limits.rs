@@ -43,6 +43,12 @@ impl AttemptLimits {
         self.timeouts.subscribe()
     }
 
+    /// Replaces the limits of attempts.
+    pub(super) fn set(&self, values: LimitValues, timeouts: AttemptTimeouts) {
+        *self.values.lock().unwrap_or_else(PoisonError::into_inner) = values;
+        self.timeouts.send_if_modified(|old| std::mem::replace(old, timeouts) != timeouts);
+    }
+
     /// Changes a limit of attempts. Returns `None` if the value is the same, or if the schedule owns the limit.
     pub(super) fn change(&self, limit: &RunLimit) -> Option<LimitChanged> {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);

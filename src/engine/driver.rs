@@ -103,6 +103,9 @@ pub(crate) trait Executor: Send + Sync + 'static {
         std::future::ready(false)
     }
 
+    /// A person changed the number of attempts that may run on this machine.
+    fn set_local_slots(&self, _slots: u32) {}
+
     /// Refuses further decisions about the changes: the run ends, or a unit works again.
     fn close_review(&self) {}
 
@@ -307,6 +310,9 @@ impl<E: Executor> ScheduleDriver<E> {
                 });
             }
             ScheduleEffect::RecordNote { attempt, note } => {
+                if let Note::ConcurrencyChanged { slots, .. } = note {
+                    self.executor.set_local_slots(slots);
+                }
                 let attempt = attempt.as_ref().map(|(unit, attempt)| (unit, *attempt));
                 self.record_note(attempt, &note)?;
             }

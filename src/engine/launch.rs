@@ -34,6 +34,13 @@ use super::{
     run_meter::RunMeter,
     span_exporter::{SpanExportTask, TraceOptions},
     trace::TraceTask,
+    worker::{
+        host::{WorkerHost, WorkerTransports},
+        pool::WorkerPool,
+        protocol::{RunTerms, ShippedLimits},
+        shipment::ShipmentStore,
+        ssh::SshWorker,
+    },
 };
 use crate::{
     agent::{Agent, attempt, private_dir, process, session_lock::SessionLocks},
@@ -106,8 +113,8 @@ pub(crate) struct Launch {
     pub agent: Arc<dyn Agent>,
     /// The options of all attempts.
     pub terms: AttemptOptions,
-    /// Number of units that run at the same time.
-    pub concurrency: u32,
+    /// Where units run.
+    pub places: RunPlaces,
     pub retry: RetryPolicy,
     /// Units that are held from the beginning.
     pub initially_held: Vec<UnitKey>,
@@ -125,6 +132,23 @@ pub(crate) struct Launch {
     pub reconcile: Option<ReconcileOptions>,
     /// The review before the commit, if it is wanted.
     pub review: Option<ReviewOptions>,
+}
+
+/// Where the units of a run run.
+#[derive(Debug)]
+pub(crate) struct RunPlaces {
+    /// Number of units that run on this machine at the same time; at least 1 without workers.
+    pub concurrency: u32,
+    pub workers: Vec<SshWorker>,
+    /// Whose usage limits apply on this machine; `None` if that is unknown.
+    pub account: Option<String>,
+}
+
+impl RunPlaces {
+    /// This machine only.
+    pub(crate) fn local(concurrency: u32) -> Self {
+        Self { concurrency, workers: Vec::new(), account: None }
+    }
 }
 
 /// What remains of a continued run.
@@ -168,7 +192,8 @@ impl Launch {
                 Some(_) => ReviewMode::End,
             },
             throttle_policy: throttle_policy(&self.project.settings.rate_limit),
-            ..ScheduleSettings::new(self.concurrency, u32::try_from(cores).unwrap_or(u32::MAX))
+            worker_slots: (!self.places.workers.is_empty()).then_some(0),
+            ..ScheduleSettings::new(self.places.concurrency, u32::try_from(cores).unwrap_or(u32::MAX))
         };
         let schedule =
             Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
@@ -185,7 +210,7 @@ impl Launch {
             job: job.id.clone(),
             units: self.planned.units.iter().map(|unit| unit.planned.clone()).collect(),
             skipped: self.planned.skipped.iter().map(UnplannedConnection::to_note).collect(),
-            concurrency: self.concurrency,
+            concurrency: self.places.concurrency,
             step_budget: self.terms.step_budget,
             failure_mode: self.failure_mode().as_str().to_owned(),
             tool_failures: self.terms.rule.as_str().to_owned(),
@@ -272,7 +297,8 @@ pub(crate) fn launch<T>(
     let (agent, terms, continues, reconcile) = (launch.agent, launch.terms, launch.prior.continues, launch.reconcile);
     let (is_reviewed, projected) = (launch.review.is_some(), launch.prior.projected);
     let committed = launch.prior.committed;
-    let make = |id, recorder, approvals, trace| {
+    let places = launch.places;
+    let make = |id, recorder, approvals: RunDecisions, trace| {
         let worktrees = Worktrees::new(repository, &job.id, &head.commit);
         let prior_projections = projected.iter().filter_map(|projected| projected.connection.clone()).collect();
         for SourcesProjected { patch, connection, .. } in projected {
@@ -296,10 +322,54 @@ pub(crate) fn launch<T>(
             prior_attempts,
             committed,
         };
+        let workers = (!places.workers.is_empty()).then(|| {
+            let terms = (id, run.job.clone(), &terms);
+            let host = worker_host(&run, &agent, terms, &places, &limits, (&recorder, approvals.0.meter()));
+            WorkerTransports::start(host, places.workers)
+        });
         let attempts = AttemptExecutor::new(run, agent, terms, limits, recorder, approvals, locks);
-        attempts.with_prior_patches(resume::pending_patches(continues.as_ref())).with_trace(trace)
+        let attempts = attempts.with_prior_patches(resume::pending_patches(continues.as_ref())).with_trace(trace);
+        attempts.with_workers(workers)
     };
     setup.run_schedule(now, schedule, &plan, make, client)
+}
+
+/// The side of the engine for the workers of a run.
+fn worker_host(
+    run: &IngestRun,
+    agent: &Arc<dyn Agent>,
+    (id, job, options): (RunId, IngestJob, &AttemptOptions),
+    places: &RunPlaces,
+    limits: &Arc<AttemptLimits>,
+    (recorder, meter): (&Arc<dyn Recorder>, &Arc<RunMeter>),
+) -> Arc<WorkerHost> {
+    let store = ShipmentStore::new(Arc::clone(&run.project), run.worktrees.repository().clone());
+    let connections = store.connections();
+    let databases = connections.iter().filter(|of| of.database.is_some()).map(|of| of.id.clone()).collect();
+    let (recorder, account) = (Arc::clone(recorder), places.account.clone());
+    let pool = WorkerPool::new(places.concurrency, account, databases, recorder, meter.schedule());
+    let terms = RunTerms {
+        run: id,
+        worker: String::new(),
+        job,
+        connections,
+        agent: options.agent.clone(),
+        unsourced: options.unsourced,
+        limits: ShippedLimits {
+            step_budget: options.step_budget,
+            rule: options.rule,
+            timeouts: options.agent.timeouts,
+        },
+    };
+    Arc::new(WorkerHost {
+        pool,
+        store: Arc::new(store),
+        limits: Arc::clone(limits),
+        project: Arc::clone(&run.project),
+        agent: Arc::clone(agent),
+        meter: Arc::clone(meter),
+        terms,
+    })
 }
 
 /// The automatic retries of the settings.

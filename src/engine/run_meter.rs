@@ -47,6 +47,11 @@ impl RunMeter {
         Self { schedule, began: Instant::now(), attempts: Mutex::default() }
     }
 
+    /// Where observations go.
+    pub(crate) fn schedule(&self) -> mpsc::WeakSender<ScheduleEvent> {
+        self.schedule.clone()
+    }
+
     /// What the attempts of a unit have paid for a session so far, in US dollars; `None` if that is unknown.
     pub(crate) fn session_cost(&self, unit: &UnitKey, session: &str) -> Option<f64> {
         let all = self.attempts();

@@ -12,8 +12,8 @@ use super::{
     approval::ApprovalQueue,
     attempt_limits::AttemptLimits,
     driver::{self, AttemptEnd, AttemptOrder, Executor},
-    execute::forward_orders,
     launch::{self, LaunchError, LiveRun, RunDecisions, RunSetup},
+    local_attempt::forward_orders,
     notifier::NotificationTargets,
     run_meter::RunMeter,
     span_exporter::TraceOptions,
@@ -115,6 +115,7 @@ pub(crate) fn run<T>(
         asks_permission: is_interactive,
         launch: SessionLaunch {
             context: AttemptContext {
+                worker: None,
                 agent: Arc::new(ClaudeCode { exe }),
                 unit: SESSION_UNIT.into(),
                 attempt: 1,
@@ -291,6 +292,7 @@ mod tests {
         SessionExecutor {
             launch: SessionLaunch {
                 context: AttemptContext {
+                    worker: None,
                     agent: Arc::new(ClaudeCode { exe: "claude".into() }),
                     unit: SESSION_UNIT.into(),
                     attempt: 1,

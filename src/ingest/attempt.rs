@@ -9,6 +9,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     connection_scope::ConnectionScope,
     content_digest,
@@ -39,7 +41,7 @@ use crate::{
 const MAX_TRANSCRIPT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The changes of a successful attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WrittenPatch {
     /// The commit that the patch applies to.
     pub base: String,
@@ -288,7 +290,7 @@ fn workspace(unit: &WorkUnit, worktrees: &Arc<Worktrees>) -> io::Result<Workspac
 }
 
 /// KTX's name for the patch of a unit. Later attempts get a suffix so that they do not overwrite it.
-fn patch_path(job: &str, index: usize, unit: &str, attempt: u32) -> String {
+pub(crate) fn patch_path(job: &str, index: usize, unit: &str, attempt: u32) -> String {
     let again = if attempt > 1 { format!(".try{attempt}") } else { String::new() };
     format!("{PATCHES_DIR}/{}/{index:04}-{}{again}.patch", safe_name(job), safe_name(unit))
 }

@@ -1,9 +1,10 @@
 //! The ids of a run in KTX's directories.
 
 use jiff::{Timestamp, tz::TimeZone};
+use serde::{Deserialize, Serialize};
 
 /// The ids of a run in KTX's directories.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IngestJob {
     /// Job id: name of the transcript directory.
     pub id: String,

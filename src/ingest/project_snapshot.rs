@@ -96,21 +96,11 @@ impl ProjectSnapshot {
 
     /// Creates a clone in `directory`, which must be empty, with the commit on its own branch.
     pub(crate) fn clone_into(&self, directory: &Path) -> Result<(), ProjectSnapshotError> {
-        let is_sha1 = self.commit.as_str().len() == SHA1_HEX_LENGTH;
-        let (version, extensions) = if is_sha1 { (0, "") } else { (1, "[extensions]\n\tobjectFormat = sha256\n") };
-        let config = format!("[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n{extensions}");
         let clone = ScopedDir::open(directory)?;
-        for name in [".git/refs/heads", PACK_DIR] {
-            clone.dir(name, Some(PRIVATE_MODE))?;
-        }
-        for (name, text) in [
-            (".git/config", config),
-            (".git/HEAD", format!("ref: refs/heads/{BRANCH}\n")),
-            // The commit has no parents here.
-            (".git/shallow", format!("{}\n", self.commit.as_str())),
-        ] {
-            clone.write(name, text.as_bytes(), PRIVATE_MODE, 0o600)?;
-        }
+        create_repository(&clone, &self.commit)?;
+        // The commit has no parents here.
+        let shallow = format!("{}\n", self.commit.as_str());
+        clone.write(".git/shallow", shallow.as_bytes(), PRIVATE_MODE, 0o600)?;
         let pack = directory.join(PACK_DIR).join("pack");
         let Some(pack) = pack.to_str() else {
             return Err(ProjectSnapshotError::InvalidPath { path: directory.display().to_string() });
@@ -124,6 +114,18 @@ impl ProjectSnapshot {
         git.run(&["reset", "--hard", "--quiet"])?;
         Ok(())
     }
+}
+
+/// Creates a repository without commits in `directory`, with the object format of `commit`.
+pub(super) fn create_repository(directory: &ScopedDir, commit: &CommitId) -> io::Result<()> {
+    let is_sha1 = commit.as_str().len() == SHA1_HEX_LENGTH;
+    let (version, extensions) = if is_sha1 { (0, "") } else { (1, "[extensions]\n\tobjectFormat = sha256\n") };
+    let config = format!("[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n{extensions}");
+    for name in [".git/refs/heads", PACK_DIR] {
+        directory.dir(name, Some(PRIVATE_MODE))?;
+    }
+    directory.write(".git/config", config.as_bytes(), PRIVATE_MODE, 0o600)?;
+    directory.write(".git/HEAD", format!("ref: refs/heads/{BRANCH}\n").as_bytes(), PRIVATE_MODE, 0o600)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! It must not know how the units ran, nor when the step runs.
 
 use crate::scoped_dir::ScopedDir;
+use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -39,7 +40,7 @@ pub(crate) fn step_budget(undecided: usize) -> u32 {
 }
 
 /// The material of the reconcile step: the changes of all units of a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StageIndex {
     /// The units in plan order.
     pub units: Vec<StagedUnit>,
@@ -50,7 +51,7 @@ pub(crate) struct StageIndex {
 }
 
 /// A unit and its changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StagedUnit {
     /// Key of the unit.
     pub unit: String,
@@ -62,7 +63,7 @@ pub(crate) struct StagedUnit {
 }
 
 /// A file that a unit changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StagedChange {
     /// Relative to the project.
     pub path: String,
@@ -72,7 +73,7 @@ pub(crate) struct StagedChange {
 }
 
 /// Kind of a change to a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ChangeKind {
     Created,
     Updated,
@@ -105,7 +106,7 @@ impl fmt::Display for StagedChange {
 }
 
 /// An artifact that an earlier run wrote from a raw file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PriorProvenance {
     pub raw_path: String,
     /// Short id of the run.
@@ -119,7 +120,7 @@ pub(crate) struct PriorProvenance {
 }
 
 /// A deleted raw file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Eviction {
     pub raw_path: String,
     /// Artifacts that earlier runs made from the file and that no later run removed.
@@ -127,7 +128,7 @@ pub(crate) struct Eviction {
 }
 
 /// An artifact that was made from a deleted raw file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EvictionCandidate {
     /// The last change by a run because of that file.
     pub provenance: PriorProvenance,

@@ -91,7 +91,7 @@ impl ToolTranscript {
     /// Opens the transcript of an attempt below `project`, appending to those of earlier attempts at the unit.
     pub(crate) fn open(project: &Path, job: &str, unit: &UnitKey, attempt: u32) -> io::Result<Self> {
         scoped_dir::create_ignored_dir(project, &project.join(TRANSCRIPTS_DIR))?;
-        let relative_path = format!("{TRANSCRIPTS_DIR}/{}/{}.jsonl", path_component(job), path_component(unit));
+        let relative_path = transcript_path(job, unit);
         let file = ScopedDir::open(project)?.append_to(&relative_path)?;
         let state = Mutex::new(TranscriptState { file, recorded_failures: BTreeSet::new() });
         Ok(Self { relative_path, unit: unit.clone(), attempt, state })
@@ -182,6 +182,11 @@ impl TranscriptState {
 
 fn millis(took: Duration) -> u64 {
     u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Path of the transcript of `unit`, relative to the project.
+pub(crate) fn transcript_path(job: &str, unit: &UnitKey) -> String {
+    format!("{TRANSCRIPTS_DIR}/{}/{}.jsonl", path_component(job), path_component(unit))
 }
 
 /// Converts `name` to one component of a path. Keys of bundled adapters are unchanged.

@@ -2,6 +2,7 @@
 //!
 //! It must not know how the plan chooses units.
 
+use serde::{Deserialize, Serialize};
 use std::{path::PathBuf, sync::Arc};
 
 use super::reconcile::{PriorProvenance, StageIndex};
@@ -14,7 +15,7 @@ use crate::{
 pub(super) const MAX_ANSWER_CHARS: usize = 45_000;
 
 /// A unit with all inputs of an attempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WorkUnit {
     /// The part that is written to the tape.
     pub planned: PlannedUnit,

@@ -26,6 +26,7 @@ use crate::{
         note::{
             Amendment, AttemptOutput, ContentDigests, FilesEvicted, PatchResult, PatchWritten, PlannedUnit,
             PriorUnitSummary, RunEnded, RunPlanned, Severity, SharedWrite, SourceRead, SourcesProjected, Verdict,
+            WorkerJoined, WorkerLeft,
         },
     },
     units::reuse::BudgetExhaustion,
@@ -51,9 +52,8 @@ pub(crate) struct RunState {
     pub loss_counts: LossCounts,
     /// US dollars, over all attempts that reported a cost.
     pub spent_usd: f64,
-    /// Environment variables that reached an agent only because a setting passes them on, sorted.
-    pub env_passed: Arc<[Arc<str>]>,
     pub limits: LimitState,
+    pub workers: RunWorkers,
     /// True after a request to drain or stop the run.
     pub is_stopping: bool,
     pub publication: Publication,
@@ -72,6 +72,41 @@ pub(crate) struct RunInputs {
     pub evicted: Vec<Arc<FilesEvicted>>,
     /// Semantic-layer sources that were projected before any unit ran.
     pub projected: Vec<Arc<SourcesProjected>>,
+    /// Environment variables that reached an agent only because a setting passes them on, sorted.
+    pub env_passed: Arc<[Arc<str>]>,
+}
+
+/// The workers of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct RunWorkers {
+    /// Those that are present, by name.
+    pub present: BTreeMap<Arc<str>, WorkerState>,
+    /// True once a worker has joined.
+    pub had_any: bool,
+}
+
+/// A worker that is present.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WorkerState {
+    pub slots: u32,
+    pub account: Arc<str>,
+}
+
+impl RunWorkers {
+    pub(super) fn join(&mut self, joined: &WorkerJoined) {
+        let state = WorkerState { slots: joined.slots, account: joined.account.as_str().into() };
+        self.present.insert(joined.worker.as_str().into(), state);
+        self.had_any = true;
+    }
+
+    pub(super) fn leave(&mut self, left: &WorkerLeft) {
+        self.present.remove(left.worker.as_str());
+    }
+
+    /// Their slots together.
+    pub(crate) fn slots(&self) -> u32 {
+        self.present.values().map(|worker| worker.slots).sum()
+    }
 }
 
 /// What limits do to a run.

@@ -8,6 +8,7 @@ mod prior_run;
 mod resumed_session;
 mod review;
 mod source;
+mod worker;
 
 use std::{fmt, sync::Arc};
 
@@ -19,6 +20,7 @@ pub(crate) use self::{
     prior_run::{ContentDigests, ContinuedRun, PriorUnitSummary, ReusedSuccess},
     review::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile},
     source::{DiffCounts, FileRead, FilesEvicted, SourceRead, SourcesProjected, UnitSelection},
+    worker::{WorkerJoined, WorkerLeft},
 };
 use super::{Millis, UnitKey};
 
@@ -186,6 +188,10 @@ pub(crate) enum Note {
     /// All integrated patches are on the project's branch.
     #[serde(rename = "saved")]
     RunSaved(RunSaved),
+    /// A worker joined the run.
+    WorkerJoined(WorkerJoined),
+    /// A worker left the run or was lost.
+    WorkerLeft(WorkerLeft),
     /// References of pages to deleted sources were removed.
     SlRefsRepaired(SlRefsRepaired),
     /// The integrated patches could not be put on the branch.
@@ -438,6 +444,9 @@ pub(crate) struct AttemptStarted {
     /// Digests of the unit's content. `None` on tapes of older versions, and if the content could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<ContentDigests>,
+    /// The worker that runs the attempt; `None` for the engine's own machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
 }
 
 /// Changes of an attempt that a person requested.
@@ -638,6 +647,8 @@ pub enum VerdictCause {
     OversizedLine,
     /// The agent loop failed for another reason.
     LoopError,
+    /// The worker that ran the attempt was lost: it is repeated elsewhere.
+    WorkerLost,
     /// The process has no file descriptors left: the unit waits for another one to end.
     OpenFiles,
     /// The agent's program is missing or cannot be executed, for example during its update.
@@ -676,6 +687,7 @@ impl VerdictCause {
             Self::Policy => "patch policy",
             Self::OversizedLine => "oversized line",
             Self::LoopError => "agent loop",
+            Self::WorkerLost => "worker lost",
             Self::OpenFiles => "open files",
             Self::ProgramMissing => "program missing",
             Self::Internal => "internal",

@@ -7,6 +7,15 @@ pub(crate) fn pluralize(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
+/// The first names of a list, separated by commas, and the number of the others.
+pub(crate) fn list_some(names: &[impl std::ops::Deref<Target = str>]) -> String {
+    const MAX_NAMED: usize = 5;
+    let shown: Vec<&str> = names.iter().take(MAX_NAMED).map(|name| &**name).collect();
+    let more = names.len().saturating_sub(MAX_NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{}{more}", shown.join(", "))
+}
+
 /// Formats a number of bytes: `812 B`, `15.7 KB`, `1.2 MB`.
 pub(crate) fn size(bytes: u64) -> String {
     let (mut value, mut unit) = (bytes as f64, "B");

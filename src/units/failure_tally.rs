@@ -6,6 +6,7 @@
 //! Calls that a person refused are kept apart: the agent reports them as failed, but they failed by a decision, not by
 //! a mistake of the model or of a tool.
 
+use serde::{Deserialize, Serialize};
 use std::{
     cmp::Reverse,
     collections::{HashMap, HashSet},
@@ -30,7 +31,7 @@ pub(crate) fn bare_name(tool: &str) -> &str {
 /// flat key, correct a field. An agent that follows the refusal works as intended, so both rules accept a refusal that
 /// a later call settled. The rules differ in failures that are not such refusals, and in failures without a known
 /// subject: unknown tools, denied calls, arguments that are not JSON, a path that is a number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum FailureRule {
     /// Counts all failures except [settled](FailureRecovery::Settled) refusals.
     #[default]

@@ -35,6 +35,8 @@ pub(crate) enum RetryDecision {
     AwaitCapacity,
     /// Another attempt once the agent's program is available again. Does not count as a retry.
     AwaitProgram,
+    /// Another attempt in another place. Does not count as a retry.
+    Elsewhere,
 }
 
 /// How an attempt may be repeated automatically.
@@ -47,6 +49,9 @@ pub(crate) enum RetryMode {
     ResumeSession(String),
     /// In a new session with this message, because the context of the session is full.
     NewSession(String),
+    /// From the start in another place: its worker was lost, or the account of the worker has spent its limit. Counts as
+    /// no retry.
+    Elsewhere,
     /// Not at all: its tools had lasting effects, and there is no session to continue.
     Never,
 }

@@ -42,8 +42,10 @@ use super::{
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ScheduleSettings {
-    /// Maximum number of running units; at least 1.
+    /// Maximum number of units that run on this machine; at least 1 without workers.
     pub concurrency: u32,
+    /// Number of units that run on workers in addition; `None` if the run has no workers.
+    pub worker_slots: Option<u32>,
     /// Maximum number of units that are starting; at least 1. Starting costs CPU, so the number of cores is a good
     /// value.
     pub max_starting: u32,
@@ -73,6 +75,7 @@ impl ScheduleSettings {
     pub(crate) fn new(slots: u32, cores: u32) -> Self {
         Self {
             concurrency: slots,
+            worker_slots: None,
             max_starting: cores,
             failure_mode: FailureMode::default(),
             retry: RetryPolicy::default(),
@@ -170,6 +173,11 @@ pub(crate) enum ScheduleEvent {
     /// stays within [`CONCURRENCY_RANGE`](crate::control::CONCURRENCY_RANGE). Running attempts are not stopped.
     ConcurrencyChanged {
         by: i32,
+    },
+    /// Workers joined or left.
+    WorkerSlotsChanged {
+        /// Their slots together.
+        slots: u32,
     },
     /// A person changes a limit of the run. Running attempts are not stopped.
     LimitChanged(RunLimit),
@@ -313,7 +321,7 @@ impl Schedule {
     /// A run of `units` in this order. Duplicate keys count once.
     pub(crate) fn new(units: Vec<UnitKey>, settings: ScheduleSettings) -> Self {
         let settings = ScheduleSettings {
-            concurrency: settings.concurrency.max(1),
+            concurrency: settings.concurrency.max(u32::from(settings.worker_slots.is_none())),
             max_starting: settings.max_starting.max(1),
             ..settings
         };
@@ -406,6 +414,7 @@ impl Schedule {
             ScheduleEvent::LimitOverridden => self.resume_after_limit(&mut effects),
             ScheduleEvent::CostUpdated { usd } => self.budget.set_spent(usd),
             ScheduleEvent::ConcurrencyChanged { by } => self.change_concurrency(by, &mut effects),
+            ScheduleEvent::WorkerSlotsChanged { slots } => self.settings.worker_slots = Some(slots),
             ScheduleEvent::LimitChanged(limit) => self.change_limit(limit, &mut effects),
             ScheduleEvent::PauseRequested(pause) => self.set_paused(pause, &mut effects),
         }
@@ -465,6 +474,10 @@ impl Schedule {
             RetryDecision::AwaitLimit => {
                 self.table.set_phase(at, UnitPhase::Queued);
                 self.push_retry_note(at, self.governor.wait_ms(), &verdict.cause, effects);
+            }
+            RetryDecision::Elsewhere => {
+                self.table.set_phase(at, UnitPhase::Queued);
+                self.push_retry_note(at, 0, &verdict.cause, effects);
             }
             RetryDecision::AwaitCapacity => self.wait_for_descriptors(at, &verdict.cause, effects),
         }
@@ -609,7 +622,7 @@ impl Schedule {
             && !self.must_save_first()
             && self.may_start_attempt()
             && self.table.in_flight_count() < slots
-            && self.table.starting_count() < self.settings.max_starting
+            && self.table.starting_count() < self.max_starting()
         {
             // Attempts that are requested meanwhile wait until the result is saved.
             let start =

@@ -118,6 +118,7 @@ impl SessionFixture {
         let launch = SessionLaunch {
             conversation: None,
             context: AttemptContext {
+                worker: None,
                 agent: Arc::new(program),
                 unit: UnitKey::from("session"),
                 attempt: 1,

@@ -186,6 +186,7 @@ impl AttemptFixture {
         let variables = ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "CLAUDE_CODE_MAX_RETRIES"];
         UnitLaunch {
             context: AttemptContext {
+                worker: None,
                 agent: Arc::new(AgentProgram { exe: exe.into(), prefix }),
                 unit: "docs-a".into(),
                 attempt: 1,

@@ -3,6 +3,7 @@
 //! An attempt is not silent while it waits for one of our tools or for a person, and waits for a person do not count as
 //! part of its total time.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -11,7 +12,7 @@ use super::machine::WaitReason;
 use crate::{tape::Millis, units::verdict::TimeLimit};
 
 /// Time limits of an attempt; `None` for no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttemptTimeouts {
     /// Longest time without output of the agent.
     pub silence: Option<Duration>,

@@ -58,6 +58,24 @@ pub(crate) struct AvailabilityReport {
     pub login: LoginStatus,
 }
 
+impl AvailabilityReport {
+    /// Whose usage limits apply, as far as the program tells.
+    pub(crate) fn account(&self) -> Option<String> {
+        match &self.login {
+            LoginStatus::LoggedIn { account, .. } => account.clone(),
+            LoginStatus::LoggedOut | LoginStatus::Unknown(_) => None,
+        }
+    }
+
+    /// The release of the program.
+    pub(crate) fn release(&self) -> Option<ClaudeVersion> {
+        match self.installation {
+            Installation::Version(version) => Some(version),
+            Installation::NotStarted(_) | Installation::Scripted | Installation::UnknownVersion(_) => None,
+        }
+    }
+}
+
 /// Whether the program is installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Installation {
@@ -78,6 +96,8 @@ pub(crate) enum LoginStatus {
         method: String,
         /// Subscription, key source or account, if reported.
         detail: Option<String>,
+        /// The account, if reported.
+        account: Option<String>,
     },
     LoggedOut,
     /// The login could not be checked.
@@ -279,6 +299,7 @@ fn parse_login_output(stdout: &[u8]) -> LoginStatus {
             LoginStatus::LoggedIn {
                 method: auth_method.unwrap_or_else(|| "?".into()),
                 detail: detail.map(str::to_owned),
+                account: ["email", "orgId", "orgName"].into_iter().find_map(word).map(str::to_owned),
             }
         }
         Err(_) => {
@@ -349,7 +370,7 @@ mod tests {
             r#"{"loggedIn":true,"authMethod":"claude.ai","subscriptionType":"max","email":"a@b.c"}"#,
         ))
         .await;
-        let login = LoginStatus::LoggedIn { method: "claude.ai".into(), detail: Some("max".into()) };
+        let login = LoginStatus::LoggedIn { method: "claude.ai".into(), detail: Some("max".into()), account: None };
         assert_eq!(report, AvailabilityReport { installation: Installation::Version(ClaudeVersion(2, 1, 330)), login });
 
         let out =

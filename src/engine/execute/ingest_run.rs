@@ -63,11 +63,6 @@ impl IngestRun {
         self.units.get(unit).map(|(_, unit)| unit)
     }
 
-    /// KTX's key of `unit`, which occurs in the reasons of verdicts.
-    pub(super) fn ktx_key<'a>(&'a self, unit: &'a UnitKey) -> &'a UnitKey {
-        self.work_unit(unit).map_or(unit, |unit| unit.planned.ktx_key())
-    }
-
     /// The patch of a unit, in `file` unless it is empty.
     pub(super) fn unit_patch(&self, unit: &UnitKey, file: Option<PathBuf>) -> UnitPatch {
         let work_unit = self.work_unit(unit);

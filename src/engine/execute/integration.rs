@@ -30,15 +30,12 @@ use crate::{
             SlRefsRepaired, StopReason, VerdictCause,
         },
     },
-    text::pluralize,
+    text::{list_some, pluralize},
     units::{
         schedule::{IntegratedUnit, IntegrationReport},
         verdict,
     },
 };
-
-/// Maximum number of findings and units that a sentence names.
-const MAX_NAMED: usize = 5;
 
 /// Owns the patches of a run: which wait, which are integrated, saved, or saved without a review. All changes of that
 /// state go through its methods.
@@ -421,13 +418,6 @@ fn undecided_message(paths: &[String]) -> Option<String> {
 
 fn with_units(others: &[UnitKey]) -> String {
     if others.is_empty() { String::new() } else { format!(" with {}", list_some(others)) }
-}
-
-pub(super) fn list_some(names: &[impl std::ops::Deref<Target = str>]) -> String {
-    let shown: Vec<&str> = names.iter().take(MAX_NAMED).map(|name| &**name).collect();
-    let more = names.len().saturating_sub(MAX_NAMED);
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    format!("{}{more}", shown.join(", "))
 }
 
 /// A failed write ends the run independently.

@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
 };
 
-use super::{ingest_run::IngestRun, integration::list_some};
+use super::ingest_run::IngestRun;
 use crate::{
     ingest::{
         reconcile::{self, Eviction, EvictionCandidate, StageIndex, StagedChange, StagedUnit, staged_path},
@@ -16,6 +16,7 @@ use crate::{
         UnitKey,
         note::{AttemptOutput, FilesEvicted, StopReason},
     },
+    text::list_some,
 };
 
 /// Options of the reconcile step only.

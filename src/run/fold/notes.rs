@@ -243,6 +243,15 @@ impl Fold {
                 view.state.publication.target_branch = branch.as_deref().map(Arc::from);
                 self.report_message(view, entry, Severity::Info, note.to_string());
             }
+            Note::WorkerJoined(joined) => {
+                view.state.workers.join(joined);
+                self.report_message(view, entry, Severity::Info, note.to_string());
+            }
+            Note::WorkerLeft(left) => {
+                view.state.workers.leave(left);
+                let level = if left.is_lost { Severity::Warning } else { Severity::Info };
+                self.report_message(view, entry, level, note.to_string());
+            }
             Note::ReviewFinished { .. } => {
                 Self::close_review(view);
                 view.state.publication.save_error = None;
@@ -339,7 +348,7 @@ impl Fold {
         let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
         self.enter(view, attempt_id, entry);
         view.state.ended = None;
-        merge_env_names(&mut view.state.env_passed, &started.env_passed);
+        merge_env_names(&mut view.state.inputs.env_passed, &started.env_passed);
         let fold = self.attempt_fold(attempt_id);
         fold.begin(view, started);
         let attempt = fold.attempt(view);

@@ -148,8 +148,12 @@ fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     if scripted {
         facts.push(HeaderItem::new(1, StyleRole::Badge, " scripted "));
     }
-    if !state.env_passed.is_empty() {
-        facts.push(HeaderItem::new(2, StyleRole::Badge, format!(" passes {} ", cut(&state.env_passed.join(" "), 40))));
+    if !state.inputs.env_passed.is_empty() {
+        facts.push(HeaderItem::new(
+            2,
+            StyleRole::Badge,
+            format!(" passes {} ", cut(&state.inputs.env_passed.join(" "), 40)),
+        ));
     }
     if scene.model.totals.isolation_breaches > 0 {
         facts.push(HeaderItem::new(0, StyleRole::Failed, format!("{} isolation", glyphs.status(UnitStatus::Failed))));

@@ -7,6 +7,10 @@ use crate::{
     units::retry::{RetryDecision, RetryMode},
 };
 
+/// Number of attempts at a unit that may be lost with their workers or end at the limit of an account before it fails: it
+/// may be what ends them.
+const MAX_LOST_ATTEMPTS: u32 = 10;
+
 impl Schedule {
     /// Decides what follows `verdict` of the unit at `at`.
     pub(super) fn decide_retry(
@@ -18,6 +22,10 @@ impl Schedule {
         effects: &mut Vec<ScheduleEffect>,
     ) -> RetryDecision {
         let retries = self.table.units()[at].retries;
+        if repeat == RetryMode::Elsewhere {
+            let is_hopeless = self.table.count_lost_attempt(at) >= MAX_LOST_ATTEMPTS;
+            return if is_hopeless { RetryDecision::Final } else { RetryDecision::Elsewhere };
+        }
         if let RetryMode::NewSession(message) = repeat {
             if retries >= self.settings.retry.max_retries {
                 return RetryDecision::Final;
@@ -37,7 +45,7 @@ impl Schedule {
                 self.table.set_resume_session(at, session);
                 next
             }
-            RetryMode::NewSession(_) | RetryMode::Never => {
+            RetryMode::NewSession(_) | RetryMode::Elsewhere | RetryMode::Never => {
                 if !asked_to_stop && self.halt.is_none() {
                     let key = &self.table.units()[at].key;
                     let text = format!("{key} is not retried: its tools have run, and its session id is unknown");

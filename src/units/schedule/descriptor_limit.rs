@@ -11,7 +11,13 @@ const OPEN_FILE_LIMIT: &str = "the limit of open files";
 impl Schedule {
     /// Maximum number of running units.
     pub(super) fn concurrency(&self) -> u32 {
-        self.governor.concurrency(self.settings.concurrency).min(self.descriptor_limit.unwrap_or(u32::MAX))
+        let slots = self.settings.concurrency.saturating_add(self.settings.worker_slots.unwrap_or(0));
+        self.governor.concurrency(slots).min(self.descriptor_limit.unwrap_or(u32::MAX))
+    }
+
+    /// Maximum number of units that are starting: workers have their own cores.
+    pub(super) fn max_starting(&self) -> u32 {
+        self.settings.max_starting.saturating_add(self.settings.worker_slots.unwrap_or(0))
     }
 
     /// Nothing else runs, and nothing else ran when this unit started, so waiting cannot free any descriptors.

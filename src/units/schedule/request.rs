@@ -20,7 +20,10 @@ impl Schedule {
     }
 
     fn set_concurrency(&mut self, slots: u32, effects: &mut Vec<ScheduleEffect>) {
-        let old = std::mem::replace(&mut self.settings.concurrency, slots.max(1));
+        let old = std::mem::replace(
+            &mut self.settings.concurrency,
+            slots.max(u32::from(self.settings.worker_slots.is_none())),
+        );
         if slots != old {
             let note = Note::ConcurrencyChanged { slots, old: Some(old) };
             effects.push(ScheduleEffect::RecordNote { attempt: None, note });

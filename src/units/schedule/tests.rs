@@ -15,6 +15,7 @@ mod reconcile;
 mod request;
 mod review;
 mod settle;
+mod workers;
 
 impl Schedule {
     /// Running attempts, with their units.

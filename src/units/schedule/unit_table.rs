@@ -50,6 +50,8 @@ pub(super) struct ScheduledUnit {
     pub(super) retries: u32,
     /// Attempts that ended at a limit since the last request of a person.
     limit_attempts: u32,
+    /// Attempts that are repeated on another worker, since the last request of a person.
+    lost_attempts: u32,
     /// Number of units that were running when its newest attempt started.
     running_at_start: u32,
     /// Current phase. Only [`UnitTable::set_phase`] changes it.
@@ -77,6 +79,7 @@ impl ScheduledUnit {
             attempts: 0,
             retries: 0,
             limit_attempts: 0,
+            lost_attempts: 0,
             running_at_start: 0,
             phase: UnitPhase::Settled,
             amendment: None,
@@ -277,6 +280,7 @@ impl UnitTable {
         let unit = &mut self.units[at];
         unit.retries = 0;
         unit.limit_attempts = 0;
+        unit.lost_attempts = 0;
         unit.resume = None;
         let amendment = amendment.or_else(|| {
             let before = unit.amendment.as_deref()?;
@@ -349,6 +353,12 @@ impl UnitTable {
     pub(super) fn count_limit_attempt(&mut self, at: usize) -> u32 {
         self.units[at].limit_attempts += 1;
         self.units[at].limit_attempts
+    }
+
+    /// Counts an attempt that is repeated on another worker and returns the number of such attempts.
+    pub(super) fn count_lost_attempt(&mut self, at: usize) -> u32 {
+        self.units[at].lost_attempts += 1;
+        self.units[at].lost_attempts
     }
 
     /// Nothing else ran when the newest attempt of the unit started.

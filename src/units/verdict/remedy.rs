@@ -56,6 +56,7 @@ pub(super) fn remedy_for(cause: &VerdictCause) -> Option<String> {
         VerdictCause::OversizedLine => "read the pieces of the line in the transcript; update `claude`, then retry",
         VerdictCause::LoopError => "read the end of the transcript, then retry",
         VerdictCause::ProgramMissing => MISSING_PROGRAM_REMEDY,
+        VerdictCause::WorkerLost => "check the machine of the worker and the connection to it, then retry",
         VerdictCause::OpenFiles => "raise `ulimit -n`, or lower ingest.workUnits.maxConcurrency in ktx.yaml",
         VerdictCause::Internal => "check free disk space and the permissions of the project directory, then retry",
     };

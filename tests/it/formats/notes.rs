@@ -11,7 +11,7 @@ use crate::tape::{
         IsolationChecked, LimitChanged, PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, PriorUnitSummary,
         ReusedSuccess, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, RunEnded, RunPlanned, RunSaved,
         SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired, SourceRead,
-        SourcesProjected, StopMode, StopReason, UnitSelection, Verdict, VerdictCause,
+        SourcesProjected, StopMode, StopReason, UnitSelection, Verdict, VerdictCause, WorkerJoined, WorkerLeft,
         attempt_output::{
             ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, RecordedWrite, UnmappedFile, UnsourcedIdentifier,
         },
@@ -72,6 +72,8 @@ kinds! {
     Note::BranchSelected { .. } => "branch_selected",
     Note::ReviewPlanned => "review_planned",
     Note::CommittedReviewPlanned { .. } => "committed_review_planned",
+    Note::WorkerJoined(_) => "worker_joined",
+    Note::WorkerLeft(_) => "worker_left",
     Note::RunSaved(_) => "saved",
     Note::SlRefsRepaired(_) => "sl_refs_repaired",
     Note::SaveFailed(_) => "save_failed",
@@ -114,6 +116,7 @@ pub(super) fn every_cause() -> Vec<VerdictCause> {
         | VerdictCause::Policy
         | VerdictCause::OversizedLine
         | VerdictCause::LoopError
+        | VerdictCause::WorkerLost
         | VerdictCause::OpenFiles => (),
         VerdictCause::ProgramMissing | VerdictCause::Internal | VerdictCause::Other(_) => (),
     };
@@ -411,6 +414,7 @@ fn notes_of_an_attempt() -> Vec<Note> {
         amendment: Some(amendment()),
         tolerates_mismatch: true,
         content: Some(content()),
+        worker: Some(text("build-2")),
     };
     let ended = AttemptEnded {
         verdict: verdict(AttemptOutcome::Failed, StopReason::Error, VerdictCause::ToolFailures, Some("retry it")),
@@ -615,6 +619,15 @@ fn notes_of_the_run() -> Vec<Note> {
     notes.push(Note::ReviewRequested(request.into()));
     notes.extend([Note::BranchSelected { branch: None }, Note::ReviewPlanned]);
     notes.push(Note::CommittedReviewPlanned { run: run(7) });
+    notes.push(Note::WorkerJoined(WorkerJoined {
+        worker: text("build-2"),
+        slots: 4,
+        account: text("ann@example.com"),
+        agent_release: text("2.1.330"),
+        clock_ms: 1_700_000_000_000,
+    }));
+    let reason = text("it has been silent for 30 s");
+    notes.push(Note::WorkerLeft(WorkerLeft { worker: text("build-2"), reason, is_lost: true, attempts: 2 }));
     notes
 }
 

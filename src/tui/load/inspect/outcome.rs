@@ -183,6 +183,7 @@ fn cause(cause: &VerdictCause, zone: &TimeZone) -> String {
         VerdictCause::Auth => "not logged in, or the API key is invalid".to_owned(),
         VerdictCause::Credit => "no credit".to_owned(),
         VerdictCause::Model => "the model does not exist or may not be used".to_owned(),
+        VerdictCause::WorkerLost => "its worker was lost".to_owned(),
         VerdictCause::OpenFiles => "there were too many open files to start it".to_owned(),
         VerdictCause::ProgramMissing => "the agent's program is missing or cannot be executed".to_owned(),
         VerdictCause::Crashed => "the agent died without a result".to_owned(),

@@ -236,6 +236,7 @@ impl ScheduleOracle {
             // Not among the random steps.
             ScheduleEvent::LimitChanged(_)
             | ScheduleEvent::PauseRequested(_)
+            | ScheduleEvent::WorkerSlotsChanged { .. }
             | ScheduleEvent::MessageRequested { .. }
             | ScheduleEvent::ReviewRequested { .. }
             | ScheduleEvent::ReviewFinished { .. }

@@ -1,0 +1,468 @@
+//! Attempts on this machine: workspace, agent and verdict. The engine runs them itself, or a worker does on its behalf.
+//!
+//! It must not know which runs they belong to, nor what becomes of their patches.
+
+mod session_texts;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task,
+};
+
+use self::session_texts::SessionTexts;
+use super::{
+    attempt_limits::AttemptLimits,
+    descriptors,
+    driver::{AttemptOrder, preparation_failed},
+};
+use crate::{
+    agent::{
+        Agent,
+        attempt::{AgentOptions, ApprovalGate, AttemptCommand, AttemptContext, LineObserver},
+        caught_panics,
+        process::StreamLimits,
+        session_lock::{SessionLock, SessionLocks, TryLockOutcome},
+        unit::{self, UnitLaunch},
+    },
+    config::schema::UnsourcedAction,
+    diagnostic::Diagnostic,
+    ingest::{
+        attempt::{AttemptPreparationError, UnitAttempt, WrittenPatch},
+        job::IngestJob,
+        project::Project,
+        prompt::PromptAmendment,
+        transcript::RejectedCall,
+        unsourced::{SkippedCheck, UnsourcedCheck},
+        work_unit::WorkUnit,
+        worktree::Worktrees,
+    },
+    run::{Recorder, state::RECONCILE_KEY},
+    scoped_dir,
+    tape::{
+        UnitKey,
+        note::{
+            Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, ContentDigests, CountedFailure, StopMode, Verdict,
+            VerdictCause,
+            attempt_output::{UNSOURCED_LIST, UnsourcedIdentifier},
+        },
+    },
+    text,
+    units::{
+        failure_tally::FailureRule,
+        verdict::{self, AttemptFacts, InterruptionFacts},
+    },
+};
+
+/// Runs attempts of one run on this machine.
+#[derive(Debug)]
+pub(crate) struct LocalAttempts {
+    pub project: Arc<Project>,
+    pub job: IngestJob,
+    pub agent: Arc<dyn Agent>,
+    /// Options of each agent.
+    pub agent_options: AgentOptions,
+    /// What unsourced identifiers do to a unit.
+    pub unsourced: UnsourcedAction,
+    pub limits: Arc<AttemptLimits>,
+    pub locks: SessionLocks,
+    /// The name of this machine as a worker; `None` for the engine's own machine.
+    worker: Option<String>,
+    /// Number of running attempts, as the number of further references.
+    running: Arc<()>,
+    session_texts: Arc<SessionTexts>,
+}
+
+/// One attempt: what it works on, and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct AttemptTask {
+    pub unit: UnitKey,
+    /// Number of the attempt, from 1.
+    pub attempt: u32,
+    /// Position in the plan.
+    pub index: usize,
+    pub work_unit: WorkUnit,
+    /// Changes that a person requested, for the tape.
+    pub amendment: Amendment,
+    /// What the agent reads in addition to the prompt: feedback, and what a review did not accept.
+    pub feedback: Option<String>,
+    /// The last attempt at the unit is saved in the project.
+    pub files_kept: bool,
+    /// Id of the session: a new UUID, or that of the continued session.
+    pub session: String,
+    /// Model; `None` means the agent's default.
+    pub model: Option<String>,
+    /// Model of the plan, which is part of the unit's identity.
+    pub planned_model: Option<String>,
+    /// Maximum number of turns.
+    pub step_budget: u32,
+    /// Cost of the earlier attempts of the continued session, in US dollars; `None` if that is unknown.
+    pub paid_usd: Option<f64>,
+    /// `TRACEPARENT` of the agent, if anything records the trace of the run.
+    pub traceparent: Option<String>,
+}
+
+/// What an attempt reports to while it runs.
+#[derive(Debug)]
+pub(crate) struct AttemptSinks {
+    pub recorder: Arc<dyn Recorder>,
+    /// Sees each recorded line.
+    pub observer: Option<Arc<dyn LineObserver>>,
+    /// Decides about each call.
+    pub gate: Arc<dyn ApprovalGate>,
+}
+
+/// An attempt that has ended. Nothing of this is on the tape yet.
+#[derive(Debug)]
+pub(crate) struct FinishedAttempt {
+    pub ended: AttemptEnded,
+    /// The changes of a successful attempt.
+    pub patch: Option<WrittenPatch>,
+    /// What a person should know about its artifacts.
+    pub warning: Option<String>,
+}
+
+impl FinishedAttempt {
+    fn new(verdict: Verdict, facts: AttemptFacts, work: AttemptOutput, rule: FailureRule) -> Self {
+        let deciding = facts.work.tally.deciding_call(rule);
+        let ended = AttemptEnded {
+            verdict,
+            tool_failures: u32::try_from(facts.work.tally.calls().len()).unwrap_or(u32::MAX),
+            failed_call: deciding.map(|call| CountedFailure { tool: call.tool.clone(), message: call.message.clone() }),
+            exit_code: facts.process.exit_code,
+            signal: facts.process.signal,
+            stderr_tail: facts.process.stderr_tail,
+            wrote: Vec::new(),
+            work,
+            extra: serde_json::Map::default(),
+        };
+        Self { ended, patch: None, warning: None }
+    }
+
+    /// An attempt that ended before its agent started.
+    pub(crate) fn without_agent(verdict: Verdict) -> Self {
+        Self::new(verdict, AttemptFacts::default(), AttemptOutput::default(), FailureRule::default())
+    }
+}
+
+/// Why an attempt could not be prepared.
+enum PrepareError {
+    /// Too many open files; names what was to be opened.
+    TooManyOpenFiles(String),
+    /// The reason, and the remedy if one is known.
+    Failed(String, Option<String>),
+}
+
+impl PrepareError {
+    fn from_error(error: &(impl Diagnostic + 'static)) -> Self {
+        let why = error.to_string();
+        if scoped_dir::is_out_of_files(error) {
+            return Self::TooManyOpenFiles(why);
+        }
+        let remedy = error.help().map(|help| match help.ends_with("try again") {
+            true => help,
+            false => format!("{help}, then retry"),
+        });
+        Self::Failed(why, remedy)
+    }
+
+    fn verdict(self) -> Verdict {
+        match self {
+            Self::TooManyOpenFiles(why) => verdict::open_files_verdict(&why),
+            Self::Failed(why, remedy) => Verdict { remedy, ..preparation_failed(why) },
+        }
+    }
+}
+
+impl LocalAttempts {
+    pub(crate) fn new(
+        (project, job): (Arc<Project>, IngestJob),
+        agent: Arc<dyn Agent>,
+        (agent_options, unsourced): (AgentOptions, UnsourcedAction),
+        limits: Arc<AttemptLimits>,
+        locks: SessionLocks,
+    ) -> Self {
+        let (worker, running, session_texts) = Default::default();
+        Self { project, job, agent, agent_options, unsourced, limits, locks, worker, running, session_texts }
+    }
+
+    /// Attempts run on this machine as the worker `name`.
+    pub(crate) fn on_worker(self, name: &str) -> Self {
+        Self { worker: Some(name.to_owned()), ..self }
+    }
+
+    /// An attempt that was stopped before it began.
+    pub(crate) fn stopped(&self, task: &AttemptTask, how: StopMode) -> FinishedAttempt {
+        let rule = self.limits.current().rule;
+        let interruption = InterruptionFacts { stopped: Some(how), ..InterruptionFacts::default() };
+        let facts = AttemptFacts { interruption, ..AttemptFacts::default() };
+        let verdict = self.agent.classify(task.work_unit.planned.ktx_key(), &facts, rule);
+        FinishedAttempt::new(verdict, facts, AttemptOutput::default(), rule)
+    }
+
+    /// Runs an attempt to its end, in a new worktree of `worktrees`. Fires `ready` when start-up is over, and ends soon
+    /// after it receives a stop request; the first orders have arrived already.
+    pub(crate) async fn run(
+        &self,
+        task: &AttemptTask,
+        worktrees: &Arc<Worktrees>,
+        sinks: AttemptSinks,
+        (mut early, mut orders): (Vec<AttemptOrder>, mpsc::Receiver<AttemptOrder>),
+        ready: oneshot::Sender<()>,
+    ) -> FinishedAttempt {
+        let running = Arc::clone(&self.running);
+        // Running attempts must not fail because a new one uses the last descriptors. A single attempt always starts.
+        if Arc::strong_count(&running) > 2 && !descriptors::has_room_for_attempt() {
+            return FinishedAttempt::without_agent(verdict::open_files_verdict("no room for one more unit"));
+        }
+        // The session id is chosen before the agent starts, so that the lock is held from its first line.
+        let prepared = self.prepare(task, worktrees).await;
+        // A message before the start has no agent to receive it; the schedule knows only that the attempt is in flight.
+        while let Ok(order) = orders.try_recv() {
+            early.push(order);
+        }
+        let stop = early.iter().find_map(|order| if let AttemptOrder::Stop(how) = order { Some(*how) } else { None });
+        if let Some(how) = stop {
+            return self.stopped(task, how);
+        }
+        let (_lock, opened, content) = match prepared {
+            Ok((lock, (opened, content))) => (lock, Arc::new(opened), content),
+            Err(error) => return FinishedAttempt::without_agent(error.verdict()),
+        };
+        let launch = UnitLaunch { content, ..self.unit_launch(task, &opened, sinks) };
+        let (forward, commands) = mpsc::channel(early.len().max(4));
+        self.session_texts.of(&task.session).iter().for_each(|text| opened.record_message(text));
+        if let Some(feedback) = &task.amendment.feedback {
+            self.session_texts.push(&task.session, feedback);
+        }
+        let (receiving, texts, in_session) =
+            (Arc::clone(&opened), Arc::clone(&self.session_texts), task.session.clone());
+        let on_message = move |text: &str| {
+            receiving.record_message(text);
+            texts.push(&in_session, text);
+        };
+        let forwarding = task::spawn(forward_orders(early, orders, forward, on_message));
+        let facts = unit::run_unit(launch, commands, ready).await;
+        forwarding.abort();
+        self.finish(task, opened, facts).await
+    }
+
+    /// Determines the verdict, and writes the patch of a successful attempt.
+    async fn finish(&self, task: &AttemptTask, opened: Arc<UnitAttempt>, mut facts: AttemptFacts) -> FinishedAttempt {
+        record_rejected_calls(&opened, &facts);
+        let (key, rule) = (task.work_unit.planned.ktx_key().clone(), self.limits.current().rule);
+        let (closing, unsourced, agent) = (Arc::clone(&opened), self.unsourced, Arc::clone(&self.agent));
+        let closed = caught_panics::spawn_blocking_caught(move || {
+            let judge = |facts: &AttemptFacts| agent.classify(&key, facts, rule);
+            let (verdict, delivered) = finish_attempt(&closing, &key, &mut facts, unsourced, &judge);
+            (verdict, delivered, facts)
+        });
+        let (verdict, patch, facts) = match closed.await {
+            Ok(closed) => closed,
+            Err(error) => (
+                preparation_failed(format!("cannot check the changes of {}: {error}", task.unit)),
+                None,
+                AttemptFacts::default(),
+            ),
+        };
+        let work = attempt_output(&opened, &verdict, &facts);
+        let warning = unsourced_message(&opened.unsourced());
+        FinishedAttempt { patch, warning, ..FinishedAttempt::new(verdict, facts, work, self.limits.current().rule) }
+    }
+
+    async fn prepare(
+        &self,
+        task: &AttemptTask,
+        worktrees: &Arc<Worktrees>,
+    ) -> Result<(SessionLock, (UnitAttempt, Option<ContentDigests>)), PrepareError> {
+        let lock = self.lock_session(&task.session)?;
+        Ok((lock, self.open_attempt(task, worktrees).await?))
+    }
+
+    /// Locks a session: two writers would split its history.
+    fn lock_session(&self, session: &str) -> Result<SessionLock, PrepareError> {
+        match self.locks.try_lock(session).map_err(|error| PrepareError::from_error(&error))? {
+            TryLockOutcome::Acquired(lock) => Ok(lock),
+            TryLockOutcome::HeldByOther(holder) => {
+                let holder = holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+                let why = format!("session {session} is in use by {holder}: end that, or retry in a new session");
+                Err(PrepareError::Failed(why, None))
+            }
+        }
+    }
+
+    /// Opens the attempt and collects the inputs of its unit. The agent reports files that it cannot read.
+    async fn open_attempt(
+        &self,
+        task: &AttemptTask,
+        worktrees: &Arc<Worktrees>,
+    ) -> Result<(UnitAttempt, Option<ContentDigests>), PrepareError> {
+        let (project, job, worktrees) = (Arc::clone(&self.project), self.job.clone(), Arc::clone(worktrees));
+        let (index, attempt, work_unit) = (task.index, task.attempt, task.work_unit.clone());
+        let (resume, feedback, files_kept) = (task.amendment.resume.is_some(), task.feedback.clone(), task.files_kept);
+        // Amendments of one attempt do not change the identity of its unit.
+        let model = task.planned_model.clone();
+        caught_panics::spawn_blocking_caught(move || {
+            let amended = prompt_amendment(resume, feedback.as_deref(), files_kept);
+            let opened = UnitAttempt::open(&project, (index, &work_unit), &job, attempt, amended, &worktrees)?;
+            let content = opened.content(model.as_deref()).ok();
+            Ok::<_, AttemptPreparationError>((opened, content))
+        })
+        .await
+        .map_err(|error| PrepareError::Failed(error.to_string(), None))?
+        .map_err(|error| PrepareError::from_error(&error))
+    }
+
+    fn unit_launch(&self, task: &AttemptTask, opened: &UnitAttempt, sinks: AttemptSinks) -> UnitLaunch {
+        UnitLaunch {
+            context: AttemptContext {
+                agent: Arc::clone(&self.agent),
+                unit: task.unit.clone(),
+                attempt: task.attempt,
+                cwd: self.project.root.clone(),
+                limits: StreamLimits::default(),
+                recorder: sinks.recorder,
+                observer: sinks.observer,
+                amendment: (!task.amendment.is_empty()).then(|| task.amendment.clone()),
+                paid_usd: task.paid_usd,
+                worker: self.worker.clone(),
+                traceparent: task.traceparent.clone(),
+            },
+            options: self.agent_options.clone(),
+            timeouts: self.limits.timeouts(),
+            system_prompt: opened.prompt().system.clone(),
+            prompt: opened.prompt().user.clone(),
+            new_session: task.session.clone(),
+            model: task.amendment.model.clone().or_else(|| task.model.clone()),
+            step_budget: task.amendment.step_budget.unwrap_or(task.step_budget),
+            tools: opened.tools(),
+            gate: sinks.gate,
+            content: None,
+        }
+    }
+}
+
+/// The additions of a person to the prompt.
+fn prompt_amendment(resume: bool, feedback: Option<&str>, files_kept: bool) -> PromptAmendment<'_> {
+    match (resume, feedback) {
+        (true, feedback) => PromptAmendment::Resumed { feedback, files_kept },
+        (false, Some(feedback)) => PromptAmendment::Feedback(feedback),
+        (false, None) => PromptAmendment::Unchanged,
+    }
+}
+
+/// Forwards requests to an agent, beginning with `early` ones, and reports messages to `on_message`. A drain is not
+/// forwarded: running attempts may finish.
+pub(crate) async fn forward_orders(
+    early: Vec<AttemptOrder>,
+    mut orders: mpsc::Receiver<AttemptOrder>,
+    commands: mpsc::Sender<AttemptCommand>,
+    on_message: impl Fn(&str),
+) {
+    let mut early = early.into_iter();
+    loop {
+        let order = match early.next() {
+            Some(order) => Some(order),
+            None => orders.recv().await,
+        };
+        let command = match order {
+            None => return,
+            Some(AttemptOrder::Stop(StopMode::Drain)) => continue,
+            Some(AttemptOrder::Stop(StopMode::Stop)) => AttemptCommand::Interrupt,
+            Some(AttemptOrder::Stop(StopMode::Kill)) => AttemptCommand::Kill,
+            Some(AttemptOrder::Message(text)) => {
+                on_message(&text);
+                AttemptCommand::Message(text)
+            }
+        };
+        if commands.send(command).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Determines the verdict. Checks the work of a successful attempt and writes its patch; discards that of any other.
+fn finish_attempt(
+    attempt: &UnitAttempt,
+    unit: &UnitKey,
+    facts: &mut AttemptFacts,
+    unsourced: UnsourcedAction,
+    judge: &dyn Fn(&AttemptFacts) -> Verdict,
+) -> (Verdict, Option<WrittenPatch>) {
+    let mut verdict = judge(facts);
+    let mut delivered = None;
+    if verdict.outcome == AttemptOutcome::Succeeded {
+        let checked = attempt.check();
+        facts.work.dangling_refs = checked.dangling_links;
+        facts.work.invalid_artifacts = checked.invalid;
+        if unsourced != UnsourcedAction::Off {
+            match attempt.find_unsourced() {
+                Ok(check) if unsourced == UnsourcedAction::Fail => {
+                    let undeclared = check.found.iter().flatten().filter(|identifier| !identifier.declared);
+                    facts.work.invalid_artifacts.extend(undeclared.map(UnsourcedIdentifier::finding));
+                }
+                Ok(_) => {}
+                Err(error) => facts.work.invalid_artifacts.push(format!("the artifacts cannot be read: {error}")),
+            }
+        }
+        verdict = judge(facts);
+    }
+    if verdict.outcome == AttemptOutcome::Succeeded {
+        match attempt.write_patch() {
+            Ok(done) => delivered = Some(done),
+            Err(error) => {
+                facts.work.patch_error = Some(error.to_line());
+                verdict = judge(facts);
+            }
+        }
+    }
+    if verdict.outcome != AttemptOutcome::Succeeded {
+        attempt.discard();
+    }
+    if unit.as_str() == RECONCILE_KEY && verdict.cause == VerdictCause::Budget {
+        // No setting raises the turns of this step.
+        verdict.remedy = Some("run `ingestdeck run` again: decisions about deleted files are kept".into());
+    }
+    (verdict, delivered)
+}
+
+/// The recorded output of the attempt. A failed attempt has saved nothing, whatever it wrote.
+fn attempt_output(attempt: &UnitAttempt, verdict: &Verdict, facts: &AttemptFacts) -> AttemptOutput {
+    let fatal = facts.work.tally.count(FailureRule::Recoverable);
+    let is_success = verdict.outcome == AttemptOutcome::Succeeded;
+    let done = if is_success { attempt.work() } else { attempt.discarded_work() };
+    AttemptOutput {
+        transcript: Some(attempt.transcript().relative_path().to_owned()),
+        fatal_failures: Some(u32::try_from(fatal).unwrap_or(u32::MAX)),
+        ..done
+    }
+}
+
+/// The warning about unsourced identifiers, or that they were not looked for.
+fn unsourced_message(check: &UnsourcedCheck) -> Option<String> {
+    if let Some(SkippedCheck { paths, reason }) = &check.skipped {
+        let paths = text::list_some(paths);
+        return Some(format!("unsourced identifiers were not looked for in {paths}: {reason}"));
+    }
+    let names: Vec<String> = check.found.iter().flatten().map(ToString::to_string).collect();
+    let count = if names.len() == 1 { "1 identifier".to_owned() } else { format!("{} identifiers", names.len()) };
+    (!names.is_empty()).then(|| format!("{count} in its artifacts {UNSOURCED_LIST} {}", text::list_some(&names)))
+}
+
+/// Adds calls that failed before they reached the tools to the transcript, each once.
+/// The reasons of a person count as received.
+fn record_rejected_calls(attempt: &UnitAttempt, facts: &AttemptFacts) {
+    facts.work.tally.refusals().iter().for_each(|call| attempt.record_message(&call.message));
+    for call in facts.work.tally.calls().iter().chain(facts.work.tally.refusals()) {
+        let input = call.tool_use_id.as_ref().and_then(|id| facts.work.failed_inputs.get(id));
+        attempt.transcript().record_failure(&RejectedCall {
+            tool: &call.tool,
+            tool_use_id: call.tool_use_id.as_deref(),
+            input: input.unwrap_or(&serde_json::Value::Null),
+            message: &call.message,
+            duration_ms: 0,
+        });
+    }
+}

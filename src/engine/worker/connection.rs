@@ -1,0 +1,207 @@
+//! The connection to one worker, from the side of the engine: who may join, what it is sent, and when it is lost.
+//!
+//! It must not know how messages travel.
+
+use std::{sync::Arc, time::Duration};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, timeout},
+};
+
+use super::{
+    host::WorkerHost,
+    pool::AttemptMessage,
+    protocol::{
+        CHUNK_BYTES, EngineMessage, HEARTBEAT_INTERVAL, LEASE_DURATION, PROTOCOL_VERSION, RunTerms, WorkerJoin,
+        WorkerMessage,
+    },
+    remote_attempt::shipped_limits,
+    shipment::ShipmentStore,
+};
+use crate::agent::claude::version::{ClaudeVersion, ReleaseSupport};
+
+/// Version of this program, which a worker must have, too.
+pub(crate) const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Most slots of one worker.
+const MAX_SLOTS: u32 = 256;
+
+/// A connection to a worker.
+#[derive(Debug)]
+pub(crate) struct WorkerConnection {
+    /// The name that the user gave it; `None` for the name of its machine.
+    pub name: Option<String>,
+    pub incoming: mpsc::Receiver<WorkerMessage>,
+    pub outgoing: mpsc::Sender<EngineMessage>,
+    /// How long to wait for a confirmation; `None` if the transport loses nothing.
+    pub resend_after: Option<Duration>,
+}
+
+/// How a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionEnd {
+    /// The worker left on its own.
+    Left(String),
+    Lost(String),
+    /// It may not work for this run. Reads as a sentence, with the remedy.
+    Refused(String),
+}
+
+impl WorkerHost {
+    /// Serves a worker until it leaves or is lost. The second part is whether it joined the run.
+    pub(crate) async fn serve(&self, mut connection: WorkerConnection) -> (ConnectionEnd, bool) {
+        let (join, connections) = match self.admit(&mut connection).await {
+            Ok(admitted) => admitted,
+            Err(end) => return (end, false),
+        };
+        let name = self.pool.add_worker(join, connections, connection.outgoing.clone(), connection.resend_after);
+        let end = self.exchange(&name, connection).await;
+        let (ConnectionEnd::Left(reason) | ConnectionEnd::Lost(reason) | ConnectionEnd::Refused(reason)) = &end;
+        self.pool.remove_worker(&name, reason, matches!(end, ConnectionEnd::Lost(_)));
+        (end, true)
+    }
+
+    /// Lets a worker join: what it says about itself, and the connections that it can read.
+    async fn admit(&self, connection: &mut WorkerConnection) -> Result<(WorkerJoin, Vec<String>), ConnectionEnd> {
+        let WorkerConnection { name, incoming, outgoing, .. } = connection;
+        let mut join = loop {
+            if let WorkerMessage::Join(join) = next_message(incoming, "joined").await? {
+                break *join;
+            }
+        };
+        if let Some(name) = name {
+            join.host.clone_from(name);
+        }
+        if let Some(reason) = refusal(&join) {
+            // Its end of the connection may be closed already.
+            let _ = outgoing.send(EngineMessage::Refused { reason: reason.clone() }).await;
+            return Err(ConnectionEnd::Refused(reason));
+        }
+        let worker = join.host.clone();
+        let terms = RunTerms { worker, limits: shipped_limits(&self.limits), ..self.terms.clone() };
+        if outgoing.send(EngineMessage::Welcome(Box::new(terms))).await.is_err() {
+            return Err(ConnectionEnd::Lost("the connection was closed".to_owned()));
+        }
+        loop {
+            if let WorkerMessage::Ready { connections } = next_message(incoming, "was ready").await? {
+                return Ok((join, connections));
+            }
+        }
+    }
+
+    async fn exchange(&self, name: &str, connection: WorkerConnection) -> ConnectionEnd {
+        let WorkerConnection { mut incoming, outgoing, .. } = connection;
+        let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut heard = Instant::now();
+        let mut leaving: Option<String> = None;
+        // Files are sent apart from the messages, which must not wait for them.
+        let mut sending = JoinSet::new();
+        loop {
+            tokio::select! {
+                message = incoming.recv() => {
+                    heard = Instant::now();
+                    match message {
+                        None => {
+                            return match leaving {
+                                Some(reason) => ConnectionEnd::Left(reason),
+                                None => ConnectionEnd::Lost("the connection was closed".to_owned()),
+                            };
+                        }
+                        Some(WorkerMessage::Attempt { lease, number, part }) => {
+                            if !self.pool.deliver(name, &lease, AttemptMessage::Part { number, part }) {
+                                send(&outgoing, EngineMessage::Revoked { lease });
+                            }
+                        }
+                        Some(WorkerMessage::Received { lease, count }) => {
+                            self.pool.deliver(name, &lease, AttemptMessage::Received(count));
+                        }
+                        Some(WorkerMessage::WantFiles { digests }) => {
+                            sending.spawn(send_files(Arc::clone(&self.store), digests, outgoing.clone()));
+                        }
+                        Some(WorkerMessage::Leave { reason }) => {
+                            self.pool.drain(name);
+                            leaving = Some(reason);
+                        }
+                        Some(WorkerMessage::Heartbeat | WorkerMessage::Join(_) | WorkerMessage::Ready { .. }) => {}
+                    }
+                }
+                _ = heartbeat.tick() => send(&outgoing, EngineMessage::Heartbeat),
+                Some(_) = sending.join_next() => {}
+                () = tokio::time::sleep_until(heard + LEASE_DURATION) => {
+                    return ConnectionEnd::Lost(format!("it has been silent for {} s", LEASE_DURATION.as_secs()));
+                }
+            }
+        }
+    }
+}
+
+/// The next message of a worker that has not `joined` yet.
+async fn next_message(
+    incoming: &mut mpsc::Receiver<WorkerMessage>,
+    joined: &str,
+) -> Result<WorkerMessage, ConnectionEnd> {
+    match timeout(LEASE_DURATION, incoming.recv()).await {
+        Ok(Some(message)) => Ok(message),
+        Ok(None) => Err(ConnectionEnd::Lost(format!("the connection was closed before it {joined}"))),
+        Err(_) => Err(ConnectionEnd::Lost(format!("it was silent before it {joined}"))),
+    }
+}
+
+/// Sends a message that may be lost.
+fn send(outgoing: &mpsc::Sender<EngineMessage>, message: EngineMessage) {
+    if outgoing.try_send(message).is_err() {
+        tracing::debug!("a message to a worker was dropped");
+    }
+}
+
+/// Why a worker may not work for this run.
+fn refusal(join: &WorkerJoin) -> Option<String> {
+    let WorkerJoin { protocol, program, agent_release, host, slots, .. } = join;
+    if *protocol != PROTOCOL_VERSION || program != PROGRAM_VERSION {
+        return Some(format!(
+            "worker {host} runs ingestdeck {program} and this is {PROGRAM_VERSION}: install the same version there"
+        ));
+    }
+    if !(1..=MAX_SLOTS).contains(slots) {
+        return Some(format!("worker {host} offers {slots} slots: start it with 1 to {MAX_SLOTS}"));
+    }
+    let release: Option<ClaudeVersion> = ClaudeVersion::parse(agent_release);
+    let is_unsafe = release.is_none_or(|release| release.support() == ReleaseSupport::Unsupported);
+    is_unsafe.then(|| format!("worker {host} has claude {agent_release}, which is not safe for units: update it there"))
+}
+
+/// Sends the content of files, in pieces.
+async fn send_files(store: Arc<ShipmentStore>, digests: Vec<String>, outgoing: mpsc::Sender<EngineMessage>) {
+    for digest in digests {
+        let (reading, wanted) = (Arc::clone(&store), digest.clone());
+        let read = tokio::task::spawn_blocking(move || reading.read(&wanted)).await;
+        let content = match read.map_err(std::io::Error::other).flatten() {
+            Ok(content) => content,
+            Err(error) => {
+                let message = EngineMessage::FileMissing { digest, reason: error.to_string() };
+                if outgoing.send(message).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+        };
+        let pieces = content.len().div_ceil(CHUNK_BYTES).max(1);
+        for piece in 0..pieces {
+            let start = piece * CHUNK_BYTES;
+            let bytes = content.get(start..content.len().min(start + CHUNK_BYTES)).unwrap_or_default();
+            let message = EngineMessage::FilePiece {
+                digest: digest.clone(),
+                offset: start as u64,
+                data: BASE64_STANDARD.encode(bytes),
+                is_last: piece + 1 == pieces,
+            };
+            if outgoing.send(message).await.is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The side of the engine: finds a place for each attempt, and runs those of workers.
+//!
+//! It must not know which attempts the schedule starts.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+
+use super::{
+    pool::{AttemptPlace, WorkerPermit, WorkerPool},
+    protocol::RunTerms,
+    remote_attempt::{self, RemoteEnd, RemoteTarget},
+    shipment::ShipmentStore,
+    ssh::SshWorker,
+};
+use crate::{
+    agent::{Agent, attempt::LineObserver, caught_panics},
+    decode::{AgentLine, LineBody},
+    diagnostic::Diagnostic as _,
+    engine::{
+        attempt_limits::AttemptLimits,
+        driver::{AttemptOrder, preparation_failed},
+        local_attempt::{AttemptSinks, AttemptTask, FinishedAttempt},
+        run_meter::RunMeter,
+    },
+    ingest::{attempt, git::CommitId, project::Project},
+    run::attempt_reducer::AttemptReducer,
+    scoped_dir::ScopedDir,
+    tape::{
+        UnitKey,
+        note::{StopMode, Verdict, VerdictCause},
+    },
+    units::{limits::LimitStatus, retry::RetryMode},
+};
+
+/// What the engine gives to its workers.
+#[derive(Debug)]
+pub(crate) struct WorkerHost {
+    pub pool: Arc<WorkerPool>,
+    pub store: Arc<ShipmentStore>,
+    pub limits: Arc<AttemptLimits>,
+    pub project: Arc<Project>,
+    pub agent: Arc<dyn Agent>,
+    pub meter: Arc<RunMeter>,
+    /// The terms of the run; the name of the worker and the limits are set for each.
+    pub terms: RunTerms,
+}
+
+/// The connections to the workers of a run. They end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct WorkerTransports {
+    pub host: Arc<WorkerHost>,
+    _tasks: JoinSet<()>,
+}
+
+impl WorkerTransports {
+    /// Starts to connect to `workers`.
+    pub(crate) fn start(host: Arc<WorkerHost>, workers: Vec<SshWorker>) -> Self {
+        let mut tasks = JoinSet::new();
+        for worker in workers {
+            host.pool.add_transport();
+            tasks.spawn(worker.keep_connected(Arc::clone(&host)));
+        }
+        Self { host, _tasks: tasks }
+    }
+}
+
+/// Why an attempt got no place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ClaimError {
+    /// A person stopped it meanwhile.
+    Stopped(StopMode),
+    /// None can become free. Reads as a sentence.
+    NoPlace(String),
+}
+
+impl WorkerHost {
+    /// Waits for a place for an attempt. Messages that arrive meanwhile are added to `early`.
+    pub(crate) async fn claim(
+        &self,
+        task: &AttemptTask,
+        orders: &mut mpsc::Receiver<AttemptOrder>,
+        early: &mut Vec<AttemptOrder>,
+    ) -> Result<AttemptPlace, ClaimError> {
+        let session = task.amendment.resume.as_deref();
+        let mut claiming = std::pin::pin!(self.pool.claim(&task.unit, task.attempt, session));
+        loop {
+            tokio::select! {
+                place = &mut claiming => return place.map_err(ClaimError::NoPlace),
+                Some(order) = orders.recv() => match order {
+                    AttemptOrder::Stop(StopMode::Drain) => {}
+                    AttemptOrder::Stop(how) => return Err(ClaimError::Stopped(how)),
+                    message @ AttemptOrder::Message(_) => early.push(message),
+                },
+            }
+        }
+    }
+
+    /// Runs an attempt on a worker. The second part is how it may be repeated.
+    pub(crate) async fn run_attempt(
+        &self,
+        permit: WorkerPermit,
+        task: AttemptTask,
+        base: &CommitId,
+        sinks: AttemptSinks,
+        orders: (Vec<AttemptOrder>, mpsc::Receiver<AttemptOrder>),
+        ready: oneshot::Sender<()>,
+    ) -> (FinishedAttempt, RetryMode) {
+        let failed =
+            |reason: String| (FinishedAttempt::without_agent(preparation_failed(reason)), RetryMode::FromStart);
+        let patch_path = attempt::patch_path(&self.terms.job.id, task.index, &task.unit, task.attempt);
+        let project = match ScopedDir::open(&self.project.root) {
+            Ok(project) => project,
+            Err(error) => return failed(format!("cannot open the project: {error}")),
+        };
+        let (store, base_commit, session) = (Arc::clone(&self.store), base.clone(), task.session.clone());
+        let shipped = caught_panics::spawn_blocking_caught(move || store.shipment(task, &base_commit)).await;
+        let shipment = match shipped {
+            Ok(Ok(shipment)) => shipment,
+            Ok(Err(error)) => return failed(error.to_line()),
+            Err(error) => return failed(error.to_string()),
+        };
+        let target =
+            RemoteTarget { project, job: self.terms.job.id.clone(), patch_path, decoder: self.agent.decoder() };
+        let (worker, account) = (permit.worker.clone(), permit.account.clone());
+        self.pool.record_session(&session, &worker);
+        let observer =
+            AccountObserver { meter: Arc::clone(&self.meter), pool: Arc::clone(&self.pool), account: account.clone() };
+        let sinks = AttemptSinks { observer: Some(Arc::new(observer)), ..sinks };
+        match remote_attempt::run(permit, shipment, target, sinks, &self.limits, orders, ready).await {
+            RemoteEnd::Finished(finished) => {
+                let FinishedAttempt { ended, patch, warning } = *finished;
+                // The patch is for a commit with the same files.
+                let patch = patch.map(|patch| attempt::WrittenPatch { base: base.to_string(), ..patch });
+                let repeat = self.repeat_of(&ended.verdict, &account);
+                (FinishedAttempt { ended, patch, warning }, repeat)
+            }
+            RemoteEnd::Lost(reason) => {
+                let verdict = Verdict { cause: VerdictCause::WorkerLost, ..preparation_failed(reason) };
+                (FinishedAttempt::without_agent(verdict), RetryMode::Elsewhere)
+            }
+        }
+    }
+
+    /// An attempt that ended at the limit of its account is repeated elsewhere, if another account has room.
+    fn repeat_of(&self, verdict: &Verdict, account: &str) -> RetryMode {
+        let VerdictCause::UsageLimit { resets_at } = verdict.cause else { return RetryMode::FromStart };
+        let resets_in = resets_at.map(|at| {
+            let seconds = at.saturating_sub(Timestamp::now().as_second());
+            Duration::from_secs(u64::try_from(seconds).unwrap_or(0).max(1))
+        });
+        match self.pool.record_limit(account, resets_in) {
+            true => RetryMode::Elsewhere,
+            false => RetryMode::FromStart,
+        }
+    }
+}
+
+/// Observes the lines of one account: its limits are not those of the run.
+#[derive(Debug)]
+struct AccountObserver {
+    meter: Arc<RunMeter>,
+    pool: Arc<WorkerPool>,
+    account: String,
+}
+
+impl LineObserver for AccountObserver {
+    fn observe(&self, attempt: (&UnitKey, u32), line: &AgentLine<'_>, state: &AttemptReducer) {
+        let goes_on = match &line.body {
+            LineBody::RateLimit(limit) if LimitStatus::parse(&limit.status) == Some(LimitStatus::Rejected) => {
+                let now = Timestamp::now().as_second();
+                let resets_in = limit.resets_at.map(|at| u64::try_from(at.saturating_sub(now)).unwrap_or(0).max(1));
+                self.pool.record_limit(&self.account, resets_in.map(Duration::from_secs))
+            }
+            // A limit that is near throttles the whole run only if it is the account of the whole run.
+            LineBody::RateLimit(_) => self.pool.has_other_account(&self.account),
+            _ => false,
+        };
+        if !goes_on {
+            self.meter.observe(attempt, line, state);
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! The places where attempts of a run can run: the slots of this machine and those of its workers.
+//!
+//! An attempt claims a place and gives it back at its end. A worker is offered an attempt only if it can read every
+//! database that the engine can read, and while the usage limit of its account is not spent. The pool must not know how
+//! workers are connected, nor what attempts do.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
+
+use super::protocol::{AttemptLease, EngineMessage, WorkerJoin, WorkerPart};
+use crate::{
+    run::Recorder,
+    tape::{
+        Note, UnitKey,
+        note::{Severity, WorkerJoined, WorkerLeft},
+    },
+    units::schedule::ScheduleEvent,
+};
+
+/// How long an account without a reported reset time rests.
+const REST_WITHOUT_RESET: Duration = Duration::from_secs(60);
+
+/// The workers of a run, and the places that are in use.
+#[derive(Debug)]
+pub(crate) struct WorkerPool {
+    state: Mutex<PoolState>,
+    /// Counts changes that may free a place.
+    changed: watch::Sender<u64>,
+    recorder: Arc<dyn Recorder>,
+    /// Weak: it does not keep a run open.
+    schedule: mpsc::WeakSender<ScheduleEvent>,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    local: LocalPlaces,
+    workers: BTreeMap<String, PoolWorker>,
+    /// Until when the usage limit of an account is spent.
+    spent: HashMap<String, Instant>,
+    /// The worker of each session, which only that worker can continue.
+    sessions: HashMap<String, String>,
+    /// Connections whose databases the engine can read.
+    databases: Vec<String>,
+    next_fence: u64,
+    /// Number of transports that may still bring a worker.
+    pending_transports: usize,
+}
+
+#[derive(Debug, Default)]
+struct LocalPlaces {
+    slots: u32,
+    running: u32,
+    /// Whose usage limits apply; `None` if that is unknown.
+    account: Option<String>,
+}
+
+#[derive(Debug)]
+struct PoolWorker {
+    join: WorkerJoin,
+    connections: Vec<String>,
+    /// Nothing new starts there.
+    is_draining: bool,
+    outgoing: mpsc::Sender<EngineMessage>,
+    resend_after: Option<Duration>,
+    /// Where the parts of its attempts go.
+    attempts: HashMap<AttemptLease, mpsc::UnboundedSender<AttemptMessage>>,
+}
+
+impl PoolWorker {
+    fn has_room(&self) -> bool {
+        self.attempts.len() < self.join.slots as usize
+    }
+
+    fn reaches(&self, databases: &[String]) -> bool {
+        databases.iter().all(|database| self.connections.contains(database))
+    }
+}
+
+/// A worker, for display.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WorkerStatus {
+    pub name: String,
+    pub host: String,
+    pub account: String,
+    pub slots: u32,
+    pub running: u32,
+    pub is_draining: bool,
+    /// Its account has spent its usage limit.
+    pub is_limited: bool,
+}
+
+/// What a worker says about an attempt.
+#[derive(Debug)]
+pub(crate) enum AttemptMessage {
+    Part {
+        number: u64,
+        part: WorkerPart,
+    },
+    /// It has this many parts of the engine.
+    Received(u64),
+}
+
+/// Where an attempt runs.
+#[derive(Debug)]
+pub(crate) enum AttemptPlace {
+    Local(LocalPermit),
+    Worker(Box<WorkerPermit>),
+}
+
+/// A slot of this machine, given back on drop.
+#[derive(Debug)]
+pub(crate) struct LocalPermit {
+    pool: Arc<WorkerPool>,
+}
+
+/// A slot of a worker, given back on drop.
+#[derive(Debug)]
+pub(crate) struct WorkerPermit {
+    pool: Arc<WorkerPool>,
+    pub worker: String,
+    pub account: String,
+    pub lease: AttemptLease,
+    pub outgoing: mpsc::Sender<EngineMessage>,
+    /// What the worker says about the attempt, until it is lost.
+    pub incoming: mpsc::UnboundedReceiver<AttemptMessage>,
+    /// How long to wait for a confirmation; `None` if the transport loses nothing.
+    pub resend_after: Option<Duration>,
+}
+
+impl WorkerPool {
+    /// A pool with `slots` of this machine, for a run that reads the databases of these connections.
+    pub(crate) fn new(
+        slots: u32,
+        account: Option<String>,
+        databases: Vec<String>,
+        recorder: Arc<dyn Recorder>,
+        schedule: mpsc::WeakSender<ScheduleEvent>,
+    ) -> Arc<Self> {
+        let local = LocalPlaces { slots, running: 0, account };
+        let state = Mutex::new(PoolState { local, databases, next_fence: 1, ..PoolState::default() });
+        Arc::new(Self { state, changed: watch::channel(0).0, recorder, schedule })
+    }
+
+    /// Waits for a place for an attempt at `unit`. `session` is the session that it continues: only the worker that has
+    /// it may continue it.
+    ///
+    /// # Errors
+    /// If no place can become free. Reads as a sentence.
+    pub(crate) async fn claim(
+        self: &Arc<Self>,
+        unit: &UnitKey,
+        attempt: u32,
+        session: Option<&str>,
+    ) -> Result<AttemptPlace, String> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            changed.borrow_and_update();
+            let wake = match self.try_claim(unit, attempt, session)? {
+                ClaimOutcome::Place(place) => return Ok(place),
+                ClaimOutcome::Wait(until) => until,
+            };
+            let timer = async {
+                match wake {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = timer => {}
+            }
+        }
+    }
+
+    fn try_claim(
+        self: &Arc<Self>,
+        unit: &UnitKey,
+        attempt: u32,
+        session: Option<&str>,
+    ) -> Result<ClaimOutcome, String> {
+        let mut state = self.state();
+        let now = Instant::now();
+        state.spent.retain(|_, until| *until > now);
+        if let Some(worker) = session.and_then(|session| state.sessions.get(session)).cloned() {
+            return match state.workers.get(&worker) {
+                Some(of) if of.has_room() && !state.spent.contains_key(&of.join.account) => {
+                    Ok(ClaimOutcome::Place(self.grant(&mut state, &worker, unit, attempt)))
+                }
+                Some(_) => Ok(ClaimOutcome::Wait(state.spent.values().min().copied())),
+                None => Err(format!("the session is on worker {worker}, which has left; retry in a new session")),
+            };
+        }
+        let is_free = |of: &PoolWorker| {
+            !of.is_draining
+                && of.has_room()
+                && of.reaches(&state.databases)
+                && !state.spent.contains_key(&of.join.account)
+        };
+        // The emptiest worker first. A session that no worker has continues here.
+        let free = state.workers.iter().filter(|(_, of)| session.is_none() && is_free(of));
+        let emptiest = free.min_by_key(|(_, of)| of.attempts.len() * 1_000 / of.join.slots.max(1) as usize);
+        if let Some(worker) = emptiest.map(|(name, _)| name.clone()) {
+            return Ok(ClaimOutcome::Place(self.grant(&mut state, &worker, unit, attempt)));
+        }
+        let is_spent = state.local.account.as_ref().is_some_and(|account| state.spent.contains_key(account));
+        if state.local.running < state.local.slots && !is_spent {
+            state.local.running += 1;
+            return Ok(ClaimOutcome::Place(AttemptPlace::Local(LocalPermit { pool: Arc::clone(self) })));
+        }
+        if state.local.slots == 0 {
+            state.check_hope(session.is_some())?;
+        }
+        Ok(ClaimOutcome::Wait(state.spent.values().min().copied()))
+    }
+
+    fn grant(self: &Arc<Self>, state: &mut PoolState, worker: &str, unit: &UnitKey, attempt: u32) -> AttemptPlace {
+        let lease = AttemptLease { unit: unit.clone(), attempt, fence: state.next_fence };
+        state.next_fence += 1;
+        let (parts, incoming) = mpsc::unbounded_channel();
+        // The caller has just found the worker under this lock; without it, the attempt counts as lost.
+        let (outgoing, account, resend_after) = match state.workers.get_mut(worker) {
+            Some(of) => {
+                of.attempts.insert(lease.clone(), parts);
+                (of.outgoing.clone(), of.join.account.clone(), of.resend_after)
+            }
+            None => (mpsc::channel(1).0, String::new(), None),
+        };
+        let (pool, worker) = (Arc::clone(self), worker.to_owned());
+        AttemptPlace::Worker(Box::new(WorkerPermit { pool, worker, account, lease, outgoing, incoming, resend_after }))
+    }
+
+    /// A transport starts to look for a worker.
+    pub(crate) fn add_transport(&self) {
+        self.state().pending_transports += 1;
+    }
+
+    /// A transport has given up: it brings no further worker.
+    pub(crate) fn remove_transport(&self) {
+        let mut state = self.state();
+        state.pending_transports = state.pending_transports.saturating_sub(1);
+        drop(state);
+        self.mark_changed();
+    }
+
+    /// Adds a worker. Returns the name that it has in this run.
+    pub(super) fn add_worker(
+        &self,
+        join: WorkerJoin,
+        connections: Vec<String>,
+        outgoing: mpsc::Sender<EngineMessage>,
+        resend_after: Option<Duration>,
+    ) -> String {
+        let mut state = self.state();
+        let name = free_name(&join.host, |name| state.workers.contains_key(name));
+        let note = Note::WorkerJoined(WorkerJoined {
+            worker: name.clone(),
+            slots: join.slots,
+            account: join.account.clone(),
+            agent_release: join.agent_release.clone(),
+            clock_ms: join.clock_ms,
+        });
+        let attempts = HashMap::new();
+        let worker = PoolWorker { join, connections, is_draining: false, outgoing, resend_after, attempts };
+        state.workers.insert(name.clone(), worker);
+        let slots = state.worker_slots();
+        drop(state);
+        self.record(&note);
+        self.send_slots(slots);
+        name
+    }
+
+    /// Removes a worker that has left or was lost. Its attempts end as lost.
+    pub(super) fn remove_worker(&self, name: &str, reason: &str, is_lost: bool) {
+        let mut state = self.state();
+        let Some(worker) = state.workers.remove(name) else { return };
+        let slots = state.worker_slots();
+        drop(state);
+        let attempts = u32::try_from(worker.attempts.len()).unwrap_or(u32::MAX);
+        let reason = reason.to_owned();
+        self.record(&Note::WorkerLeft(WorkerLeft { worker: name.to_owned(), reason, is_lost, attempts }));
+        self.send_slots(slots);
+    }
+
+    /// Starts nothing new on a worker. Returns false if there is no such worker.
+    pub(crate) fn drain(&self, name: &str) -> bool {
+        let mut state = self.state();
+        let Some(worker) = state.workers.get_mut(name) else { return false };
+        worker.is_draining = true;
+        let slots = state.worker_slots();
+        drop(state);
+        self.send_slots(slots);
+        true
+    }
+
+    /// The attempts that run on a worker; `None` if there is no such worker.
+    pub(crate) fn attempts_of(&self, name: &str) -> Option<Vec<UnitKey>> {
+        Some(self.state().workers.get(name)?.attempts.keys().map(|lease| lease.unit.clone()).collect())
+    }
+
+    /// Passes a message on to its attempt. Returns false if the lease is not valid.
+    pub(super) fn deliver(&self, worker: &str, lease: &AttemptLease, message: AttemptMessage) -> bool {
+        let state = self.state();
+        let attempt = state.workers.get(worker).and_then(|worker| worker.attempts.get(lease));
+        attempt.is_some_and(|attempt| attempt.send(message).is_ok())
+    }
+
+    /// Sets the number of slots of this machine.
+    pub(crate) fn set_local_slots(&self, slots: u32) {
+        self.state().local.slots = slots;
+        self.mark_changed();
+    }
+
+    /// Attempts of an account rest until its usage limit is reset. Returns true if attempts can go on somewhere.
+    pub(crate) fn record_limit(&self, account: &str, resets_in: Option<Duration>) -> bool {
+        let mut state = self.state();
+        let now = Instant::now();
+        let until = now + resets_in.unwrap_or(REST_WITHOUT_RESET);
+        let known = state.spent.insert(account.to_owned(), until);
+        let is_new = known.is_none_or(|known| known <= now);
+        let goes_on = state.has_unspent_place();
+        drop(state);
+        if is_new {
+            let text = format!("the usage limit of account {account} is spent; its workers wait");
+            self.record(&Note::Message { level: Severity::Warning, text });
+        }
+        goes_on
+    }
+
+    /// True if attempts can also run with another account.
+    pub(super) fn has_other_account(&self, account: &str) -> bool {
+        let state = self.state();
+        let local = state.local.slots > 0 && state.local.account.as_deref() != Some(account);
+        local || state.workers.values().any(|of| of.join.account != account)
+    }
+
+    /// Remembers which worker has a session.
+    pub(crate) fn record_session(&self, session: &str, worker: &str) {
+        self.state().sessions.insert(session.to_owned(), worker.to_owned());
+    }
+
+    /// The workers, by name.
+    pub(crate) fn workers(&self) -> Vec<WorkerStatus> {
+        let state = self.state();
+        let status = |(name, of): (&String, &PoolWorker)| WorkerStatus {
+            name: name.clone(),
+            host: of.join.host.clone(),
+            account: of.join.account.clone(),
+            slots: of.join.slots,
+            running: u32::try_from(of.attempts.len()).unwrap_or(u32::MAX),
+            is_draining: of.is_draining,
+            is_limited: state.spent.get(&of.join.account).is_some_and(|until| *until > Instant::now()),
+        };
+        state.workers.iter().map(status).collect()
+    }
+
+    /// Tells every worker that the run has ended.
+    pub(crate) fn end(&self) {
+        for worker in self.state().workers.values() {
+            // A worker whose queue is full notices the end of the connection.
+            let _ = worker.outgoing.try_send(EngineMessage::End);
+        }
+    }
+
+    /// Records a message about a worker that has not joined.
+    pub(super) fn warn(&self, level: Severity, text: String) {
+        self.record(&Note::Message { level, text });
+    }
+
+    fn record(&self, note: &Note) {
+        if let Err(error) = self.recorder.record_note(None, note) {
+            tracing::error!(%error, "a note is lost");
+        }
+    }
+
+    fn send_slots(&self, slots: u32) {
+        self.mark_changed();
+        if let Some(schedule) = self.schedule.upgrade()
+            && schedule.try_send(ScheduleEvent::WorkerSlotsChanged { slots }).is_err()
+        {
+            tracing::warn!("a change of workers was not sent to the schedule");
+        }
+    }
+
+    fn mark_changed(&self) {
+        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// The state stays valid if a thread panics while it holds the lock.
+    fn state(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+enum ClaimOutcome {
+    Place(AttemptPlace),
+    /// Nothing is free; a limit is reset then.
+    Wait(Option<Instant>),
+}
+
+impl PoolState {
+    fn worker_slots(&self) -> u32 {
+        self.workers.values().filter(|of| !of.is_draining).map(|of| of.join.slots).sum()
+    }
+
+    /// Fails if no worker can ever run an attempt.
+    fn check_hope(&self, continues_session: bool) -> Result<(), String> {
+        if continues_session {
+            return Err("no worker has the session, and this machine runs nothing; retry in a new session".to_owned());
+        }
+        if self.pending_transports > 0 || self.workers.values().any(|of| !of.is_draining && of.reaches(&self.databases))
+        {
+            return Ok(());
+        }
+        Err(match self.workers.values().find(|of| !of.is_draining) {
+            None => "no worker is left, and this machine runs nothing; add one, or set --concurrency".to_owned(),
+            Some(_) => format!("no worker can read the database of {}", self.databases.join(" and ")),
+        })
+    }
+
+    fn has_unspent_place(&self) -> bool {
+        let is_unspent = |account: &String| !self.spent.contains_key(account);
+        let local = self.local.slots > 0 && self.local.account.as_ref().is_none_or(is_unspent);
+        local
+            || self
+                .workers
+                .values()
+                .any(|of| !of.is_draining && of.reaches(&self.databases) && is_unspent(&of.join.account))
+    }
+}
+
+impl Drop for LocalPermit {
+    fn drop(&mut self) {
+        let mut state = self.pool.state();
+        state.local.running = state.local.running.saturating_sub(1);
+        drop(state);
+        self.pool.mark_changed();
+    }
+}
+
+impl Drop for WorkerPermit {
+    fn drop(&mut self) {
+        if let Some(worker) = self.pool.state().workers.get_mut(&self.worker) {
+            worker.attempts.remove(&self.lease);
+        }
+        self.pool.mark_changed();
+    }
+}
+
+/// `host`, or with the first number that makes it unique.
+fn free_name(host: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    if !is_taken(host) {
+        return host.to_owned();
+    }
+    (2_u32..).map(|number| format!("{host}-{number}")).find(|name| !is_taken(name)).unwrap_or_else(|| host.to_owned())
+}

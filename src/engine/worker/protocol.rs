@@ -1,0 +1,253 @@
+//! The messages between an engine and its workers, as JSON.
+//!
+//! What concerns one attempt is numbered in each direction, see [`delivery`](super::delivery); the other messages may be
+//! lost, repeated or late without harm. A worker with another version of the program is refused, so the messages have no
+//! other versions. Credentials are in none of them.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{
+    agent::attempt::{AgentOptions, ApprovalDecision, ApprovalRequest, AttemptTimeouts},
+    config::schema::UnsourcedAction,
+    engine::local_attempt::AttemptTask,
+    ingest::{attempt::WrittenPatch, git::CommitId, job::IngestJob},
+    tape::{
+        RunId, UnitKey,
+        note::{AttemptEnded, StopMode},
+    },
+    units::failure_tally::FailureRule,
+};
+
+/// Version of the messages.
+pub(crate) const PROTOCOL_VERSION: u32 = 1;
+/// How often each side says that it is alive.
+pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
+/// Silence after which the other side counts as lost.
+pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(30);
+/// Most bytes of one message as JSON: the longest line of an agent, written as text, and more.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 160 << 20;
+/// Most bytes of a file in one message.
+pub(crate) const CHUNK_BYTES: usize = 256 << 10;
+
+/// An attempt, and the right to work on it: a lease that is granted again has a larger fence.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct AttemptLease {
+    pub unit: UnitKey,
+    /// Number of the attempt, from 1.
+    pub attempt: u32,
+    /// Different for each lease of a run.
+    pub fence: u64,
+}
+
+/// A message of the engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum EngineMessage {
+    Welcome(Box<RunTerms>),
+    /// The engine does not use the worker, which ends.
+    Refused {
+        reason: String,
+    },
+    /// Part number `number` of what concerns an attempt, from 0.
+    Attempt {
+        lease: AttemptLease,
+        number: u64,
+        part: EnginePart,
+    },
+    /// The engine has recorded this many parts of an attempt.
+    Received {
+        lease: AttemptLease,
+        count: u64,
+    },
+    /// A piece of a file that the worker asked for, in order.
+    FilePiece {
+        digest: String,
+        offset: u64,
+        /// In Base64.
+        data: String,
+        is_last: bool,
+    },
+    /// The engine cannot provide a file.
+    FileMissing {
+        digest: String,
+        reason: String,
+    },
+    /// The lease is not valid, so the attempt has no use.
+    Revoked {
+        lease: AttemptLease,
+    },
+    Heartbeat,
+    /// The run has ended.
+    End,
+}
+
+/// A message of a worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WorkerMessage {
+    Join(Box<WorkerJoin>),
+    /// The answer to [`EngineMessage::Welcome`]: the worker waits for attempts.
+    Ready {
+        /// Ids of the connections whose databases it can read.
+        connections: Vec<String>,
+    },
+    /// Part number `number` of what concerns an attempt, from 0.
+    Attempt {
+        lease: AttemptLease,
+        number: u64,
+        part: WorkerPart,
+    },
+    /// The worker has this many parts of an attempt.
+    Received {
+        lease: AttemptLease,
+        count: u64,
+    },
+    /// The worker needs the files with these digests.
+    WantFiles {
+        digests: Vec<String>,
+    },
+    Heartbeat,
+    /// The worker accepts nothing more. Its running attempts finish first.
+    Leave {
+        reason: String,
+    },
+}
+
+/// What a worker says about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WorkerJoin {
+    /// [`PROTOCOL_VERSION`] of the worker.
+    pub protocol: u32,
+    /// Version of the program.
+    pub program: String,
+    /// Release of the agent's program.
+    pub agent_release: String,
+    /// Name of the machine and of the process on it.
+    pub host: String,
+    /// Number of attempts that it runs concurrently.
+    pub slots: u32,
+    /// Whose usage limits apply: the login of the agent's program.
+    pub account: String,
+    /// The clock of the machine, in milliseconds since 1970.
+    pub clock_ms: i64,
+}
+
+/// What the attempts of a run have in common.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunTerms {
+    pub run: RunId,
+    /// The name that the run gives to the worker.
+    pub worker: String,
+    pub job: IngestJob,
+    pub connections: Vec<ShippedConnection>,
+    pub agent: AgentOptions,
+    pub unsourced: UnsourcedAction,
+    pub limits: ShippedLimits,
+}
+
+/// Limits of attempts, which may change while they run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShippedLimits {
+    pub step_budget: u32,
+    pub rule: FailureRule,
+    pub timeouts: AttemptTimeouts,
+}
+
+/// A connection, without its credentials.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShippedConnection {
+    pub id: String,
+    pub driver: Option<String>,
+    /// The absolute path of its database, if that is a file that statements can read.
+    pub database: Option<PathBuf>,
+}
+
+/// A file of the run, by its content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShippedFile {
+    /// Relative to the directory of the run on the worker.
+    pub path: String,
+    /// SHA-256 in hexadecimal digits.
+    pub digest: String,
+    pub bytes: u64,
+}
+
+/// The state that an attempt starts from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShippedBase {
+    /// A commit without parents that contains `wiki/` and `semantic-layer/` only.
+    pub commit: CommitId,
+    /// The digest of the pack with its objects.
+    pub pack: String,
+}
+
+/// What an attempt needs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct AttemptShipment {
+    pub task: AttemptTask,
+    pub base: ShippedBase,
+    /// Raw files and instructions.
+    pub files: Vec<ShippedFile>,
+    /// The directory on the worker for each directory of raw files on the engine's machine.
+    pub source_dirs: BTreeMap<PathBuf, String>,
+}
+
+/// What the engine sends about an attempt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum EnginePart {
+    /// The first part: run the attempt.
+    Start(Box<AttemptShipment>),
+    /// The decision about call number `call`.
+    Decision {
+        call: u64,
+        decision: ApprovalDecision,
+    },
+    Stop(StopMode),
+    Message {
+        text: String,
+    },
+    Limits(ShippedLimits),
+}
+
+/// What the worker sends about an attempt.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WorkerPart {
+    /// Entries for the tape, as in its format; their numbers and times have no meaning.
+    Entries(Vec<Box<RawValue>>),
+    /// Start-up is over.
+    Ready,
+    /// A call waits for a decision.
+    Call { call: u64, request: ApprovalRequest },
+    /// The agent no longer waits for the decision.
+    CallCancelled { call: u64 },
+    /// A piece of a file of the result, in order.
+    ResultPiece {
+        file: ResultFile,
+        /// In Base64.
+        data: String,
+    },
+    /// The last part.
+    Ended(Box<AttemptResult>),
+}
+
+/// A file of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ResultFile {
+    Patch,
+    Transcript,
+}
+
+/// How an attempt ended. Its files precede it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct AttemptResult {
+    pub ended: AttemptEnded,
+    /// The base, the path and the changed paths of the patch.
+    pub patch: Option<WrittenPatch>,
+    pub warning: Option<String>,
+}

@@ -1,0 +1,322 @@
+//! One attempt on a worker, from the side of the engine: sends what it needs, records what it says, asks for decisions,
+//! and stores its patch.
+//!
+//! The worker is not trusted with more than its attempt: it can add entries of that attempt only, and its patch is
+//! checked again when it is integrated.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use futures_util::{
+    StreamExt as _,
+    future::{AbortHandle, Abortable, Aborted},
+    stream::FuturesUnordered,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    delivery::{Inbox, Outbox, PartArrival},
+    pool::{AttemptMessage, WorkerPermit},
+    protocol::{AttemptResult, AttemptShipment, EngineMessage, EnginePart, ResultFile, ShippedLimits, WorkerPart},
+};
+use crate::{
+    actions::TurnTracker,
+    agent::attempt::ApprovalDecision,
+    decode::LineDecoder,
+    engine::{
+        attempt_limits::AttemptLimits,
+        driver::AttemptOrder,
+        local_attempt::{AttemptSinks, FinishedAttempt},
+    },
+    ingest::{attempt::WrittenPatch, transcript},
+    run::{NewEntry, attempt_reducer::AttemptReducer},
+    scoped_dir::{PRIVATE_MODE, ScopedDir},
+    tape::{EntryBody, Note, TapeEntry, UnitKey},
+};
+
+/// Most bytes of the files of a result.
+const MAX_RESULT_BYTES: usize = 256 << 20;
+
+/// How an attempt on a worker ended.
+#[derive(Debug)]
+pub(crate) enum RemoteEnd {
+    Finished(Box<FinishedAttempt>),
+    /// The worker was lost, or it sent something that no attempt sends. Reads as a sentence.
+    Lost(String),
+}
+
+/// Where the results of a remote attempt go.
+#[derive(Debug)]
+pub(crate) struct RemoteTarget {
+    pub project: ScopedDir,
+    pub job: String,
+    /// Path for the patch, relative to the project.
+    pub patch_path: String,
+    pub decoder: LineDecoder,
+}
+
+/// Runs an attempt on the worker of `permit`.
+pub(crate) async fn run(
+    mut permit: WorkerPermit,
+    shipment: AttemptShipment,
+    target: RemoteTarget,
+    sinks: AttemptSinks,
+    limits: &AttemptLimits,
+    (early, mut orders): (Vec<AttemptOrder>, mpsc::Receiver<AttemptOrder>),
+    ready: oneshot::Sender<()>,
+) -> RemoteEnd {
+    let mut reducer = AttemptReducer::new(TurnTracker::for_one_prompt());
+    if shipment.task.amendment.resume.is_some() {
+        reducer.resume_session(shipment.task.paid_usd);
+    }
+    let mut attempt = RemoteAttempt {
+        unit: permit.lease.unit.clone(),
+        number: permit.lease.attempt,
+        base: shipment.base.commit.to_string(),
+        target,
+        reducer,
+        inbox: Inbox::default(),
+        files: BTreeMap::new(),
+        ready: Some(ready),
+    };
+    let mut outbox = Outbox::default();
+    let mut first = vec![EnginePart::Start(Box::new(shipment))];
+    first.extend(early.into_iter().filter_map(part_of));
+    for part in first {
+        if send(&permit, &mut outbox, part).await.is_err() {
+            return RemoteEnd::Lost(worker_lost(&permit));
+        }
+    }
+    let mut timeouts = limits.timeouts();
+    timeouts.borrow_and_update();
+    let mut decisions = FuturesUnordered::new();
+    let mut handles: HashMap<u64, AbortHandle> = HashMap::new();
+    let (mut has_orders, mut has_limits) = (true, true);
+    loop {
+        let event = tokio::select! {
+            part = permit.incoming.recv() => match part {
+                Some(AttemptMessage::Part { number, part }) => RemoteEvent::Part(number, part),
+                Some(AttemptMessage::Received(count)) => {
+                    outbox.confirm(count);
+                    continue;
+                }
+                None => return RemoteEnd::Lost(worker_lost(&permit)),
+            },
+            order = orders.recv(), if has_orders => RemoteEvent::Order(order),
+            Some(decided) = decisions.next() => RemoteEvent::Decided(decided),
+            changed = timeouts.changed(), if has_limits => {
+                has_limits = changed.is_ok();
+                RemoteEvent::Send(EnginePart::Limits(shipped_limits(limits)))
+            }
+            () = repeat_after(permit.resend_after), if !outbox.is_confirmed() => RemoteEvent::Repeat,
+        };
+        let sent = match event {
+            RemoteEvent::Part(number, part) => {
+                let arrival = attempt.inbox.take(number);
+                let done = match (arrival, part) {
+                    (PartArrival::Next, WorkerPart::Call { call, request }) => {
+                        let (handle, registration) = AbortHandle::new_pair();
+                        handles.insert(call, handle);
+                        let gate = Arc::clone(&sinks.gate);
+                        let deciding = async move { (call, gate.decide(request).await) };
+                        decisions.push(Abortable::new(deciding, registration));
+                        None
+                    }
+                    (PartArrival::Next, WorkerPart::CallCancelled { call }) => {
+                        handles.remove(&call).iter().for_each(AbortHandle::abort);
+                        None
+                    }
+                    (PartArrival::Next, part) => attempt.take(part, &sinks).transpose(),
+                    (PartArrival::Repeated | PartArrival::Early, _) => None,
+                };
+                // Confirmed after it is recorded.
+                let received = EngineMessage::Received { lease: permit.lease.clone(), count: attempt.inbox.received() };
+                let confirmed = permit.outgoing.send(received).await;
+                match done {
+                    Some(Ok(finished)) => return RemoteEnd::Finished(Box::new(finished)),
+                    Some(Err(reason)) => {
+                        let lease = permit.lease.clone();
+                        // The lease ends with the permit in any case.
+                        let _ = permit.outgoing.send(EngineMessage::Revoked { lease }).await;
+                        return RemoteEnd::Lost(format!("worker {} {reason}", permit.worker));
+                    }
+                    None => confirmed.map_err(drop),
+                }
+            }
+            RemoteEvent::Order(order) => {
+                has_orders = order.is_some();
+                match order.and_then(part_of) {
+                    Some(part) => send(&permit, &mut outbox, part).await,
+                    None => Ok(()),
+                }
+            }
+            RemoteEvent::Decided(Ok((call, decision))) => {
+                handles.remove(&call);
+                send(&permit, &mut outbox, EnginePart::Decision { call, decision }).await
+            }
+            RemoteEvent::Decided(Err(Aborted)) => Ok(()),
+            RemoteEvent::Send(part) => send(&permit, &mut outbox, part).await,
+            RemoteEvent::Repeat => repeat(&permit, &outbox).await,
+        };
+        if sent.is_err() {
+            return RemoteEnd::Lost(worker_lost(&permit));
+        }
+    }
+}
+
+enum RemoteEvent {
+    Part(u64, WorkerPart),
+    Order(Option<AttemptOrder>),
+    Decided(Result<(u64, ApprovalDecision), Aborted>),
+    Send(EnginePart),
+    Repeat,
+}
+
+struct RemoteAttempt {
+    unit: UnitKey,
+    number: u32,
+    /// The commit that its patch must apply to.
+    base: String,
+    target: RemoteTarget,
+    reducer: AttemptReducer,
+    inbox: Inbox,
+    files: BTreeMap<ResultFile, Vec<u8>>,
+    ready: Option<oneshot::Sender<()>>,
+}
+
+impl RemoteAttempt {
+    /// Handles a part. Returns the end of the attempt after the last one.
+    fn take(&mut self, part: WorkerPart, sinks: &AttemptSinks) -> Result<Option<FinishedAttempt>, String> {
+        match part {
+            WorkerPart::Entries(entries) => self.record(&entries, sinks)?,
+            // The receiver is gone if the run is ending.
+            WorkerPart::Ready => drop(self.ready.take().map(|ready| ready.send(()))),
+            WorkerPart::ResultPiece { file, data } => {
+                let data = BASE64_STANDARD.decode(data).map_err(|_| "sent a file that is not Base64".to_owned())?;
+                let size: usize = self.files.values().map(Vec::len).sum();
+                if size + data.len() > MAX_RESULT_BYTES {
+                    return Err("sent a result that is too large".to_owned());
+                }
+                self.files.entry(file).or_default().extend(data);
+            }
+            WorkerPart::Ended(result) => return self.finish(*result).map(Some),
+            WorkerPart::Call { .. } | WorkerPart::CallCancelled { .. } => {}
+        }
+        Ok(None)
+    }
+
+    /// Appends entries to the tape, and shows its lines to the observer.
+    fn record(&mut self, entries: &[Box<serde_json::value::RawValue>], sinks: &AttemptSinks) -> Result<(), String> {
+        let attempt = Some((&self.unit, self.number));
+        let mut new = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let entry = TapeEntry::parse(entry.get().as_bytes()).map_err(|_| "sent something that is no entry")?;
+            if let EntryBody::Note(note) = &entry.body
+                && !is_note_of_an_agent(&Note::parse(note))
+            {
+                return Err("sent a note that an agent cannot cause".to_owned());
+            }
+            new.push(NewEntry { attempt, body: entry.body });
+        }
+        sinks.recorder.record(&new).map_err(|error| format!("cannot be recorded: {error}"))?;
+        for entry in &new {
+            if let EntryBody::Stdout(line) = &entry.body {
+                let line = (self.target.decoder)(line);
+                self.reducer.push(&line);
+                sinks.observer.iter().for_each(|observer| {
+                    observer.observe((&self.unit, self.number), &line, &self.reducer);
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores the files of the result.
+    fn finish(&mut self, result: AttemptResult) -> Result<FinishedAttempt, String> {
+        let AttemptResult { mut ended, patch, warning } = result;
+        let RemoteTarget { project, job, patch_path, .. } = &self.target;
+        let failed = |path: &str| {
+            let path = path.to_owned();
+            move |error: std::io::Error| format!("has a result that cannot be stored in {path}: {error}")
+        };
+        if let Some(lines) = self.files.remove(&ResultFile::Transcript) {
+            let path = transcript::transcript_path(job, &self.unit);
+            let appended = project.append_to(&path).and_then(|mut file| std::io::Write::write_all(&mut file, &lines));
+            appended.map_err(failed(&path))?;
+            ended.work.transcript = Some(path);
+        }
+        let patch = match patch {
+            None => None,
+            Some(WrittenPatch { base, .. }) if base != self.base => {
+                return Err("sent a patch for another base".to_owned());
+            }
+            Some(WrittenPatch { base, path: None, paths }) => Some(WrittenPatch { base, path: None, paths }),
+            Some(WrittenPatch { base, path: Some(_), paths }) => {
+                let bytes = self.files.remove(&ResultFile::Patch).ok_or("sent no patch")?;
+                project.write(patch_path, &bytes, PRIVATE_MODE, 0o600).map_err(failed(patch_path))?;
+                Some(WrittenPatch { base, path: Some(patch_path.clone()), paths })
+            }
+        };
+        Ok(FinishedAttempt { ended, patch, warning })
+    }
+}
+
+/// True for the notes that running an agent causes.
+fn is_note_of_an_agent(note: &Note) -> bool {
+    matches!(
+        note,
+        Note::AttemptStarted(_)
+            | Note::Message { .. }
+            | Note::MessageSent { .. }
+            | Note::ToolFailed { .. }
+            | Note::ToolDeclined { .. }
+            | Note::IsolationChecked(_)
+    )
+}
+
+/// The limits of a run, for a worker.
+pub(super) fn shipped_limits(limits: &AttemptLimits) -> ShippedLimits {
+    let (current, timeouts) = (limits.current(), *limits.timeouts().borrow());
+    ShippedLimits { step_budget: current.step_budget, rule: current.rule, timeouts }
+}
+
+fn worker_lost(permit: &WorkerPermit) -> String {
+    format!("worker {} was lost", permit.worker)
+}
+
+/// A drain is not passed on: running attempts may finish.
+fn part_of(order: AttemptOrder) -> Option<EnginePart> {
+    match order {
+        AttemptOrder::Stop(crate::tape::note::StopMode::Drain) => None,
+        AttemptOrder::Stop(how) => Some(EnginePart::Stop(how)),
+        AttemptOrder::Message(text) => Some(EnginePart::Message { text }),
+    }
+}
+
+async fn send(permit: &WorkerPermit, outbox: &mut Outbox<EnginePart>, part: EnginePart) -> Result<(), ()> {
+    let number = outbox.push(part.clone());
+    if permit.resend_after.is_none() {
+        outbox.confirm(number + 1);
+    }
+    let message = EngineMessage::Attempt { lease: permit.lease.clone(), number, part };
+    permit.outgoing.send(message).await.map_err(drop)
+}
+
+async fn repeat(permit: &WorkerPermit, outbox: &Outbox<EnginePart>) -> Result<(), ()> {
+    for (number, part) in outbox.unconfirmed() {
+        let message = EngineMessage::Attempt { lease: permit.lease.clone(), number, part: part.clone() };
+        permit.outgoing.send(message).await.map_err(drop)?;
+    }
+    Ok(())
+}
+
+async fn repeat_after(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,590 @@
+//! A worker: joins a run, receives what attempts need, runs them, and sends what they say.
+//!
+//! It stops its agents when the engine is silent for [`LEASE_DURATION`], since the engine has given their units to others
+//! by then. It must not know how it is connected.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    future::Future,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use futures_util::{FutureExt as _, future::BoxFuture};
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior},
+};
+
+use super::{
+    delivery::{Inbox, Outbox, PartArrival},
+    protocol::{
+        AttemptLease, AttemptResult, AttemptShipment, CHUNK_BYTES, EngineMessage, EnginePart, HEARTBEAT_INTERVAL,
+        LEASE_DURATION, ResultFile, RunTerms, ShippedLimits, WorkerJoin, WorkerMessage, WorkerPart,
+    },
+    workspace::{WorkerDir, WorkerMachine},
+};
+use crate::{
+    agent::{
+        Agent,
+        attempt::{ApprovalDecision, ApprovalGate, ApprovalRequest},
+        session_lock::SessionLocks,
+    },
+    engine::{
+        attempt_limits::{AttemptLimits, LimitValues},
+        driver::{AttemptOrder, preparation_failed},
+        local_attempt::{AttemptSinks, FinishedAttempt, LocalAttempts},
+    },
+    ingest::{project::Project, transcript},
+    run::{NewEntry, Recorder, entry_source::RecordError},
+    scoped_dir::ScopedDir,
+    tape::{Millis, Seq, TapeEntry},
+};
+
+/// Most bytes of entries that the engine has not confirmed.
+const MAX_UNCONFIRMED_BYTES: usize = 512 << 20;
+/// How long to wait for files before they are asked for again.
+const FILE_PATIENCE: Duration = Duration::from_secs(15);
+/// Capacity of the queue of requests to an attempt.
+const ORDER_QUEUE_CAPACITY: usize = 16;
+/// Largest patch of an attempt.
+const MAX_PATCH_BYTES: u64 = 256 << 20;
+/// Largest transcript of an attempt.
+const MAX_TRANSCRIPT_BYTES: u64 = 64 << 20;
+
+/// What a worker runs attempts with.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerSetup {
+    pub join: WorkerJoin,
+    pub agent: Arc<dyn Agent>,
+    pub machine: WorkerMachine,
+    pub locks: SessionLocks,
+}
+
+/// A connection to an engine.
+#[derive(Debug)]
+pub(crate) struct EngineConnection {
+    pub incoming: mpsc::Receiver<EngineMessage>,
+    pub outgoing: mpsc::UnboundedSender<WorkerMessage>,
+    /// How long to wait for a confirmation; `None` if the transport loses nothing.
+    pub resend_after: Option<Duration>,
+}
+
+/// Why a worker ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ServiceEnd {
+    /// The run has ended, or the worker was asked to leave.
+    Done,
+    /// The engine does not use it.
+    Refused(String),
+    /// The engine is gone or silent. Agents were stopped.
+    EngineLost(String),
+    /// It cannot work at all.
+    Failed(String),
+}
+
+/// Serves one engine until the run ends, `leave` is ready and no attempt is left, or the engine is lost.
+pub(crate) async fn serve(
+    setup: WorkerSetup,
+    mut connection: EngineConnection,
+    leave: impl Future<Output = String>,
+) -> ServiceEnd {
+    let mut join = setup.join.clone();
+    join.clock_ms = jiff::Timestamp::now().as_millisecond();
+    if connection.outgoing.send(WorkerMessage::Join(Box::new(join))).is_err() {
+        return ServiceEnd::EngineLost("the connection was closed".to_owned());
+    }
+    let terms = loop {
+        match tokio::time::timeout(LEASE_DURATION, connection.incoming.recv()).await {
+            Ok(Some(EngineMessage::Welcome(terms))) => break terms,
+            Ok(Some(EngineMessage::Refused { reason })) => return ServiceEnd::Refused(reason),
+            Ok(Some(EngineMessage::End)) => return ServiceEnd::Done,
+            Ok(Some(_)) => {}
+            Ok(None) => return ServiceEnd::EngineLost("the connection was closed".to_owned()),
+            Err(_) => return ServiceEnd::EngineLost("the engine does not answer".to_owned()),
+        }
+    };
+    match WorkerService::new(setup, *terms, &connection) {
+        Ok(service) => service.run(connection, leave).await,
+        Err(error) => ServiceEnd::Failed(format!("cannot create a directory for the worker: {error}")),
+    }
+}
+
+/// A worker that has joined a run.
+struct WorkerService {
+    shared: Arc<WorkerShared>,
+    attempts: HashMap<AttemptLease, WorkerAttempt>,
+    /// Attempts that are over. A late repetition of their start has no effect.
+    over: HashSet<AttemptLease>,
+    running: JoinSet<AttemptLease>,
+    /// Files whose pieces are arriving.
+    arriving: HashMap<String, Vec<u8>>,
+}
+
+/// What all attempts of a worker share.
+struct WorkerShared {
+    setup: WorkerSetup,
+    terms: RunTerms,
+    dir: Mutex<WorkerDir>,
+    limits: Arc<AttemptLimits>,
+    outgoing: mpsc::UnboundedSender<WorkerMessage>,
+    keeps_unconfirmed: bool,
+    /// Set with the first attempt, since the project needs the shipped instructions.
+    attempts: Mutex<Option<Arc<LocalAttempts>>>,
+    /// Counts files that have arrived.
+    arrivals: watch::Sender<u64>,
+    /// Why files with these digests cannot arrive.
+    missing: Mutex<HashMap<String, String>>,
+}
+
+/// An attempt from the side of the connection.
+struct WorkerAttempt {
+    inbox: Inbox,
+    uplink: Arc<Uplink>,
+    orders: mpsc::Sender<AttemptOrder>,
+    task: tokio::task::AbortHandle,
+    is_running: bool,
+}
+
+impl WorkerService {
+    fn new(setup: WorkerSetup, terms: RunTerms, connection: &EngineConnection) -> std::io::Result<Self> {
+        let ShippedLimits { step_budget, rule, timeouts } = terms.limits;
+        let shared = WorkerShared {
+            dir: Mutex::new(WorkerDir::new(&terms.job.id)?),
+            limits: Arc::new(AttemptLimits::new(step_budget, rule, timeouts)),
+            outgoing: connection.outgoing.clone(),
+            keeps_unconfirmed: connection.resend_after.is_some(),
+            attempts: Mutex::default(),
+            arrivals: watch::channel(0).0,
+            missing: Mutex::default(),
+            setup,
+            terms,
+        };
+        let (attempts, over, running, arriving) = Default::default();
+        Ok(Self { shared: Arc::new(shared), attempts, over, running, arriving })
+    }
+
+    async fn run(mut self, mut connection: EngineConnection, leave: impl Future<Output = String>) -> ServiceEnd {
+        let root = self.shared.dir().project_dir();
+        let connections = self.shared.setup.machine.reachable(&root, &self.shared.terms.connections);
+        self.shared.send(WorkerMessage::Ready { connections });
+        let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut heard = Instant::now();
+        let (mut leave, mut is_leaving) = (std::pin::pin!(leave), false);
+        let end = loop {
+            let is_idle = self.running.is_empty() && self.attempts.values().all(|of| of.uplink.is_confirmed());
+            if is_leaving && is_idle {
+                break ServiceEnd::Done;
+            }
+            tokio::select! {
+                message = connection.incoming.recv() => match message {
+                    Some(EngineMessage::End) => break ServiceEnd::Done,
+                    Some(EngineMessage::Refused { reason }) => break ServiceEnd::Refused(reason),
+                    Some(message) => {
+                        heard = Instant::now();
+                        self.handle(message);
+                    }
+                    None => break ServiceEnd::EngineLost("the connection was closed".to_owned()),
+                },
+                _ = heartbeat.tick() => self.shared.send(WorkerMessage::Heartbeat),
+                () = tokio::time::sleep_until(heard + LEASE_DURATION) => {
+                    let silence = LEASE_DURATION.as_secs();
+                    break ServiceEnd::EngineLost(format!("the engine has been silent for {silence} s"));
+                }
+                Some(ended) = self.running.join_next() => self.finish(ended),
+                () = resend_after(connection.resend_after), if self.attempts.values().any(|of| !of.uplink.is_confirmed()) => {
+                    self.attempts.values().for_each(|of| of.uplink.resend());
+                }
+                reason = &mut leave, if !is_leaving => {
+                    is_leaving = true;
+                    self.shared.send(WorkerMessage::Leave { reason });
+                }
+            }
+        };
+        // Dropping an attempt kills its process group.
+        self.running.shutdown().await;
+        end
+    }
+
+    fn handle(&mut self, message: EngineMessage) {
+        match message {
+            EngineMessage::Attempt { lease, number, part } => self.handle_part(lease, number, part),
+            EngineMessage::Received { lease, count } => {
+                if let Some(attempt) = self.attempts.get(&lease) {
+                    attempt.uplink.confirm(count);
+                    if !attempt.is_running && attempt.uplink.is_confirmed() {
+                        self.forget(lease);
+                    }
+                }
+            }
+            EngineMessage::FilePiece { digest, offset, data, is_last } => {
+                self.receive_piece(digest, offset, &data, is_last);
+            }
+            EngineMessage::FileMissing { digest, reason } => {
+                lock(&self.shared.missing).insert(digest, reason);
+                self.shared.mark_arrival();
+            }
+            EngineMessage::Revoked { lease } => {
+                if let Some(attempt) = self.attempts.get(&lease) {
+                    attempt.task.abort();
+                }
+                self.forget(lease);
+            }
+            EngineMessage::Heartbeat
+            | EngineMessage::Welcome(_)
+            | EngineMessage::Refused { .. }
+            | EngineMessage::End => {}
+        }
+    }
+
+    fn handle_part(&mut self, lease: AttemptLease, number: u64, part: EnginePart) {
+        if let EnginePart::Start(shipment) = part {
+            if !self.attempts.contains_key(&lease) && !self.over.contains(&lease) {
+                self.start(lease.clone(), *shipment);
+            }
+        } else if let Some(attempt) = self.attempts.get_mut(&lease)
+            && attempt.inbox.take(number) == PartArrival::Next
+        {
+            match part {
+                EnginePart::Decision { call, decision } => attempt.uplink.decide(call, decision),
+                // Stop requests come last, and an attempt that does not take orders is over.
+                EnginePart::Stop(how) => drop(attempt.orders.try_send(AttemptOrder::Stop(how))),
+                EnginePart::Message { text } => drop(attempt.orders.try_send(AttemptOrder::Message(text))),
+                EnginePart::Limits(ShippedLimits { step_budget, rule, timeouts }) => {
+                    self.shared.limits.set(LimitValues { step_budget, rule }, timeouts);
+                }
+                EnginePart::Start(_) => {}
+            }
+        }
+        let count = self.attempts.get(&lease).map(|attempt| attempt.inbox.received());
+        if let Some(count) = count {
+            self.shared.send(WorkerMessage::Received { lease, count });
+        }
+    }
+
+    fn start(&mut self, lease: AttemptLease, shipment: AttemptShipment) {
+        let uplink = Arc::new(Uplink::new(lease.clone(), &self.shared));
+        let (orders, received) = mpsc::channel(ORDER_QUEUE_CAPACITY);
+        let mut inbox = Inbox::default();
+        inbox.take(0);
+        let (shared, to_engine, running) = (Arc::clone(&self.shared), Arc::clone(&uplink), lease.clone());
+        let task = self.running.spawn(async move {
+            let attempt = AssertUnwindSafe(shared.run_attempt(shipment, &to_engine, received));
+            let result = attempt
+                .catch_unwind()
+                .await
+                .unwrap_or_else(|_| shared.failed("internal error of ingestdeck; its log has more with --debug"));
+            to_engine.send(WorkerPart::Ended(Box::new(result)));
+            running
+        });
+        self.attempts.insert(lease, WorkerAttempt { inbox, uplink, orders, task, is_running: true });
+    }
+
+    fn finish(&mut self, ended: Result<AttemptLease, tokio::task::JoinError>) {
+        // A task that was aborted has no attempt any more.
+        let Ok(lease) = ended else { return };
+        if let Some(attempt) = self.attempts.get_mut(&lease) {
+            attempt.is_running = false;
+            if attempt.uplink.is_confirmed() {
+                self.forget(lease);
+            }
+        }
+    }
+
+    fn forget(&mut self, lease: AttemptLease) {
+        self.attempts.remove(&lease);
+        self.over.insert(lease);
+    }
+
+    fn receive_piece(&mut self, digest: String, offset: u64, data: &str, is_last: bool) {
+        let content = self.arriving.entry(digest.clone()).or_default();
+        if offset == 0 {
+            content.clear();
+        }
+        // Pieces that are lost or repeated make the digest wrong, or the file is asked for again.
+        let Ok(data) = BASE64_STANDARD.decode(data) else { return };
+        if content.len() as u64 != offset {
+            return;
+        }
+        content.extend(data);
+        if is_last {
+            let content = self.arriving.remove(&digest).unwrap_or_default();
+            if !self.shared.dir().receive(&digest, content) {
+                lock(&self.shared.missing).insert(digest, "its content changed on the way".to_owned());
+            }
+            self.shared.mark_arrival();
+        }
+    }
+}
+
+impl WorkerShared {
+    /// Runs an attempt from its files to its result.
+    async fn run_attempt(
+        self: &Arc<Self>,
+        shipment: AttemptShipment,
+        uplink: &Arc<Uplink>,
+        orders: mpsc::Receiver<AttemptOrder>,
+    ) -> AttemptResult {
+        match self.try_run_attempt(shipment, uplink, orders).await {
+            Ok(result) => result,
+            Err(reason) => self.failed(&reason),
+        }
+    }
+
+    /// The result of an attempt that could not run.
+    fn failed(&self, reason: &str) -> AttemptResult {
+        let why = format!("worker {}: {reason}", self.terms.worker);
+        let FinishedAttempt { ended, patch, warning } = FinishedAttempt::without_agent(preparation_failed(why));
+        AttemptResult { ended, patch, warning }
+    }
+
+    async fn try_run_attempt(
+        self: &Arc<Self>,
+        shipment: AttemptShipment,
+        uplink: &Arc<Uplink>,
+        orders: mpsc::Receiver<AttemptOrder>,
+    ) -> Result<AttemptResult, String> {
+        self.await_files(&shipment).await?;
+        let placing = Arc::clone(self);
+        let (placed, worktrees) = tokio::task::spawn_blocking(move || {
+            let worktrees = placing.dir().place(&shipment);
+            (shipment, worktrees)
+        })
+        .await
+        .map_err(|error| error.to_string())?;
+        let (worktrees, AttemptShipment { mut task, source_dirs, .. }) = (worktrees?, placed);
+        self.dir().localize(&mut task, &source_dirs);
+        let attempts = self.local_attempts()?;
+        let root = self.dir().project_dir();
+        let path = transcript::transcript_path(&self.terms.job.id, &task.unit);
+        let before = transcript_bytes(&root, &path).len();
+        let (ready, is_ready) = oneshot::channel();
+        let reporting = tokio::spawn({
+            let uplink = Arc::clone(uplink);
+            async move {
+                if is_ready.await.is_ok() {
+                    uplink.send(WorkerPart::Ready);
+                }
+            }
+        });
+        let sinks = AttemptSinks { recorder: Arc::clone(uplink) as _, observer: None, gate: Arc::clone(uplink) as _ };
+        let FinishedAttempt { ended, patch, warning } =
+            attempts.run(&task, &worktrees, sinks, (Vec::new(), orders), ready).await;
+        reporting.abort();
+        let transcript = transcript_bytes(&root, &path);
+        uplink.send_file(ResultFile::Transcript, transcript.get(before..).unwrap_or_default());
+        if let Some(path) = patch.as_ref().and_then(|patch| patch.path.as_ref()) {
+            let read = ScopedDir::open(&root).and_then(|root| root.read(path, MAX_PATCH_BYTES));
+            uplink.send_file(ResultFile::Patch, &read.map_err(|error| format!("cannot read its patch: {error}"))?);
+        }
+        Ok(AttemptResult { ended, patch, warning })
+    }
+
+    /// Waits until all files of an attempt have arrived.
+    async fn await_files(&self, shipment: &AttemptShipment) -> Result<(), String> {
+        let mut arrivals = self.arrivals.subscribe();
+        loop {
+            let digests = self.dir().missing(shipment);
+            if digests.is_empty() {
+                return Ok(());
+            }
+            if let Some(reason) = digests.iter().find_map(|digest| lock(&self.missing).remove(digest)) {
+                return Err(format!("a file of the unit is not available: {reason}"));
+            }
+            self.send(WorkerMessage::WantFiles { digests });
+            let patience = Instant::now() + FILE_PATIENCE;
+            loop {
+                let changed = tokio::time::timeout_at(patience, arrivals.changed()).await;
+                let is_done = self.dir().missing(shipment).is_empty() || !lock(&self.missing).is_empty();
+                if is_done || changed.is_err() {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn local_attempts(&self) -> Result<Arc<LocalAttempts>, String> {
+        let mut attempts = lock(&self.attempts);
+        if let Some(attempts) = &*attempts {
+            return Ok(Arc::clone(attempts));
+        }
+        let project: Project = self.dir().project(&self.terms.connections, &self.setup.machine)?;
+        let new = LocalAttempts::new(
+            (Arc::new(project), self.terms.job.clone()),
+            Arc::clone(&self.setup.agent),
+            (self.terms.agent.clone(), self.terms.unsourced),
+            Arc::clone(&self.limits),
+            self.setup.locks.clone(),
+        );
+        Ok(Arc::clone(attempts.insert(Arc::new(new.on_worker(&self.terms.worker)))))
+    }
+
+    fn dir(&self) -> MutexGuard<'_, WorkerDir> {
+        lock(&self.dir)
+    }
+
+    fn send(&self, message: WorkerMessage) {
+        // The end of the connection is noticed where messages are received.
+        let _ = self.outgoing.send(message);
+    }
+
+    fn mark_arrival(&self) {
+        self.arrivals.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
+
+/// What one attempt sends to the engine: its entries, and questions about its calls.
+struct Uplink {
+    lease: AttemptLease,
+    outgoing: mpsc::UnboundedSender<WorkerMessage>,
+    keeps_unconfirmed: bool,
+    state: Mutex<UplinkState>,
+}
+
+#[derive(Default)]
+struct UplinkState {
+    outbox: Outbox<WorkerPart>,
+    /// Bytes of the entries in the outbox, at most.
+    bytes: usize,
+    next_call: u64,
+    calls: HashMap<u64, oneshot::Sender<ApprovalDecision>>,
+}
+
+impl fmt::Debug for Uplink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Uplink").field("lease", &self.lease).finish_non_exhaustive()
+    }
+}
+
+impl Uplink {
+    fn new(lease: AttemptLease, shared: &WorkerShared) -> Self {
+        let (outgoing, keeps_unconfirmed) = (shared.outgoing.clone(), shared.keeps_unconfirmed);
+        Self { lease, outgoing, keeps_unconfirmed, state: Mutex::default() }
+    }
+
+    fn send(&self, part: WorkerPart) {
+        let mut state = lock(&self.state);
+        let number = state.outbox.push(part.clone());
+        if !self.keeps_unconfirmed && !matches!(part, WorkerPart::Ended(_)) {
+            state.outbox.confirm(number + 1);
+        }
+        // Sent under the lock, so that parts leave in order. A closed connection ends the worker.
+        let _ = self.outgoing.send(WorkerMessage::Attempt { lease: self.lease.clone(), number, part });
+    }
+
+    fn send_file(&self, file: ResultFile, content: &[u8]) {
+        for piece in content.chunks(CHUNK_BYTES) {
+            self.send(WorkerPart::ResultPiece { file, data: BASE64_STANDARD.encode(piece) });
+        }
+    }
+
+    fn confirm(&self, count: u64) {
+        let mut state = lock(&self.state);
+        state.outbox.confirm(count);
+        if state.outbox.is_confirmed() {
+            state.bytes = 0;
+        }
+    }
+
+    fn is_confirmed(&self) -> bool {
+        lock(&self.state).outbox.is_confirmed()
+    }
+
+    fn resend(&self) {
+        let state = lock(&self.state);
+        for (number, part) in state.outbox.unconfirmed() {
+            let (lease, part) = (self.lease.clone(), part.clone());
+            let _ = self.outgoing.send(WorkerMessage::Attempt { lease, number, part });
+        }
+    }
+
+    fn decide(&self, call: u64, decision: ApprovalDecision) {
+        if let Some(reply) = lock(&self.state).calls.remove(&call) {
+            // A closed channel means that the agent no longer waits.
+            let _ = reply.send(decision);
+        }
+    }
+}
+
+impl Recorder for Uplink {
+    fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
+        let mut entries = Vec::with_capacity(items.len());
+        let mut size = 0;
+        for item in items {
+            let mut line = Vec::new();
+            let attempt = Some((self.lease.unit.as_str().into(), self.lease.attempt));
+            TapeEntry { seq: Seq(0), at: Millis(0), attempt, body: item.body.clone() }.write(&mut line);
+            size += line.len();
+            let entry = String::from_utf8(line).map_err(std::io::Error::other);
+            let entry = entry.and_then(|line| RawValue::from_string(line).map_err(std::io::Error::other));
+            entries.push(entry.map_err(|error| RecordError::new("the entries of the worker", &error))?);
+        }
+        if self.keeps_unconfirmed {
+            let mut state = lock(&self.state);
+            state.bytes += size;
+            if state.bytes > MAX_UNCONFIRMED_BYTES {
+                let error = std::io::Error::other("the engine confirms nothing");
+                return Err(RecordError::new("the entries of the worker", &error));
+            }
+        }
+        self.send(WorkerPart::Entries(entries));
+        Ok(())
+    }
+}
+
+impl ApprovalGate for Uplink {
+    fn decide(&self, request: ApprovalRequest) -> BoxFuture<'_, ApprovalDecision> {
+        let (reply, decided) = oneshot::channel();
+        let call = {
+            let mut state = lock(&self.state);
+            state.next_call += 1;
+            let call = state.next_call;
+            state.calls.insert(call, reply);
+            call
+        };
+        self.send(WorkerPart::Call { call, request });
+        let cancelling = CallGuard { uplink: self, call };
+        Box::pin(async move {
+            let _cancelling = cancelling;
+            // The sender is dropped only with the attempt.
+            decided.await.unwrap_or(ApprovalDecision::DenyByPolicy("the worker is ending".to_owned()))
+        })
+    }
+}
+
+/// Tells the engine that a call no longer waits, if it is dropped before the decision.
+struct CallGuard<'u> {
+    uplink: &'u Uplink,
+    call: u64,
+}
+
+impl Drop for CallGuard<'_> {
+    fn drop(&mut self) {
+        if lock(&self.uplink.state).calls.remove(&self.call).is_some() {
+            self.uplink.send(WorkerPart::CallCancelled { call: self.call });
+        }
+    }
+}
+
+fn transcript_bytes(root: &std::path::Path, path: &str) -> Vec<u8> {
+    let read = ScopedDir::open(root).and_then(|root| root.read_if_exists(path, MAX_TRANSCRIPT_BYTES));
+    read.ok().flatten().unwrap_or_default()
+}
+
+async fn resend_after(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The value stays valid if a thread panics while it holds the lock.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,255 @@
+//! Workers over SSH: the user's `ssh` starts `ingestdeck worker --stdio` on another machine, and messages go through its
+//! stdin and stdout.
+//!
+//! A worker whose connection ends is started again while the run lasts. The module must not know the messages.
+
+use std::{fmt, process::Stdio, str::FromStr, sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Command,
+    sync::mpsc,
+};
+
+use super::{
+    connection::{ConnectionEnd, WorkerConnection},
+    host::WorkerHost,
+    stdio,
+};
+use crate::{diagnostic::Problem, program_path, tape::note::Severity};
+
+/// Capacity of the queues of messages.
+const QUEUE_CAPACITY: usize = 64;
+/// Number of failed connections in a row after which a worker is given up.
+const MAX_FAILURES: u32 = 5;
+/// Wait before the second connection; doubled up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Exit codes of `ssh` for a failed connection, and of a shell for a program that is not there.
+const SSH_FAILED: i32 = 255;
+const PROGRAM_MISSING: i32 = 127;
+/// How long `ssh` may take to end after its pipes are closed.
+const EXIT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where `ssh` connects to: `ssh://[user@]host[:port][?slots=N][&program=PATH]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SshWorker {
+    user: Option<String>,
+    host: String,
+    port: Option<u16>,
+    slots: Option<u32>,
+    /// The program on the other machine.
+    program: String,
+}
+
+impl FromStr for SshWorker {
+    type Err = Problem;
+
+    fn from_str(text: &str) -> Result<Self, Problem> {
+        let invalid = |why: &str| {
+            Problem::new(format!("invalid worker `{text}`: {why}"))
+                .with_help("write ssh://[user@]host[:port][?slots=N], as in ssh://build-2?slots=4")
+        };
+        let rest = text.strip_prefix("ssh://").ok_or_else(|| invalid("it does not begin with ssh://"))?;
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let place = place.strip_suffix('/').unwrap_or(place);
+        let (user, place) = match place.rsplit_once('@') {
+            Some((user, place)) => (Some(user), place),
+            None => (None, place),
+        };
+        // An IPv6 address is in brackets.
+        let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((host, "")) => (host, None),
+            Some((host, port)) => (host, Some(port.strip_prefix(':').ok_or_else(|| invalid("the port is wrong"))?)),
+            None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
+        };
+        let is_name = |name: &str| {
+            !name.is_empty()
+                && !name.starts_with('-')
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-:%".contains(c))
+        };
+        if !is_name(host) {
+            return Err(invalid("the host is wrong"));
+        }
+        if user.is_some_and(|user| !is_name(user)) {
+            return Err(invalid("the user is wrong; a password is not supported"));
+        }
+        let port = port.map(|port| port.parse().map_err(|_| invalid("the port is wrong"))).transpose()?;
+        let (mut slots, mut program) = (None, "ingestdeck".to_owned());
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            match option.split_once('=') {
+                Some(("slots", count)) => {
+                    let count = count.parse().ok().filter(|count| *count > 0);
+                    slots = Some(count.ok_or_else(|| invalid("slots is not a number above 0"))?);
+                }
+                Some(("program", path)) if is_path(path) => path.clone_into(&mut program),
+                Some(("program", _)) => return Err(invalid("program is not a plain path")),
+                _ => return Err(invalid("it knows only slots and program")),
+            }
+        }
+        Ok(Self { user: user.map(str::to_owned), host: host.to_owned(), port, slots, program })
+    }
+}
+
+/// True for a path that a shell passes on unchanged.
+fn is_path(path: &str) -> bool {
+    !path.is_empty() && !path.starts_with('-') && path.chars().all(|c| c.is_ascii_alphanumeric() || "._-+/".contains(c))
+}
+
+impl fmt::Display for SshWorker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ssh://")?;
+        self.user.iter().try_for_each(|user| write!(f, "{user}@"))?;
+        f.write_str(&self.host)?;
+        self.port.iter().try_for_each(|port| write!(f, ":{port}"))
+    }
+}
+
+impl SshWorker {
+    /// The arguments of `ssh`.
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments: Vec<String> =
+            ["-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"]
+                .map(str::to_owned)
+                .into();
+        if let Some(port) = self.port {
+            arguments.extend(["-p".to_owned(), port.to_string()]);
+        }
+        if let Some(user) = &self.user {
+            arguments.extend(["-l".to_owned(), user.clone()]);
+        }
+        arguments.extend(["--".to_owned(), self.host.clone(), self.program.clone()]);
+        arguments.extend(["worker".to_owned(), "--stdio".to_owned()]);
+        if let Some(slots) = self.slots {
+            arguments.extend(["--slots".to_owned(), slots.to_string()]);
+        }
+        arguments
+    }
+
+    /// Starts the worker, and starts it again when it is lost, until it is refused, it leaves, or it fails repeatedly.
+    pub(crate) async fn keep_connected(self, host: Arc<WorkerHost>) {
+        let (mut failures, mut pause) = (0, FIRST_PAUSE);
+        while failures < MAX_FAILURES {
+            let (end, has_joined) = self.connect(&host).await;
+            let (level, text) = match end {
+                ConnectionEnd::Left(_) => break,
+                ConnectionEnd::Refused(reason) => {
+                    host.pool.warn(Severity::Error, format!("{self}: {reason}"));
+                    break;
+                }
+                ConnectionEnd::Lost(reason) => (Severity::Warning, format!("{self}: {reason}")),
+            };
+            if has_joined {
+                // The pool has recorded why it was lost.
+                (failures, pause) = (0, FIRST_PAUSE);
+            } else {
+                failures += 1;
+                let last = if failures == MAX_FAILURES { "; it is given up" } else { "" };
+                if failures == 1 || failures == MAX_FAILURES {
+                    host.pool.warn(level, format!("{text}{last}"));
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        host.pool.remove_transport();
+    }
+
+    /// One connection. The second part is whether the worker joined.
+    async fn connect(&self, host: &WorkerHost) -> (ConnectionEnd, bool) {
+        let Some(ssh) = program_path::find("ssh") else {
+            return (ConnectionEnd::Refused("ssh is not on the PATH: install an SSH client".to_owned()), false);
+        };
+        let mut command = Command::new(ssh);
+        command.args(self.arguments()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = match command.kill_on_drop(true).spawn() {
+            Ok(child) => child,
+            Err(error) => return (ConnectionEnd::Lost(format!("cannot start ssh: {error}")), false),
+        };
+        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return (ConnectionEnd::Lost("ssh was started without pipes".to_owned()), false);
+        };
+        let (to_host, incoming) = mpsc::channel(QUEUE_CAPACITY);
+        let (outgoing, mut to_worker) = mpsc::channel(QUEUE_CAPACITY);
+        let reading = async move { stdio::read_messages(stdout, &to_host).await };
+        let writing = async move { stdio::write_messages(stdin, &mut to_worker).await };
+        let complaint = tokio::spawn(last_line(stderr));
+        let streaming = tokio::spawn(async move { tokio::join!(reading, writing).0 });
+        let (end, has_joined) = host
+            .serve(WorkerConnection { name: Some(self.host.clone()), incoming, outgoing, resend_after: None })
+            .await;
+        let stream_end = tokio::time::timeout(EXIT_PATIENCE, streaming).await.ok().and_then(Result::ok);
+        let stream_end = stream_end.unwrap_or(stdio::StreamEnd::Closed);
+        let exit = tokio::time::timeout(EXIT_PATIENCE, child.wait()).await;
+        let code = exit.ok().and_then(Result::ok).and_then(|exit| exit.code());
+        let complaint = complaint.await.unwrap_or_default();
+        let end = match end {
+            ConnectionEnd::Lost(_) if code == Some(PROGRAM_MISSING) => {
+                let program = &self.program;
+                ConnectionEnd::Refused(format!("{program} is not installed there, or not on the PATH of its shell"))
+            }
+            ConnectionEnd::Lost(_) if code == Some(SSH_FAILED) && !complaint.is_empty() => {
+                ConnectionEnd::Lost(format!("cannot connect: {complaint}"))
+            }
+            ConnectionEnd::Lost(_) if !has_joined && !complaint.is_empty() => {
+                ConnectionEnd::Lost(format!("it did not start: {complaint}"))
+            }
+            ConnectionEnd::Lost(reason) if matches!(stream_end, stdio::StreamEnd::Closed) => {
+                ConnectionEnd::Lost(reason)
+            }
+            ConnectionEnd::Lost(_) => ConnectionEnd::Lost(stream_end.to_string()),
+            end => end,
+        };
+        (end, has_joined)
+    }
+}
+
+/// The last line that is not empty, without control characters.
+async fn last_line(stderr: impl tokio::io::AsyncRead + Unpin) -> String {
+    const MOST_CHARS: usize = 300;
+    let mut lines = BufReader::new(stderr).lines();
+    let mut last = String::new();
+    while let Ok(Some(line)) = lines.next_line().await {
+        if !line.trim().is_empty() {
+            last = line.trim().chars().filter(|c| !c.is_control()).take(MOST_CHARS).collect();
+        }
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worker_address_has_user_port_and_slots() {
+        let worker: SshWorker = "ssh://ann@build-2:2222?slots=4".parse().unwrap();
+        assert_eq!(worker.to_string(), "ssh://ann@build-2:2222");
+        let arguments = worker.arguments().join(" ");
+        assert!(arguments.ends_with("-p 2222 -l ann -- build-2 ingestdeck worker --stdio --slots 4"), "{arguments}");
+        let plain: SshWorker = "ssh://[fe80::1]/?program=/opt/bin/ingestdeck".parse().unwrap();
+        assert!(plain.arguments().join(" ").ends_with("-- fe80::1 /opt/bin/ingestdeck worker --stdio"));
+    }
+
+    #[test]
+    fn address_that_could_be_an_option_or_a_command_is_refused() {
+        for text in [
+            "build-2",
+            "ssh://",
+            "ssh://-oProxyCommand=x",
+            "ssh://a b",
+            "ssh://ann:secret@host",
+            "ssh://-l@host",
+            "ssh://host:port",
+            "ssh://host?slots=0",
+            "ssh://host?slots=many",
+            "ssh://host?cores=2",
+            "ssh://host?program=$(id)",
+            "ssh://host;id",
+        ] {
+            let error = text.parse::<SshWorker>().unwrap_err();
+            assert!(error.to_string().starts_with("invalid worker"), "{text}: {error}");
+        }
+    }
+}

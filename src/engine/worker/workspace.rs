@@ -1,0 +1,183 @@
+//! The directory of a worker: what the engine shipped, in the places where attempts expect it.
+//!
+//! It takes the place of the project and is deleted with the worker. Files are stored by their digest and checked against
+//! it. This module must not know how they arrive.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    protocol::{AttemptShipment, ShippedBase, ShippedConnection},
+    shipment::{self, PROJECT_DIR},
+};
+use crate::{
+    agent::private_dir::{PrivateDir, WORKER_PREFIX},
+    diagnostic::Diagnostic as _,
+    engine::local_attempt::AttemptTask,
+    ingest::{
+        SqlWorkers, connection_scope,
+        instructions::Instructions,
+        project::{Connection, PathPolicy, Project, ProjectSettings},
+        shipped_base,
+        worktree::Worktrees,
+    },
+    scoped_dir::{PRIVATE_MODE, ScopedDir},
+};
+
+/// What only the machine of a worker knows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WorkerMachine {
+    /// Paths outside of projects that connections may read, and the settings file that allows them.
+    pub allowed_paths: Vec<PathBuf>,
+    pub settings_file: String,
+    /// Worker processes that read databases.
+    pub sql_workers: SqlWorkers,
+}
+
+/// The directory of a worker for one run.
+#[derive(Debug)]
+pub(crate) struct WorkerDir {
+    dir: PrivateDir,
+    job: String,
+    /// The content of each digest that has arrived and is not in its place yet.
+    arrived: HashMap<String, Vec<u8>>,
+    /// The digest of each file in its place.
+    placed: HashMap<String, String>,
+    packs: HashSet<String>,
+    worktrees: Option<Arc<Worktrees>>,
+}
+
+impl WorkerDir {
+    pub(crate) fn new(job: &str) -> io::Result<Self> {
+        let dir = PrivateDir::new(WORKER_PREFIX)?;
+        ScopedDir::open(dir.path())?.dir(PROJECT_DIR, Some(PRIVATE_MODE))?;
+        let (arrived, placed, packs, worktrees) = Default::default();
+        Ok(Self { dir, job: job.to_owned(), arrived, placed, packs, worktrees })
+    }
+
+    /// The directory that takes the place of the project.
+    pub(crate) fn project_dir(&self) -> PathBuf {
+        self.dir.path().join(PROJECT_DIR)
+    }
+
+    /// The digests of the files that have not arrived yet.
+    pub(crate) fn missing(&self, shipment: &AttemptShipment) -> Vec<String> {
+        let AttemptShipment { base, files, .. } = shipment;
+        let is_placed = |path: &str, digest: &str| self.placed.get(path).is_some_and(|known| known == digest);
+        let files = files.iter().filter(|file| !is_placed(&file.path, &file.digest)).map(|file| &file.digest);
+        let pack = Some(&base.pack).filter(|pack| !self.packs.contains(*pack));
+        let mut missing: Vec<String> =
+            files.chain(pack).filter(|digest| !self.arrived.contains_key(*digest)).cloned().collect();
+        missing.sort_unstable();
+        missing.dedup();
+        missing
+    }
+
+    /// Keeps the content of a file. Returns false if it does not have this digest.
+    pub(crate) fn receive(&mut self, digest: &str, content: Vec<u8>) -> bool {
+        let is_valid = shipment::digest(&content) == digest;
+        if is_valid {
+            self.arrived.insert(digest.to_owned(), content);
+        }
+        is_valid
+    }
+
+    /// Puts everything that an attempt needs in its place. All of it must have arrived. Blocks on files and git.
+    ///
+    /// # Errors
+    /// If a file cannot be written, or the base cannot be unpacked. Reads as a sentence.
+    pub(crate) fn place(&mut self, shipment: &AttemptShipment) -> Result<Arc<Worktrees>, String> {
+        let root = ScopedDir::open(self.dir.path()).map_err(|error| error.to_string())?;
+        for file in &shipment.files {
+            if self.placed.get(&file.path).is_some_and(|digest| *digest == file.digest) {
+                continue;
+            }
+            let Some(content) = self.arrived.get(&file.digest) else {
+                return Err(format!("{} has not arrived", file.path));
+            };
+            let written = root.write_unsynced(&file.path, content, PRIVATE_MODE, 0o600);
+            written.map_err(|error| format!("cannot write {}: {error}", file.path))?;
+            self.placed.insert(file.path.clone(), file.digest.clone());
+        }
+        let worktrees = self.unpack(&shipment.base)?;
+        // Another attempt that needs the same content in another place asks for it again.
+        for digest in shipment.files.iter().map(|file| &file.digest).chain([&shipment.base.pack]) {
+            self.arrived.remove(digest);
+        }
+        Ok(worktrees)
+    }
+
+    fn unpack(&mut self, base: &ShippedBase) -> Result<Arc<Worktrees>, String> {
+        if !self.packs.contains(&base.pack) {
+            let Some(pack) = self.arrived.get(&base.pack) else { return Err("the base has not arrived".to_owned()) };
+            let repository = shipped_base::unpack(&self.project_dir(), pack, &base.commit);
+            let repository = repository.map_err(|error| error.to_line())?;
+            self.packs.insert(base.pack.clone());
+            if self.worktrees.is_none() {
+                self.worktrees = Some(Worktrees::new(repository, &self.job, &base.commit));
+            }
+        }
+        let worktrees = self.worktrees.as_ref().ok_or("the worker has no repository")?;
+        Ok(worktrees.with_base(&base.commit))
+    }
+
+    /// The project that attempts see.
+    pub(crate) fn project(
+        &self,
+        connections: &[ShippedConnection],
+        machine: &WorkerMachine,
+    ) -> Result<Project, String> {
+        let root = self.project_dir();
+        let (instructions, _) = Instructions::load(&root).map_err(|error| error.to_line())?;
+        Ok(Project { instructions: Arc::new(instructions), ..machine.project(&root, connections) })
+    }
+
+    /// Changes the directories of raw files to those of this worker.
+    pub(crate) fn localize(&self, task: &mut AttemptTask, source_dirs: &BTreeMap<PathBuf, String>) {
+        let local = |root: &mut PathBuf| {
+            if let Some(dir) = source_dirs.get(root) {
+                *root = self.dir.path().join(dir);
+            }
+        };
+        local(&mut task.work_unit.source_root);
+        if let Some(stage) = &mut task.work_unit.stage_index {
+            Arc::make_mut(stage).source_dirs.values_mut().for_each(local);
+        }
+    }
+}
+
+impl WorkerMachine {
+    /// A project with these connections and without instructions.
+    fn project(&self, root: &Path, connections: &[ShippedConnection]) -> Project {
+        let connection = |of: &ShippedConnection| Connection {
+            id: of.id.clone(),
+            driver: of.driver.clone(),
+            subdir: of.database.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            ..Connection::default()
+        };
+        let settings =
+            ProjectSettings { connections: connections.iter().map(connection).collect(), ..ProjectSettings::default() };
+        let project = Project {
+            root: root.to_path_buf(),
+            settings,
+            path_policy: PathPolicy::default(),
+            instructions: Arc::default(),
+            warnings: Vec::new(),
+            sql_workers: self.sql_workers.clone(),
+        };
+        project.with_allowed_paths(self.allowed_paths.clone(), &self.settings_file)
+    }
+
+    /// Ids of the connections whose databases this machine can read.
+    pub(crate) fn reachable(&self, root: &Path, connections: &[ShippedConnection]) -> Vec<String> {
+        let project = self.project(root, connections);
+        let is_readable = |of: &&Connection| {
+            of.subdir.is_some() && connection_scope::resolve_database(&project, of).is_some_and(|found| found.is_ok())
+        };
+        project.settings.connections.iter().filter(is_readable).map(|of| of.id.clone()).collect()
+    }
+}
