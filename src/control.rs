@@ -58,6 +58,10 @@ pub(crate) enum RunCommand {
     Resume,
     /// Change a limit of the run.
     Set { limit: RunLimit },
+    /// Start nothing more on a worker; its running attempts finish.
+    DrainWorker { worker: String },
+    /// Start nothing more on a worker, and repeat its running attempts elsewhere.
+    StopWorker { worker: String },
     /// Interrupt all agents, with time to finish their output.
     StopAll,
     /// Kill all agents immediately.
@@ -242,6 +246,8 @@ impl RunCommand {
             Self::Pause => "pause",
             Self::Resume => "resume",
             Self::Set { .. } => "set",
+            Self::DrainWorker { .. } => "drain_worker",
+            Self::StopWorker { .. } => "stop_worker",
             Self::StopAll => "stop_all",
             Self::KillAll => "kill_all",
             Self::Hold { .. } => "hold",
@@ -264,6 +270,7 @@ impl RunCommand {
             Self::Pause | Self::Resume | Self::Set { .. } => true,
             Self::Review { .. } | Self::FinishReview { .. } => true,
             Self::Retry { .. } | Self::RetryUnsuccessful | Self::RetryUnits { .. } | Self::Stop { .. } => false,
+            Self::DrainWorker { .. } | Self::StopWorker { .. } => true,
             Self::Drain | Self::LiftLimit | Self::AdjustConcurrency { .. } | Self::StopAll | Self::KillAll => false,
         }
     }
@@ -290,6 +297,8 @@ impl RunCommand {
             | Self::Set { .. }
             | Self::Review { .. }
             | Self::FinishReview { .. }
+            | Self::DrainWorker { .. }
+            | Self::StopWorker { .. }
             | Self::StopAll
             | Self::KillAll => &[],
         }
@@ -480,6 +489,8 @@ pub(crate) enum CommandReply {
 pub(crate) enum RefusalReason {
     #[error("the run has no unit `{unit}`")]
     UnknownUnit { unit: UnitKey },
+    #[error("the run has no worker `{}`", .worker.escape_debug())]
+    UnknownWorker { worker: String },
     /// It was decided meanwhile, or its attempt ended.
     #[error("{unit}: the call no longer waits for a decision")]
     CallNotWaiting { unit: UnitKey },

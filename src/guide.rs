@@ -41,6 +41,7 @@ pages! {
     ingest = "ingest",
     resume = "resume",
     control = "control",
+    workers = "workers",
     review = "review",
     sessions = "sessions",
     policy = "policy",

@@ -3,6 +3,8 @@
 mod artifacts;
 mod bench;
 mod index;
+mod review;
+mod worker;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -11,6 +13,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use self::artifacts::ArtifactsArgs;
 pub(crate) use self::bench::BenchArgs;
 pub(crate) use self::index::{AuditArgs, AuditDecision, CostGrouping, CostsArgs, PeriodArgs, QueryArgs, TableFormat};
+pub(crate) use self::review::ReviewArgs;
+pub(crate) use self::worker::{DoctorArgs, NatsArgs, WorkerArgs};
 use crate::{config::value, engine::worker::ssh::SshWorker, guide::PAGES, report::ReportFormat};
 
 /// Variable that names the Claude Code program.
@@ -115,7 +119,7 @@ pub(crate) enum CliCommand {
     /// Show which units would run, and why
     Plan(SelectArgs),
     /// Run the work units of a project
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Run one unit and stop before every tool call
     Step(StepArgs),
     /// Show an active run with all keys; it continues when you leave
@@ -280,6 +284,9 @@ pub(crate) struct RunArgs {
     /// with its own login, and no project. `--concurrency 0` runs units on workers only.
     #[arg(long, value_name = "URL")]
     pub worker: Vec<SshWorker>,
+    /// The NATS server where workers wait for runs.
+    #[command(flatten)]
+    pub nats: NatsArgs,
     /// Skip the reconcile step
     #[arg(long)]
     pub no_reconcile: bool,
@@ -358,34 +365,6 @@ pub(crate) struct AttachArgs {
     pub until: Option<MeasuredStep>,
 }
 
-/// `review`.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct ReviewArgs {
-    /// Run id or a unique part of it, also of a run whose changes are in commits [default: the newest run that waits for a review]
-    pub run: Option<String>,
-    /// Accept the changes of files that match this pattern: a path, `unit:KEY` or `connection:NAME`; can be repeated
-    #[arg(long, value_name = "GLOB")]
-    pub accept: Vec<String>,
-    /// Reject them; outranks the other two; can be repeated
-    #[arg(long, value_name = "GLOB")]
-    pub reject: Vec<String>,
-    /// Send them back to their units, which try again; can be repeated
-    #[arg(long, value_name = "GLOB")]
-    pub send_back: Vec<String>,
-    /// What the units should change
-    #[arg(long, value_name = "TEXT", requires = "send_back")]
-    pub feedback: Option<String>,
-    /// List the changes and the decisions so far, also on a terminal
-    #[arg(long, conflicts_with_all = ["accept", "reject", "send_back"])]
-    pub list: bool,
-    /// List the changed lines, too
-    #[arg(long)]
-    pub diff: bool,
-    /// Commit to this branch, which is created if it does not exist; files and the current branch stay as they are
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["list", "diff"])]
-    pub branch: Option<String>,
-}
-
 /// `watch`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WatchArgs {
@@ -428,6 +407,18 @@ pub(crate) enum CtlVerb {
     },
     /// Show the tool calls that wait for approval
     Approvals,
+    /// Show the workers, with their slots and accounts
+    Workers,
+    /// Start nothing more on a worker; its running attempts finish
+    DrainWorker {
+        /// Name of the worker, as printed by `ctl workers`
+        worker: String,
+    },
+    /// Start nothing more on a worker, and repeat its running attempts elsewhere
+    StopWorker {
+        /// Name of the worker, as printed by `ctl workers`
+        worker: String,
+    },
     /// Print the events of the run as JSON, without texts of agents
     Events {
         /// Continue until the run ends
@@ -691,20 +682,6 @@ pub(crate) struct McpArgs {
     pub workspace: Option<PathBuf>,
 }
 
-/// `worker`.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct WorkerArgs {
-    /// Talk to the engine over stdin and stdout, as `run --worker ssh://…` does through ssh
-    #[arg(long, required = true)]
-    pub stdio: bool,
-    /// Number of attempts that run concurrently
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub slots: u32,
-    /// Name of the account whose usage limits apply [default: as Claude Code reports it]
-    #[arg(long, value_name = "NAME")]
-    pub account: Option<String>,
-}
-
 /// `report`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReportArgs {
@@ -808,14 +785,6 @@ pub(crate) struct PruneArgs {
     /// List the runs that would be deleted without deleting them
     #[arg(long)]
     pub dry_run: bool,
-}
-
-/// `doctor`.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct DoctorArgs {
-    /// Also send a one-turn request to check sign-in, credit, limit and model
-    #[arg(long)]
-    pub probe: bool,
 }
 
 /// `config`.

@@ -25,7 +25,7 @@ use crate::{
     },
     run::{
         PollStatus, Timeline,
-        state::{HeldCallState, RunState, UnitState},
+        state::{HeldCallState, RunState, UnitState, WorkerState},
     },
     store::{RecordedRun, RunStatus, RunStore},
     tape::{Millis, UnitKey, note::Amendment},
@@ -64,6 +64,18 @@ pub(crate) fn ctl(global: &GlobalArgs, args: &CtlArgs) -> Result<Exit, CliError>
             let timeline = read_run(&runs, &run)?;
             let calls = held_calls(&timeline.view().state);
             print_rows(global, calls.map(|(unit, call)| (call_json(unit, call), call_line(unit, call))))
+        }
+        CtlVerb::Workers => {
+            let timeline = read_run(&runs, &run)?;
+            let state = &timeline.view().state;
+            let workers = state.workers.present.iter();
+            print_rows(
+                global,
+                workers.map(|(name, worker)| {
+                    let running = running_on(state, name);
+                    (worker_json(name, worker, &running), worker_line(name, worker, &running))
+                }),
+            )
         }
         CtlVerb::Events { follow, content } => ctl_events::print_events(&runs, &run, *follow, *content),
         verb => {
@@ -141,6 +153,8 @@ fn to_command(
         CtlVerb::StopAll { kill: false } => RunCommand::StopAll,
         CtlVerb::StopAll { kill: true } => RunCommand::KillAll,
         CtlVerb::Drain => RunCommand::Drain,
+        CtlVerb::DrainWorker { worker } => RunCommand::DrainWorker { worker: worker.clone() },
+        CtlVerb::StopWorker { worker } => RunCommand::StopWorker { worker: worker.clone() },
         CtlVerb::LiftLimit => RunCommand::LiftLimit,
         CtlVerb::Pause => RunCommand::Pause,
         CtlVerb::Resume => RunCommand::Resume,
@@ -179,7 +193,11 @@ fn to_command(
                 .map_err(|error| CliError::usage(format!("invalid --input: {error}; expected a JSON object")))?;
             decide(unit, call.as_deref(), UserDecision::Edit(input))?
         }
-        CtlVerb::Status { .. } | CtlVerb::Units { .. } | CtlVerb::Approvals | CtlVerb::Events { .. } => {
+        CtlVerb::Status { .. }
+        | CtlVerb::Units { .. }
+        | CtlVerb::Approvals
+        | CtlVerb::Workers
+        | CtlVerb::Events { .. } => {
             return Err(CliError::failed("this verb sends no command"));
         }
     })
@@ -307,6 +325,32 @@ fn unit_line(unit: &UnitState, content: bool) -> String {
     let reason = verdict.map(|verdict| if content { verdict.reason.as_str() } else { verdict.cause.label() });
     if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
         line.push_str(&format!("  {}", text::printable(reason, MAX_TEXT_WIDTH)));
+    }
+    line
+}
+
+/// The units that run on a worker.
+fn running_on<'a>(state: &'a RunState, worker: &str) -> Vec<&'a UnitKey> {
+    let is_there = |unit: &&UnitState| {
+        let attempt = unit.latest().filter(|_| unit.status.is_in_flight());
+        attempt.is_some_and(|attempt| attempt.setup.worker.as_deref() == Some(worker))
+    };
+    state.units.iter().filter(is_there).map(|unit| &unit.key).collect()
+}
+
+fn worker_json(name: &str, worker: &WorkerState, running: &[&UnitKey]) -> Value {
+    json!({
+        "type": "worker", "worker": name, "slots": worker.slots, "account": &*worker.account, "units": running,
+    })
+}
+
+fn worker_line(name: &str, worker: &WorkerState, running: &[&UnitKey]) -> String {
+    let name = text::printable(name, MAX_TEXT_WIDTH);
+    let account = text::printable(&worker.account, MAX_TEXT_WIDTH);
+    let mut line = format!("{name}: {} of {} in use, account {account}", running.len(), worker.slots);
+    if !running.is_empty() {
+        let units: Vec<&str> = running.iter().map(|unit| unit.as_str()).collect();
+        line.push_str(&format!(": {}", text::printable(&text::list_some(&units), MAX_TEXT_WIDTH)));
     }
     line
 }

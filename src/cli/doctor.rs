@@ -25,9 +25,10 @@ use crate::{
         },
     },
     diagnostic::{Diagnostic, Problem},
-    engine::launch::runtime,
+    engine::{launch::runtime, worker::protocol::WorkerJoin},
     ingest::git,
     program_path,
+    text::{pluralize, size},
 };
 
 /// The subject of a check.
@@ -44,6 +45,8 @@ enum DoctorCheck {
     Release,
     Login,
     Request,
+    Worker,
+    Nats,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -116,6 +119,9 @@ pub(crate) fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, Cli
             runtime.block_on(check_claude(&asked, args.probe, model.as_deref(), &mut findings));
         }
     }
+    if !args.worker.is_empty() || args.nats.address.is_some() {
+        runtime(1)?.block_on(check_workers(args, &mut findings));
+    }
     let ui = playback_output::resolve_ui(global.ui);
     let mut out = output::stdout_for(ui);
     if ui != Ui::None {
@@ -124,6 +130,35 @@ pub(crate) fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, Cli
     }
     let failed = findings.iter().any(|finding| finding.result == CheckResult::Fail);
     Ok(if failed { Exit::Setup } else { Exit::Ok })
+}
+
+/// Checks the workers and the NATS server of the arguments.
+async fn check_workers(args: &DoctorArgs, findings: &mut Vec<DoctorFinding>) {
+    for worker in &args.worker {
+        findings.push(match worker.probe().await {
+            Ok(WorkerJoin { agent_release, slots, account, .. }) => {
+                let slots = pluralize(slots as usize, "slot");
+                let text = format!("worker {worker}: {slots}, claude {agent_release}, account {account}");
+                DoctorFinding::ok(DoctorCheck::Worker, text)
+            }
+            Err(problem) => DoctorFinding::fail(DoctorCheck::Worker, format!("worker {worker}: {}", problem.to_line())),
+        });
+    }
+    if let Some(server) = args.nats.server() {
+        findings.push(match server.connect().await {
+            Ok(client) => {
+                let info = client.server_info();
+                let text = format!(
+                    "{}: nats-server {}, messages up to {}",
+                    server.address,
+                    info.version,
+                    size(client.max_payload() as u64)
+                );
+                DoctorFinding::ok(DoctorCheck::Nats, text)
+            }
+            Err(problem) => DoctorFinding::fail(DoctorCheck::Nats, problem.to_line()),
+        });
+    }
 }
 
 /// Checks the requirements of units: a release that is safe for them, and a login.

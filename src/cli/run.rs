@@ -25,7 +25,7 @@ use crate::{
         prepare::{self, PreparedProject, TargetBranch},
         reconcile_policy::ReconcilePolicy,
         resume::{self, RunPlan},
-        worker::ssh::SshWorker,
+        worker::host::WorkerSources,
     },
     ingest::{
         KTX_DATABASE,
@@ -50,7 +50,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError>
     }
     let want = RunOverrides {
         concurrency: args.concurrency,
-        workers: args.worker.clone(),
+        workers: WorkerSources { ssh: args.worker.clone(), nats: args.nats.server() },
         held: Vec::new(),
         reconcile: !args.no_reconcile,
         texts,
@@ -67,7 +67,7 @@ pub(crate) struct RunOverrides {
     /// Number of units that run at the same time, instead of the project's setting.
     pub concurrency: Option<u32>,
     /// Workers on other machines.
-    pub workers: Vec<SshWorker>,
+    pub workers: WorkerSources,
     /// Units that are held from the beginning, by their keys in the run or in KTX.
     pub held: Vec<UnitKey>,
     /// Run the reconcile step, unless a setting disables it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::{
     signal::unix::{SignalKind, signal},
-    sync::mpsc,
+    sync::watch,
 };
 
 use super::{
@@ -22,16 +22,13 @@ use crate::{
         launch::runtime,
         worker::{
             connection::PROGRAM_VERSION,
+            nats::{self, NatsServer},
             protocol::{PROTOCOL_VERSION, WorkerJoin},
-            service::{self, EngineConnection, ServiceEnd, WorkerSetup},
-            stdio,
+            service::{self, ServiceEnd, WorkerSetup},
             workspace::WorkerMachine,
         },
     },
 };
-
-/// Capacity of the queue of messages of the engine.
-const QUEUE_CAPACITY: usize = 64;
 
 /// Serves an engine on stdin and stdout until its run ends.
 ///
@@ -69,6 +66,12 @@ pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, Cli
         WorkerSetup { join, agent: Arc::new(ClaudeCode { exe: claude }), machine, locks: SessionLocks::new(locks) };
     engine::prepare_worker_process();
     let runtime = runtime(2)?;
+    if let Some(server) = args.nats.server() {
+        let served = runtime.block_on(serve_nats(&setup, &server));
+        process::kill_all();
+        runtime.shutdown_background();
+        return served.map(|()| Exit::Ok);
+    }
     let end = runtime.block_on(serve_stdio(setup))?;
     // No child process may outlive this process.
     process::kill_all();
@@ -85,27 +88,37 @@ pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, Cli
     }
 }
 
-async fn serve_stdio(setup: WorkerSetup) -> Result<ServiceEnd, CliError> {
-    let (to_service, incoming) = mpsc::channel(QUEUE_CAPACITY);
-    let (outgoing, mut to_engine) = mpsc::unbounded_channel();
+/// Serves the runs that are announced at a NATS server, until SIGTERM or SIGINT.
+async fn serve_nats(setup: &WorkerSetup, server: &NatsServer) -> Result<(), CliError> {
+    let setup_failed = |problem: Problem| CliError::from_error(Exit::Setup, &problem);
+    let client = server.connect().await.map_err(setup_failed)?;
+    let (stop, leave) = watch::channel(false);
     let mut terminate = signal(SignalKind::terminate()).map_err(CliError::internal)?;
-    let reading = tokio::spawn(async move { stdio::read_messages(tokio::io::stdin(), &to_service).await });
-    let writing = tokio::spawn(async move { stdio::write_messages(tokio::io::stdout(), &mut to_engine).await });
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::internal)?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        stop.send_replace(true);
+        playback_output::print_stderr("ingestdeck: running attempts may finish; another signal ends them");
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        process::kill_all();
+        std::process::exit(i32::from(Exit::Signal(exit::SIGINT).code()));
+    });
+    let tell = |text: &str| playback_output::print_stderr(&format!("ingestdeck: {text}"));
+    tell(&format!("waiting for runs at {}, with {} slots", server.address, setup.join.slots));
+    nats::serve_runs(setup, &client, leave, &tell).await.map_err(setup_failed)
+}
+
+async fn serve_stdio(setup: WorkerSetup) -> Result<ServiceEnd, CliError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(CliError::internal)?;
     let leave = async move {
         terminate.recv().await;
         "it was asked to end".to_owned()
     };
-    let end = service::serve(setup, EngineConnection { incoming, outgoing, resend_after: None }, leave).await;
-    // The last messages are written; nothing comes after them.
-    let written = tokio::time::timeout(std::time::Duration::from_secs(2), writing).await;
-    if let Ok(Ok(Err(error))) = written {
-        tracing::debug!(%error, "cannot write to the engine");
-    }
-    Ok(match end {
-        ServiceEnd::EngineLost(_) if reading.is_finished() => match reading.await {
-            Ok(end) => ServiceEnd::EngineLost(end.to_string()),
-            Err(error) => ServiceEnd::EngineLost(error.to_string()),
-        },
-        end => end,
-    })
+    Ok(service::serve_stdio(setup, leave).await)
 }

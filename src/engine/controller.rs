@@ -12,7 +12,7 @@ use std::{
 use nix::unistd::{Uid, User};
 use tokio::sync::{Mutex, mpsc};
 
-use super::{approval::ApprovalQueue, attempt_limits::AttemptLimits, review::RunReview};
+use super::{approval::ApprovalQueue, attempt_limits::AttemptLimits, review::RunReview, worker::pool::SlotPool};
 use crate::{
     control::{CommandOrigin, CommandReply, RefusalReason, RunCommand, RunLimit},
     run::Recorder,
@@ -42,6 +42,8 @@ struct SharedAccess {
     limits: Option<Arc<AttemptLimits>>,
     approvals: Arc<ApprovalQueue>,
     review: Arc<RunReview>,
+    /// The workers; `None` if the run has none.
+    workers: Option<Arc<SlotPool>>,
     recorder: Arc<dyn Recorder>,
     /// Name of the user on whose behalf this process runs; only that user can send commands.
     user: Option<String>,
@@ -64,12 +66,14 @@ impl RunController {
         units: HashSet<UnitKey>,
         limits: Option<Arc<AttemptLimits>>,
         (approvals, review): (Arc<ApprovalQueue>, Arc<RunReview>),
+        workers: Option<Arc<SlotPool>>,
         recorder: Arc<dyn Recorder>,
         schedule: mpsc::Sender<ScheduleEvent>,
     ) -> Self {
         let user = User::from_uid(Uid::current()).ok().flatten().map(|user| user.name);
         let order = Mutex::default();
-        Self { shared: Arc::new(SharedAccess { units, limits, approvals, review, recorder, user, order }), schedule }
+        let shared = SharedAccess { units, limits, approvals, review, workers, recorder, user, order };
+        Self { shared: Arc::new(shared), schedule }
     }
 
     /// Access that does not keep the run open.
@@ -151,6 +155,8 @@ impl RunController {
                 approvals.resume();
             }
             RunCommand::Set { limit } => self.set(limit).await?,
+            RunCommand::DrainWorker { worker } => self.change_worker(worker, SlotPool::drain)?,
+            RunCommand::StopWorker { worker } => self.change_worker(worker, SlotPool::stop)?,
             RunCommand::StopAll => self.send(ScheduleEvent::StopAllRequested).await?,
             RunCommand::KillAll => self.send(ScheduleEvent::KillAllRequested).await?,
         }
@@ -173,6 +179,11 @@ impl RunController {
             return Err(RefusalReason::CannotHold);
         }
         Ok(())
+    }
+
+    fn change_worker(&self, worker: String, change: impl Fn(&SlotPool, &str) -> bool) -> Result<(), RefusalReason> {
+        let is_known = self.shared.workers.as_ref().is_some_and(|workers| change(workers, &worker));
+        is_known.then_some(()).ok_or(RefusalReason::UnknownWorker { worker })
     }
 
     fn record(&self, command: &RunCommand, origin: CommandOrigin) {
@@ -256,7 +267,8 @@ mod tests {
             let limits =
                 is_of_units.then(|| Arc::new(AttemptLimits::new(20, FailureRule::Strict, AttemptTimeouts::default())));
             let review = Arc::new(RunReview::new(Arc::clone(&tape) as _, None));
-            let controller = RunController::new(units, limits, (Arc::clone(&approvals), review), recorder, schedule);
+            let controller =
+                RunController::new(units, limits, (Arc::clone(&approvals), review), None, recorder, schedule);
             Self { controller, approvals, tape, events }
         }
 

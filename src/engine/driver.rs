@@ -17,12 +17,13 @@ use tokio::{
     task::JoinSet,
 };
 
+use super::{attempt_order::AttemptOrder, worker::pool::SlotPool};
 use crate::{
     diagnostic::Diagnostic,
     run::{NewEntry, Recorder, entry_source::RecordError},
     tape::{
         EntryBody, Millis, Note, UnitKey,
-        note::{Amendment, AttemptOutcome, RunEnded, Severity, StopMode, StopReason, Verdict, VerdictCause},
+        note::{Amendment, RunEnded, Severity, Verdict, VerdictCause},
     },
     units::{
         limits::{LimitObservation, LimitStatus, resets_in_ms},
@@ -53,14 +54,6 @@ impl From<Verdict> for AttemptEnd {
     fn from(verdict: Verdict) -> Self {
         Self { verdict, repeat: RetryMode::FromStart, undelivered: Vec::new() }
     }
-}
-
-/// A request to a running attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum AttemptOrder {
-    Stop(StopMode),
-    /// A message of a person to the agent.
-    Message(String),
 }
 
 /// Whether the integrated patches are on the project's branch.
@@ -108,6 +101,16 @@ pub(crate) trait Executor: Send + Sync + 'static {
 
     /// Refuses further decisions about the changes: the run ends, or a unit works again.
     fn close_review(&self) {}
+
+    /// The workers that attempts run on, if there are any.
+    fn workers(&self) -> Option<Arc<SlotPool>> {
+        None
+    }
+
+    /// The run is over: releases what attempts ran on.
+    fn close(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 
     /// Puts the integrated patches on the project's branch, and records the result.
     fn save(&self, _failed: Vec<UnitKey>) -> impl Future<Output = SaveOutcome> + Send {
@@ -182,6 +185,7 @@ impl<E: Executor> ScheduleDriver<E> {
             // Further results could not be recorded. Dropping an attempt kills its process group.
             self.attempts.shutdown().await;
         }
+        self.executor.close().await;
         ended
     }
 
@@ -229,9 +233,10 @@ impl<E: Executor> ScheduleDriver<E> {
     }
 
     fn handle(&mut self, input: ScheduleEvent) -> Result<(), RecordError> {
-        if let ScheduleEvent::AttemptEnded { unit, attempt, verdict, .. } = &input {
+        if let ScheduleEvent::AttemptEnded { unit, attempt, verdict, repeat } = &input {
             self.order_senders.remove(&(unit.clone(), *attempt));
-            if let Some(seen) = self.limit_from_verdict(verdict) {
+            // The limit of another account does not concern the run.
+            if let Some(seen) = self.limit_from_verdict(verdict).filter(|_| *repeat != RetryMode::Elsewhere) {
                 for order in self.schedule.handle(ScheduleEvent::LimitObserved(seen)) {
                     self.execute_order(order)?;
                 }
@@ -381,17 +386,6 @@ pub(crate) fn log_verdict(
     tracing::debug!(unit, attempt, ?outcome, cause, ?exit_code, ?signal, "verdict");
 }
 
-/// The verdict of an attempt that could not be prepared.
-pub(crate) fn preparation_failed(reason: impl Into<String>) -> Verdict {
-    Verdict {
-        outcome: AttemptOutcome::Failed,
-        stop: StopReason::Error,
-        cause: VerdictCause::Internal,
-        reason: reason.into(),
-        remedy: None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::{
@@ -400,7 +394,9 @@ mod tests {
     };
 
     use super::*;
-    use crate::units::schedule::ScheduleSettings;
+    use crate::{
+        engine::attempt_order::preparation_failed, tape::note::AttemptOutcome, units::schedule::ScheduleSettings,
+    };
 
     #[derive(Debug, Default)]
     struct NoteLog(Mutex<Vec<Note>>);

@@ -15,12 +15,13 @@ pub(crate) use self::{ingest_run::IngestRun, reconcile_step::ReconcileOptions};
 use super::{
     approval::ApprovalQueue,
     attempt_limits::AttemptLimits,
-    driver::{self, AttemptEnd, AttemptOrder, Executor, SaveOutcome, preparation_failed},
+    attempt_order::{AttemptOrder, preparation_failed},
+    driver::{self, AttemptEnd, Executor, SaveOutcome},
     local_attempt::{AttemptSinks, AttemptTask, FinishedAttempt, LocalAttempts},
     review::RunReview,
     worker::{
         host::{ClaimError, WorkerTransports},
-        pool::AttemptPlace,
+        pool::{AttemptPlace, SlotPool},
     },
 };
 use crate::{
@@ -251,6 +252,16 @@ impl Executor for AttemptExecutor {
         self.integration.mark_unsaved(&unit);
         record_note(self.recorder.as_ref(), Some((&unit, attempt)), &Note::AttemptEnded(Box::new(ended)));
         AttemptEnd { repeat, ..verdict.into() }
+    }
+
+    fn workers(&self) -> Option<Arc<SlotPool>> {
+        self.workers.as_ref().map(|workers| Arc::clone(&workers.host.pool))
+    }
+
+    async fn close(&self) {
+        if let Some(workers) = &self.workers {
+            workers.close().await;
+        }
     }
 
     fn set_local_slots(&self, slots: u32) {

@@ -35,11 +35,9 @@ use super::{
     span_exporter::{SpanExportTask, TraceOptions},
     trace::TraceTask,
     worker::{
-        host::{WorkerHost, WorkerTransports},
-        pool::WorkerPool,
-        protocol::{RunTerms, ShippedLimits},
+        host::{WorkerHost, WorkerSources, WorkerTransports},
+        protocol::RunTerms,
         shipment::ShipmentStore,
-        ssh::SshWorker,
     },
 };
 use crate::{
@@ -113,7 +111,7 @@ pub(crate) struct Launch {
     pub agent: Arc<dyn Agent>,
     /// The options of all attempts.
     pub terms: AttemptOptions,
-    /// Where units run.
+    /// The machines that units use.
     pub places: RunPlaces,
     pub retry: RetryPolicy,
     /// Units that are held from the beginning.
@@ -134,20 +132,20 @@ pub(crate) struct Launch {
     pub review: Option<ReviewOptions>,
 }
 
-/// Where the units of a run run.
+/// The machines that the units of a run use.
 #[derive(Debug)]
 pub(crate) struct RunPlaces {
     /// Number of units that run on this machine at the same time; at least 1 without workers.
     pub concurrency: u32,
-    pub workers: Vec<SshWorker>,
+    pub workers: WorkerSources,
     /// Whose usage limits apply on this machine; `None` if that is unknown.
     pub account: Option<String>,
 }
 
 impl RunPlaces {
-    /// This machine only.
+    /// A run without any workers.
     pub(crate) fn local(concurrency: u32) -> Self {
-        Self { concurrency, workers: Vec::new(), account: None }
+        Self { concurrency, workers: WorkerSources::default(), account: None }
     }
 }
 
@@ -323,8 +321,14 @@ pub(crate) fn launch<T>(
             committed,
         };
         let workers = (!places.workers.is_empty()).then(|| {
-            let terms = (id, run.job.clone(), &terms);
-            let host = worker_host(&run, &agent, terms, &places, &limits, (&recorder, approvals.0.meter()));
+            let connections = ShipmentStore::connections_of(&run.project);
+            let terms = RunTerms::new((id, run.job.clone()), connections, &terms.agent, terms.unsourced);
+            let repository = run.worktrees.repository().clone();
+            let (agent, limits, recorder) = (Arc::clone(&agent), Arc::clone(&limits), Arc::clone(&recorder));
+            let local = (places.concurrency, places.account);
+            let meter = Arc::clone(approvals.0.meter());
+            let host =
+                WorkerHost::new((Arc::clone(&run.project), repository), agent, terms, local, limits, (recorder, meter));
             WorkerTransports::start(host, places.workers)
         });
         let attempts = AttemptExecutor::new(run, agent, terms, limits, recorder, approvals, locks);
@@ -332,44 +336,6 @@ pub(crate) fn launch<T>(
         attempts.with_workers(workers)
     };
     setup.run_schedule(now, schedule, &plan, make, client)
-}
-
-/// The side of the engine for the workers of a run.
-fn worker_host(
-    run: &IngestRun,
-    agent: &Arc<dyn Agent>,
-    (id, job, options): (RunId, IngestJob, &AttemptOptions),
-    places: &RunPlaces,
-    limits: &Arc<AttemptLimits>,
-    (recorder, meter): (&Arc<dyn Recorder>, &Arc<RunMeter>),
-) -> Arc<WorkerHost> {
-    let store = ShipmentStore::new(Arc::clone(&run.project), run.worktrees.repository().clone());
-    let connections = store.connections();
-    let databases = connections.iter().filter(|of| of.database.is_some()).map(|of| of.id.clone()).collect();
-    let (recorder, account) = (Arc::clone(recorder), places.account.clone());
-    let pool = WorkerPool::new(places.concurrency, account, databases, recorder, meter.schedule());
-    let terms = RunTerms {
-        run: id,
-        worker: String::new(),
-        job,
-        connections,
-        agent: options.agent.clone(),
-        unsourced: options.unsourced,
-        limits: ShippedLimits {
-            step_budget: options.step_budget,
-            rule: options.rule,
-            timeouts: options.agent.timeouts,
-        },
-    };
-    Arc::new(WorkerHost {
-        pool,
-        store: Arc::new(store),
-        limits: Arc::clone(limits),
-        project: Arc::clone(&run.project),
-        agent: Arc::clone(agent),
-        meter: Arc::clone(meter),
-        terms,
-    })
 }
 
 /// The automatic retries of the settings.
@@ -534,6 +500,7 @@ impl RunSetup {
         let executor = Arc::new(make(id, Arc::clone(&recorder), decisions, self.agent_trace(id)));
         let units: HashSet<UnitKey> = schedule.unit_keys().cloned().collect();
         review.set_units(units.clone());
+        let workers = executor.workers();
         let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder));
         let attached = self.is_interactive.then(|| clients.attach());
         // Clients that attach to a run of another client do not keep it open.
@@ -545,7 +512,7 @@ impl RunSetup {
             ended.inspect_err(|error| informed.report_failure(error.to_line()))
         });
         let (changed, path) = (tape.subscribe(), tape.path().to_owned());
-        let controller = RunController::new(units, self.limits.clone(), (approvals, review), recorder, inputs);
+        let controller = RunController::new(units, self.limits.clone(), (approvals, review), workers, recorder, inputs);
         let served =
             ServedRun { controller: controller.downgrade(), clients: clients.clone(), growth: tape.subscribe() };
         let server = ControlServer::start(id, served).await;

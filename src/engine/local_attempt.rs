@@ -15,8 +15,8 @@ use tokio::{
 use self::session_texts::SessionTexts;
 use super::{
     attempt_limits::AttemptLimits,
+    attempt_order::{AttemptOrder, preparation_failed},
     descriptors,
-    driver::{AttemptOrder, preparation_failed},
 };
 use crate::{
     agent::{

@@ -47,7 +47,7 @@ impl RunMeter {
         Self { schedule, began: Instant::now(), attempts: Mutex::default() }
     }
 
-    /// Where observations go.
+    /// The queue that observations are sent to.
     pub(crate) fn schedule(&self) -> mpsc::WeakSender<ScheduleEvent> {
         self.schedule.clone()
     }

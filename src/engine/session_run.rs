@@ -11,7 +11,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     approval::ApprovalQueue,
     attempt_limits::AttemptLimits,
-    driver::{self, AttemptEnd, AttemptOrder, Executor},
+    attempt_order::AttemptOrder,
+    driver::{self, AttemptEnd, Executor},
     launch::{self, LaunchError, LiveRun, RunDecisions, RunSetup},
     local_attempt::forward_orders,
     notifier::NotificationTargets,

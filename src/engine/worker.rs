@@ -3,12 +3,13 @@
 //! [`protocol`] is what both sides exchange, [`delivery`] makes it complete and ordered. On the side of the engine,
 //! [`host`] is the way in: [`pool`] knows the workers and their slots, [`connection`] serves one of them,
 //! [`remote_attempt`] follows one attempt, and [`shipment`] holds what attempts need. On the side of the worker, [`service`] runs attempts and [`workspace`] receives what they need. The
-//! transports [`ssh`] and [`stdio`] move messages and know nothing about them. The schedule, the tape and the screen
+//! transports [`ssh`], [`stdio`] and [`nats`] move messages and know nothing about them. The schedule, the tape and the screen
 //! must not depend on where an attempt runs.
 
 pub(crate) mod connection;
 pub(crate) mod delivery;
 pub(crate) mod host;
+pub(crate) mod nats;
 pub(crate) mod pool;
 pub(crate) mod protocol;
 pub(crate) mod remote_attempt;
@@ -16,4 +17,5 @@ pub(crate) mod service;
 pub(crate) mod shipment;
 pub(crate) mod ssh;
 pub(crate) mod stdio;
+mod uplink;
 pub(crate) mod workspace;

@@ -471,7 +471,9 @@ impl Fold {
         note: &Note,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        let (level, text) = (Severity::Info, note.to_string());
+        let is_lost = matches!(note, Note::WorkerLeft(left) if left.is_lost);
+        let level = if is_lost { Severity::Warning } else { Severity::Info };
+        let text = note.to_string();
         emit(SinkEvent::Run { at: entry.at, change: RunEvent::Message { level, text: &text } });
         self.report_message(view, entry, level, text);
     }

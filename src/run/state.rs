@@ -6,6 +6,7 @@
 
 mod publication;
 mod token_counts;
+mod workers;
 
 use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use publication::{PriorPatchIntegration, Publication};
 pub(crate) use token_counts::{ModelSpending, TokenCounts};
+pub(crate) use workers::{RunWorkers, WorkerState};
 
 use super::{
     activity_mark::{ActivityMark, ActivityMarks},
@@ -26,7 +28,6 @@ use crate::{
         note::{
             Amendment, AttemptOutput, ContentDigests, FilesEvicted, PatchResult, PatchWritten, PlannedUnit,
             PriorUnitSummary, RunEnded, RunPlanned, Severity, SharedWrite, SourceRead, SourcesProjected, Verdict,
-            WorkerJoined, WorkerLeft,
         },
     },
     units::reuse::BudgetExhaustion,
@@ -74,39 +75,6 @@ pub(crate) struct RunInputs {
     pub projected: Vec<Arc<SourcesProjected>>,
     /// Environment variables that reached an agent only because a setting passes them on, sorted.
     pub env_passed: Arc<[Arc<str>]>,
-}
-
-/// The workers of a run.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct RunWorkers {
-    /// Those that are present, by name.
-    pub present: BTreeMap<Arc<str>, WorkerState>,
-    /// True once a worker has joined.
-    pub had_any: bool,
-}
-
-/// A worker that is present.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WorkerState {
-    pub slots: u32,
-    pub account: Arc<str>,
-}
-
-impl RunWorkers {
-    pub(super) fn join(&mut self, joined: &WorkerJoined) {
-        let state = WorkerState { slots: joined.slots, account: joined.account.as_str().into() };
-        self.present.insert(joined.worker.as_str().into(), state);
-        self.had_any = true;
-    }
-
-    pub(super) fn leave(&mut self, left: &WorkerLeft) {
-        self.present.remove(left.worker.as_str());
-    }
-
-    /// Their slots together.
-    pub(crate) fn slots(&self) -> u32 {
-        self.present.values().map(|worker| worker.slots).sum()
-    }
 }
 
 /// What limits do to a run.
@@ -413,6 +381,8 @@ pub(crate) struct AttemptSetup {
     pub amendment: Option<Arc<Amendment>>,
     /// Digests of the unit's inputs, if they are recorded.
     pub content: Option<Arc<ContentDigests>>,
+    /// The worker that runs it; `None` for the engine's own machine.
+    pub worker: Option<Arc<str>>,
     /// Maximum number of turns.
     pub step_budget: Option<u32>,
     /// The isolation breach, if there was one.

@@ -38,6 +38,7 @@ pub(crate) const SILENCE_WARNING_MS: u64 = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnitColumn {
     State,
+    Worker,
     Attempts,
     Failures,
     Calls,
@@ -49,15 +50,34 @@ pub(crate) enum UnitColumn {
 
 impl UnitColumn {
     /// All columns, in screen order.
-    const ALL: [Self; 8] =
-        [Self::State, Self::Attempts, Self::Failures, Self::Calls, Self::Turns, Self::Cost, Self::Age, Self::Idle];
+    const ALL: [Self; 9] = [
+        Self::State,
+        Self::Worker,
+        Self::Attempts,
+        Self::Failures,
+        Self::Calls,
+        Self::Turns,
+        Self::Cost,
+        Self::Age,
+        Self::Idle,
+    ];
     /// The columns in the order in which they are added when there is more room.
-    const BY_IMPORTANCE: [Self; 8] =
-        [Self::Age, Self::Turns, Self::Cost, Self::Failures, Self::Attempts, Self::Idle, Self::Calls, Self::State];
+    const BY_IMPORTANCE: [Self; 9] = [
+        Self::Age,
+        Self::Worker,
+        Self::Turns,
+        Self::Cost,
+        Self::Failures,
+        Self::Attempts,
+        Self::Idle,
+        Self::Calls,
+        Self::State,
+    ];
 
     pub(crate) fn heading(self) -> &'static str {
         match self {
             Self::State => "STATE",
+            Self::Worker => "WORKER",
             Self::Attempts => "TRY",
             Self::Failures => "FAIL",
             Self::Calls => "CALLS",
@@ -72,6 +92,7 @@ impl UnitColumn {
     pub(crate) fn width(self) -> usize {
         match self {
             Self::State => 13,
+            Self::Worker => 14,
             Self::Attempts => 4,
             Self::Failures => 5,
             Self::Calls => 6,
@@ -98,11 +119,13 @@ pub(crate) struct TableContent {
     pub has_retries: bool,
     /// True if some unit runs.
     pub running: bool,
+    /// True once the run has had workers.
+    pub has_workers: bool,
 }
 
 /// Column widths for a pane whose inside has `width` columns. Names and reasons share the room; the other columns are
 /// added once both are readable. A wider pane never shows less: it has the same columns, and names and reasons of at
-/// least the same width, up to `ROOMY_WHY_COLUMNS`. Attempts are shown if a unit has several, silence if one runs.
+/// least the same width, up to `ROOMY_WHY_COLUMNS`. Attempts are shown if a unit has several, silence if one runs, workers once there are any.
 pub(crate) fn columns(width: usize, seen: &TableContent) -> UnitColumns {
     let texts = width.saturating_sub(GLYPH_COLUMNS + GAP_COLUMNS);
     let longest = seen.key.clamp(MIN_NAME_COLUMNS, MAX_NAME_COLUMNS);
@@ -114,6 +137,7 @@ pub(crate) fn columns(width: usize, seen: &TableContent) -> UnitColumns {
             let is_empty = match column {
                 UnitColumn::Attempts => !seen.has_retries,
                 UnitColumn::Idle => !seen.running,
+                UnitColumn::Worker => !seen.has_workers,
                 _ => false,
             };
             if !is_empty {
@@ -295,8 +319,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn wider_table_never_shows_less(key in 1..120_usize, has_retries: bool, running: bool) {
-            let seen = TableContent { key, has_retries, running };
+        fn wider_table_never_shows_less(key in 1..120_usize, has_retries: bool, running: bool, has_workers: bool) {
+            let seen = TableContent { key, has_retries, running, has_workers };
             let mut before = columns(20, &seen);
             for width in 20..=300 {
                 let now = columns(width, &seen);

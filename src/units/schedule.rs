@@ -16,6 +16,7 @@ mod run_blockers;
 mod run_budget;
 mod settle;
 mod stopping;
+mod throttle;
 mod unit_table;
 
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use self::{
     unit_table::{TimerPurpose, UnitPhase, UnitTable},
 };
 use super::{
-    governor::{self, Governor, ThrottleChange, ThrottlePolicy},
+    governor::{self, Governor, ThrottlePolicy},
     limits::LimitObservation,
     retry::{self, RetryDecision, RetryMode, RetryPolicy},
 };
@@ -176,7 +177,7 @@ pub(crate) enum ScheduleEvent {
     },
     /// Workers joined or left.
     WorkerSlotsChanged {
-        /// Their slots together.
+        /// The slots of all workers.
         slots: u32,
     },
     /// A person changes a limit of the run. Running attempts are not stopped.
@@ -573,35 +574,6 @@ impl Schedule {
         self.missing_program = None;
         self.table.settle_pending();
         self.resume_after_limit(effects);
-    }
-
-    fn apply_throttle_change(&mut self, change: ThrottleChange, limit: &str, effects: &mut Vec<ScheduleEffect>) {
-        match change {
-            ThrottleChange::Unchanged => {}
-            ThrottleChange::Throttled(slots) => push_throttle_note(Some(slots), limit, effects),
-            ThrottleChange::Restored => self.push_restored_note(limit, effects),
-            // Nothing starts anyway, and a later request may try again.
-            ThrottleChange::Paused { .. } if self.halt.is_some() => self.governor.end_pause(),
-            ThrottleChange::ResetTooLate if self.halt.is_some() => {}
-            ThrottleChange::ResetTooLate => {
-                let text = format!("{limit} resets too late to wait for: the run ends and can be resumed");
-                push_message(Severity::Error, text, effects);
-                self.halt(HaltReason::LimitReached, effects);
-            }
-            ThrottleChange::Paused { wait_ms, until } => {
-                let id = self.table.new_limit_timer();
-                let note = Note::LimitPaused { until, limit: limit.to_owned(), wait_ms: Some(wait_ms) };
-                effects.push(ScheduleEffect::RecordNote { attempt: None, note });
-                effects.push(ScheduleEffect::SetTimer { id, after_ms: wait_ms });
-            }
-        }
-    }
-
-    fn resume_after_limit(&mut self, effects: &mut Vec<ScheduleEffect>) {
-        self.governor.end_pause();
-        if self.table.drop_limit_timer() {
-            effects.push(ScheduleEffect::RecordNote { attempt: None, note: Note::LimitLifted });
-        }
     }
 
     fn start_queued_units(&mut self, effects: &mut Vec<ScheduleEffect>) {

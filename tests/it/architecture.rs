@@ -530,6 +530,7 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/cli/settings.rs", "the user's settings and themes"),
     ("src/engine/launch.rs", "an empty directory of this run; the program of --claude-bin"),
     ("src/engine/trace.rs", "the tape of this run"),
+    ("src/engine/worker/nats.rs", "files of a login that the command line names"),
     ("src/cli/watch.rs", "the length of a tape that was resolved"),
     ("src/cli/why.rs", "which file of the project an argument names"),
     ("src/config/file.rs", "the user's settings"),

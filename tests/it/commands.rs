@@ -23,6 +23,7 @@ mod git_projects;
 mod keys;
 mod ktx_history;
 mod messages;
+mod nats_workers;
 mod notifications;
 mod projection;
 mod prune;
@@ -40,6 +41,7 @@ mod unsaved_work;
 mod verdicts;
 mod watch;
 pub(crate) mod why;
+mod workers;
 
 use self::test_dir::TestDir;
 

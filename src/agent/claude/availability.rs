@@ -59,7 +59,7 @@ pub(crate) struct AvailabilityReport {
 }
 
 impl AvailabilityReport {
-    /// Whose usage limits apply, as far as the program tells.
+    /// The account whose usage limits apply, if the program reports it.
     pub(crate) fn account(&self) -> Option<String> {
         match &self.login {
             LoginStatus::LoggedIn { account, .. } => account.clone(),
@@ -370,7 +370,11 @@ mod tests {
             r#"{"loggedIn":true,"authMethod":"claude.ai","subscriptionType":"max","email":"a@b.c"}"#,
         ))
         .await;
-        let login = LoginStatus::LoggedIn { method: "claude.ai".into(), detail: Some("max".into()), account: None };
+        let login = LoginStatus::LoggedIn {
+            method: "claude.ai".into(),
+            detail: Some("max".into()),
+            account: Some("a@b.c".into()),
+        };
         assert_eq!(report, AvailabilityReport { installation: Installation::Version(ClaudeVersion(2, 1, 330)), login });
 
         let out =

@@ -22,10 +22,13 @@ use super::{
     shipment::ShipmentStore,
 };
 use crate::agent::claude::version::{ClaudeVersion, ReleaseSupport};
+use crate::diagnostic::Problem;
 
 /// Version of this program, which a worker must have, too.
 pub(crate) const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// How long the last message to a worker may take.
+const END_PATIENCE: Duration = Duration::from_secs(2);
 /// Most slots of one worker.
 const MAX_SLOTS: u32 = 256;
 
@@ -50,6 +53,14 @@ pub(crate) enum ConnectionEnd {
     Refused(String),
 }
 
+impl ConnectionEnd {
+    /// What a person should know about a worker that did not join.
+    pub(super) fn into_problem(self) -> Problem {
+        let (Self::Left(reason) | Self::Lost(reason) | Self::Refused(reason)) = self;
+        Problem::new(reason)
+    }
+}
+
 impl WorkerHost {
     /// Serves a worker until it leaves or is lost. The second part is whether it joined the run.
     pub(crate) async fn serve(&self, mut connection: WorkerConnection) -> (ConnectionEnd, bool) {
@@ -64,21 +75,21 @@ impl WorkerHost {
         (end, true)
     }
 
-    /// Lets a worker join: what it says about itself, and the connections that it can read.
+    /// Lets a worker join. Returns its description, and the connections that it can read.
     async fn admit(&self, connection: &mut WorkerConnection) -> Result<(WorkerJoin, Vec<String>), ConnectionEnd> {
         let WorkerConnection { name, incoming, outgoing, .. } = connection;
-        let mut join = loop {
-            if let WorkerMessage::Join(join) = next_message(incoming, "joined").await? {
-                break *join;
+        let mut join = match read_join(incoming).await {
+            Ok(join) => join,
+            Err(end) => {
+                if let ConnectionEnd::Refused(reason) = &end {
+                    // Its end of the connection may be closed already.
+                    let _ = outgoing.send(EngineMessage::Refused { reason: reason.clone() }).await;
+                }
+                return Err(end);
             }
         };
         if let Some(name) = name {
             join.host.clone_from(name);
-        }
-        if let Some(reason) = refusal(&join) {
-            // Its end of the connection may be closed already.
-            let _ = outgoing.send(EngineMessage::Refused { reason: reason.clone() }).await;
-            return Err(ConnectionEnd::Refused(reason));
         }
         let worker = join.host.clone();
         let terms = RunTerms { worker, limits: shipped_limits(&self.limits), ..self.terms.clone() };
@@ -131,10 +142,24 @@ impl WorkerHost {
                 }
                 _ = heartbeat.tick() => send(&outgoing, EngineMessage::Heartbeat),
                 Some(_) = sending.join_next() => {}
+                () = self.pool.ended() => {
+                    // A worker that does not receive it ends with its connection.
+                    let _ = timeout(END_PATIENCE, outgoing.send(EngineMessage::End)).await;
+                    return ConnectionEnd::Left("the run is over".to_owned());
+                }
                 () = tokio::time::sleep_until(heard + LEASE_DURATION) => {
                     return ConnectionEnd::Lost(format!("it has been silent for {} s", LEASE_DURATION.as_secs()));
                 }
             }
+        }
+    }
+}
+
+/// The description that a worker gives of itself, if it may work for a run of this program.
+pub(super) async fn read_join(incoming: &mut mpsc::Receiver<WorkerMessage>) -> Result<WorkerJoin, ConnectionEnd> {
+    loop {
+        if let WorkerMessage::Join(join) = next_message(incoming, "joined").await? {
+            return refusal(&join).map_or(Ok(*join), |reason| Err(ConnectionEnd::Refused(reason)));
         }
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Inbox {
 /// What a received part is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PartArrival {
-    /// The next one.
+    /// It is the expected one.
     Next,
     /// It was received before.
     Repeated,

@@ -2,7 +2,10 @@
 //!
 //! It must not know which attempts the schedule starts.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use tokio::{
@@ -11,7 +14,8 @@ use tokio::{
 };
 
 use super::{
-    pool::{AttemptPlace, WorkerPermit, WorkerPool},
+    nats::NatsServer,
+    pool::{AttemptPlace, SlotPool, WorkerPermit},
     protocol::RunTerms,
     remote_attempt::{self, RemoteEnd, RemoteTarget},
     shipment::ShipmentStore,
@@ -23,24 +27,27 @@ use crate::{
     diagnostic::Diagnostic as _,
     engine::{
         attempt_limits::AttemptLimits,
-        driver::{AttemptOrder, preparation_failed},
+        attempt_order::{AttemptOrder, preparation_failed},
         local_attempt::{AttemptSinks, AttemptTask, FinishedAttempt},
         run_meter::RunMeter,
     },
-    ingest::{attempt, git::CommitId, project::Project},
-    run::attempt_reducer::AttemptReducer,
+    ingest::{attempt, git::CommitId, project::Project, repository::Repository},
+    run::{Recorder, attempt_reducer::AttemptReducer},
     scoped_dir::ScopedDir,
     tape::{
         UnitKey,
-        note::{StopMode, Verdict, VerdictCause},
+        note::{Severity, StopMode, Verdict, VerdictCause},
     },
     units::{limits::LimitStatus, retry::RetryMode},
 };
 
+/// How long the connections may take to end after the run.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// What the engine gives to its workers.
 #[derive(Debug)]
 pub(crate) struct WorkerHost {
-    pub pool: Arc<WorkerPool>,
+    pub pool: Arc<SlotPool>,
     pub store: Arc<ShipmentStore>,
     pub limits: Arc<AttemptLimits>,
     pub project: Arc<Project>,
@@ -50,22 +57,50 @@ pub(crate) struct WorkerHost {
     pub terms: RunTerms,
 }
 
+/// Where the workers of a run come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WorkerSources {
+    pub ssh: Vec<SshWorker>,
+    /// A server where workers wait for runs.
+    pub nats: Option<NatsServer>,
+}
+
+impl WorkerSources {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ssh.is_empty() && self.nats.is_none()
+    }
+}
+
 /// The connections to the workers of a run. They end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct WorkerTransports {
     pub host: Arc<WorkerHost>,
-    _tasks: JoinSet<()>,
+    tasks: Mutex<JoinSet<()>>,
 }
 
 impl WorkerTransports {
-    /// Starts to connect to `workers`.
-    pub(crate) fn start(host: Arc<WorkerHost>, workers: Vec<SshWorker>) -> Self {
+    /// Starts to look for workers.
+    pub(crate) fn start(host: Arc<WorkerHost>, sources: WorkerSources) -> Self {
         let mut tasks = JoinSet::new();
-        for worker in workers {
+        for worker in sources.ssh {
             host.pool.add_transport();
             tasks.spawn(worker.keep_connected(Arc::clone(&host)));
         }
-        Self { host, _tasks: tasks }
+        if let Some(server) = sources.nats {
+            host.pool.add_transport();
+            tasks.spawn(server.keep_listening(Arc::clone(&host)));
+        }
+        Self { host, tasks: Mutex::new(tasks) }
+    }
+
+    /// Reports the end of the run to the workers, and waits a moment for the end of the connections.
+    pub(crate) async fn close(&self) {
+        self.host.pool.end();
+        let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let ending = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(CLOSE_TIMEOUT, ending).await.is_err() {
+            tracing::warn!("a connection to a worker did not end in time");
+        }
     }
 }
 
@@ -79,6 +114,22 @@ pub(crate) enum ClaimError {
 }
 
 impl WorkerHost {
+    /// The side of the engine for the workers of a run. `local` are the slots and the account of this machine.
+    pub(crate) fn new(
+        (project, repository): (Arc<Project>, Repository),
+        agent: Arc<dyn Agent>,
+        terms: RunTerms,
+        (slots, account): (u32, Option<String>),
+        limits: Arc<AttemptLimits>,
+        (recorder, meter): (Arc<dyn Recorder>, Arc<RunMeter>),
+    ) -> Arc<Self> {
+        let readable = terms.connections.iter().filter(|of| of.database.is_some());
+        let databases = readable.map(|of| of.id.clone()).collect();
+        let pool = SlotPool::new(slots, account, databases, recorder, meter.schedule());
+        let store = Arc::new(ShipmentStore::new(Arc::clone(&project), repository));
+        Arc::new(Self { pool, store, limits, project, agent, meter, terms })
+    }
+
     /// Waits for a place for an attempt. Messages that arrive meanwhile are added to `early`.
     pub(crate) async fn claim(
         &self,
@@ -131,7 +182,12 @@ impl WorkerHost {
         let observer =
             AccountObserver { meter: Arc::clone(&self.meter), pool: Arc::clone(&self.pool), account: account.clone() };
         let sinks = AttemptSinks { observer: Some(Arc::new(observer)), ..sinks };
-        match remote_attempt::run(permit, shipment, target, sinks, &self.limits, orders, ready).await {
+        let ended = remote_attempt::run(permit, shipment, target, sinks, &self.limits, orders, ready).await;
+        if let RemoteEnd::Invalid(reason) = &ended {
+            self.pool.warn(Severity::Error, format!("{reason}; nothing more starts there"));
+            self.pool.stop(&worker);
+        }
+        match ended {
             RemoteEnd::Finished(finished) => {
                 let FinishedAttempt { ended, patch, warning } = *finished;
                 // The patch is for a commit with the same files.
@@ -139,7 +195,7 @@ impl WorkerHost {
                 let repeat = self.repeat_of(&ended.verdict, &account);
                 (FinishedAttempt { ended, patch, warning }, repeat)
             }
-            RemoteEnd::Lost(reason) => {
+            RemoteEnd::Lost(reason) | RemoteEnd::Invalid(reason) => {
                 let verdict = Verdict { cause: VerdictCause::WorkerLost, ..preparation_failed(reason) };
                 (FinishedAttempt::without_agent(verdict), RetryMode::Elsewhere)
             }
@@ -164,7 +220,7 @@ impl WorkerHost {
 #[derive(Debug)]
 struct AccountObserver {
     meter: Arc<RunMeter>,
-    pool: Arc<WorkerPool>,
+    pool: Arc<SlotPool>,
     account: String,
 }
 

@@ -30,10 +30,12 @@ const REST_WITHOUT_RESET: Duration = Duration::from_secs(60);
 
 /// The workers of a run, and the places that are in use.
 #[derive(Debug)]
-pub(crate) struct WorkerPool {
+pub(crate) struct SlotPool {
     state: Mutex<PoolState>,
     /// Counts changes that may free a place.
     changed: watch::Sender<u64>,
+    /// True once the run is over.
+    ended: watch::Sender<bool>,
     recorder: Arc<dyn Recorder>,
     /// Weak: it does not keep a run open.
     schedule: mpsc::WeakSender<ScheduleEvent>,
@@ -84,20 +86,7 @@ impl PoolWorker {
     }
 }
 
-/// A worker, for display.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WorkerStatus {
-    pub name: String,
-    pub host: String,
-    pub account: String,
-    pub slots: u32,
-    pub running: u32,
-    pub is_draining: bool,
-    /// Its account has spent its usage limit.
-    pub is_limited: bool,
-}
-
-/// What a worker says about an attempt.
+/// A message of a worker about an attempt.
 #[derive(Debug)]
 pub(crate) enum AttemptMessage {
     Part {
@@ -111,31 +100,31 @@ pub(crate) enum AttemptMessage {
 /// Where an attempt runs.
 #[derive(Debug)]
 pub(crate) enum AttemptPlace {
-    Local(LocalPermit),
+    Local(#[expect(dead_code, reason = "gives the slot back when it is dropped")] LocalPermit),
     Worker(Box<WorkerPermit>),
 }
 
 /// A slot of this machine, given back on drop.
 #[derive(Debug)]
 pub(crate) struct LocalPermit {
-    pool: Arc<WorkerPool>,
+    pool: Arc<SlotPool>,
 }
 
 /// A slot of a worker, given back on drop.
 #[derive(Debug)]
 pub(crate) struct WorkerPermit {
-    pool: Arc<WorkerPool>,
+    pool: Arc<SlotPool>,
     pub worker: String,
     pub account: String,
     pub lease: AttemptLease,
     pub outgoing: mpsc::Sender<EngineMessage>,
-    /// What the worker says about the attempt, until it is lost.
+    /// Messages of the worker about the attempt, until it is lost.
     pub incoming: mpsc::UnboundedReceiver<AttemptMessage>,
     /// How long to wait for a confirmation; `None` if the transport loses nothing.
     pub resend_after: Option<Duration>,
 }
 
-impl WorkerPool {
+impl SlotPool {
     /// A pool with `slots` of this machine, for a run that reads the databases of these connections.
     pub(crate) fn new(
         slots: u32,
@@ -146,7 +135,8 @@ impl WorkerPool {
     ) -> Arc<Self> {
         let local = LocalPlaces { slots, running: 0, account };
         let state = Mutex::new(PoolState { local, databases, next_fence: 1, ..PoolState::default() });
-        Arc::new(Self { state, changed: watch::channel(0).0, recorder, schedule })
+        let (changed, ended) = (watch::channel(0).0, watch::channel(false).0);
+        Arc::new(Self { state, changed, ended, recorder, schedule })
     }
 
     /// Waits for a place for an attempt at `unit`. `session` is the session that it continues: only the worker that has
@@ -246,8 +236,9 @@ impl WorkerPool {
     pub(crate) fn remove_transport(&self) {
         let mut state = self.state();
         state.pending_transports = state.pending_transports.saturating_sub(1);
+        let slots = state.offered_slots();
         drop(state);
-        self.mark_changed();
+        self.send_slots(slots);
     }
 
     /// Adds a worker. Returns the name that it has in this run.
@@ -270,7 +261,7 @@ impl WorkerPool {
         let attempts = HashMap::new();
         let worker = PoolWorker { join, connections, is_draining: false, outgoing, resend_after, attempts };
         state.workers.insert(name.clone(), worker);
-        let slots = state.worker_slots();
+        let slots = state.offered_slots();
         drop(state);
         self.record(&note);
         self.send_slots(slots);
@@ -281,7 +272,7 @@ impl WorkerPool {
     pub(super) fn remove_worker(&self, name: &str, reason: &str, is_lost: bool) {
         let mut state = self.state();
         let Some(worker) = state.workers.remove(name) else { return };
-        let slots = state.worker_slots();
+        let slots = state.offered_slots();
         drop(state);
         let attempts = u32::try_from(worker.attempts.len()).unwrap_or(u32::MAX);
         let reason = reason.to_owned();
@@ -294,15 +285,22 @@ impl WorkerPool {
         let mut state = self.state();
         let Some(worker) = state.workers.get_mut(name) else { return false };
         worker.is_draining = true;
-        let slots = state.worker_slots();
+        let slots = state.offered_slots();
         drop(state);
         self.send_slots(slots);
         true
     }
 
-    /// The attempts that run on a worker; `None` if there is no such worker.
-    pub(crate) fn attempts_of(&self, name: &str) -> Option<Vec<UnitKey>> {
-        Some(self.state().workers.get(name)?.attempts.keys().map(|lease| lease.unit.clone()).collect())
+    /// Starts nothing new on a worker, and repeats its attempts elsewhere. Returns false if there is no such worker.
+    pub(crate) fn stop(&self, name: &str) -> bool {
+        let is_known = self.drain(name);
+        let mut state = self.state();
+        let Some(worker) = state.workers.get_mut(name) else { return is_known };
+        for (lease, _) in worker.attempts.drain() {
+            // A worker that does not receive it is informed when it sends something about the attempt.
+            let _ = worker.outgoing.try_send(EngineMessage::Revoked { lease });
+        }
+        is_known
     }
 
     /// Passes a message on to its attempt. Returns false if the lease is not valid.
@@ -318,7 +316,7 @@ impl WorkerPool {
         self.mark_changed();
     }
 
-    /// Attempts of an account rest until its usage limit is reset. Returns true if attempts can go on somewhere.
+    /// Attempts of an account rest until its usage limit is reset. Returns true if attempts can continue somewhere.
     pub(crate) fn record_limit(&self, account: &str, resets_in: Option<Duration>) -> bool {
         let mut state = self.state();
         let now = Instant::now();
@@ -346,27 +344,20 @@ impl WorkerPool {
         self.state().sessions.insert(session.to_owned(), worker.to_owned());
     }
 
-    /// The workers, by name.
-    pub(crate) fn workers(&self) -> Vec<WorkerStatus> {
-        let state = self.state();
-        let status = |(name, of): (&String, &PoolWorker)| WorkerStatus {
-            name: name.clone(),
-            host: of.join.host.clone(),
-            account: of.join.account.clone(),
-            slots: of.join.slots,
-            running: u32::try_from(of.attempts.len()).unwrap_or(u32::MAX),
-            is_draining: of.is_draining,
-            is_limited: state.spent.get(&of.join.account).is_some_and(|until| *until > Instant::now()),
-        };
-        state.workers.iter().map(status).collect()
+    /// The run is over: connections end, and nothing more is recorded.
+    pub(crate) fn end(&self) {
+        self.ended.send_replace(true);
     }
 
-    /// Tells every worker that the run has ended.
-    pub(crate) fn end(&self) {
-        for worker in self.state().workers.values() {
-            // A worker whose queue is full notices the end of the connection.
-            let _ = worker.outgoing.try_send(EngineMessage::End);
-        }
+    /// True once the run is over.
+    pub(super) fn has_ended(&self) -> bool {
+        *self.ended.borrow()
+    }
+
+    /// Waits until the run is over.
+    pub(super) async fn ended(&self) {
+        // The pool owns the sender.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
     /// Records a message about a worker that has not joined.
@@ -375,6 +366,9 @@ impl WorkerPool {
     }
 
     fn record(&self, note: &Note) {
+        if *self.ended.borrow() {
+            return;
+        }
         if let Err(error) = self.recorder.record_note(None, note) {
             tracing::error!(%error, "a note is lost");
         }
@@ -406,8 +400,11 @@ enum ClaimOutcome {
 }
 
 impl PoolState {
-    fn worker_slots(&self) -> u32 {
-        self.workers.values().filter(|of| !of.is_draining).map(|of| of.join.slots).sum()
+    /// The slots of all workers. One if no worker is left and this machine runs nothing: units must start to fail with
+    /// the reason.
+    fn offered_slots(&self) -> u32 {
+        let slots = self.workers.values().filter(|of| !of.is_draining).map(|of| of.join.slots).sum();
+        if self.local.slots == 0 && self.check_hope(false).is_err() { 1 } else { slots }
     }
 
     /// Fails if no worker can ever run an attempt.

@@ -23,7 +23,7 @@ use crate::{
 
 /// Version of the messages.
 pub(crate) const PROTOCOL_VERSION: u32 = 1;
-/// How often each side says that it is alive.
+/// The interval of the signs of life of each side.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// Silence after which the other side counts as lost.
 pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(30);
@@ -66,7 +66,7 @@ pub(crate) enum EngineMessage {
     FilePiece {
         digest: String,
         offset: u64,
-        /// In Base64.
+        /// Its bytes in Base64.
         data: String,
         is_last: bool,
     },
@@ -148,6 +148,19 @@ pub(crate) struct RunTerms {
     pub limits: ShippedLimits,
 }
 
+impl RunTerms {
+    /// The terms of a run, without the name of a worker. The limits are set when a worker joins.
+    pub(crate) fn new(
+        (run, job): (RunId, IngestJob),
+        connections: Vec<ShippedConnection>,
+        agent: &AgentOptions,
+        unsourced: UnsourcedAction,
+    ) -> Self {
+        let limits = ShippedLimits { step_budget: 0, rule: FailureRule::default(), timeouts: agent.timeouts };
+        Self { run, worker: String::new(), job, connections, agent: agent.clone(), unsourced, limits }
+    }
+}
+
 /// Limits of attempts, which may change while they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShippedLimits {
@@ -219,7 +232,7 @@ pub(crate) enum EnginePart {
 pub(crate) enum WorkerPart {
     /// Entries for the tape, as in its format; their numbers and times have no meaning.
     Entries(Vec<Box<RawValue>>),
-    /// Start-up is over.
+    /// The agent has started up.
     Ready,
     /// A call waits for a decision.
     Call { call: u64, request: ApprovalRequest },
@@ -228,10 +241,10 @@ pub(crate) enum WorkerPart {
     /// A piece of a file of the result, in order.
     ResultPiece {
         file: ResultFile,
-        /// In Base64.
+        /// Its bytes in Base64.
         data: String,
     },
-    /// The last part.
+    /// It is always the last part.
     Ended(Box<AttemptResult>),
 }
 

@@ -16,7 +16,10 @@ use futures_util::{
     future::{AbortHandle, Abortable, Aborted},
     stream::FuturesUnordered,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, MissedTickBehavior},
+};
 
 use super::{
     delivery::{Inbox, Outbox, PartArrival},
@@ -29,7 +32,7 @@ use crate::{
     decode::LineDecoder,
     engine::{
         attempt_limits::AttemptLimits,
-        driver::AttemptOrder,
+        attempt_order::AttemptOrder,
         local_attempt::{AttemptSinks, FinishedAttempt},
     },
     ingest::{attempt::WrittenPatch, transcript},
@@ -38,6 +41,9 @@ use crate::{
     tape::{EntryBody, Note, TapeEntry, UnitKey},
 };
 
+/// How often to look for parts that are not confirmed.
+const RESEND_CHECK: Duration = Duration::from_secs(1);
+
 /// Most bytes of the files of a result.
 const MAX_RESULT_BYTES: usize = 256 << 20;
 
@@ -45,8 +51,10 @@ const MAX_RESULT_BYTES: usize = 256 << 20;
 #[derive(Debug)]
 pub(crate) enum RemoteEnd {
     Finished(Box<FinishedAttempt>),
-    /// The worker was lost, or it sent something that no attempt sends. Reads as a sentence.
+    /// The worker was lost. Reads as a sentence.
     Lost(String),
+    /// The worker sent something that no worker of this program sends. Reads as a sentence.
+    Invalid(String),
 }
 
 /// Where the results of a remote attempt go.
@@ -84,6 +92,10 @@ pub(crate) async fn run(
         ready: Some(ready),
     };
     let mut outbox = Outbox::default();
+    let mut resend = tokio::time::interval(RESEND_CHECK);
+    resend.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // When the worker confirmed something, or was last reminded.
+    let mut progress = Instant::now();
     let mut first = vec![EnginePart::Start(Box::new(shipment))];
     first.extend(early.into_iter().filter_map(part_of));
     for part in first {
@@ -102,6 +114,7 @@ pub(crate) async fn run(
                 Some(AttemptMessage::Part { number, part }) => RemoteEvent::Part(number, part),
                 Some(AttemptMessage::Received(count)) => {
                     outbox.confirm(count);
+                    progress = Instant::now();
                     continue;
                 }
                 None => return RemoteEnd::Lost(worker_lost(&permit)),
@@ -112,7 +125,7 @@ pub(crate) async fn run(
                 has_limits = changed.is_ok();
                 RemoteEvent::Send(EnginePart::Limits(shipped_limits(limits)))
             }
-            () = repeat_after(permit.resend_after), if !outbox.is_confirmed() => RemoteEvent::Repeat,
+            _ = resend.tick(), if permit.resend_after.is_some() => RemoteEvent::Repeat,
         };
         let sent = match event {
             RemoteEvent::Part(number, part) => {
@@ -142,7 +155,7 @@ pub(crate) async fn run(
                         let lease = permit.lease.clone();
                         // The lease ends with the permit in any case.
                         let _ = permit.outgoing.send(EngineMessage::Revoked { lease }).await;
-                        return RemoteEnd::Lost(format!("worker {} {reason}", permit.worker));
+                        return RemoteEnd::Invalid(format!("worker {} {reason}", permit.worker));
                     }
                     None => confirmed.map_err(drop),
                 }
@@ -160,7 +173,11 @@ pub(crate) async fn run(
             }
             RemoteEvent::Decided(Err(Aborted)) => Ok(()),
             RemoteEvent::Send(part) => send(&permit, &mut outbox, part).await,
-            RemoteEvent::Repeat => repeat(&permit, &outbox).await,
+            RemoteEvent::Repeat if permit.resend_after.is_some_and(|patience| progress.elapsed() >= patience) => {
+                progress = Instant::now();
+                repeat(&permit, &outbox).await
+            }
+            RemoteEvent::Repeat => Ok(()),
         };
         if sent.is_err() {
             return RemoteEnd::Lost(worker_lost(&permit));
@@ -312,11 +329,4 @@ async fn repeat(permit: &WorkerPermit, outbox: &Outbox<EnginePart>) -> Result<()
         permit.outgoing.send(message).await.map_err(drop)?;
     }
     Ok(())
-}
-
-async fn repeat_after(pause: Option<Duration>) {
-    match pause {
-        Some(pause) => tokio::time::sleep(pause).await,
-        None => std::future::pending().await,
-    }
 }

@@ -5,16 +5,14 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fmt,
     future::Future,
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use futures_util::{FutureExt as _, future::BoxFuture};
-use serde_json::value::RawValue;
+use futures_util::FutureExt as _;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinSet,
@@ -22,34 +20,34 @@ use tokio::{
 };
 
 use super::{
-    delivery::{Inbox, Outbox, PartArrival},
+    delivery::{Inbox, PartArrival},
     protocol::{
-        AttemptLease, AttemptResult, AttemptShipment, CHUNK_BYTES, EngineMessage, EnginePart, HEARTBEAT_INTERVAL,
-        LEASE_DURATION, ResultFile, RunTerms, ShippedLimits, WorkerJoin, WorkerMessage, WorkerPart,
+        AttemptLease, AttemptResult, AttemptShipment, EngineMessage, EnginePart, HEARTBEAT_INTERVAL, LEASE_DURATION,
+        ResultFile, RunTerms, ShippedLimits, WorkerJoin, WorkerMessage, WorkerPart,
     },
+    stdio,
+    uplink::{Uplink, lock},
     workspace::{WorkerDir, WorkerMachine},
 };
 use crate::{
-    agent::{
-        Agent,
-        attempt::{ApprovalDecision, ApprovalGate, ApprovalRequest},
-        session_lock::SessionLocks,
-    },
+    agent::{Agent, session_lock::SessionLocks},
     engine::{
         attempt_limits::{AttemptLimits, LimitValues},
-        driver::{AttemptOrder, preparation_failed},
+        attempt_order::{AttemptOrder, preparation_failed},
         local_attempt::{AttemptSinks, FinishedAttempt, LocalAttempts},
     },
     ingest::{project::Project, transcript},
-    run::{NewEntry, Recorder, entry_source::RecordError},
     scoped_dir::ScopedDir,
-    tape::{Millis, Seq, TapeEntry},
 };
 
-/// Most bytes of entries that the engine has not confirmed.
-const MAX_UNCONFIRMED_BYTES: usize = 512 << 20;
 /// How long to wait for files before they are asked for again.
 const FILE_PATIENCE: Duration = Duration::from_secs(15);
+/// How often to look for parts that are not confirmed.
+const RESEND_CHECK: Duration = Duration::from_secs(1);
+/// Capacity of the queue of messages of the engine.
+const QUEUE_CAPACITY: usize = 64;
+/// How long the last messages may take.
+const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Capacity of the queue of requests to an attempt.
 const ORDER_QUEUE_CAPACITY: usize = 16;
 /// Largest patch of an attempt.
@@ -68,7 +66,7 @@ pub(crate) struct WorkerSetup {
 
 /// A connection to an engine.
 #[derive(Debug)]
-pub(crate) struct EngineConnection {
+pub(crate) struct EngineLink {
     pub incoming: mpsc::Receiver<EngineMessage>,
     pub outgoing: mpsc::UnboundedSender<WorkerMessage>,
     /// How long to wait for a confirmation; `None` if the transport loses nothing.
@@ -91,7 +89,7 @@ pub(crate) enum ServiceEnd {
 /// Serves one engine until the run ends, `leave` is ready and no attempt is left, or the engine is lost.
 pub(crate) async fn serve(
     setup: WorkerSetup,
-    mut connection: EngineConnection,
+    mut connection: EngineLink,
     leave: impl Future<Output = String>,
 ) -> ServiceEnd {
     let mut join = setup.join.clone();
@@ -112,6 +110,27 @@ pub(crate) async fn serve(
     match WorkerService::new(setup, *terms, &connection) {
         Ok(service) => service.run(connection, leave).await,
         Err(error) => ServiceEnd::Failed(format!("cannot create a directory for the worker: {error}")),
+    }
+}
+
+/// Serves an engine on stdin and stdout.
+pub(crate) async fn serve_stdio(setup: WorkerSetup, leave: impl Future<Output = String>) -> ServiceEnd {
+    let (to_service, incoming) = mpsc::channel(QUEUE_CAPACITY);
+    let (outgoing, mut to_engine) = mpsc::unbounded_channel();
+    let reading = tokio::spawn(async move { stdio::read_messages(tokio::io::stdin(), &to_service).await });
+    let writing = tokio::spawn(async move { stdio::write_messages(tokio::io::stdout(), &mut to_engine).await });
+    let end = serve(setup, EngineLink { incoming, outgoing, resend_after: None }, leave).await;
+    // The last messages are written; nothing comes after them.
+    let written = tokio::time::timeout(LAST_WRITE_TIMEOUT, writing).await;
+    if let Ok(Ok(Err(error))) = written {
+        tracing::debug!(%error, "cannot write to the engine");
+    }
+    match end {
+        ServiceEnd::EngineLost(_) if reading.is_finished() => match reading.await {
+            Ok(end) => ServiceEnd::EngineLost(end.to_string()),
+            Err(error) => ServiceEnd::EngineLost(error.to_string()),
+        },
+        end => end,
     }
 }
 
@@ -152,7 +171,7 @@ struct WorkerAttempt {
 }
 
 impl WorkerService {
-    fn new(setup: WorkerSetup, terms: RunTerms, connection: &EngineConnection) -> std::io::Result<Self> {
+    fn new(setup: WorkerSetup, terms: RunTerms, connection: &EngineLink) -> std::io::Result<Self> {
         let ShippedLimits { step_budget, rule, timeouts } = terms.limits;
         let shared = WorkerShared {
             dir: Mutex::new(WorkerDir::new(&terms.job.id)?),
@@ -169,12 +188,14 @@ impl WorkerService {
         Ok(Self { shared: Arc::new(shared), attempts, over, running, arriving })
     }
 
-    async fn run(mut self, mut connection: EngineConnection, leave: impl Future<Output = String>) -> ServiceEnd {
+    async fn run(mut self, mut connection: EngineLink, leave: impl Future<Output = String>) -> ServiceEnd {
         let root = self.shared.dir().project_dir();
         let connections = self.shared.setup.machine.reachable(&root, &self.shared.terms.connections);
         self.shared.send(WorkerMessage::Ready { connections });
         let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut resend = tokio::time::interval(RESEND_CHECK);
+        resend.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = Instant::now();
         let (mut leave, mut is_leaving) = (std::pin::pin!(leave), false);
         let end = loop {
@@ -198,8 +219,9 @@ impl WorkerService {
                     break ServiceEnd::EngineLost(format!("the engine has been silent for {silence} s"));
                 }
                 Some(ended) = self.running.join_next() => self.finish(ended),
-                () = resend_after(connection.resend_after), if self.attempts.values().any(|of| !of.uplink.is_confirmed()) => {
-                    self.attempts.values().for_each(|of| of.uplink.resend());
+                _ = resend.tick(), if connection.resend_after.is_some() => {
+                    let patience = connection.resend_after.unwrap_or_default();
+                    self.attempts.values().for_each(|of| of.uplink.resend_after(patience));
                 }
                 reason = &mut leave, if !is_leaving => {
                     is_leaving = true;
@@ -269,7 +291,7 @@ impl WorkerService {
     }
 
     fn start(&mut self, lease: AttemptLease, shipment: AttemptShipment) {
-        let uplink = Arc::new(Uplink::new(lease.clone(), &self.shared));
+        let uplink = Arc::new(Uplink::new(lease.clone(), self.shared.outgoing.clone(), self.shared.keeps_unconfirmed));
         let (orders, received) = mpsc::channel(ORDER_QUEUE_CAPACITY);
         let mut inbox = Inbox::default();
         inbox.take(0);
@@ -439,152 +461,7 @@ impl WorkerShared {
     }
 }
 
-/// What one attempt sends to the engine: its entries, and questions about its calls.
-struct Uplink {
-    lease: AttemptLease,
-    outgoing: mpsc::UnboundedSender<WorkerMessage>,
-    keeps_unconfirmed: bool,
-    state: Mutex<UplinkState>,
-}
-
-#[derive(Default)]
-struct UplinkState {
-    outbox: Outbox<WorkerPart>,
-    /// Bytes of the entries in the outbox, at most.
-    bytes: usize,
-    next_call: u64,
-    calls: HashMap<u64, oneshot::Sender<ApprovalDecision>>,
-}
-
-impl fmt::Debug for Uplink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Uplink").field("lease", &self.lease).finish_non_exhaustive()
-    }
-}
-
-impl Uplink {
-    fn new(lease: AttemptLease, shared: &WorkerShared) -> Self {
-        let (outgoing, keeps_unconfirmed) = (shared.outgoing.clone(), shared.keeps_unconfirmed);
-        Self { lease, outgoing, keeps_unconfirmed, state: Mutex::default() }
-    }
-
-    fn send(&self, part: WorkerPart) {
-        let mut state = lock(&self.state);
-        let number = state.outbox.push(part.clone());
-        if !self.keeps_unconfirmed && !matches!(part, WorkerPart::Ended(_)) {
-            state.outbox.confirm(number + 1);
-        }
-        // Sent under the lock, so that parts leave in order. A closed connection ends the worker.
-        let _ = self.outgoing.send(WorkerMessage::Attempt { lease: self.lease.clone(), number, part });
-    }
-
-    fn send_file(&self, file: ResultFile, content: &[u8]) {
-        for piece in content.chunks(CHUNK_BYTES) {
-            self.send(WorkerPart::ResultPiece { file, data: BASE64_STANDARD.encode(piece) });
-        }
-    }
-
-    fn confirm(&self, count: u64) {
-        let mut state = lock(&self.state);
-        state.outbox.confirm(count);
-        if state.outbox.is_confirmed() {
-            state.bytes = 0;
-        }
-    }
-
-    fn is_confirmed(&self) -> bool {
-        lock(&self.state).outbox.is_confirmed()
-    }
-
-    fn resend(&self) {
-        let state = lock(&self.state);
-        for (number, part) in state.outbox.unconfirmed() {
-            let (lease, part) = (self.lease.clone(), part.clone());
-            let _ = self.outgoing.send(WorkerMessage::Attempt { lease, number, part });
-        }
-    }
-
-    fn decide(&self, call: u64, decision: ApprovalDecision) {
-        if let Some(reply) = lock(&self.state).calls.remove(&call) {
-            // A closed channel means that the agent no longer waits.
-            let _ = reply.send(decision);
-        }
-    }
-}
-
-impl Recorder for Uplink {
-    fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
-        let mut entries = Vec::with_capacity(items.len());
-        let mut size = 0;
-        for item in items {
-            let mut line = Vec::new();
-            let attempt = Some((self.lease.unit.as_str().into(), self.lease.attempt));
-            TapeEntry { seq: Seq(0), at: Millis(0), attempt, body: item.body.clone() }.write(&mut line);
-            size += line.len();
-            let entry = String::from_utf8(line).map_err(std::io::Error::other);
-            let entry = entry.and_then(|line| RawValue::from_string(line).map_err(std::io::Error::other));
-            entries.push(entry.map_err(|error| RecordError::new("the entries of the worker", &error))?);
-        }
-        if self.keeps_unconfirmed {
-            let mut state = lock(&self.state);
-            state.bytes += size;
-            if state.bytes > MAX_UNCONFIRMED_BYTES {
-                let error = std::io::Error::other("the engine confirms nothing");
-                return Err(RecordError::new("the entries of the worker", &error));
-            }
-        }
-        self.send(WorkerPart::Entries(entries));
-        Ok(())
-    }
-}
-
-impl ApprovalGate for Uplink {
-    fn decide(&self, request: ApprovalRequest) -> BoxFuture<'_, ApprovalDecision> {
-        let (reply, decided) = oneshot::channel();
-        let call = {
-            let mut state = lock(&self.state);
-            state.next_call += 1;
-            let call = state.next_call;
-            state.calls.insert(call, reply);
-            call
-        };
-        self.send(WorkerPart::Call { call, request });
-        let cancelling = CallGuard { uplink: self, call };
-        Box::pin(async move {
-            let _cancelling = cancelling;
-            // The sender is dropped only with the attempt.
-            decided.await.unwrap_or(ApprovalDecision::DenyByPolicy("the worker is ending".to_owned()))
-        })
-    }
-}
-
-/// Tells the engine that a call no longer waits, if it is dropped before the decision.
-struct CallGuard<'u> {
-    uplink: &'u Uplink,
-    call: u64,
-}
-
-impl Drop for CallGuard<'_> {
-    fn drop(&mut self) {
-        if lock(&self.uplink.state).calls.remove(&self.call).is_some() {
-            self.uplink.send(WorkerPart::CallCancelled { call: self.call });
-        }
-    }
-}
-
 fn transcript_bytes(root: &std::path::Path, path: &str) -> Vec<u8> {
     let read = ScopedDir::open(root).and_then(|root| root.read_if_exists(path, MAX_TRANSCRIPT_BYTES));
     read.ok().flatten().unwrap_or_default()
-}
-
-async fn resend_after(pause: Option<Duration>) {
-    match pause {
-        Some(pause) => tokio::time::sleep(pause).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// The value stays valid if a thread panics while it holds the lock.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

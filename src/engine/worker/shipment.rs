@@ -19,7 +19,7 @@ use crate::{
         connection_scope,
         git::{CommitId, GitError},
         instructions,
-        project::Project,
+        project::{Connection, Project},
         repository::Repository,
         shipped_base,
         source::fingerprint::MAX_FILE_BYTES,
@@ -83,13 +83,13 @@ impl ShipmentStore {
         Self { project, repository, state: Mutex::default() }
     }
 
-    /// The connections of the project, without credentials.
-    pub(crate) fn connections(&self) -> Vec<ShippedConnection> {
-        let shipped = |connection| {
-            let database = connection_scope::resolve_database(&self.project, connection).and_then(Result::ok);
+    /// The connections of a project, without credentials.
+    pub(crate) fn connections_of(project: &Project) -> Vec<ShippedConnection> {
+        let shipped = |connection: &Connection| {
+            let database = connection_scope::resolve_database(project, connection).and_then(Result::ok);
             ShippedConnection { id: connection.id.clone(), driver: connection.driver.clone(), database }
         };
-        self.project.settings.connections.iter().map(shipped).collect()
+        project.settings.connections.iter().map(shipped).collect()
     }
 
     /// Collects what an attempt that starts from `base` needs. Blocks on files and git.

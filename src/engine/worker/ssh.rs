@@ -7,13 +7,16 @@ use std::{fmt, process::Stdio, str::FromStr, sync::Arc, time::Duration};
 
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
-    process::Command,
+    process::{Child, Command},
     sync::mpsc,
+    task::JoinHandle,
+    time::timeout,
 };
 
 use super::{
-    connection::{ConnectionEnd, WorkerConnection},
+    connection::{self, ConnectionEnd, WorkerConnection},
     host::WorkerHost,
+    protocol::{EngineMessage, WorkerJoin, WorkerMessage},
     stdio,
 };
 use crate::{diagnostic::Problem, program_path, tape::note::Severity};
@@ -71,7 +74,7 @@ impl FromStr for SshWorker {
         if !is_name(host) {
             return Err(invalid("the host is wrong"));
         }
-        if user.is_some_and(|user| !is_name(user)) {
+        if user.is_some_and(|user| !is_name(user) || user.contains(':')) {
             return Err(invalid("the user is wrong; a password is not supported"));
         }
         let port = port.map(|port| port.parse().map_err(|_| invalid("the port is wrong"))).transpose()?;
@@ -130,6 +133,9 @@ impl SshWorker {
     pub(crate) async fn keep_connected(self, host: Arc<WorkerHost>) {
         let (mut failures, mut pause) = (0, FIRST_PAUSE);
         while failures < MAX_FAILURES {
+            if host.pool.has_ended() {
+                return;
+            }
             let (end, has_joined) = self.connect(&host).await;
             let (level, text) = match end {
                 ConnectionEnd::Left(_) => break,
@@ -149,7 +155,10 @@ impl SshWorker {
                     host.pool.warn(level, format!("{text}{last}"));
                 }
             }
-            tokio::time::sleep(pause).await;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = host.pool.ended() => return,
+            }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
         host.pool.remove_transport();
@@ -157,65 +166,106 @@ impl SshWorker {
 
     /// One connection. The second part is whether the worker joined.
     async fn connect(&self, host: &WorkerHost) -> (ConnectionEnd, bool) {
+        let (process, incoming, outgoing) = match self.start() {
+            Ok(started) => started,
+            Err(end) => return (end, false),
+        };
+        let name = Some(self.host.clone());
+        let (end, has_joined) = host.serve(WorkerConnection { name, incoming, outgoing, resend_after: None }).await;
+        (process.explain(self, end, has_joined).await, has_joined)
+    }
+
+    /// Connects once, and returns what the worker says about itself.
+    ///
+    /// # Errors
+    /// If it cannot be started or may not work for a run of this program.
+    pub(crate) async fn probe(&self) -> Result<WorkerJoin, Problem> {
+        let (process, mut incoming, outgoing) = self.start().map_err(ConnectionEnd::into_problem)?;
+        let admitted = connection::read_join(&mut incoming).await;
+        // It ends with its connection, too.
+        let _ = outgoing.send(EngineMessage::End).await;
+        drop((incoming, outgoing));
+        match admitted {
+            Ok(join) => Ok(join),
+            Err(end) => Err(process.explain(self, end, false).await.into_problem()),
+        }
+    }
+
+    /// Starts `ssh` with pipes.
+    fn start(&self) -> Result<(SshProcess, mpsc::Receiver<WorkerMessage>, mpsc::Sender<EngineMessage>), ConnectionEnd> {
         let Some(ssh) = program_path::find("ssh") else {
-            return (ConnectionEnd::Refused("ssh is not on the PATH: install an SSH client".to_owned()), false);
+            return Err(ConnectionEnd::Refused("ssh is not on the PATH: install an SSH client".to_owned()));
         };
         let mut command = Command::new(ssh);
         command.args(self.arguments()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = match command.kill_on_drop(true).spawn() {
-            Ok(child) => child,
-            Err(error) => return (ConnectionEnd::Lost(format!("cannot start ssh: {error}")), false),
-        };
+        let child = command.kill_on_drop(true).spawn();
+        let mut child = child.map_err(|error| ConnectionEnd::Lost(format!("cannot start ssh: {error}")))?;
         let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return (ConnectionEnd::Lost("ssh was started without pipes".to_owned()), false);
+            return Err(ConnectionEnd::Lost("ssh was started without pipes".to_owned()));
         };
         let (to_host, incoming) = mpsc::channel(QUEUE_CAPACITY);
         let (outgoing, mut to_worker) = mpsc::channel(QUEUE_CAPACITY);
         let reading = async move { stdio::read_messages(stdout, &to_host).await };
         let writing = async move { stdio::write_messages(stdin, &mut to_worker).await };
-        let complaint = tokio::spawn(last_line(stderr));
         let streaming = tokio::spawn(async move { tokio::join!(reading, writing).0 });
-        let (end, has_joined) = host
-            .serve(WorkerConnection { name: Some(self.host.clone()), incoming, outgoing, resend_after: None })
-            .await;
-        let stream_end = tokio::time::timeout(EXIT_PATIENCE, streaming).await.ok().and_then(Result::ok);
-        let stream_end = stream_end.unwrap_or(stdio::StreamEnd::Closed);
-        let exit = tokio::time::timeout(EXIT_PATIENCE, child.wait()).await;
-        let code = exit.ok().and_then(Result::ok).and_then(|exit| exit.code());
-        let complaint = complaint.await.unwrap_or_default();
-        let end = match end {
-            ConnectionEnd::Lost(_) if code == Some(PROGRAM_MISSING) => {
-                let program = &self.program;
-                ConnectionEnd::Refused(format!("{program} is not installed there, or not on the PATH of its shell"))
-            }
-            ConnectionEnd::Lost(_) if code == Some(SSH_FAILED) && !complaint.is_empty() => {
-                ConnectionEnd::Lost(format!("cannot connect: {complaint}"))
-            }
-            ConnectionEnd::Lost(_) if !has_joined && !complaint.is_empty() => {
-                ConnectionEnd::Lost(format!("it did not start: {complaint}"))
-            }
-            ConnectionEnd::Lost(reason) if matches!(stream_end, stdio::StreamEnd::Closed) => {
-                ConnectionEnd::Lost(reason)
-            }
-            ConnectionEnd::Lost(_) => ConnectionEnd::Lost(stream_end.to_string()),
-            end => end,
-        };
-        (end, has_joined)
+        let complaint = tokio::spawn(complaint(stderr));
+        Ok((SshProcess { child, streaming, complaint }, incoming, outgoing))
     }
 }
 
-/// The last line that is not empty, without control characters.
-async fn last_line(stderr: impl tokio::io::AsyncRead + Unpin) -> String {
-    const MOST_CHARS: usize = 300;
-    let mut lines = BufReader::new(stderr).lines();
-    let mut last = String::new();
-    while let Ok(Some(line)) = lines.next_line().await {
-        if !line.trim().is_empty() {
-            last = line.trim().chars().filter(|c| !c.is_control()).take(MOST_CHARS).collect();
+/// A running `ssh`, killed on drop.
+struct SshProcess {
+    child: Child,
+    streaming: JoinHandle<stdio::MessagesEnd>,
+    /// What it prints to its stderr.
+    complaint: JoinHandle<String>,
+}
+
+impl SshProcess {
+    /// Waits for its end, which says more about the `end` of the connection.
+    async fn explain(mut self, worker: &SshWorker, end: ConnectionEnd, has_joined: bool) -> ConnectionEnd {
+        let stream_end = timeout(EXIT_PATIENCE, self.streaming).await.ok().and_then(Result::ok);
+        let exit = timeout(EXIT_PATIENCE, self.child.wait()).await;
+        let code = exit.ok().and_then(Result::ok).and_then(|exit| exit.code());
+        let ConnectionEnd::Lost(reason) = end else { return end };
+        if code.is_none() {
+            return ConnectionEnd::Lost(reason);
+        }
+        let complaint = timeout(EXIT_PATIENCE, self.complaint).await.ok().and_then(Result::ok).unwrap_or_default();
+        match (code, stream_end) {
+            (Some(PROGRAM_MISSING), _) => {
+                let program = &worker.program;
+                ConnectionEnd::Refused(format!("{program} is not installed there, or not on the PATH of its shell"))
+            }
+            (Some(SSH_FAILED), _) if !complaint.is_empty() => {
+                ConnectionEnd::Lost(format!("cannot connect: {complaint}"))
+            }
+            (_, Some(garbage @ stdio::MessagesEnd::Garbage(_))) => ConnectionEnd::Lost(garbage.to_string()),
+            _ if !has_joined && !complaint.is_empty() => ConnectionEnd::Lost(format!("it did not start: {complaint}")),
+            _ => ConnectionEnd::Lost(reason),
         }
     }
-    last
+}
+
+/// The error that a program of ours prints to `stderr`, else the last line that is not empty.
+async fn complaint(stderr: impl tokio::io::AsyncRead + Unpin) -> String {
+    const MOST_CHARS: usize = 300;
+    let mut lines = BufReader::new(stderr).lines();
+    let (mut last, mut error) = (String::new(), None::<String>);
+    while let Ok(Some(line)) = lines.next_line().await {
+        let line: String = line.trim().chars().filter(|c| !c.is_control()).take(MOST_CHARS).collect();
+        if let Some(text) = line.strip_prefix("error: ") {
+            error.get_or_insert_with(|| text.to_owned());
+        } else if let (Some(error), Some(help)) = (&mut error, line.strip_prefix("help: ")) {
+            error.push_str("; ");
+            error.push_str(help);
+        }
+        if !line.is_empty() {
+            last = line;
+        }
+    }
+    error.unwrap_or(last)
 }
 
 #[cfg(test)]

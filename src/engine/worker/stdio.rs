@@ -14,7 +14,7 @@ use super::protocol::MAX_MESSAGE_BYTES;
 
 /// Why the messages of the other side end.
 #[derive(Debug)]
-pub(crate) enum StreamEnd {
+pub(crate) enum MessagesEnd {
     /// The stream was closed, or nobody receives its messages.
     Closed,
     /// Something else than a message arrived.
@@ -22,7 +22,7 @@ pub(crate) enum StreamEnd {
     Io(io::Error),
 }
 
-impl fmt::Display for StreamEnd {
+impl fmt::Display for MessagesEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => write!(f, "the connection was closed"),
@@ -36,27 +36,27 @@ impl fmt::Display for StreamEnd {
 pub(crate) async fn read_messages<M: DeserializeOwned>(
     stream: impl AsyncRead + Unpin,
     messages: &mpsc::Sender<M>,
-) -> StreamEnd {
+) -> MessagesEnd {
     let mut lines = FramedRead::new(stream, LinesCodec::new_with_max_length(MAX_MESSAGE_BYTES));
     loop {
         let line = match lines.next().await {
-            None => return StreamEnd::Closed,
+            None => return MessagesEnd::Closed,
             Some(Ok(line)) if line.trim().is_empty() => continue,
             Some(Ok(line)) => line,
             Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
-                return StreamEnd::Garbage(format!("a line of more than {MAX_MESSAGE_BYTES} bytes"));
+                return MessagesEnd::Garbage(format!("a line of more than {MAX_MESSAGE_BYTES} bytes"));
             }
             Some(Err(LinesCodecError::Io(error))) if error.kind() == io::ErrorKind::InvalidData => {
-                return StreamEnd::Garbage("bytes that are not text".to_owned());
+                return MessagesEnd::Garbage("bytes that are not text".to_owned());
             }
-            Some(Err(LinesCodecError::Io(error))) => return StreamEnd::Io(error),
+            Some(Err(LinesCodecError::Io(error))) => return MessagesEnd::Io(error),
         };
         let Ok(message) = serde_json::from_str(&line) else {
             let start: String = line.chars().take(200).collect();
-            return StreamEnd::Garbage(format!("`{}`", start.escape_debug()));
+            return MessagesEnd::Garbage(format!("`{}`", start.escape_debug()));
         };
         if messages.send(message).await.is_err() {
-            return StreamEnd::Closed;
+            return MessagesEnd::Closed;
         }
     }
 }

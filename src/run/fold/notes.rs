@@ -245,12 +245,11 @@ impl Fold {
             }
             Note::WorkerJoined(joined) => {
                 view.state.workers.join(joined);
-                self.report_message(view, entry, Severity::Info, note.to_string());
+                self.report_run_change(view, entry, note, emit);
             }
             Note::WorkerLeft(left) => {
                 view.state.workers.leave(left);
-                let level = if left.is_lost { Severity::Warning } else { Severity::Info };
-                self.report_message(view, entry, level, note.to_string());
+                self.report_run_change(view, entry, note, emit);
             }
             Note::ReviewFinished { .. } => {
                 Self::close_review(view);
@@ -358,6 +357,7 @@ impl Fold {
         attempt.started_at = entry.at;
         attempt.setup.start_note = Some(entry.seq);
         attempt.pid = started.pid;
+        attempt.setup.worker = started.worker.as_deref().map(Arc::from);
         attempt.setup.is_scripted = started.scripted;
         attempt.setup.step_budget = (started.step_budget > 0).then_some(started.step_budget);
         let unit = fold.unit(view);

@@ -6,7 +6,7 @@ use super::{DrawContext, RowWriter, dialog::message_place, failure_groups::Budge
 use crate::{
     run::state::{HoldMode, RunState, UnitNeed, UnitStatus, UsageWindow},
     tape::Millis,
-    text::{self, clock, count, dollars},
+    text::{self, clock, count, dollars, pluralize},
     tui::{
         forecast_text,
         model::{RunTotals, wall_clock},
@@ -154,6 +154,12 @@ fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
             StyleRole::Badge,
             format!(" passes {} ", cut(&state.inputs.env_passed.join(" "), 40)),
         ));
+    }
+    if state.workers.had_any && state.ended.is_none() {
+        let present = state.workers.present.len();
+        let role = if present == 0 { StyleRole::Warning } else { StyleRole::Dim };
+        let slots = pluralize(state.workers.slots() as usize, "slot");
+        facts.push(HeaderItem::new(3, role, format!("{} {} {slots}", pluralize(present, "worker"), glyphs.dot)));
     }
     if scene.model.totals.isolation_breaches > 0 {
         facts.push(HeaderItem::new(0, StyleRole::Failed, format!("{} isolation", glyphs.status(UnitStatus::Failed))));

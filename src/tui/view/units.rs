@@ -40,6 +40,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         key: view.listing.longest(),
         has_retries: model.totals.has_retries,
         running: model.totals.count(UnitStatus::Running) > 0,
+        has_workers: scene.run_view.state.workers.had_any,
     };
     let columns = columns(usize::from(rows.width), &content);
     let mut visible = model.visible_lines(usize::from(rows.height)).peekable();
@@ -149,7 +150,7 @@ fn headings(scene: &DrawContext<'_>, columns: &UnitColumns, area: Rect, buf: &mu
         let start = pen.next_column();
         let order = order_of(*column);
         let role = role(order == Some(sort));
-        if *column == UnitColumn::State {
+        if matches!(column, UnitColumn::State | UnitColumn::Worker) {
             pen.skip(2);
             pen.cell(role, column.heading(), column.width() - 2);
         } else {
@@ -170,7 +171,9 @@ fn order_of(column: UnitColumn) -> Option<UnitSort> {
         UnitColumn::Age => UnitSort::Age,
         UnitColumn::Failures => UnitSort::Failures,
         UnitColumn::State => UnitSort::Plan,
-        UnitColumn::Attempts | UnitColumn::Calls | UnitColumn::Turns | UnitColumn::Idle => return None,
+        UnitColumn::Worker | UnitColumn::Attempts | UnitColumn::Calls | UnitColumn::Turns | UnitColumn::Idle => {
+            return None;
+        }
     })
 }
 
@@ -277,6 +280,15 @@ fn row(
             }
             (UnitColumn::Age, attempt) => age(unit, attempt, now),
             (_, None) => (StyleRole::Dim, String::new()),
+            (UnitColumn::Worker, Some(attempt)) => {
+                pen.skip(2);
+                let (role, name) = match attempt.setup.worker.as_deref() {
+                    Some(worker) => (StyleRole::Text, worker),
+                    None => (StyleRole::Dim, "here"),
+                };
+                pen.cell(role, &text::fit_middle(name, width - 2, scene.theme.glyphs.cut), width - 2);
+                continue;
+            }
             (UnitColumn::Attempts, Some(attempt)) => (StyleRole::Text, attempt.number.to_string()),
             (UnitColumn::Failures, Some(attempt)) => {
                 let bad = failed_and_refused_calls(attempt, scene.theme.glyphs).next();

@@ -1,0 +1,66 @@
+//! Arguments of workers, of the NATS server where they meet engines, and of the checks of both.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::engine::worker::{
+    nats::{NatsAddress, NatsServer},
+    ssh::SshWorker,
+};
+
+/// Arguments of `worker`, on any machine.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WorkerArgs {
+    /// Serve one run over stdin and stdout, as `run --worker ssh://…` does through ssh
+    #[arg(long, required_unless_present = "address", conflicts_with = "address")]
+    pub stdio: bool,
+    /// The NATS server where runs are announced.
+    #[command(flatten)]
+    pub nats: NatsArgs,
+    /// Number of attempts that run concurrently
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub slots: u32,
+    /// Name of the account whose usage limits apply [default: as Claude Code reports it]
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<String>,
+}
+
+/// A NATS server, and the login for it.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct NatsArgs {
+    /// Use the workers at this NATS server: nats://host[:port], or tls://host[:port]
+    #[arg(long = "nats", value_name = "URL", env = "INGESTDECK_NATS_URL", hide_env_values = true)]
+    pub address: Option<NatsAddress>,
+    /// Credentials file for the NATS server
+    #[arg(long = "nats-creds", value_name = "FILE", requires = "address")]
+    pub credentials: Option<PathBuf>,
+    /// File with the nkey seed for the NATS server
+    #[arg(long = "nats-nkey", value_name = "FILE", requires = "address")]
+    pub nkey: Option<PathBuf>,
+    /// Certificates of the authorities that sign the certificate of the NATS server
+    #[arg(long = "nats-ca", value_name = "FILE", requires = "address")]
+    pub root_certificates: Option<PathBuf>,
+}
+
+impl NatsArgs {
+    /// The server, if one is named.
+    pub(crate) fn server(&self) -> Option<NatsServer> {
+        let Self { address, credentials, nkey, root_certificates } = self.clone();
+        Some(NatsServer { address: address?, credentials, nkey, root_certificates })
+    }
+}
+
+/// Arguments of `doctor`, for this machine and for workers.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Also send a one-turn request to check sign-in, credit, limit and model
+    #[arg(long)]
+    pub probe: bool,
+    /// Also check this worker, as `run --worker` would use it; can be repeated
+    #[arg(long, value_name = "URL")]
+    pub worker: Vec<SshWorker>,
+    /// A NATS server to check, too.
+    #[command(flatten)]
+    pub nats: NatsArgs,
+}

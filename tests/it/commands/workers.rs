@@ -1,0 +1,348 @@
+//! Units on workers over SSH: an `ssh` that starts the worker on this machine.
+
+use std::{fs, path::PathBuf, process::Command, thread, time::Instant};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+
+use super::{
+    end_to_end::{git, orchard_project, writes},
+    test_dir::{CommandOutput, DEADLINE, TestDir, parse_json_events, tape},
+};
+use crate::it::support::program;
+
+/// Units of the orchard project, with the file and the page of each.
+pub(super) const UNITS: [(&str, &str); 4] = [
+    ("docs-crates", "crates.md"),
+    ("docs-growers", "growers.md"),
+    ("docs-juice", "juice.md"),
+    ("docs-payments", "payments.md"),
+];
+
+/// An `ssh` that runs the command after the host on this machine.
+const LOCAL_SSH: &str = r#"while [ $# -gt 0 ]; do
+  case "$1" in
+  -T) shift;;
+  -o|-p|-l) shift 2;;
+  --) shift 2; break;;
+  esac
+done
+exec sh -c "$*""#;
+
+/// A project whose units each write a page, slowly enough to be interrupted.
+pub(super) fn project() -> TestDir {
+    let place = orchard_project();
+    let parts: String = UNITS.iter().map(|(unit, file)| writes(unit, file, &unit[5..], "As it has it.")).collect();
+    place.write("script.toml", format!("[pace]\nmessage_ms = 40\nchunk_ms = 1\n{parts}"));
+    place.script("ssh", LOCAL_SSH);
+    place
+}
+
+/// A `claude` of the account `name` that plays `script` of the project.
+pub(super) fn claude_of(place: &TestDir, name: &str, script: &str) -> PathBuf {
+    let body = format!(
+        r#"case "$1" in
+--version) echo "2.1.330 (Claude Code)"; exit 0;;
+auth) echo '{{"loggedIn":true,"authMethod":"claude.ai","email":"{name}@example.com"}}'; exit 0;;
+esac
+exec '{}' scripted-agent --script '{}' -- "$@""#,
+        program(),
+        place.path(script).display()
+    );
+    place.script(&format!("claude-{name}"), &body)
+}
+
+/// The URL of a worker that uses `claude`.
+fn worker(place: &TestDir, name: &str, claude: &std::path::Path, slots: u32) -> String {
+    let body = format!("exec '{}' --claude-bin '{}' \"$@\"", program(), claude.display());
+    format!("ssh://{name}?slots={slots}&program={}", place.script(name, &body).display())
+}
+
+pub(super) fn run_command(place: &TestDir, args: &[&str]) -> Command {
+    let mut command = place.command(&["--ui", "json", "run", "--no-reconcile"]);
+    if !args.contains(&"--concurrency") {
+        command.args(["--concurrency", "0"]);
+    }
+    command.args(args);
+    let bin = place.temporary().parent().unwrap().join("bin");
+    command.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+    command
+}
+
+/// The notes of a kind on the tape.
+pub(super) fn notes(place: &TestDir, kind: &str) -> Vec<Value> {
+    let text = fs::read_to_string(tape(&place.path(""))).unwrap();
+    let entries = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    entries.filter(|entry| entry["note"]["kind"] == kind).collect()
+}
+
+/// Every unit succeeded once, its patch was integrated once, and all pages are in one commit.
+pub(super) fn assert_complete(place: &TestDir, output: &CommandOutput) {
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let last = parse_json_events(&output.stdout).pop().unwrap();
+    assert_eq!(last["event"]["units"]["succeeded"], 4, "{last}");
+    assert_eq!(git(place, &["rev-list", "--count", "HEAD"]).trim(), "2");
+    let integrated = notes(place, "patch_integrated");
+    for (unit, _) in UNITS {
+        assert!(place.path(&format!("wiki/global/{}.md", &unit[5..])).is_file(), "{unit}");
+        assert_eq!(integrated.iter().filter(|entry| entry["unit"] == unit).count(), 1, "{unit}");
+    }
+}
+
+/// Processes of workers: their ids.
+pub(super) fn worker_processes(place: &TestDir) -> Vec<i32> {
+    let root = place.temporary().parent().unwrap().to_str().unwrap().to_owned();
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_worker = |pid: &i32| {
+        let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.contains(&root) && words.split('\0').any(|word| word == "worker") && words.starts_with(program())
+    };
+    pids.filter_map(|pid| pid.parse().ok()).filter(is_worker).collect()
+}
+
+/// Waits until the tape has this many lines.
+pub(super) fn wait_for_lines(place: &TestDir, count: usize) {
+    let deadline = Instant::now() + DEADLINE;
+    let runs = place.path(".ktx/ingestdeck/runs");
+    let lines = || {
+        let run = fs::read_dir(&runs).ok()?.next()?.ok()?;
+        Some(fs::read_to_string(run.path().join("tape.jsonl")).ok()?.lines().count())
+    };
+    while lines().unwrap_or_default() < count {
+        assert!(Instant::now() < deadline, "the tape does not grow");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn units_run_on_workers_only() {
+    let place = project();
+    let claude = claude_of(&place, "ann", "script.toml");
+    let (one, two) = (worker(&place, "build-1", &claude, 1), worker(&place, "build-2", &claude, 2));
+    let output = place.ran(run_command(&place, &["--worker", &one, "--worker", &two]));
+    assert_complete(&place, &output);
+    let joined = notes(&place, "worker_joined");
+    assert_eq!(joined.len(), 2);
+    assert!(joined.iter().all(|entry| entry["note"]["account"] == "ann@example.com"), "{joined:?}");
+    let used: Vec<String> =
+        notes(&place, "attempt_started").iter().map(|entry| entry["note"]["worker"].to_string()).collect();
+    assert!(used.iter().all(|worker| worker.starts_with("\"build-")), "{used:?}");
+    assert!(used.iter().any(|worker| *worker != used[0]), "both are used: {used:?}");
+    place.wait_until_no_process_left();
+    let left: Vec<_> = fs::read_dir(place.temporary()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+    // The transcript is where that of a local attempt is.
+    let ended = notes(&place, "attempt_ended");
+    for entry in &ended {
+        let path = entry["note"]["work"]["transcript"].as_str().unwrap();
+        assert!(fs::read_to_string(place.path(path)).unwrap().contains("wiki_write"), "{path}");
+    }
+}
+
+#[test]
+fn killed_workers_lose_no_unit() {
+    for lines in [8, 30, 45, 60, 75, 90] {
+        let place = project();
+        let claude = claude_of(&place, "ann", "script.toml");
+        let (one, two) = (worker(&place, "build-1", &claude, 1), worker(&place, "build-2", &claude, 1));
+        let running = place.start(run_command(&place, &["--worker", &one, "--worker", &two]));
+        wait_for_lines(&place, lines);
+        if let Some(pid) = worker_processes(&place).first() {
+            // It may have ended meanwhile.
+            let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
+        }
+        assert_complete(&place, &running.end());
+        place.wait_until_no_process_left();
+    }
+}
+
+/// One account hits its limit; the units of its worker go to the other one, and nobody waits for the reset.
+#[test]
+fn spent_account_pauses_only_its_workers() {
+    let place = project();
+    place.write(
+        "limit.toml",
+        "[[part]]\nsteps = [{ rate_limit = { status = \"rejected\", resets_in_s = 3600 } }, { api_error = { status = 429, error = \"rate_limit\", text = \"You've hit your session limit\", api_error = \"usage_limit_reached\" } }]\n",
+    );
+    let (spent, rich) = (claude_of(&place, "spent", "limit.toml"), claude_of(&place, "rich", "script.toml"));
+    let (one, two) = (worker(&place, "a-spent", &spent, 1), worker(&place, "b-rich", &rich, 1));
+    let output = place.ran(run_command(&place, &["--worker", &one, "--worker", &two]));
+    assert_complete(&place, &output);
+    assert_eq!(notes(&place, "limit_paused").len(), 0, "the run does not wait");
+    let ended = notes(&place, "attempt_ended");
+    let limited: Vec<_> = ended.iter().filter(|entry| entry["note"]["verdict"]["outcome"] == "failed").collect();
+    assert_eq!(limited.len(), 1, "{limited:?}");
+    let retries = notes(&place, "retry_scheduled");
+    assert_eq!((retries.len(), &retries[0]["note"]["delay_ms"]), (1, &0.into()));
+}
+
+/// A program that says what a worker says, with `answer` to the start of an attempt. `$lease` is the lease.
+fn false_worker(place: &TestDir, program_version: &str, answer: &str) -> String {
+    let join = format!(
+        r#"{{"join":{{"protocol":1,"program":"{program_version}","agent_release":"2.1.330","host":"h","slots":1,"account":"a","clock_ms":0}}}}"#
+    );
+    let body = format!(
+        r#"printf '%s\n' '{join}'
+read -r welcome
+case "$welcome" in *refused*) exit 0;; esac
+printf '%s\n' '{{"ready":{{"connections":[]}}}}'
+while read -r line; do
+  case "$line" in *'"start"'*)
+    lease=$(printf '%s' "$line" | sed 's/.*"lease":\({{[^}}]*}}\).*/\1/')
+    {answer};;
+  esac
+done"#
+    );
+    format!("ssh://false?program={}", place.script("false-worker", &body).display())
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn part(number: u32, part: &str) -> String {
+    format!(r#"printf '{{"attempt":{{"lease":%s,"number":{number},"part":{part}}}}}\n' "$lease""#)
+}
+
+fn ended(patch: &str) -> String {
+    let verdict = r#"{"outcome":"succeeded","stop":"natural","cause":"completed","reason":"done"}"#;
+    part(0, &format!(r#"{{"ended":{{"ended":{{"verdict":{verdict}}},"patch":{patch},"warning":null}}}}"#))
+}
+
+/// What a worker sends is checked; a unit whose worker cheats runs elsewhere, and the worker gets nothing more.
+#[test]
+fn forged_results_are_refused() {
+    let wrong_base =
+        ended(r#"{"base":"0123456789012345678901234567890123456789","path":"p","paths":["wiki/global/x.md"]}"#);
+    let foreign_note =
+        part(0, r#"{"entries":[{"seq":0,"at":0,"unit":"u","try":1,"note":{"kind":"run_ended","outcome":"done"}}]}"#);
+    let cases = [
+        (wrong_base, "sent a patch for another base"),
+        (foreign_note, "sent a note that an agent cannot cause"),
+        (part(0, r#"{"entries":[{"no":"entry"}]}"#), "sent something that is no entry"),
+        (part(0, r#"{"result_piece":{"file":"patch","data":"%%%%"}}"#), "sent a file that is not Base64"),
+    ];
+    for (answer, reason) in cases {
+        let place = project();
+        let claude = claude_of(&place, "ann", "script.toml");
+        let worker = false_worker(&place, VERSION, &answer);
+        let mut command = run_command(&place, &["--worker", &worker, "--concurrency", "1"]);
+        command.arg("--claude-bin").arg(&claude);
+        let output = place.ran(command);
+        assert_complete(&place, &output);
+        let messages = notes(&place, "said");
+        let is_named = |entry: &Value| entry["note"]["text"].as_str().unwrap().contains(reason);
+        let left = notes(&place, "worker_left");
+        assert!(messages.iter().any(is_named), "{reason}: {messages:?} {left:?}");
+        let lost = notes(&place, "attempt_ended");
+        let lost = lost.iter().filter(|entry| entry["note"]["verdict"]["cause"] == "worker_lost").count();
+        assert!(lost <= 1, "{reason}: it gets nothing more");
+    }
+}
+
+/// Parts for another lease change nothing, whatever they say.
+#[test]
+fn parts_of_an_old_lease_have_no_effect() {
+    let place = project();
+    let claude = claude_of(&place, "ann", "script.toml");
+    let old = r#"printf '{"attempt":{"lease":{"unit":"docs-crates","attempt":1,"fence":99},"number":0,"part":{"ended":{"ended":{"verdict":{"outcome":"succeeded","stop":"natural","cause":"completed","reason":"old"}},"patch":null,"warning":null}}}}\n'; exit 0"#;
+    let worker = false_worker(&place, VERSION, old);
+    let mut command = run_command(&place, &["--worker", &worker, "--concurrency", "1"]);
+    command.arg("--claude-bin").arg(&claude);
+    assert_complete(&place, &place.ran(command));
+    let reasons: Vec<Value> =
+        notes(&place, "attempt_ended").iter().map(|entry| entry["note"]["verdict"]["reason"].clone()).collect();
+    assert!(!reasons.iter().any(|reason| reason == "old"), "{reasons:?}");
+}
+
+/// The units that a run without any place leaves, and the reason.
+fn failure(output: &CommandOutput) -> String {
+    let events = parse_json_events(&output.stdout);
+    let (summary, _) = events.split_last().unwrap();
+    assert_eq!(summary["event"]["units"]["succeeded"], Value::Null, "{summary}");
+    summary["event"]["failed"][0]["reason"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn unusable_workers_are_named_with_the_remedy() {
+    let place = project();
+    let other_version = false_worker(&place, "0.0.1", ":");
+    let missing = "ssh://build-1?program=/nowhere/ingestdeck".to_owned();
+    let logged_out = place.script(
+        "claude-out",
+        "case \"$1\" in --version) echo '2.1.330 (Claude Code)';; auth) echo '{\"loggedIn\":false}';; esac",
+    );
+    let logged_out = worker(&place, "out", &logged_out, 1);
+    let noise =
+        format!("ssh://noise?program={}", place.script("noise", "echo 'Welcome to build-7'; cat >/dev/null").display());
+    let cases = [
+        (other_version, "install the same version there"),
+        (missing, "is not installed there"),
+        (logged_out, "not logged in"),
+        (noise, "Welcome to build-7"),
+    ];
+    for (worker, reason) in cases {
+        let mut command = place.command(&["doctor", "--worker", &worker]);
+        let bin = place.temporary().parent().unwrap().join("bin");
+        command.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+        let output = place.ran(command);
+        assert_eq!(output.code, Some(96), "{output:?}");
+        assert!(output.stdout.contains(reason), "{reason}: {output:?}");
+    }
+    // A run that can use none of its workers ends with the reason.
+    let refused = false_worker(&place, "0.0.1", ":");
+    let output = place.ran(run_command(&place, &["--worker", &refused]));
+    assert_eq!(output.code, Some(100), "{output:?}");
+    assert!(failure(&output).contains("no worker is left"), "{output:?}");
+    let messages = notes(&place, "said");
+    assert!(
+        messages.iter().any(|entry| entry["note"]["text"].as_str().unwrap().contains("same version")),
+        "{messages:?}"
+    );
+}
+
+#[test]
+fn workers_are_listed_drained_and_stopped() {
+    let place = project();
+    place.write("hangs.toml", "[[part]]\nsteps = [{ say = \"Wait.\" }, \"hang\"]\n");
+    let (slow, quick) = (claude_of(&place, "slow", "hangs.toml"), claude_of(&place, "quick", "script.toml"));
+    let (one, two) = (worker(&place, "a-slow", &slow, 1), worker(&place, "b-quick", &quick, 1));
+    let running = place.start(run_command(&place, &["--worker", &one, "--worker", &two]));
+    let deadline = Instant::now() + DEADLINE;
+    let listed = loop {
+        let output = place.run(&["ctl", "workers", "--json"]);
+        let workers: Vec<Value> = output.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        if workers.len() == 2 && workers[0]["units"].as_array().is_some_and(|units| !units.is_empty()) {
+            break workers;
+        }
+        assert!(Instant::now() < deadline, "{workers:?}");
+        thread::yield_now();
+    };
+    assert_eq!(listed[0]["worker"], "a-slow");
+    assert_eq!(listed[0]["account"], "slow@example.com");
+    assert!(place.run(&["ctl", "drain-worker", "nobody"]).stderr.contains("the run has no worker `nobody`"));
+    place.run(&["ctl", "stop-worker", "a-slow", "--reason", "too slow"]).expect_success();
+    assert_complete(&place, &running.end());
+    let commands = notes(&place, "command");
+    assert!(commands.iter().any(|entry| entry["note"]["command"] == "stop_worker"), "{commands:?}");
+    place.wait_until_no_process_left();
+}
+
+#[test]
+fn worker_addresses_are_checked_before_anything_starts() {
+    let place = project();
+    for (args, expected) in [
+        (&["run", "--worker", "build-1"][..], "it does not begin with ssh://"),
+        (&["run", "--worker", "ssh://-oProxyCommand=id"], "the host is wrong"),
+        (&["run", "--concurrency", "0"], "--concurrency"),
+        (&["run", "--nats", "http://host"], "nats://"),
+        (&["worker"], "--stdio"),
+        (&["worker", "--stdio", "--slots", "0"], "--slots"),
+    ] {
+        let output = place.run(args);
+        assert_eq!(output.code, Some(2), "{args:?}: {output:?}");
+        assert!(output.stderr.contains(expected), "{args:?}: {output:?}");
+    }
+    assert!(!place.path(".ktx/ingestdeck/runs").exists());
+}
