@@ -116,7 +116,7 @@ pub(crate) enum WorkerMessage {
     },
 }
 
-/// What a worker says about itself.
+/// The description that a worker gives of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WorkerJoin {
     /// [`PROTOCOL_VERSION`] of the worker.

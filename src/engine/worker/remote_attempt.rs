@@ -1,4 +1,4 @@
-//! One attempt on a worker, from the side of the engine: sends what it needs, records what it says, asks for decisions,
+//! One attempt on a worker, from the side of the engine: sends what it needs, records its entries, asks for decisions,
 //! and stores its patch.
 //!
 //! The worker is not trusted with more than its attempt: it can add entries of that attempt only, and its patch is
@@ -231,7 +231,7 @@ impl RemoteAttempt {
         let attempt = Some((&self.unit, self.number));
         let mut new = Vec::with_capacity(entries.len());
         for entry in entries {
-            let entry = TapeEntry::parse(entry.get().as_bytes()).map_err(|_| "sent something that is no entry")?;
+            let entry = TapeEntry::parse(entry.get().as_bytes()).map_err(|_| "sent an invalid entry")?;
             if let EntryBody::Note(note) = &entry.body
                 && !is_note_of_an_agent(&Note::parse(note))
             {

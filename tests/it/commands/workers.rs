@@ -220,7 +220,7 @@ fn forged_results_are_refused() {
     let cases = [
         (wrong_base, "sent a patch for another base"),
         (foreign_note, "sent a note that an agent cannot cause"),
-        (part(0, r#"{"entries":[{"no":"entry"}]}"#), "sent something that is no entry"),
+        (part(0, r#"{"entries":[{"no":"entry"}]}"#), "sent an invalid entry"),
         (part(0, r#"{"result_piece":{"file":"patch","data":"%%%%"}}"#), "sent a file that is not Base64"),
     ];
     for (answer, reason) in cases {
