@@ -44,7 +44,7 @@ pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, Cli
     let join = WorkerJoin {
         protocol: PROTOCOL_VERSION,
         program: PROGRAM_VERSION.to_owned(),
-        agent_release: found.release().map(|release| release.to_string()).unwrap_or_default(),
+        agent_release: found.release(),
         slots: args.slots,
         // A login without a name belongs to this machine only.
         account: account.unwrap_or_else(|| format!("login of {host}")),

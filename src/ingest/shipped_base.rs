@@ -67,7 +67,7 @@ pub(crate) fn unpack(root: &Path, pack: &[u8], commit: &CommitId) -> Result<Repo
     if !git.try_run(&["cat-file", "-e", &name])?.success {
         return Err(ShippedBaseError::MissingCommit(commit.clone()));
     }
-    // Keeps the objects; worktrees have branches of their own.
+    // Keeps the objects. Worktrees have other branches.
     git.run(&["update-ref", &format!("refs/bases/{}", commit.as_str()), commit.as_str()])?;
     let found = Repository::find(root)?;
     found.ok_or_else(|| io::Error::other("git does not find the repository that was just created").into())

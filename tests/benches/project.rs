@@ -36,8 +36,12 @@ pub(crate) fn agent(folder: &Path, script: &str) -> BenchResult<String> {
     let (script_file, agent) = (folder.join("script.toml"), folder.join("agent"));
     fs::write(&script_file, script)?;
     let script_file = argument(&script_file)?;
-    let words = format!("#!/bin/sh\nexec '{}' scripted-agent --script '{script_file}' -- \"$@\"\n", ingestdeck());
-    fs::write(&agent, words)?;
-    fs::set_permissions(&agent, fs::Permissions::from_mode(0o700))?;
+    program(&agent, &format!("exec '{}' scripted-agent --script '{script_file}' -- \"$@\"", ingestdeck()))?;
     Ok(argument(&agent)?.to_owned())
+}
+
+/// Writes a shell script to `path`.
+pub(crate) fn program(path: &Path, body: &str) -> BenchResult<()> {
+    fs::write(path, format!("#!/bin/sh\n{body}\n"))?;
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o700))?)
 }

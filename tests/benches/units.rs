@@ -35,7 +35,35 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     } else {
         report.note_missing_program("git or xargs", name);
     }
+    workers(report)?;
     queue(report)
+}
+
+/// The time of a run on workers with one slot each, against the time with the same number of slots of this machine.
+fn workers(report: &mut BenchReport) -> BenchResult<()> {
+    let local = our_seconds()?;
+    let folder = tempfile::tempdir()?;
+    repository(folder.path())?;
+    let programs = tempfile::tempdir()?;
+    let agent = project::agent(programs.path(), &script())?;
+    // Runs the command after the host on this machine.
+    let ssh = "while [ \"$1\" != -- ]; do shift; done\nshift 2\nexec sh -c \"$*\"";
+    project::program(&programs.path().join("ssh"), ssh)?;
+    let worker = programs.path().join("worker");
+    project::program(&worker, &format!("exec '{}' --claude-bin '{agent}' \"$@\"", ingestdeck()))?;
+    let path = format!("PATH={}:{}", programs.path().display(), std::env::var("PATH").unwrap_or_default());
+    let mut words = vec![path, ingestdeck().to_owned()];
+    words.extend(words_of_run(argument(folder.path())?, &agent, 0));
+    for number in 1..=SLOTS {
+        words.extend(["--worker".to_owned(), format!("ssh://worker-{number}?program={}", worker.display())]);
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let remote = measured_process::run("env", &words, ProbeOutput::Null)?.seconds;
+    let bar = FigureGoal { required: Threshold::AtMost(1.15), goal: Threshold::AtMost(1.05) };
+    let name = format!("{UNITS} units on {SLOTS} workers / on {SLOTS} slots of this machine, wall time");
+    report.figure(&name, &Sample::new(vec![remote / local]), bar);
+    report.note(&format!("workers {remote:.2} s, this machine {local:.2} s"));
+    Ok(())
 }
 
 /// Overhead per unit in seconds, for a run that took `seconds`.
@@ -110,22 +138,15 @@ fn queue(report: &mut BenchReport) -> BenchResult<()> {
 }
 
 fn run(project: &Path, agent: &str, slots: u32) -> BenchResult<measured_process::MeasuredRun> {
-    let slots = slots.to_string();
-    let project = argument(project)?;
-    let words = [
-        "run",
-        "--full",
-        "--project-dir",
-        project,
-        "--claude-bin",
-        agent,
-        "--concurrency",
-        &slots,
-        "--no-reconcile",
-        "--ui",
-        "none",
-    ];
+    let words = words_of_run(argument(project)?, agent, slots);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     measured_process::run(ingestdeck(), &words, ProbeOutput::Null)
+}
+
+fn words_of_run(project: &str, agent: &str, slots: u32) -> Vec<String> {
+    let slots = slots.to_string();
+    let options = ["--project-dir", project, "--claude-bin", agent, "--concurrency", &slots];
+    ["run", "--full", "--no-reconcile", "--ui", "none"].into_iter().chain(options).map(str::to_owned).collect()
 }
 
 /// Every unit reads its file, records its verification, and writes a page.

@@ -33,6 +33,8 @@ use crate::{
 
 /// First release with `auth status`. Older ones treat it as a prompt and hang.
 const FIRST_AUTH_STATUS: ClaudeVersion = ClaudeVersion(2, 1, 40);
+/// The release of a script that plays the model.
+pub(crate) const SCRIPTED_RELEASE: &str = "scripted";
 /// Timeout of the checks without the service. A first start with a cold cache takes two seconds.
 const QUICK_CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of the probe, which waits for a model.
@@ -67,11 +69,12 @@ impl AvailabilityReport {
         }
     }
 
-    /// The release of the program.
-    pub(crate) fn release(&self) -> Option<ClaudeVersion> {
+    /// The release of the program, or [`SCRIPTED_RELEASE`]; empty if it is unknown.
+    pub(crate) fn release(&self) -> String {
         match self.installation {
-            Installation::Version(version) => Some(version),
-            Installation::NotStarted(_) | Installation::Scripted | Installation::UnknownVersion(_) => None,
+            Installation::Version(version) => version.to_string(),
+            Installation::Scripted => SCRIPTED_RELEASE.to_owned(),
+            Installation::NotStarted(_) | Installation::UnknownVersion(_) => String::new(),
         }
     }
 }

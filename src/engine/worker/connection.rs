@@ -21,7 +21,10 @@ use super::{
     remote_attempt::shipped_limits,
     shipment::ShipmentStore,
 };
-use crate::agent::claude::version::{ClaudeVersion, ReleaseSupport};
+use crate::agent::claude::{
+    availability::SCRIPTED_RELEASE,
+    version::{ClaudeVersion, ReleaseSupport},
+};
 use crate::diagnostic::Problem;
 
 /// Version of this program, which a worker must have, too.
@@ -195,7 +198,8 @@ fn refusal(join: &WorkerJoin) -> Option<String> {
         return Some(format!("worker {host} offers {slots} slots: start it with 1 to {MAX_SLOTS}"));
     }
     let release: Option<ClaudeVersion> = ClaudeVersion::parse(agent_release);
-    let is_unsafe = release.is_none_or(|release| release.support() == ReleaseSupport::Unsupported);
+    let is_unsafe = agent_release != SCRIPTED_RELEASE
+        && release.is_none_or(|release| release.support() == ReleaseSupport::Unsupported);
     is_unsafe.then(|| format!("worker {host} has claude {agent_release}, which is not safe for units: update it there"))
 }
 

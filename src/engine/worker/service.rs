@@ -1,4 +1,4 @@
-//! A worker: joins a run, receives what attempts need, runs them, and sends what they say.
+//! A worker: joins a run, receives what attempts need, runs them, and sends their entries and results.
 //!
 //! It stops its agents when the engine is silent for [`LEASE_DURATION`], since the engine has given their units to others
 //! by then. It must not know how it is connected.
@@ -309,7 +309,7 @@ impl WorkerService {
     }
 
     fn finish(&mut self, ended: Result<AttemptLease, tokio::task::JoinError>) {
-        // A task that was aborted has no attempt any more.
+        // A task that was aborted no longer has an attempt.
         let Ok(lease) = ended else { return };
         if let Some(attempt) = self.attempts.get_mut(&lease) {
             attempt.is_running = false;

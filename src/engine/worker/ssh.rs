@@ -175,7 +175,7 @@ impl SshWorker {
         (process.explain(self, end, has_joined).await, has_joined)
     }
 
-    /// Connects once, and returns what the worker says about itself.
+    /// Connects once, and returns the description that the worker gives of itself.
     ///
     /// # Errors
     /// If it cannot be started or may not work for a run of this program.
@@ -223,7 +223,7 @@ struct SshProcess {
 }
 
 impl SshProcess {
-    /// Waits for its end, which says more about the `end` of the connection.
+    /// Waits for its end, which explains the `end` of the connection.
     async fn explain(mut self, worker: &SshWorker, end: ConnectionEnd, has_joined: bool) -> ConnectionEnd {
         let stream_end = timeout(EXIT_PATIENCE, self.streaming).await.ok().and_then(Result::ok);
         let exit = timeout(EXIT_PATIENCE, self.child.wait()).await;
@@ -248,7 +248,7 @@ impl SshProcess {
     }
 }
 
-/// The error that a program of ours prints to `stderr`, else the last line that is not empty.
+/// The error that ingestdeck prints to `stderr`, else the last line that is not empty.
 async fn complaint(stderr: impl tokio::io::AsyncRead + Unpin) -> String {
     const MOST_CHARS: usize = 300;
     let mut lines = BufReader::new(stderr).lines();

@@ -15,7 +15,7 @@ use super::protocol::MAX_MESSAGE_BYTES;
 /// Why the messages of the other side end.
 #[derive(Debug)]
 pub(crate) enum MessagesEnd {
-    /// The stream was closed, or nobody receives its messages.
+    /// The stream was closed, or its messages have no receiver.
     Closed,
     /// Something else than a message arrived.
     Garbage(String),

@@ -164,7 +164,7 @@ impl ApprovalGate for Uplink {
     }
 }
 
-/// Tells the engine that a call no longer waits, if it is dropped before the decision.
+/// Informs the engine that a call no longer waits, if it is dropped before the decision.
 struct CallGuard<'u> {
     uplink: &'u Uplink,
     call: u64,

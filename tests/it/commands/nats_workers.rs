@@ -118,7 +118,7 @@ fn restarts_of_the_server_lose_nothing() {
         server.restart();
     }
     assert_complete(&place, &running.end());
-    assert!(notes(&place, "worker_left").is_empty(), "nobody was lost");
+    assert!(notes(&place, "worker_left").is_empty(), "no worker was lost");
 }
 
 /// The lease of a killed worker ends after 30 s.

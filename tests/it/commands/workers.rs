@@ -159,7 +159,7 @@ fn killed_workers_lose_no_unit() {
     }
 }
 
-/// One account hits its limit; the units of its worker go to the other one, and nobody waits for the reset.
+/// One account hits its limit; the units of its worker go to the other one, and the run does not wait for the reset.
 #[test]
 fn spent_account_pauses_only_its_workers() {
     let place = project();
@@ -179,7 +179,7 @@ fn spent_account_pauses_only_its_workers() {
     assert_eq!((retries.len(), &retries[0]["note"]["delay_ms"]), (1, &0.into()));
 }
 
-/// A program that says what a worker says, with `answer` to the start of an attempt. `$lease` is the lease.
+/// A program that sends what a worker sends, with `answer` to the start of an attempt. `$lease` is the lease.
 fn false_worker(place: &TestDir, program_version: &str, answer: &str) -> String {
     let join = format!(
         r#"{{"join":{{"protocol":1,"program":"{program_version}","agent_release":"2.1.330","host":"h","slots":1,"account":"a","clock_ms":0}}}}"#
@@ -241,7 +241,7 @@ fn forged_results_are_refused() {
     }
 }
 
-/// Parts for another lease change nothing, whatever they say.
+/// Parts for another lease change nothing, whatever they state.
 #[test]
 fn parts_of_an_old_lease_have_no_effect() {
     let place = project();
@@ -321,7 +321,7 @@ fn workers_are_listed_drained_and_stopped() {
     };
     assert_eq!(listed[0]["worker"], "a-slow");
     assert_eq!(listed[0]["account"], "slow@example.com");
-    assert!(place.run(&["ctl", "drain-worker", "nobody"]).stderr.contains("the run has no worker `nobody`"));
+    assert!(place.run(&["ctl", "drain-worker", "unknown"]).stderr.contains("the run has no worker `unknown`"));
     place.run(&["ctl", "stop-worker", "a-slow", "--reason", "too slow"]).expect_success();
     assert_complete(&place, &running.end());
     let commands = notes(&place, "command");
