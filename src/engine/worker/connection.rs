@@ -91,19 +91,39 @@ impl WorkerHost {
                 return Err(end);
             }
         };
-        if let Some(name) = name {
-            join.host.clone_from(name);
+        join.host = self.pool.reserve_name(name.as_deref().unwrap_or(&join.host));
+        let ready = self.welcome(&join, connection).await;
+        if ready.is_err() {
+            self.pool.release_name(&join.host);
         }
-        let worker = join.host.clone();
-        let terms = RunTerms { worker, limits: shipped_limits(&self.limits), ..self.terms.clone() };
-        if outgoing.send(EngineMessage::Welcome(Box::new(terms))).await.is_err() {
-            return Err(ConnectionEnd::Lost("the connection was closed".to_owned()));
-        }
-        loop {
-            if let WorkerMessage::Ready { connections } = next_message(incoming, "was ready").await? {
-                return Ok((join, connections));
+        ready.map(|connections| (join, connections))
+    }
+
+    /// Sends the terms of the run, again if they are lost, and waits for the answer.
+    async fn welcome(
+        &self,
+        join: &WorkerJoin,
+        WorkerConnection { incoming, outgoing, resend_after, .. }: &mut WorkerConnection,
+    ) -> Result<Vec<String>, ConnectionEnd> {
+        let limits = shipped_limits(&self.limits);
+        let terms = Box::new(RunTerms { worker: join.host.clone(), limits, ..self.terms.clone() });
+        let until = Instant::now() + LEASE_DURATION;
+        while Instant::now() < until {
+            if outgoing.send(EngineMessage::Welcome(terms.clone())).await.is_err() {
+                break;
+            }
+            let answer = async {
+                loop {
+                    if let WorkerMessage::Ready { connections } = next_message(incoming, "was ready").await? {
+                        return Ok(connections);
+                    }
+                }
+            };
+            if let Ok(answer) = timeout(resend_after.unwrap_or(LEASE_DURATION), answer).await {
+                return answer;
             }
         }
+        Err(ConnectionEnd::Lost("it did not get ready".to_owned()))
     }
 
     async fn exchange(&self, name: &str, connection: WorkerConnection) -> ConnectionEnd {

@@ -14,7 +14,7 @@ use std::{
 };
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Subscriber};
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 use uuid::Uuid;
@@ -315,6 +315,8 @@ pub(crate) async fn serve_runs(
         if !matches!(end, ServiceEnd::EngineLost(_)) {
             over.insert(run);
         }
+        // What was announced meanwhile may be over.
+        while let Some(Some(_)) = announcements.next().now_or_never() {}
     }
 }
 

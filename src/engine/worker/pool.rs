@@ -5,7 +5,7 @@
 //! workers are connected, nor what attempts do.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -45,6 +45,8 @@ pub(crate) struct SlotPool {
 struct PoolState {
     local: LocalPlaces,
     workers: BTreeMap<String, PoolWorker>,
+    /// Names of workers that are present or about to join.
+    names: HashSet<String>,
     /// Until when the usage limit of an account is spent.
     spent: HashMap<String, Instant>,
     /// The worker of each session, which only that worker can continue.
@@ -241,7 +243,20 @@ impl SlotPool {
         self.send_slots(slots);
     }
 
-    /// Adds a worker. Returns the name that it has in this run.
+    /// A name for a worker of `host` that no other worker has, until it is released.
+    pub(super) fn reserve_name(&self, host: &str) -> String {
+        let host = plain_name(host);
+        let names = &mut self.state().names;
+        let name = free_name(&host, |name| names.contains(name));
+        names.insert(name.clone());
+        name
+    }
+
+    pub(super) fn release_name(&self, name: &str) {
+        self.state().names.remove(name);
+    }
+
+    /// Adds a worker; its host is a reserved name.
     pub(super) fn add_worker(
         &self,
         join: WorkerJoin,
@@ -249,8 +264,9 @@ impl SlotPool {
         outgoing: mpsc::Sender<EngineMessage>,
         resend_after: Option<Duration>,
     ) -> String {
+        let name = join.host.clone();
+        let join = WorkerJoin { account: plain_name(&join.account), ..join };
         let mut state = self.state();
-        let name = free_name(&join.host, |name| state.workers.contains_key(name));
         let note = Note::WorkerJoined(WorkerJoined {
             worker: name.clone(),
             slots: join.slots,
@@ -271,6 +287,7 @@ impl SlotPool {
     /// Removes a worker that has left or was lost. Its attempts end as lost.
     pub(super) fn remove_worker(&self, name: &str, reason: &str, is_lost: bool) {
         let mut state = self.state();
+        state.names.remove(name);
         let Some(worker) = state.workers.remove(name) else { return };
         let slots = state.offered_slots();
         drop(state);
@@ -449,6 +466,14 @@ impl Drop for WorkerPermit {
         }
         self.pool.mark_changed();
     }
+}
+
+/// The beginning of a name that a worker gave, without characters that a terminal or a shell interprets.
+fn plain_name(name: &str) -> String {
+    const MOST_CHARS: usize = 80;
+    let is_plain = |c: &char| c.is_alphanumeric() || " ._-@:+".contains(*c);
+    let plain: String = name.chars().filter(is_plain).take(MOST_CHARS).collect();
+    if plain.trim().is_empty() { "worker".to_owned() } else { plain.trim().to_owned() }
 }
 
 /// `host`, or with the first number that makes it unique.

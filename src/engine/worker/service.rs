@@ -94,16 +94,20 @@ pub(crate) async fn serve(
 ) -> ServiceEnd {
     let mut join = setup.join.clone();
     join.clock_ms = jiff::Timestamp::now().as_millisecond();
-    if connection.outgoing.send(WorkerMessage::Join(Box::new(join))).is_err() {
-        return ServiceEnd::EngineLost("the connection was closed".to_owned());
-    }
+    let (began, patience) = (Instant::now(), connection.resend_after.unwrap_or(LEASE_DURATION));
+    let mut is_due = true;
     let terms = loop {
-        match tokio::time::timeout(LEASE_DURATION, connection.incoming.recv()).await {
+        if std::mem::take(&mut is_due) && connection.outgoing.send(WorkerMessage::Join(Box::new(join.clone()))).is_err()
+        {
+            return ServiceEnd::EngineLost("the connection was closed".to_owned());
+        }
+        match tokio::time::timeout(patience, connection.incoming.recv()).await {
             Ok(Some(EngineMessage::Welcome(terms))) => break terms,
             Ok(Some(EngineMessage::Refused { reason })) => return ServiceEnd::Refused(reason),
             Ok(Some(EngineMessage::End)) => return ServiceEnd::Done,
             Ok(Some(_)) => {}
             Ok(None) => return ServiceEnd::EngineLost("the connection was closed".to_owned()),
+            Err(_) if began.elapsed() < LEASE_DURATION => is_due = true,
             Err(_) => return ServiceEnd::EngineLost("the engine does not answer".to_owned()),
         }
     };
@@ -189,9 +193,7 @@ impl WorkerService {
     }
 
     async fn run(mut self, mut connection: EngineLink, leave: impl Future<Output = String>) -> ServiceEnd {
-        let root = self.shared.dir().project_dir();
-        let connections = self.shared.setup.machine.reachable(&root, &self.shared.terms.connections);
-        self.shared.send(WorkerMessage::Ready { connections });
+        self.send_ready();
         let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut resend = tokio::time::interval(RESEND_CHECK);
@@ -258,11 +260,16 @@ impl WorkerService {
                 }
                 self.forget(lease);
             }
-            EngineMessage::Heartbeat
-            | EngineMessage::Welcome(_)
-            | EngineMessage::Refused { .. }
-            | EngineMessage::End => {}
+            // The answer to it was lost.
+            EngineMessage::Welcome(_) => self.send_ready(),
+            EngineMessage::Heartbeat | EngineMessage::Refused { .. } | EngineMessage::End => {}
         }
+    }
+
+    fn send_ready(&self) {
+        let root = self.shared.dir().project_dir();
+        let connections = self.shared.setup.machine.reachable(&root, &self.shared.terms.connections);
+        self.shared.send(WorkerMessage::Ready { connections });
     }
 
     fn handle_part(&mut self, lease: AttemptLease, number: u64, part: EnginePart) {

@@ -40,7 +40,7 @@ fn spent_account_leaves_its_units_to_the_other() {
     let url = |name: &str, program: &PathBuf| format!("ssh://{name}?program={}", program.display());
     let (one, two) = (url("a-spent", &one), url("b-rich", &two));
     let mut command = deck.command(["run", "--ui", "json", "--concurrency", "0", "--worker", &one, "--worker", &two]);
-    ONLY.iter().for_each(|(unit, _)| drop(command.args(["--only", unit])));
+    command.args(ONLY.iter().flat_map(|(unit, _)| ["--only", unit]));
     let path = format!("{}:{}", deck.home.path().join("bin").display(), std::env::var("PATH").unwrap_or_default());
     let output = assert_cmd::Command::from_std(command).env("PATH", path).timeout(LIMIT).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
