@@ -333,7 +333,7 @@ fn unit_line(unit: &UnitState, content: bool) -> String {
 fn running_on<'a>(state: &'a RunState, worker: &str) -> Vec<&'a UnitKey> {
     let is_there = |unit: &&UnitState| {
         let attempt = unit.latest().filter(|_| unit.status.is_in_flight());
-        attempt.is_some_and(|attempt| attempt.setup.worker.as_deref() == Some(worker))
+        attempt.and_then(|attempt| state.workers.name(attempt.setup.worker?)) == Some(worker)
     };
     state.units.iter().filter(is_there).map(|unit| &unit.key).collect()
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use publication::{PriorPatchIntegration, Publication};
 pub(crate) use token_counts::{ModelSpending, TokenCounts};
-pub(crate) use workers::{RunWorkers, WorkerState};
+pub(crate) use workers::{RunWorkers, WorkerNumber, WorkerState};
 
 use super::{
     activity_mark::{ActivityMark, ActivityMarks},
@@ -382,7 +382,7 @@ pub(crate) struct AttemptSetup {
     /// Digests of the unit's inputs, if they are recorded.
     pub content: Option<Arc<ContentDigests>>,
     /// The worker that runs it; `None` for the engine's own machine.
-    pub worker: Option<Arc<str>>,
+    pub worker: Option<WorkerNumber>,
     /// Maximum number of turns.
     pub step_budget: Option<u32>,
     /// The isolation breach, if there was one.

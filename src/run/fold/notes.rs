@@ -350,14 +350,15 @@ impl Fold {
         merge_env_names(&mut view.state.inputs.env_passed, &started.env_passed);
         let fold = self.attempt_fold(attempt_id);
         fold.begin(view, started);
+        let worker = started.worker.as_deref().and_then(|worker| view.state.workers.number(worker));
         let attempt = fold.attempt(view);
+        attempt.setup.worker = worker;
         attempt.setup.requested_model = started.model.as_deref().map(Arc::from);
         attempt.setup.amendment = started.amendment.clone().map(Arc::new);
         attempt.setup.content = started.content.clone().map(Arc::new);
         attempt.started_at = entry.at;
         attempt.setup.start_note = Some(entry.seq);
         attempt.pid = started.pid;
-        attempt.setup.worker = started.worker.as_deref().map(Arc::from);
         attempt.setup.is_scripted = started.scripted;
         attempt.setup.step_budget = (started.step_budget > 0).then_some(started.step_budget);
         let unit = fold.unit(view);

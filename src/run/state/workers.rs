@@ -1,6 +1,6 @@
 //! The workers that are present in a run.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 
 use crate::tape::note::{WorkerJoined, WorkerLeft};
 
@@ -9,9 +9,13 @@ use crate::tape::note::{WorkerJoined, WorkerLeft};
 pub(crate) struct RunWorkers {
     /// Those that are present, by name.
     pub present: BTreeMap<Arc<str>, WorkerState>,
-    /// True once a worker has joined.
-    pub had_any: bool,
+    /// The names of all workers so far, in the order in which they were named first.
+    names: Vec<Arc<str>>,
 }
+
+/// A worker that an attempt names: small, because every attempt has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WorkerNumber(NonZeroU16);
 
 /// A worker that is present.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +28,27 @@ impl RunWorkers {
     pub(in crate::run) fn join(&mut self, joined: &WorkerJoined) {
         let state = WorkerState { slots: joined.slots, account: joined.account.as_str().into() };
         self.present.insert(joined.worker.as_str().into(), state);
-        self.had_any = true;
+        self.number(&joined.worker);
+    }
+
+    /// The number of the worker `name`; `None` above the largest number.
+    pub(in crate::run) fn number(&mut self, name: &str) -> Option<WorkerNumber> {
+        let known = self.names.iter().position(|known| **known == *name);
+        let index = known.unwrap_or_else(|| {
+            self.names.push(name.into());
+            self.names.len() - 1
+        });
+        u16::try_from(index + 1).ok().and_then(NonZeroU16::new).map(WorkerNumber)
+    }
+
+    /// The name of a worker.
+    pub(crate) fn name(&self, number: WorkerNumber) -> Option<&str> {
+        self.names.get(usize::from(number.0.get()) - 1).map(|name| &**name)
+    }
+
+    /// True once a worker has joined or run an attempt.
+    pub(crate) fn had_any(&self) -> bool {
+        !self.names.is_empty()
     }
 
     pub(in crate::run) fn leave(&mut self, left: &WorkerLeft) {

@@ -155,7 +155,7 @@ fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
             format!(" passes {} ", cut(&state.inputs.env_passed.join(" "), 40)),
         ));
     }
-    if state.workers.had_any && state.ended.is_none() {
+    if state.workers.had_any() && state.ended.is_none() {
         let present = state.workers.present.len();
         let role = if present == 0 { StyleRole::Warning } else { StyleRole::Dim };
         let slots = pluralize(state.workers.slots() as usize, "slot");

@@ -40,7 +40,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         key: view.listing.longest(),
         has_retries: model.totals.has_retries,
         running: model.totals.count(UnitStatus::Running) > 0,
-        has_workers: scene.run_view.state.workers.had_any,
+        has_workers: scene.run_view.state.workers.had_any(),
     };
     let columns = columns(usize::from(rows.width), &content);
     let mut visible = model.visible_lines(usize::from(rows.height)).peekable();
@@ -282,7 +282,7 @@ fn row(
             (_, None) => (StyleRole::Dim, String::new()),
             (UnitColumn::Worker, Some(attempt)) => {
                 pen.skip(2);
-                let (role, name) = match attempt.setup.worker.as_deref() {
+                let (role, name) = match attempt.setup.worker.and_then(|worker| state.workers.name(worker)) {
                     Some(worker) => (StyleRole::Text, worker),
                     None => (StyleRole::Dim, "here"),
                 };

@@ -240,8 +240,8 @@ fn end(timeline: &mut Timeline, attempt: &AttemptState, ended: Option<&(Seq, Att
     let running = attempt.pid.map(|pid| (StyleRole::Text, format!("running, pid {pid}")));
     let (role, words) = process.or(running).unwrap_or_else(|| (StyleRole::Dim, ABSENT.to_owned()));
     pieces.push(DocumentBlock::fact("process", role, words));
-    if let Some(worker) = &attempt.setup.worker {
-        pieces.push(DocumentBlock::fact("worker", StyleRole::Text, &**worker));
+    if let Some(worker) = attempt.setup.worker.and_then(|worker| timeline.view().state.workers.name(worker)) {
+        pieces.push(DocumentBlock::fact("worker", StyleRole::Text, worker));
     }
     if let Some((_, ended)) = ended {
         pieces.extend(ended.stderr_tail.iter().map(|line| DocumentBlock::fact("stderr", StyleRole::Text, line)));
