@@ -340,14 +340,16 @@ fn running_on<'a>(state: &'a RunState, worker: &str) -> Vec<&'a UnitKey> {
 
 fn worker_json(name: &str, worker: &WorkerState, running: &[&UnitKey]) -> Value {
     json!({
-        "type": "worker", "worker": name, "slots": worker.slots, "account": &*worker.account, "units": running,
+        "type": "worker", "worker": name, "slots": worker.slots, "account": &*worker.account, "draining": worker.is_draining,
+        "units": running,
     })
 }
 
 fn worker_line(name: &str, worker: &WorkerState, running: &[&UnitKey]) -> String {
     let name = text::printable(name, MAX_TEXT_WIDTH);
     let account = text::printable(&worker.account, MAX_TEXT_WIDTH);
-    let mut line = format!("{name}: {} of {} in use, account {account}", running.len(), worker.slots);
+    let draining = if worker.is_draining { "draining, " } else { "" };
+    let mut line = format!("{name}: {draining}{} of {} in use, account {account}", running.len(), worker.slots);
     if !running.is_empty() {
         let units: Vec<&str> = running.iter().map(|unit| unit.as_str()).collect();
         line.push_str(&format!(": {}", text::printable(&text::list_some(&units), MAX_TEXT_WIDTH)));

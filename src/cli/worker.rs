@@ -24,10 +24,11 @@ use crate::{
             connection::PROGRAM_VERSION,
             nats::{self, NatsServer},
             protocol::{PROTOCOL_VERSION, WorkerJoin},
-            service::{self, ServiceEnd, WorkerSetup},
+            service::{self, LeaveRequest, ServiceEnd, WorkerSetup},
             workspace::WorkerMachine,
         },
     },
+    text::pluralize,
 };
 
 /// Serves an engine on stdin and stdout until its run ends.
@@ -88,37 +89,40 @@ pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, Cli
     }
 }
 
-/// Serves the runs that are announced at a NATS server, until SIGTERM or SIGINT.
+/// Serves the runs that are announced at a NATS server, until a signal asks it to end.
 async fn serve_nats(setup: &WorkerSetup, server: &NatsServer) -> Result<(), CliError> {
     let setup_failed = |problem: Problem| CliError::from_error(Exit::Setup, &problem);
     let client = server.connect().await.map_err(setup_failed)?;
-    let (stop, leave) = watch::channel(false);
-    let mut terminate = signal(SignalKind::terminate()).map_err(CliError::internal)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::internal)?;
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        stop.send_replace(true);
-        playback_output::print_stderr("ingestdeck: running attempts may finish; another signal ends them");
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        process::kill_all();
-        std::process::exit(i32::from(Exit::Signal(exit::SIGINT).code()));
-    });
+    let leave = leave_on_signals()?;
     let tell = |text: &str| playback_output::print_stderr(&format!("ingestdeck: {text}"));
-    tell(&format!("waiting for runs at {}, with {} slots", server.address, setup.join.slots));
+    tell(&format!("waiting for runs at {}, with {}", server.address, pluralize(setup.join.slots as usize, "slot")));
     nats::serve_runs(setup, &client, leave, &tell).await.map_err(setup_failed)
 }
 
 async fn serve_stdio(setup: WorkerSetup) -> Result<ServiceEnd, CliError> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(CliError::internal)?;
-    let leave = async move {
-        terminate.recv().await;
-        "it was asked to end".to_owned()
-    };
-    Ok(service::serve_stdio(setup, leave).await)
+    Ok(service::serve_stdio(setup, leave_on_signals()?).await)
+}
+
+/// The first signal lets running attempts finish, the second one ends them.
+fn leave_on_signals() -> Result<watch::Receiver<LeaveRequest>, CliError> {
+    let listen = |kind| signal(kind).map_err(CliError::internal);
+    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let mut hangup = listen(SignalKind::hangup())?;
+    let (requests, leave) = watch::channel(LeaveRequest::Stay);
+    tokio::spawn(async move {
+        for request in [LeaveRequest::Finish, LeaveRequest::Abort] {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                _ = hangup.recv() => {}
+            }
+            requests.send_replace(request);
+            if request == LeaveRequest::Finish {
+                playback_output::print_stderr("ingestdeck: running attempts may finish; another signal ends them");
+            }
+        }
+        // The receivers must not take the end of this task for a request.
+        std::future::pending::<()>().await;
+    });
+    Ok(leave)
 }

@@ -155,8 +155,12 @@ impl RunController {
                 approvals.resume();
             }
             RunCommand::Set { limit } => self.set(limit).await?,
-            RunCommand::DrainWorker { worker } => self.change_worker(worker, SlotPool::drain)?,
-            RunCommand::StopWorker { worker } => self.change_worker(worker, SlotPool::stop)?,
+            RunCommand::DrainWorker { worker } => {
+                self.change_worker(worker, |pool, name| pool.drain(name, "drain-worker"))?
+            }
+            RunCommand::StopWorker { worker } => {
+                self.change_worker(worker, |pool, name| pool.stop(name, "stop-worker"))?
+            }
             RunCommand::StopAll => self.send(ScheduleEvent::StopAllRequested).await?,
             RunCommand::KillAll => self.send(ScheduleEvent::KillAllRequested).await?,
         }

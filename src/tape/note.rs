@@ -20,7 +20,7 @@ pub(crate) use self::{
     prior_run::{ContentDigests, ContinuedRun, PriorUnitSummary, ReusedSuccess},
     review::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile},
     source::{DiffCounts, FileRead, FilesEvicted, SourceRead, SourcesProjected, UnitSelection},
-    worker::{WorkerJoined, WorkerLeft},
+    worker::{WorkerDrained, WorkerJoined, WorkerLeft},
 };
 use super::{Millis, UnitKey};
 
@@ -192,6 +192,8 @@ pub(crate) enum Note {
     WorkerJoined(WorkerJoined),
     /// A worker left the run or was lost.
     WorkerLeft(WorkerLeft),
+    /// Nothing more starts on a worker.
+    WorkerDrained(WorkerDrained),
     /// References of pages to deleted sources were removed.
     SlRefsRepaired(SlRefsRepaired),
     /// The integrated patches could not be put on the branch.

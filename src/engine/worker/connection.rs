@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use tokio::{
     sync::mpsc,
-    task::JoinSet,
+    task::{JoinHandle, JoinSet},
     time::{Instant, MissedTickBehavior, timeout},
 };
 
@@ -20,6 +20,7 @@ use super::{
     },
     remote_attempt::shipped_limits,
     shipment::ShipmentStore,
+    stdio::MessagesEnd,
 };
 use crate::agent::claude::{
     availability::SCRIPTED_RELEASE,
@@ -32,6 +33,10 @@ pub(crate) const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How long the last message to a worker may take.
 const END_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a worker may take to join.
+const ADMISSION_TIMEOUT: Duration = Duration::from_secs(45);
+/// How long the reason for the end of a connection may take.
+const REASON_TIMEOUT: Duration = Duration::from_secs(1);
 /// Most slots of one worker.
 const MAX_SLOTS: u32 = 256;
 
@@ -44,6 +49,10 @@ pub(crate) struct WorkerConnection {
     pub outgoing: mpsc::Sender<EngineMessage>,
     /// How long to wait for a confirmation; `None` if the transport loses nothing.
     pub resend_after: Option<Duration>,
+    /// Ends with the reason why no more messages arrive; `None` if the transport knows none.
+    pub reading: Option<JoinHandle<MessagesEnd>>,
+    /// The transport connects again when the worker is lost.
+    pub returns: bool,
 }
 
 /// How a connection ended.
@@ -57,6 +66,18 @@ pub(crate) enum ConnectionEnd {
 }
 
 impl ConnectionEnd {
+    /// The end of a lost connection with the reason why no more messages arrive, if `reading` knows one.
+    pub(super) async fn with_reason(self, reading: Option<JoinHandle<MessagesEnd>>) -> Self {
+        match (self, reading) {
+            // A connection that is silent has no other reason.
+            (Self::Lost(reason), Some(reading)) => match timeout(REASON_TIMEOUT, reading).await {
+                Ok(Ok(MessagesEnd::Closed) | Err(_)) | Err(_) => Self::Lost(reason),
+                Ok(Ok(end)) => Self::Lost(end.to_string()),
+            },
+            (end, _) => end,
+        }
+    }
+
     /// What a person should know about a worker that did not join.
     pub(super) fn into_problem(self) -> Problem {
         let (Self::Left(reason) | Self::Lost(reason) | Self::Refused(reason)) = self;
@@ -67,11 +88,13 @@ impl ConnectionEnd {
 impl WorkerHost {
     /// Serves a worker until it leaves or is lost. The second part is whether it joined the run.
     pub(crate) async fn serve(&self, mut connection: WorkerConnection) -> (ConnectionEnd, bool) {
-        let (join, connections) = match self.admit(&mut connection).await {
+        let admitted = timeout(ADMISSION_TIMEOUT, self.admit(&mut connection)).await;
+        let silent = || Err(ConnectionEnd::Lost("it did not get ready in time".to_owned()));
+        let (join, connections) = match admitted.unwrap_or_else(|_| silent()) {
             Ok(admitted) => admitted,
-            Err(end) => return (end, false),
+            Err(end) => return (end.with_reason(connection.reading).await, false),
         };
-        let name = self.pool.add_worker(join, connections, connection.outgoing.clone(), connection.resend_after);
+        let name = self.pool.add_worker(join, connections, &connection);
         let end = self.exchange(&name, connection).await;
         let (ConnectionEnd::Left(reason) | ConnectionEnd::Lost(reason) | ConnectionEnd::Refused(reason)) = &end;
         self.pool.remove_worker(&name, reason, matches!(end, ConnectionEnd::Lost(_)));
@@ -127,7 +150,7 @@ impl WorkerHost {
     }
 
     async fn exchange(&self, name: &str, connection: WorkerConnection) -> ConnectionEnd {
-        let WorkerConnection { mut incoming, outgoing, .. } = connection;
+        let WorkerConnection { mut incoming, outgoing, reading, .. } = connection;
         let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = Instant::now();
@@ -140,24 +163,34 @@ impl WorkerHost {
                     heard = Instant::now();
                     match message {
                         None => {
+                            let lost = ConnectionEnd::Lost("the connection was closed".to_owned());
                             return match leaving {
                                 Some(reason) => ConnectionEnd::Left(reason),
-                                None => ConnectionEnd::Lost("the connection was closed".to_owned()),
+                                None => lost.with_reason(reading).await,
                             };
                         }
+                        Some(WorkerMessage::Gone) => {
+                            return ConnectionEnd::Left(leaving.unwrap_or_else(|| "it ended".to_owned()));
+                        }
                         Some(WorkerMessage::Attempt { lease, number, part }) => {
-                            if !self.pool.deliver(name, &lease, AttemptMessage::Part { number, part }) {
+                            let Some(attempt) = self.pool.attempt(name, &lease) else {
                                 send(&outgoing, EngineMessage::Revoked { lease });
-                            }
+                                continue;
+                            };
+                            // A worker that sends more than the engine can record waits. An attempt that is over takes
+                            // nothing.
+                            let _ = attempt.send(AttemptMessage::Part { number, part }).await;
                         }
                         Some(WorkerMessage::Received { lease, count }) => {
-                            self.pool.deliver(name, &lease, AttemptMessage::Received(count));
+                            if let Some(attempt) = self.pool.attempt(name, &lease) {
+                                let _ = attempt.send(AttemptMessage::Received(count)).await;
+                            }
                         }
                         Some(WorkerMessage::WantFiles { digests }) => {
                             sending.spawn(send_files(Arc::clone(&self.store), digests, outgoing.clone()));
                         }
                         Some(WorkerMessage::Leave { reason }) => {
-                            self.pool.drain(name);
+                            self.pool.drain(name, &reason);
                             leaving = Some(reason);
                         }
                         Some(WorkerMessage::Heartbeat | WorkerMessage::Join(_) | WorkerMessage::Ready { .. }) => {}

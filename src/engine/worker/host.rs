@@ -38,7 +38,11 @@ use crate::{
         UnitKey,
         note::{Severity, StopMode, Verdict, VerdictCause},
     },
-    units::{limits::LimitStatus, retry::RetryMode},
+    units::{
+        limits::LimitStatus,
+        retry::RetryMode,
+        verdict::{AttemptFacts, InterruptionFacts},
+    },
 };
 
 /// How long the connections may take to end after the run.
@@ -163,6 +167,7 @@ impl WorkerHost {
     ) -> (FinishedAttempt, RetryMode) {
         let failed =
             |reason: String| (FinishedAttempt::without_agent(preparation_failed(reason)), RetryMode::FromStart);
+        let unit = task.work_unit.planned.ktx_key().clone();
         let patch_path = attempt::patch_path(&self.terms.job.id, task.index, &task.unit, task.attempt);
         let project = match ScopedDir::open(&self.project.root) {
             Ok(project) => project,
@@ -185,7 +190,7 @@ impl WorkerHost {
         let ended = remote_attempt::run(permit, shipment, target, sinks, &self.limits, orders, ready).await;
         if let RemoteEnd::Invalid(reason) = &ended {
             self.pool.warn(Severity::Error, format!("{reason}; nothing more starts there"));
-            self.pool.stop(&worker);
+            self.pool.stop(&worker, "it sent something invalid");
         }
         match ended {
             RemoteEnd::Finished(finished) => {
@@ -194,6 +199,12 @@ impl WorkerHost {
                 let patch = patch.map(|patch| attempt::WrittenPatch { base: base.to_string(), ..patch });
                 let repeat = self.repeat_of(&ended.verdict, &account);
                 (FinishedAttempt { ended, patch, warning }, repeat)
+            }
+            RemoteEnd::Stopped(how) => {
+                let interruption = InterruptionFacts { stopped: Some(how), ..InterruptionFacts::default() };
+                let facts = AttemptFacts { interruption, ..AttemptFacts::default() };
+                let verdict = self.agent.classify(&unit, &facts, self.limits.current().rule);
+                (FinishedAttempt::without_agent(verdict), RetryMode::FromStart)
             }
             RemoteEnd::Lost(reason) | RemoteEnd::Invalid(reason) => {
                 let verdict = Verdict { cause: VerdictCause::WorkerLost, ..preparation_failed(reason) };

@@ -16,14 +16,18 @@ use std::{
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Subscriber};
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::MissedTickBehavior,
+};
 use uuid::Uuid;
 
 use super::{
     connection::{ConnectionEnd, PROGRAM_VERSION, WorkerConnection},
     host::WorkerHost,
     protocol::{EngineMessage, MAX_MESSAGE_BYTES, PROTOCOL_VERSION, WorkerMessage},
-    service::{self, EngineLink, ServiceEnd, WorkerSetup},
+    service::{self, EngineLink, LeaveRequest, ServiceEnd, WorkerSetup},
 };
 use crate::{
     diagnostic::Problem,
@@ -42,6 +46,8 @@ const RESEND_AFTER: Duration = Duration::from_secs(3);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Wait before the server is tried again.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(2);
+/// How long the last messages may take.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Capacity of the queues of messages.
 const QUEUE_CAPACITY: usize = 256;
 /// Bytes before the content of a fragment: id of the message, number of the fragment, number of fragments.
@@ -248,7 +254,14 @@ impl EngineListener {
             let (client, host) = (self.client.clone(), Arc::clone(&self.host));
             let worker = id.clone();
             self.served.spawn(async move {
-                let connection = WorkerConnection { name: None, incoming, outgoing, resend_after: Some(RESEND_AFTER) };
+                let connection = WorkerConnection {
+                    name: None,
+                    incoming,
+                    outgoing,
+                    resend_after: Some(RESEND_AFTER),
+                    reading: None,
+                    returns: false,
+                };
                 let sending = tokio::spawn(publish_messages(client, subject, to_worker));
                 let (end, _) = host.serve(connection).await;
                 // The queue is closed, so this ends after the last message.
@@ -277,7 +290,7 @@ impl EngineListener {
 pub(crate) async fn serve_runs(
     setup: &WorkerSetup,
     client: &Client,
-    mut leave: tokio::sync::watch::Receiver<bool>,
+    mut leave: watch::Receiver<LeaveRequest>,
     tell: &dyn Fn(&str),
 ) -> Result<(), Problem> {
     let listening = client.subscribe(ANNOUNCEMENTS).await;
@@ -292,7 +305,7 @@ pub(crate) async fn serve_runs(
                 Some(message) => serde_json::from_slice::<Announcement>(&message.payload).ok(),
                 None => return Err(Problem::new("the connection to the NATS server was closed")),
             },
-            _ = leave.wait_for(|leave| *leave) => return Ok(()),
+            _ = leave.wait_for(|leave| *leave != LeaveRequest::Stay) => return Ok(()),
         };
         let Some(Announcement { run, protocol, program }) = announcement else { continue };
         if over.contains(&run) {
@@ -324,7 +337,7 @@ async fn serve_run(
     setup: &WorkerSetup,
     client: &Client,
     run: RunId,
-    mut leave: tokio::sync::watch::Receiver<bool>,
+    leave: watch::Receiver<LeaveRequest>,
 ) -> Result<ServiceEnd, Problem> {
     // Each connection has a new id, so that the engine never takes it for an earlier one.
     let id = Uuid::new_v4().simple();
@@ -344,13 +357,8 @@ async fn serve_run(
             }
         }
     });
-    let leaving = async move {
-        // The sender lives until the program ends.
-        let _ = leave.wait_for(|leave| *leave).await;
-        "it was asked to end".to_owned()
-    };
     let connection = EngineLink { incoming, outgoing, resend_after: Some(RESEND_AFTER) };
-    let end = service::serve(setup.clone(), connection, leaving).await;
+    let end = service::serve(setup.clone(), connection, leave).await;
     receiving.abort();
     // The queue is closed, so this ends after the last message.
     let _ = sending.await;
@@ -374,8 +382,8 @@ async fn publish_messages<M: Serialize>(
         }
         next_id += 1;
     }
-    // A client buffers; a message that is lost with it is not important.
-    let _ = client.flush().await;
+    // A client buffers. Without a connection, the last message is lost, which the other side notices later.
+    let _ = tokio::time::timeout(FLUSH_TIMEOUT, client.flush()).await;
 }
 
 /// Splits a message into parts that fit into `limit` bytes.

@@ -15,16 +15,21 @@ use tokio::{
     time::Instant,
 };
 
-use super::protocol::{AttemptLease, EngineMessage, WorkerJoin, WorkerPart};
+use super::{
+    connection::WorkerConnection,
+    protocol::{AttemptLease, EngineMessage, WorkerJoin, WorkerPart},
+};
 use crate::{
     run::Recorder,
     tape::{
         Note, UnitKey,
-        note::{Severity, WorkerJoined, WorkerLeft},
+        note::{Severity, WorkerDrained, WorkerJoined, WorkerLeft},
     },
     units::schedule::ScheduleEvent,
 };
 
+/// Messages of a worker that wait for their attempt. Further ones wait in the connection.
+const MESSAGE_QUEUE_CAPACITY: usize = 256;
 /// How long an account without a reported reset time rests.
 const REST_WITHOUT_RESET: Duration = Duration::from_secs(60);
 
@@ -74,8 +79,10 @@ struct PoolWorker {
     is_draining: bool,
     outgoing: mpsc::Sender<EngineMessage>,
     resend_after: Option<Duration>,
+    /// Its transport connects again when it is lost.
+    returns: bool,
     /// Where the parts of its attempts go.
-    attempts: HashMap<AttemptLease, mpsc::UnboundedSender<AttemptMessage>>,
+    attempts: HashMap<AttemptLease, mpsc::Sender<AttemptMessage>>,
 }
 
 impl PoolWorker {
@@ -121,7 +128,7 @@ pub(crate) struct WorkerPermit {
     pub lease: AttemptLease,
     pub outgoing: mpsc::Sender<EngineMessage>,
     /// Messages of the worker about the attempt, until it is lost.
-    pub incoming: mpsc::UnboundedReceiver<AttemptMessage>,
+    pub incoming: mpsc::Receiver<AttemptMessage>,
     /// How long to wait for a confirmation; `None` if the transport loses nothing.
     pub resend_after: Option<Duration>,
 }
@@ -183,6 +190,9 @@ impl SlotPool {
         state.spent.retain(|_, until| *until > now);
         if let Some(worker) = session.and_then(|session| state.sessions.get(session)).cloned() {
             return match state.workers.get(&worker) {
+                Some(of) if of.is_draining => Err(format!(
+                    "the session is on worker {worker}, where nothing starts any longer; retry in a new session"
+                )),
                 Some(of) if of.has_room() && !state.spent.contains_key(&of.join.account) => {
                     Ok(ClaimOutcome::Place(self.grant(&mut state, &worker, unit, attempt)))
                 }
@@ -216,7 +226,7 @@ impl SlotPool {
     fn grant(self: &Arc<Self>, state: &mut PoolState, worker: &str, unit: &UnitKey, attempt: u32) -> AttemptPlace {
         let lease = AttemptLease { unit: unit.clone(), attempt, fence: state.next_fence };
         state.next_fence += 1;
-        let (parts, incoming) = mpsc::unbounded_channel();
+        let (parts, incoming) = mpsc::channel(MESSAGE_QUEUE_CAPACITY);
         // The caller has just found the worker under this lock; without it, the attempt counts as lost.
         let (outgoing, account, resend_after) = match state.workers.get_mut(worker) {
             Some(of) => {
@@ -261,8 +271,7 @@ impl SlotPool {
         &self,
         join: WorkerJoin,
         connections: Vec<String>,
-        outgoing: mpsc::Sender<EngineMessage>,
-        resend_after: Option<Duration>,
+        WorkerConnection { outgoing, resend_after, returns, .. }: &WorkerConnection,
     ) -> String {
         let name = join.host.clone();
         let join = WorkerJoin { account: plain_name(&join.account), ..join };
@@ -275,11 +284,29 @@ impl SlotPool {
             clock_ms: join.clock_ms,
         });
         let attempts = HashMap::new();
-        let worker = PoolWorker { join, connections, is_draining: false, outgoing, resend_after, attempts };
+        let worker = PoolWorker {
+            join,
+            connections,
+            is_draining: false,
+            outgoing: outgoing.clone(),
+            resend_after: *resend_after,
+            returns: *returns,
+            attempts,
+        };
+        if *returns {
+            state.pending_transports = state.pending_transports.saturating_sub(1);
+        }
+        let unreadable = (!worker.reaches(&state.databases)).then(|| state.databases.join(" and "));
         state.workers.insert(name.clone(), worker);
         let slots = state.offered_slots();
         drop(state);
         self.record(&note);
+        if let Some(databases) = unreadable {
+            let text = format!(
+                "worker {name} cannot read the database of {databases}, so it gets no units: copy it there and name it in ingest.allow_paths"
+            );
+            self.warn(Severity::Warning, text);
+        }
         self.send_slots(slots);
         name
     }
@@ -289,6 +316,9 @@ impl SlotPool {
         let mut state = self.state();
         state.names.remove(name);
         let Some(worker) = state.workers.remove(name) else { return };
+        if worker.returns {
+            state.pending_transports += 1;
+        }
         let slots = state.offered_slots();
         drop(state);
         let attempts = u32::try_from(worker.attempts.len()).unwrap_or(u32::MAX);
@@ -298,19 +328,22 @@ impl SlotPool {
     }
 
     /// Starts nothing new on a worker. Returns false if there is no such worker.
-    pub(crate) fn drain(&self, name: &str) -> bool {
+    pub(crate) fn drain(&self, name: &str, reason: &str) -> bool {
         let mut state = self.state();
         let Some(worker) = state.workers.get_mut(name) else { return false };
-        worker.is_draining = true;
+        let is_new = !std::mem::replace(&mut worker.is_draining, true);
         let slots = state.offered_slots();
         drop(state);
+        if is_new {
+            self.record(&Note::WorkerDrained(WorkerDrained { worker: name.to_owned(), reason: reason.to_owned() }));
+        }
         self.send_slots(slots);
         true
     }
 
     /// Starts nothing new on a worker, and repeats its attempts elsewhere. Returns false if there is no such worker.
-    pub(crate) fn stop(&self, name: &str) -> bool {
-        let is_known = self.drain(name);
+    pub(crate) fn stop(&self, name: &str, reason: &str) -> bool {
+        let is_known = self.drain(name, reason);
         let mut state = self.state();
         let Some(worker) = state.workers.get_mut(name) else { return is_known };
         for (lease, _) in worker.attempts.drain() {
@@ -320,11 +353,9 @@ impl SlotPool {
         is_known
     }
 
-    /// Passes a message on to its attempt. Returns false if the lease is not valid.
-    pub(super) fn deliver(&self, worker: &str, lease: &AttemptLease, message: AttemptMessage) -> bool {
-        let state = self.state();
-        let attempt = state.workers.get(worker).and_then(|worker| worker.attempts.get(lease));
-        attempt.is_some_and(|attempt| attempt.send(message).is_ok())
+    /// Where the messages about an attempt go; `None` if the lease is not valid.
+    pub(super) fn attempt(&self, worker: &str, lease: &AttemptLease) -> Option<mpsc::Sender<AttemptMessage>> {
+        self.state().workers.get(worker)?.attempts.get(lease).cloned()
     }
 
     /// Sets the number of slots of this machine.
@@ -434,8 +465,13 @@ impl PoolState {
             return Ok(());
         }
         Err(match self.workers.values().find(|of| !of.is_draining) {
-            None => "no worker is left, and this machine runs nothing; add one, or set --concurrency".to_owned(),
-            Some(_) => format!("no worker can read the database of {}", self.databases.join(" and ")),
+            None => "no worker is left that starts units, and this machine runs none; set --concurrency".to_owned(),
+            Some(_) => {
+                let databases = self.databases.join(" and ");
+                format!(
+                    "no worker can read the database of {databases}; name it in ingest.allow_paths there, or set --concurrency"
+                )
+            }
         })
     }
 

@@ -114,6 +114,8 @@ pub(crate) enum WorkerMessage {
     Leave {
         reason: String,
     },
+    /// The worker has ended; nothing runs there.
+    Gone,
 }
 
 /// The description that a worker gives of itself.

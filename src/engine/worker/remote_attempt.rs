@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     actions::TurnTracker,
-    agent::attempt::ApprovalDecision,
+    agent::attempt::{ApprovalDecision, AttemptTimeouts},
     decode::LineDecoder,
     engine::{
         attempt_limits::AttemptLimits,
@@ -38,11 +38,18 @@ use crate::{
     ingest::{attempt::WrittenPatch, transcript},
     run::{NewEntry, attempt_reducer::AttemptReducer},
     scoped_dir::{PRIVATE_MODE, ScopedDir},
-    tape::{EntryBody, Note, TapeEntry, UnitKey},
+    tape::{EntryBody, Note, TapeEntry, UnitKey, note::StopMode},
 };
 
-/// How often to look for parts that are not confirmed.
-const RESEND_CHECK: Duration = Duration::from_secs(1);
+/// How often to look for parts that are not confirmed, and for limits that are exceeded.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a worker may take to end an attempt that a person stops or kills.
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
+const KILL_PATIENCE: Duration = Duration::from_secs(5);
+/// By how much an attempt may exceed its time limits, which its worker enforces.
+const TIME_LIMIT_GRACE: Duration = Duration::from_secs(60);
+/// How long a worker may take to accept a message.
+const SEND_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Most bytes of the files of a result.
 const MAX_RESULT_BYTES: usize = 256 << 20;
@@ -51,6 +58,8 @@ const MAX_RESULT_BYTES: usize = 256 << 20;
 #[derive(Debug)]
 pub(crate) enum RemoteEnd {
     Finished(Box<FinishedAttempt>),
+    /// A person stopped it, and the worker did not end it in time.
+    Stopped(StopMode),
     /// The worker was lost. Reads as a sentence.
     Lost(String),
     /// The worker sent something that no worker of this program sends. Reads as a sentence.
@@ -92,8 +101,8 @@ pub(crate) async fn run(
         ready: Some(ready),
     };
     let mut outbox = Outbox::default();
-    let mut resend = tokio::time::interval(RESEND_CHECK);
-    resend.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tick = tokio::time::interval(CHECK_INTERVAL);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // When the worker confirmed something, or was last reminded.
     let mut progress = Instant::now();
     let mut first = vec![EnginePart::Start(Box::new(shipment))];
@@ -108,7 +117,14 @@ pub(crate) async fn run(
     let mut decisions = FuturesUnordered::new();
     let mut handles: HashMap<u64, AbortHandle> = HashMap::new();
     let (mut has_orders, mut has_limits) = (true, true);
+    let (began, mut heard) = (Instant::now(), Instant::now());
+    let mut stop: Option<(StopMode, Instant)> = None;
     loop {
+        if let Some((how, _)) = stop.filter(|(_, until)| Instant::now() >= *until) {
+            // The worker is also informed when it sends something about the attempt.
+            let _ = permit.outgoing.try_send(EngineMessage::Revoked { lease: permit.lease.clone() });
+            return RemoteEnd::Stopped(how);
+        }
         let event = tokio::select! {
             part = permit.incoming.recv() => match part {
                 Some(AttemptMessage::Part { number, part }) => RemoteEvent::Part(number, part),
@@ -125,10 +141,11 @@ pub(crate) async fn run(
                 has_limits = changed.is_ok();
                 RemoteEvent::Send(EnginePart::Limits(shipped_limits(limits)))
             }
-            _ = resend.tick(), if permit.resend_after.is_some() => RemoteEvent::Repeat,
+            _ = tick.tick() => RemoteEvent::Tick,
         };
         let sent = match event {
             RemoteEvent::Part(number, part) => {
+                heard = Instant::now();
                 let arrival = attempt.inbox.take(number);
                 let done = match (arrival, part) {
                     (PartArrival::Next, WorkerPart::Call { call, request }) => {
@@ -148,20 +165,24 @@ pub(crate) async fn run(
                 };
                 // Confirmed after it is recorded.
                 let received = EngineMessage::Received { lease: permit.lease.clone(), count: attempt.inbox.received() };
-                let confirmed = permit.outgoing.send(received).await;
+                let confirmed = pass_on(&permit, received).await;
                 match done {
                     Some(Ok(finished)) => return RemoteEnd::Finished(Box::new(finished)),
                     Some(Err(reason)) => {
                         let lease = permit.lease.clone();
                         // The lease ends with the permit in any case.
-                        let _ = permit.outgoing.send(EngineMessage::Revoked { lease }).await;
+                        let _ = pass_on(&permit, EngineMessage::Revoked { lease }).await;
                         return RemoteEnd::Invalid(format!("worker {} {reason}", permit.worker));
                     }
-                    None => confirmed.map_err(drop),
+                    None => confirmed,
                 }
             }
             RemoteEvent::Order(order) => {
                 has_orders = order.is_some();
+                if let Some(AttemptOrder::Stop(how @ (StopMode::Stop | StopMode::Kill))) = order {
+                    let patience = if how == StopMode::Kill { KILL_PATIENCE } else { STOP_PATIENCE };
+                    stop = Some((how, Instant::now() + patience));
+                }
                 match order.and_then(part_of) {
                     Some(part) => send(&permit, &mut outbox, part).await,
                     None => Ok(()),
@@ -173,11 +194,25 @@ pub(crate) async fn run(
             }
             RemoteEvent::Decided(Err(Aborted)) => Ok(()),
             RemoteEvent::Send(part) => send(&permit, &mut outbox, part).await,
-            RemoteEvent::Repeat if permit.resend_after.is_some_and(|patience| progress.elapsed() >= patience) => {
-                progress = Instant::now();
-                repeat(&permit, &outbox).await
+            RemoteEvent::Tick => {
+                let AttemptTimeouts { silence, total } = *limits.timeouts().borrow();
+                let exceeds = |since: Instant, limit: Option<Duration>| {
+                    limit.is_some_and(|limit| since.elapsed() >= limit + TIME_LIMIT_GRACE)
+                };
+                // A call that waits for a person may take any time.
+                if handles.is_empty() && (exceeds(began, total) || exceeds(heard, silence)) {
+                    return RemoteEnd::Invalid(format!(
+                        "worker {} does not end the attempt at its time limit",
+                        permit.worker
+                    ));
+                }
+                if permit.resend_after.is_some_and(|patience| progress.elapsed() >= patience) {
+                    progress = Instant::now();
+                    repeat(&permit, &outbox).await
+                } else {
+                    Ok(())
+                }
             }
-            RemoteEvent::Repeat => Ok(()),
         };
         if sent.is_err() {
             return RemoteEnd::Lost(worker_lost(&permit));
@@ -190,7 +225,7 @@ enum RemoteEvent {
     Order(Option<AttemptOrder>),
     Decided(Result<(u64, ApprovalDecision), Aborted>),
     Send(EnginePart),
-    Repeat,
+    Tick,
 }
 
 struct RemoteAttempt {
@@ -265,7 +300,11 @@ impl RemoteAttempt {
             let appended = project.append_to(&path).and_then(|mut file| std::io::Write::write_all(&mut file, &lines));
             appended.map_err(failed(&path))?;
             ended.work.transcript = Some(path);
+        } else {
+            // Only the engine chooses paths.
+            ended.work.transcript = None;
         }
+        ended.wrote.clear();
         let patch = match patch {
             None => None,
             Some(WrittenPatch { base, .. }) if base != self.base => {
@@ -308,7 +347,7 @@ fn worker_lost(permit: &WorkerPermit) -> String {
 /// A drain is not passed on: running attempts may finish.
 fn part_of(order: AttemptOrder) -> Option<EnginePart> {
     match order {
-        AttemptOrder::Stop(crate::tape::note::StopMode::Drain) => None,
+        AttemptOrder::Stop(StopMode::Drain) => None,
         AttemptOrder::Stop(how) => Some(EnginePart::Stop(how)),
         AttemptOrder::Message(text) => Some(EnginePart::Message { text }),
     }
@@ -319,14 +358,17 @@ async fn send(permit: &WorkerPermit, outbox: &mut Outbox<EnginePart>, part: Engi
     if permit.resend_after.is_none() {
         outbox.confirm(number + 1);
     }
-    let message = EngineMessage::Attempt { lease: permit.lease.clone(), number, part };
-    permit.outgoing.send(message).await.map_err(drop)
+    pass_on(permit, EngineMessage::Attempt { lease: permit.lease.clone(), number, part }).await
+}
+
+/// Queues a message for the worker; fails if the worker is gone or accepts nothing.
+async fn pass_on(permit: &WorkerPermit, message: EngineMessage) -> Result<(), ()> {
+    tokio::time::timeout(SEND_PATIENCE, permit.outgoing.send(message)).await.map_err(drop)?.map_err(drop)
 }
 
 async fn repeat(permit: &WorkerPermit, outbox: &Outbox<EnginePart>) -> Result<(), ()> {
     for (number, part) in outbox.unconfirmed() {
-        let message = EngineMessage::Attempt { lease: permit.lease.clone(), number, part: part.clone() };
-        permit.outgoing.send(message).await.map_err(drop)?;
+        pass_on(permit, EngineMessage::Attempt { lease: permit.lease.clone(), number, part: part.clone() }).await?;
     }
     Ok(())
 }

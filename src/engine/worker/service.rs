@@ -5,7 +5,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    future::Future,
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
@@ -86,11 +85,22 @@ pub(crate) enum ServiceEnd {
     Failed(String),
 }
 
-/// Serves one engine until the run ends, `leave` is ready and no attempt is left, or the engine is lost.
+/// Whether a person asked a worker to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LeaveRequest {
+    #[default]
+    Stay,
+    /// Running attempts may finish.
+    Finish,
+    /// Running attempts end, too.
+    Abort,
+}
+
+/// Serves one engine until the run ends, `leave` asks to end, or the engine is lost.
 pub(crate) async fn serve(
     setup: WorkerSetup,
     mut connection: EngineLink,
-    leave: impl Future<Output = String>,
+    mut leave: watch::Receiver<LeaveRequest>,
 ) -> ServiceEnd {
     let mut join = setup.join.clone();
     join.clock_ms = jiff::Timestamp::now().as_millisecond();
@@ -101,7 +111,12 @@ pub(crate) async fn serve(
         {
             return ServiceEnd::EngineLost("the connection was closed".to_owned());
         }
-        match tokio::time::timeout(patience, connection.incoming.recv()).await {
+        let answer = tokio::select! {
+            answer = tokio::time::timeout(patience, connection.incoming.recv()) => answer,
+            // Nothing runs yet.
+            _ = leave.wait_for(|leave| *leave != LeaveRequest::Stay) => return ServiceEnd::Done,
+        };
+        match answer {
             Ok(Some(EngineMessage::Welcome(terms))) => break terms,
             Ok(Some(EngineMessage::Refused { reason })) => return ServiceEnd::Refused(reason),
             Ok(Some(EngineMessage::End)) => return ServiceEnd::Done,
@@ -118,7 +133,7 @@ pub(crate) async fn serve(
 }
 
 /// Serves an engine on stdin and stdout.
-pub(crate) async fn serve_stdio(setup: WorkerSetup, leave: impl Future<Output = String>) -> ServiceEnd {
+pub(crate) async fn serve_stdio(setup: WorkerSetup, leave: watch::Receiver<LeaveRequest>) -> ServiceEnd {
     let (to_service, incoming) = mpsc::channel(QUEUE_CAPACITY);
     let (outgoing, mut to_engine) = mpsc::unbounded_channel();
     let reading = tokio::spawn(async move { stdio::read_messages(tokio::io::stdin(), &to_service).await });
@@ -192,14 +207,14 @@ impl WorkerService {
         Ok(Self { shared: Arc::new(shared), attempts, over, running, arriving })
     }
 
-    async fn run(mut self, mut connection: EngineLink, leave: impl Future<Output = String>) -> ServiceEnd {
+    async fn run(mut self, mut connection: EngineLink, mut leave: watch::Receiver<LeaveRequest>) -> ServiceEnd {
         self.send_ready();
         let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut resend = tokio::time::interval(RESEND_CHECK);
         resend.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = Instant::now();
-        let (mut leave, mut is_leaving) = (std::pin::pin!(leave), false);
+        let (mut is_leaving, mut can_ask) = (false, true);
         let end = loop {
             let is_idle = self.running.is_empty() && self.attempts.values().all(|of| of.uplink.is_confirmed());
             if is_leaving && is_idle {
@@ -225,14 +240,24 @@ impl WorkerService {
                     let patience = connection.resend_after.unwrap_or_default();
                     self.attempts.values().for_each(|of| of.uplink.resend_after(patience));
                 }
-                reason = &mut leave, if !is_leaving => {
-                    is_leaving = true;
-                    self.shared.send(WorkerMessage::Leave { reason });
+                asked = leave.changed(), if can_ask => {
+                    // Without a sender, no request can follow.
+                    can_ask = asked.is_ok();
+                    match *leave.borrow_and_update() {
+                        LeaveRequest::Stay => {}
+                        LeaveRequest::Finish => {
+                            is_leaving = true;
+                            self.shared.send(WorkerMessage::Leave { reason: "it was asked to end".to_owned() });
+                        }
+                        LeaveRequest::Abort => break ServiceEnd::Done,
+                    }
                 }
             }
         };
         // Dropping an attempt kills its process group.
         self.running.shutdown().await;
+        // The engine repeats what is not done without waiting for the lease.
+        self.shared.send(WorkerMessage::Gone);
         end
     }
 

@@ -28,6 +28,8 @@ const MAX_FAILURES: u32 = 5;
 /// Wait before the second connection; doubled up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long a worker must be connected so that its next loss is not a repeated failure.
+const STABLE_AFTER: Duration = Duration::from_secs(60);
 /// Exit codes of `ssh` for a failed connection, and of a shell for a program that is not there.
 const SSH_FAILED: i32 = 255;
 const PROGRAM_MISSING: i32 = 127;
@@ -136,7 +138,10 @@ impl SshWorker {
             if host.pool.has_ended() {
                 return;
             }
+            let began = tokio::time::Instant::now();
             let (end, has_joined) = self.connect(&host).await;
+            // A worker that is lost soon after each start is given up.
+            let is_stable = has_joined && began.elapsed() >= STABLE_AFTER;
             let (level, text) = match end {
                 ConnectionEnd::Left(_) => break,
                 ConnectionEnd::Refused(reason) => {
@@ -145,13 +150,13 @@ impl SshWorker {
                 }
                 ConnectionEnd::Lost(reason) => (Severity::Warning, format!("{self}: {reason}")),
             };
-            if has_joined {
+            if is_stable {
                 // The pool has recorded why it was lost.
                 (failures, pause) = (0, FIRST_PAUSE);
             } else {
                 failures += 1;
                 let last = if failures == MAX_FAILURES { "; it is given up" } else { "" };
-                if failures == 1 || failures == MAX_FAILURES {
+                if failures == MAX_FAILURES || failures == 1 && !has_joined {
                     host.pool.warn(level, format!("{text}{last}"));
                 }
             }
@@ -166,12 +171,13 @@ impl SshWorker {
 
     /// One connection. The second part is whether the worker joined.
     async fn connect(&self, host: &WorkerHost) -> (ConnectionEnd, bool) {
-        let (process, incoming, outgoing) = match self.start() {
+        let (process, incoming, outgoing, reading) = match self.start() {
             Ok(started) => started,
             Err(end) => return (end, false),
         };
-        let name = Some(self.host.clone());
-        let (end, has_joined) = host.serve(WorkerConnection { name, incoming, outgoing, resend_after: None }).await;
+        let (name, reading) = (Some(self.host.clone()), Some(reading));
+        let connection = WorkerConnection { name, incoming, outgoing, resend_after: None, reading, returns: true };
+        let (end, has_joined) = host.serve(connection).await;
         (process.explain(self, end, has_joined).await, has_joined)
     }
 
@@ -180,19 +186,22 @@ impl SshWorker {
     /// # Errors
     /// If it cannot be started or may not work for a run of this program.
     pub(crate) async fn probe(&self) -> Result<WorkerJoin, Problem> {
-        let (process, mut incoming, outgoing) = self.start().map_err(ConnectionEnd::into_problem)?;
+        let (process, mut incoming, outgoing, reading) = self.start().map_err(ConnectionEnd::into_problem)?;
         let admitted = connection::read_join(&mut incoming).await;
         // It ends with its connection, too.
         let _ = outgoing.send(EngineMessage::End).await;
         drop((incoming, outgoing));
         match admitted {
             Ok(join) => Ok(join),
-            Err(end) => Err(process.explain(self, end, false).await.into_problem()),
+            Err(end) => {
+                let end = end.with_reason(Some(reading)).await;
+                Err(process.explain(self, end, false).await.into_problem())
+            }
         }
     }
 
     /// Starts `ssh` with pipes.
-    fn start(&self) -> Result<(SshProcess, mpsc::Receiver<WorkerMessage>, mpsc::Sender<EngineMessage>), ConnectionEnd> {
+    fn start(&self) -> Result<StartedSsh, ConnectionEnd> {
         let Some(ssh) = program_path::find("ssh") else {
             return Err(ConnectionEnd::Refused("ssh is not on the PATH: install an SSH client".to_owned()));
         };
@@ -206,18 +215,21 @@ impl SshWorker {
         };
         let (to_host, incoming) = mpsc::channel(QUEUE_CAPACITY);
         let (outgoing, mut to_worker) = mpsc::channel(QUEUE_CAPACITY);
-        let reading = async move { stdio::read_messages(stdout, &to_host).await };
-        let writing = async move { stdio::write_messages(stdin, &mut to_worker).await };
-        let streaming = tokio::spawn(async move { tokio::join!(reading, writing).0 });
+        let reading = tokio::spawn(async move { stdio::read_messages(stdout, &to_host).await });
+        let writing = tokio::spawn(async move { stdio::write_messages(stdin, &mut to_worker).await });
         let complaint = tokio::spawn(complaint(stderr));
-        Ok((SshProcess { child, streaming, complaint }, incoming, outgoing))
+        Ok((SshProcess { child, writing, complaint }, incoming, outgoing, reading))
     }
 }
+
+/// A started `ssh`, the queues of its messages, and the task that reads them.
+type StartedSsh =
+    (SshProcess, mpsc::Receiver<WorkerMessage>, mpsc::Sender<EngineMessage>, JoinHandle<stdio::MessagesEnd>);
 
 /// A running `ssh`, killed on drop.
 struct SshProcess {
     child: Child,
-    streaming: JoinHandle<stdio::MessagesEnd>,
+    writing: JoinHandle<std::io::Result<()>>,
     /// What it prints to its stderr.
     complaint: JoinHandle<String>,
 }
@@ -225,7 +237,8 @@ struct SshProcess {
 impl SshProcess {
     /// Waits for its end, which explains the `end` of the connection.
     async fn explain(mut self, worker: &SshWorker, end: ConnectionEnd, has_joined: bool) -> ConnectionEnd {
-        let stream_end = timeout(EXIT_PATIENCE, self.streaming).await.ok().and_then(Result::ok);
+        // It ends when the queue of messages is closed.
+        let _ = timeout(EXIT_PATIENCE, self.writing).await;
         let exit = timeout(EXIT_PATIENCE, self.child.wait()).await;
         let code = exit.ok().and_then(Result::ok).and_then(|exit| exit.code());
         let ConnectionEnd::Lost(reason) = end else { return end };
@@ -233,15 +246,12 @@ impl SshProcess {
             return ConnectionEnd::Lost(reason);
         }
         let complaint = timeout(EXIT_PATIENCE, self.complaint).await.ok().and_then(Result::ok).unwrap_or_default();
-        match (code, stream_end) {
-            (Some(PROGRAM_MISSING), _) => {
+        match code {
+            Some(PROGRAM_MISSING) => {
                 let program = &worker.program;
                 ConnectionEnd::Refused(format!("{program} is not installed there, or not on the PATH of its shell"))
             }
-            (Some(SSH_FAILED), _) if !complaint.is_empty() => {
-                ConnectionEnd::Lost(format!("cannot connect: {complaint}"))
-            }
-            (_, Some(garbage @ stdio::MessagesEnd::Garbage(_))) => ConnectionEnd::Lost(garbage.to_string()),
+            Some(SSH_FAILED) if !complaint.is_empty() => ConnectionEnd::Lost(format!("cannot connect: {complaint}")),
             _ if !has_joined && !complaint.is_empty() => ConnectionEnd::Lost(format!("it did not start: {complaint}")),
             _ => ConnectionEnd::Lost(reason),
         }

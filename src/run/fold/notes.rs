@@ -247,6 +247,10 @@ impl Fold {
                 view.state.workers.join(joined);
                 self.report_run_change(view, entry, note, emit);
             }
+            Note::WorkerDrained(drained) => {
+                view.state.workers.drain(drained);
+                self.report_run_change(view, entry, note, emit);
+            }
             Note::WorkerLeft(left) => {
                 view.state.workers.leave(left);
                 self.report_run_change(view, entry, note, emit);

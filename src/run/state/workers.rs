@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 
-use crate::tape::note::{WorkerJoined, WorkerLeft};
+use crate::tape::note::{WorkerDrained, WorkerJoined, WorkerLeft};
 
 /// The workers of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,11 +22,13 @@ pub(crate) struct WorkerNumber(NonZeroU16);
 pub(crate) struct WorkerState {
     pub slots: u32,
     pub account: Arc<str>,
+    /// Nothing more starts there.
+    pub is_draining: bool,
 }
 
 impl RunWorkers {
     pub(in crate::run) fn join(&mut self, joined: &WorkerJoined) {
-        let state = WorkerState { slots: joined.slots, account: joined.account.as_str().into() };
+        let state = WorkerState { slots: joined.slots, account: joined.account.as_str().into(), is_draining: false };
         self.present.insert(joined.worker.as_str().into(), state);
         self.number(&joined.worker);
     }
@@ -55,8 +57,14 @@ impl RunWorkers {
         self.present.remove(left.worker.as_str());
     }
 
-    /// The slots of all of them.
+    pub(in crate::run) fn drain(&mut self, drained: &WorkerDrained) {
+        if let Some(worker) = self.present.get_mut(drained.worker.as_str()) {
+            worker.is_draining = true;
+        }
+    }
+
+    /// The slots of those where units start.
     pub(crate) fn slots(&self) -> u32 {
-        self.present.values().map(|worker| worker.slots).sum()
+        self.present.values().filter(|worker| !worker.is_draining).map(|worker| worker.slots).sum()
     }
 }

@@ -34,6 +34,22 @@ pub(crate) struct WorkerLeft {
     pub attempts: u32,
 }
 
+/// Nothing more starts on a worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct WorkerDrained {
+    pub worker: String,
+    /// The command or the fault that caused it.
+    pub reason: String,
+}
+
+impl fmt::Display for WorkerDrained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nothing more starts on worker {}", self.worker)?;
+        if self.reason.is_empty() { Ok(()) } else { write!(f, ": {}", self.reason) }
+    }
+}
+
 impl fmt::Display for WorkerJoined {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { worker, slots, account, .. } = self;

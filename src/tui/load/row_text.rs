@@ -268,6 +268,7 @@ pub(super) fn note_row(note: &Note) -> String {
 #[derive(Debug, Default)]
 pub(super) struct StartFacts {
     model: Option<String>,
+    worker: Option<String>,
     tools: usize,
     is_isolated: bool,
 }
@@ -278,7 +279,9 @@ impl StartFacts {
         match body {
             _ if super::is_huge(size) => {}
             EntryBody::Note(json) => match Note::parse(json) {
-                Note::AttemptStarted(start) => (self.model, self.tools) = (start.model, start.tools.len()),
+                Note::AttemptStarted(start) => {
+                    (self.model, self.tools, self.worker) = (start.model, start.tools.len(), start.worker);
+                }
                 Note::IsolationChecked(check) => self.is_isolated = check.breach.is_none(),
                 _ => {}
             },
@@ -295,8 +298,9 @@ impl StartFacts {
     /// The text of the row of the start of the attempt `number`.
     pub(super) fn label(&self, number: u32) -> String {
         let model = self.model.as_deref().unwrap_or("default model");
+        let worker = self.worker.as_ref().map(|worker| format!(" on {}", one_row(worker, 40))).unwrap_or_default();
         let isolation = if self.is_isolated { " · isolation holds" } else { "" };
-        format!("attempt {number} started · {model} · {}{isolation}", counted(self.tools, "tool"))
+        format!("attempt {number} started{worker} · {model} · {}{isolation}", counted(self.tools, "tool"))
     }
 }
 

@@ -302,6 +302,47 @@ fn unusable_workers_are_named_with_the_remedy() {
     );
 }
 
+/// A worker that never ends an attempt cannot keep the run from ending.
+#[test]
+fn silent_worker_does_not_survive_a_stop() {
+    let place = project();
+    // It sends signs of life and nothing else.
+    let worker = false_worker(&place, VERSION, "while sleep 1; do printf '%s\\n' '\"heartbeat\"'; done");
+    let running = place.start(run_command(&place, &["--worker", &worker]));
+    wait_for_lines(&place, 4);
+    running.signal(Signal::SIGTERM);
+    let output = running.end();
+    assert_eq!(output.code, Some(143), "{output:?}");
+    assert!(!notes(&place, "attempt_ended").is_empty(), "{output:?}");
+    place.wait_until_no_process_left();
+}
+
+/// The run fails with the reason if the only worker may start nothing.
+#[test]
+fn run_without_a_usable_worker_ends() {
+    let place = project();
+    let (place, worker) = {
+        let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
+        let database = settings.replace("connections:\n", "connections:\n  db: {driver: sqlite, path: x.db}\n");
+        place.write("ktx.yaml", database);
+        place.write("x.db", "");
+        git(&place, &["add", "--all"]);
+        git(&place, &["commit", "--quiet", "--message=Database"]);
+        let claude = claude_of(&place, "ann", "script.toml");
+        let worker = worker(&place, "build-1", &claude, 1);
+        (place, worker)
+    };
+    let output = place.ran(run_command(&place, &["orchard", "--worker", &worker]));
+    assert!(failure(&output).contains("ingest.allow_paths"), "{output:?}");
+    let forging = false_worker(&place, VERSION, &part(0, r#"{"entries":[{"no":"entry"}]}"#));
+    fs::remove_dir_all(place.path(".ktx/ingestdeck/runs")).unwrap();
+    fs::remove_file(place.path("x.db")).unwrap();
+    git(&place, &["commit", "--quiet", "--all", "--message=Without it"]);
+    let output = place.ran(run_command(&place, &["orchard", "--worker", &forging]));
+    assert!(failure(&output).contains("no worker is left"), "{output:?}");
+    assert_eq!(notes(&place, "worker_drained").len(), 1);
+}
+
 #[test]
 fn workers_are_listed_drained_and_stopped() {
     let place = project();
@@ -324,6 +365,8 @@ fn workers_are_listed_drained_and_stopped() {
     assert!(place.run(&["ctl", "drain-worker", "unknown"]).stderr.contains("the run has no worker `unknown`"));
     place.run(&["ctl", "stop-worker", "a-slow", "--reason", "too slow"]).expect_success();
     assert_complete(&place, &running.end());
+    let drained = notes(&place, "worker_drained");
+    assert_eq!((drained.len(), &drained[0]["note"]["worker"]), (1, &"a-slow".into()));
     let commands = notes(&place, "command");
     assert!(commands.iter().any(|entry| entry["note"]["command"] == "stop_worker"), "{commands:?}");
     place.wait_until_no_process_left();

@@ -11,7 +11,8 @@ use crate::tape::{
         IsolationChecked, LimitChanged, PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, PriorUnitSummary,
         ReusedSuccess, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, RunEnded, RunPlanned, RunSaved,
         SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired, SourceRead,
-        SourcesProjected, StopMode, StopReason, UnitSelection, Verdict, VerdictCause, WorkerJoined, WorkerLeft,
+        SourcesProjected, StopMode, StopReason, UnitSelection, Verdict, VerdictCause, WorkerDrained, WorkerJoined,
+        WorkerLeft,
         attempt_output::{
             ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, RecordedWrite, UnmappedFile, UnsourcedIdentifier,
         },
@@ -74,6 +75,7 @@ kinds! {
     Note::CommittedReviewPlanned { .. } => "committed_review_planned",
     Note::WorkerJoined(_) => "worker_joined",
     Note::WorkerLeft(_) => "worker_left",
+    Note::WorkerDrained(_) => "worker_drained",
     Note::RunSaved(_) => "saved",
     Note::SlRefsRepaired(_) => "sl_refs_repaired",
     Note::SaveFailed(_) => "save_failed",
@@ -628,6 +630,7 @@ fn notes_of_the_run() -> Vec<Note> {
     }));
     let reason = text("it has been silent for 30 s");
     notes.push(Note::WorkerLeft(WorkerLeft { worker: text("build-2"), reason, is_lost: true, attempts: 2 }));
+    notes.push(Note::WorkerDrained(WorkerDrained { worker: text("build-2"), reason: text("drain-worker") }));
     notes
 }
 
