@@ -278,7 +278,7 @@ pub(crate) struct RunArgs {
     /// Number of units that run concurrently [default: from ktx.yaml, 1 for texts]
     #[arg(long, value_name = "N")]
     pub concurrency: Option<u32>,
-    /// Also run units on this machine: ssh://[user@]host[:port][?slots=N]; can be repeated
+    /// Also run units on this machine: ssh://USER@HOST:PORT?slots=N, of which only HOST is required; can be repeated
     ///
     /// `ssh` starts `ingestdeck worker --stdio` there, with your SSH configuration. The machine needs ingestdeck, git and Claude Code
     /// with its own login, and no project. `--concurrency 0` runs units on workers only.

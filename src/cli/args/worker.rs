@@ -29,7 +29,7 @@ pub(crate) struct WorkerArgs {
 /// A NATS server, and the login for it.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct NatsArgs {
-    /// Use the workers at this NATS server: nats://host[:port], or tls://host[:port]
+    /// Use the workers at this NATS server: nats://HOST:PORT, or tls://HOST:PORT
     #[arg(long = "nats", value_name = "URL", env = "INGESTDECK_NATS_URL", hide_env_values = true)]
     pub address: Option<NatsAddress>,
     /// Credentials file for the NATS server
