@@ -21,7 +21,7 @@ use crate::{
     engine::{
         attempt_limits,
         execute::{AttemptOptions, ReconcileOptions},
-        launch::{Launch, PriorWork, ReviewOptions, RunPlaces, retry_policy},
+        launch::{Launch, PriorWork, ReviewOptions, RunPlaces, retry_policy, runtime},
         prepare::{self, PreparedProject, TargetBranch},
         reconcile_policy::ReconcilePolicy,
         resume::{self, RunPlan},
@@ -193,6 +193,11 @@ pub(crate) fn start_run(
         if let Some(place) = plan::outside_project_message(source) {
             playback_output::print_stderr(&format!("ingestdeck: connection {}: {place}", source.connection));
         }
+    }
+    if let Some(server) = &workers.nats {
+        // A wrong login or address is an error before anything starts; later, the connection is repeated.
+        let connected = runtime(1)?.block_on(server.connect());
+        connected.map_err(|problem| CliError::from_error(Exit::Setup, &problem))?;
     }
     let branch = target_branch(branch, prior_branch)?;
     let prepared = PreparedProject::new(&project, &planned, branch.as_ref(), &exit::print_warning)?;

@@ -63,11 +63,16 @@ pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, Cli
         settings_file: allowed.file,
         sql_workers: project::sql_workers(),
     };
-    let setup =
-        WorkerSetup { join, agent: Arc::new(ClaudeCode { exe: claude }), machine, locks: SessionLocks::new(locks) };
+    let setup = WorkerSetup {
+        join,
+        agent: Arc::new(ClaudeCode { exe: claude }),
+        machine,
+        locks: SessionLocks::new(locks),
+        pass_env: config.claude.pass_env.value,
+    };
     engine::prepare_worker_process();
     let runtime = runtime(2)?;
-    if let Some(server) = args.nats.server() {
+    if let Some(server) = args.nats.server().filter(|_| !args.stdio) {
         let served = runtime.block_on(serve_nats(&setup, &server));
         process::kill_all();
         runtime.shutdown_background();

@@ -137,7 +137,10 @@ impl RunController {
                 self.send(ScheduleEvent::RetryRequested { unit, amendment }).await?;
             }
             RunCommand::RetryUnsuccessful => self.send(ScheduleEvent::RetryUnsuccessfulRequested).await?,
-            RunCommand::LiftLimit => self.send(ScheduleEvent::LimitOverridden).await?,
+            RunCommand::LiftLimit => {
+                self.shared.workers.iter().for_each(|workers| workers.lift_limits());
+                self.send(ScheduleEvent::LimitOverridden).await?;
+            }
             RunCommand::Stop { unit } => self.send(ScheduleEvent::StopRequested { unit }).await?,
             RunCommand::Drain => {
                 // Running units cannot finish while their calls wait.
@@ -177,6 +180,14 @@ impl RunController {
             return Err(RefusalReason::UnknownUnit { unit: unit.clone() });
         }
         if let Some(problem) = command.problem() {
+            return Err(RefusalReason::InvalidArgument { problem });
+        }
+        let is_concurrency = matches!(
+            command,
+            RunCommand::AdjustConcurrency { .. } | RunCommand::Set { limit: RunLimit::Concurrency(_) }
+        );
+        if is_concurrency && self.shared.workers.as_ref().is_some_and(|workers| workers.is_remote_only()) {
+            let problem = "this machine runs no units: it was not checked when the run began".to_owned();
             return Err(RefusalReason::InvalidArgument { problem });
         }
         if command.needs_units() && limits.is_none() {

@@ -145,6 +145,18 @@ impl AttemptExecutor {
         Some((task, base.unwrap_or_else(|| self.run.worktrees.base())))
     }
 
+    /// The amendment, without a session whose worker is gone.
+    fn reachable_amendment(&self, unit: &UnitKey, attempt: u32, amendment: Amendment) -> Amendment {
+        let session = amendment.resume.as_deref();
+        let lost = self.workers.as_ref().zip(session);
+        let Some(worker) = lost.and_then(|(workers, session)| workers.host.pool.worker_of_lost_session(session)) else {
+            return amendment;
+        };
+        let text = format!("the session is on worker {worker}, where nothing starts any longer: a new session begins");
+        record_note(self.recorder.as_ref(), Some((unit, attempt)), &Note::Message { level: Severity::Warning, text });
+        Amendment { resume: None, ..amendment }
+    }
+
     /// What a person and a review ask for, in this order.
     fn feedback(&self, unit: &UnitKey, amendment: &Amendment) -> Option<String> {
         let remarks = self.integration.review().remarks(unit);
@@ -206,10 +218,15 @@ impl AttemptExecutor {
                 (finished, Some(session), repeat)
             }
             // The slot is given back when the attempt is over.
-            (_, _local_permit) => {
+            (workers, _local_permit) => {
                 let worktrees = self.run.worktrees.with_base(&base);
+                let host = workers.as_ref().map(|workers| &workers.host);
+                // Limits are kept per account once there are several.
+                let observer = host.map(|host| host.observer(&host.account)).or(sinks.observer);
+                let sinks = AttemptSinks { observer, ..sinks };
                 let finished = self.local.run(&task, &worktrees, sinks, (early, orders), ready).await;
-                (finished, Some(session), RetryMode::FromStart)
+                let repeat = host.map(|host| host.repeat_of(&finished.ended.verdict, &host.account));
+                (finished, Some(session), repeat.unwrap_or(RetryMode::FromStart))
             }
         }
     }
@@ -234,7 +251,7 @@ impl Executor for AttemptExecutor {
         orders: mpsc::Receiver<AttemptOrder>,
         ready: oneshot::Sender<()>,
     ) -> AttemptEnd {
-        let amendment = amendment.as_deref().cloned().unwrap_or_default();
+        let amendment = self.reachable_amendment(&unit, attempt, amendment.as_deref().cloned().unwrap_or_default());
         let (finished, session, repeat) = self.run_attempt(&unit, attempt, &amendment, orders, ready).await;
         let FinishedAttempt { ended, patch, warning } = finished;
         let verdict = ended.verdict.clone();

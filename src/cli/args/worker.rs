@@ -13,7 +13,7 @@ use crate::engine::worker::{
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkerArgs {
     /// Serve one run over stdin and stdout, as `run --worker ssh://…` does through ssh
-    #[arg(long, required_unless_present = "address", conflicts_with = "address")]
+    #[arg(long, required_unless_present = "address")]
     pub stdio: bool,
     /// The NATS server where runs are announced.
     #[command(flatten)]

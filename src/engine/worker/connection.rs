@@ -2,11 +2,15 @@
 //!
 //! It must not know how messages travel.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use tokio::{
-    sync::mpsc,
+    sync::mpsc::{self, error::SendError},
     task::{JoinHandle, JoinSet},
     time::{Instant, MissedTickBehavior, timeout},
 };
@@ -37,6 +41,8 @@ const END_PATIENCE: Duration = Duration::from_secs(2);
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(45);
 /// How long the reason for the end of a connection may take.
 const REASON_TIMEOUT: Duration = Duration::from_secs(1);
+/// Most files that a worker may wait for.
+const MAX_QUEUED_FILES: usize = 100_000;
 /// Most slots of one worker.
 const MAX_SLOTS: u32 = 256;
 
@@ -114,7 +120,11 @@ impl WorkerHost {
                 return Err(end);
             }
         };
-        join.host = self.pool.reserve_name(name.as_deref().unwrap_or(&join.host));
+        let host = name.as_deref().unwrap_or(&join.host);
+        if self.pool.is_banned(host) {
+            return Err(ConnectionEnd::Refused(format!("worker {host} sent something invalid before")));
+        }
+        join.host = self.pool.reserve_name(host);
         let ready = self.welcome(&join, connection).await;
         if ready.is_err() {
             self.pool.release_name(&join.host);
@@ -155,8 +165,11 @@ impl WorkerHost {
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = Instant::now();
         let mut leaving: Option<String> = None;
-        // Files are sent apart from the messages, which must not wait for them.
+        // Files are sent apart from the messages, which must not wait for them, and one after the other.
+        let (files, wanted) = mpsc::unbounded_channel();
+        let queued = Arc::new(Mutex::new(HashSet::new()));
         let mut sending = JoinSet::new();
+        sending.spawn(send_files(Arc::clone(&self.store), wanted, Arc::clone(&queued), outgoing.clone()));
         loop {
             tokio::select! {
                 message = incoming.recv() => {
@@ -187,7 +200,13 @@ impl WorkerHost {
                             }
                         }
                         Some(WorkerMessage::WantFiles { digests }) => {
-                            sending.spawn(send_files(Arc::clone(&self.store), digests, outgoing.clone()));
+                            let mut queued = queued.lock().unwrap_or_else(PoisonError::into_inner);
+                            for digest in digests {
+                                if queued.len() < MAX_QUEUED_FILES && queued.insert(digest.clone()) {
+                                    // The task ends with this connection.
+                                    let _ = files.send(digest);
+                                }
+                            }
                         }
                         Some(WorkerMessage::Leave { reason }) => {
                             self.pool.drain(name, &reason);
@@ -197,7 +216,6 @@ impl WorkerHost {
                     }
                 }
                 _ = heartbeat.tick() => send(&outgoing, EngineMessage::Heartbeat),
-                Some(_) = sending.join_next() => {}
                 () = self.pool.ended() => {
                     // A worker that does not receive it ends with its connection.
                     let _ = timeout(END_PATIENCE, outgoing.send(EngineMessage::End)).await;
@@ -257,33 +275,46 @@ fn refusal(join: &WorkerJoin) -> Option<String> {
 }
 
 /// Sends the content of files, in pieces.
-async fn send_files(store: Arc<ShipmentStore>, digests: Vec<String>, outgoing: mpsc::Sender<EngineMessage>) {
-    for digest in digests {
-        let (reading, wanted) = (Arc::clone(&store), digest.clone());
-        let read = tokio::task::spawn_blocking(move || reading.read(&wanted)).await;
-        let content = match read.map_err(std::io::Error::other).flatten() {
-            Ok(content) => content,
-            Err(error) => {
-                let message = EngineMessage::FileMissing { digest, reason: error.to_string() };
-                if outgoing.send(message).await.is_err() {
-                    return;
-                }
-                continue;
-            }
-        };
-        let pieces = content.len().div_ceil(CHUNK_BYTES).max(1);
-        for piece in 0..pieces {
-            let start = piece * CHUNK_BYTES;
-            let bytes = content.get(start..content.len().min(start + CHUNK_BYTES)).unwrap_or_default();
-            let message = EngineMessage::FilePiece {
-                digest: digest.clone(),
-                offset: start as u64,
-                data: BASE64_STANDARD.encode(bytes),
-                is_last: piece + 1 == pieces,
-            };
-            if outgoing.send(message).await.is_err() {
-                return;
-            }
+async fn send_files(
+    store: Arc<ShipmentStore>,
+    mut wanted: mpsc::UnboundedReceiver<String>,
+    queued: Arc<Mutex<HashSet<String>>>,
+    outgoing: mpsc::Sender<EngineMessage>,
+) {
+    while let Some(digest) = wanted.recv().await {
+        if send_file(&store, &digest, &outgoing).await.is_err() {
+            return;
         }
+        queued.lock().unwrap_or_else(PoisonError::into_inner).remove(&digest);
     }
+}
+
+/// Sends one file; fails if the connection is closed.
+async fn send_file(
+    store: &Arc<ShipmentStore>,
+    digest: &str,
+    outgoing: &mpsc::Sender<EngineMessage>,
+) -> Result<(), SendError<EngineMessage>> {
+    let (reading, wanted) = (Arc::clone(store), digest.to_owned());
+    let read = tokio::task::spawn_blocking(move || reading.read(&wanted)).await;
+    let content = match read.map_err(std::io::Error::other).flatten() {
+        Ok(content) => content,
+        Err(error) => {
+            let message = EngineMessage::FileMissing { digest: digest.to_owned(), reason: error.to_string() };
+            return outgoing.send(message).await;
+        }
+    };
+    let pieces = content.len().div_ceil(CHUNK_BYTES).max(1);
+    for piece in 0..pieces {
+        let start = piece * CHUNK_BYTES;
+        let bytes = content.get(start..content.len().min(start + CHUNK_BYTES)).unwrap_or_default();
+        let message = EngineMessage::FilePiece {
+            digest: digest.to_owned(),
+            offset: start as u64,
+            data: BASE64_STANDARD.encode(bytes),
+            is_last: piece + 1 == pieces,
+        };
+        outgoing.send(message).await?;
+    }
+    Ok(())
 }

@@ -57,6 +57,8 @@ pub(crate) struct WorkerHost {
     pub project: Arc<Project>,
     pub agent: Arc<dyn Agent>,
     pub meter: Arc<RunMeter>,
+    /// The account of this machine.
+    pub account: String,
     /// The terms of the run; the name of the worker and the limits are set for each.
     pub terms: RunTerms,
 }
@@ -129,9 +131,10 @@ impl WorkerHost {
     ) -> Arc<Self> {
         let readable = terms.connections.iter().filter(|of| of.database.is_some());
         let databases = readable.map(|of| of.id.clone()).collect();
-        let pool = SlotPool::new(slots, account, databases, recorder, meter.schedule());
+        let account = account.unwrap_or_else(|| "this machine".to_owned());
+        let pool = SlotPool::new(slots, Some(account.clone()), databases, recorder, meter.schedule());
         let store = Arc::new(ShipmentStore::new(Arc::clone(&project), repository));
-        Arc::new(Self { pool, store, limits, project, agent, meter, terms })
+        Arc::new(Self { pool, store, limits, project, agent, meter, account, terms })
     }
 
     /// Waits for a place for an attempt. Messages that arrive meanwhile are added to `early`.
@@ -184,13 +187,11 @@ impl WorkerHost {
             RemoteTarget { project, job: self.terms.job.id.clone(), patch_path, decoder: self.agent.decoder() };
         let (worker, account) = (permit.worker.clone(), permit.account.clone());
         self.pool.record_session(&session, &worker);
-        let observer =
-            AccountObserver { meter: Arc::clone(&self.meter), pool: Arc::clone(&self.pool), account: account.clone() };
-        let sinks = AttemptSinks { observer: Some(Arc::new(observer)), ..sinks };
+        let sinks = AttemptSinks { observer: Some(self.observer(&account)), ..sinks };
         let ended = remote_attempt::run(permit, shipment, target, sinks, &self.limits, orders, ready).await;
         if let RemoteEnd::Invalid(reason) = &ended {
             self.pool.warn(Severity::Error, format!("{reason}; nothing more starts there"));
-            self.pool.stop(&worker, "it sent something invalid");
+            self.pool.ban(&worker, "it sent something invalid");
         }
         match ended {
             RemoteEnd::Finished(finished) => {
@@ -213,8 +214,14 @@ impl WorkerHost {
         }
     }
 
+    /// Observes the lines of an attempt with this account.
+    pub(crate) fn observer(&self, account: &str) -> Arc<dyn LineObserver> {
+        let (meter, pool) = (Arc::clone(&self.meter), Arc::clone(&self.pool));
+        Arc::new(AccountObserver { meter, pool, account: account.to_owned() })
+    }
+
     /// An attempt that ended at the limit of its account is repeated elsewhere, if another account has room.
-    fn repeat_of(&self, verdict: &Verdict, account: &str) -> RetryMode {
+    pub(crate) fn repeat_of(&self, verdict: &Verdict, account: &str) -> RetryMode {
         let VerdictCause::UsageLimit { resets_at } = verdict.cause else { return RetryMode::FromStart };
         let resets_in = resets_at.map(|at| {
             let seconds = at.saturating_sub(Timestamp::now().as_second());

@@ -165,7 +165,10 @@ impl NatsServer {
                     if std::mem::take(&mut is_first) {
                         host.pool.warn(Severity::Warning, crate::diagnostic::Diagnostic::to_line(&problem));
                     }
-                    tokio::time::sleep(RECONNECT_PAUSE).await;
+                    tokio::select! {
+                        () = tokio::time::sleep(RECONNECT_PAUSE) => {}
+                        () = host.pool.ended() => return,
+                    }
                 }
             }
         };

@@ -56,6 +56,10 @@ struct PoolState {
     spent: HashMap<String, Instant>,
     /// The worker of each session, which only that worker can continue.
     sessions: HashMap<String, String>,
+    /// Sessions whose worker has left, with its name: their files are gone.
+    lost_sessions: HashMap<String, String>,
+    /// Workers that sent something invalid.
+    banned: HashSet<String>,
     /// Connections whose databases the engine can read.
     databases: Vec<String>,
     next_fence: u64,
@@ -248,9 +252,40 @@ impl SlotPool {
     pub(crate) fn remove_transport(&self) {
         let mut state = self.state();
         state.pending_transports = state.pending_transports.saturating_sub(1);
-        let slots = state.offered_slots();
+        self.send_slots(&state);
         drop(state);
-        self.send_slots(slots);
+    }
+
+    /// Stops a worker for good: it does not join again under its name.
+    pub(super) fn ban(&self, name: &str, reason: &str) {
+        self.state().banned.insert(name.to_owned());
+        self.stop(name, reason);
+    }
+
+    pub(super) fn is_banned(&self, host: &str) -> bool {
+        self.state().banned.contains(&plain_name(host))
+    }
+
+    /// The worker that had a session which can no longer continue.
+    pub(crate) fn worker_of_lost_session(&self, session: &str) -> Option<String> {
+        let state = self.state();
+        if let Some(worker) = state.lost_sessions.get(session) {
+            return Some(worker.clone());
+        }
+        let worker = state.sessions.get(session)?;
+        let is_gone = state.workers.get(worker).is_none_or(|of| of.is_draining);
+        is_gone.then(|| worker.clone())
+    }
+
+    /// A person does not want to wait for the limits of accounts.
+    pub(crate) fn lift_limits(&self) {
+        self.state().spent.clear();
+        self.mark_changed();
+    }
+
+    /// True if this machine ran nothing from the start, so that it was not checked.
+    pub(crate) fn is_remote_only(&self) -> bool {
+        self.state().local.slots == 0
     }
 
     /// A name for a worker of `host` that no other worker has, until it is released.
@@ -298,7 +333,7 @@ impl SlotPool {
         }
         let unreadable = (!worker.reaches(&state.databases)).then(|| state.databases.join(" and "));
         state.workers.insert(name.clone(), worker);
-        let slots = state.offered_slots();
+        self.send_slots(&state);
         drop(state);
         self.record(&note);
         if let Some(databases) = unreadable {
@@ -307,7 +342,6 @@ impl SlotPool {
             );
             self.warn(Severity::Warning, text);
         }
-        self.send_slots(slots);
         name
     }
 
@@ -319,12 +353,17 @@ impl SlotPool {
         if worker.returns {
             state.pending_transports += 1;
         }
-        let slots = state.offered_slots();
+        let lost: Vec<String> =
+            state.sessions.iter().filter(|(_, of)| *of == name).map(|(session, _)| session.clone()).collect();
+        for session in lost {
+            state.sessions.remove(&session);
+            state.lost_sessions.insert(session, name.to_owned());
+        }
+        self.send_slots(&state);
         drop(state);
         let attempts = u32::try_from(worker.attempts.len()).unwrap_or(u32::MAX);
         let reason = reason.to_owned();
         self.record(&Note::WorkerLeft(WorkerLeft { worker: name.to_owned(), reason, is_lost, attempts }));
-        self.send_slots(slots);
     }
 
     /// Starts nothing new on a worker. Returns false if there is no such worker.
@@ -332,12 +371,11 @@ impl SlotPool {
         let mut state = self.state();
         let Some(worker) = state.workers.get_mut(name) else { return false };
         let is_new = !std::mem::replace(&mut worker.is_draining, true);
-        let slots = state.offered_slots();
+        self.send_slots(&state);
         drop(state);
         if is_new {
             self.record(&Note::WorkerDrained(WorkerDrained { worker: name.to_owned(), reason: reason.to_owned() }));
         }
-        self.send_slots(slots);
         true
     }
 
@@ -422,7 +460,9 @@ impl SlotPool {
         }
     }
 
-    fn send_slots(&self, slots: u32) {
+    /// Sends the slots of all workers. The caller holds the lock, so that the last value arrives last.
+    fn send_slots(&self, state: &PoolState) {
+        let slots = state.offered_slots();
         self.mark_changed();
         if let Some(schedule) = self.schedule.upgrade()
             && schedule.try_send(ScheduleEvent::WorkerSlotsChanged { slots }).is_err()

@@ -159,7 +159,8 @@ impl RunTerms {
         unsourced: UnsourcedAction,
     ) -> Self {
         let limits = ShippedLimits { step_budget: 0, rule: FailureRule::default(), timeouts: agent.timeouts };
-        Self { run, worker: String::new(), job, connections, agent: agent.clone(), unsourced, limits }
+        let agent = AgentOptions { pass_env: Vec::new(), ..agent.clone() };
+        Self { run, worker: String::new(), job, connections, agent, unsourced, limits }
     }
 }
 

@@ -29,7 +29,7 @@ use super::{
     workspace::{WorkerDir, WorkerMachine},
 };
 use crate::{
-    agent::{Agent, session_lock::SessionLocks},
+    agent::{Agent, attempt::AgentOptions, session_lock::SessionLocks},
     engine::{
         attempt_limits::{AttemptLimits, LimitValues},
         attempt_order::{AttemptOrder, preparation_failed},
@@ -61,6 +61,8 @@ pub(crate) struct WorkerSetup {
     pub agent: Arc<dyn Agent>,
     pub machine: WorkerMachine,
     pub locks: SessionLocks,
+    /// Variables that agents inherit although they would be withheld by default.
+    pub pass_env: Vec<String>,
 }
 
 /// A connection to an engine.
@@ -176,6 +178,8 @@ struct WorkerShared {
     attempts: Mutex<Option<Arc<LocalAttempts>>>,
     /// Counts files that have arrived.
     arrivals: watch::Sender<u64>,
+    /// When files were asked for, or the last piece of them arrived.
+    requested: Mutex<HashMap<String, Instant>>,
     /// Why files with these digests cannot arrive.
     missing: Mutex<HashMap<String, String>>,
 }
@@ -199,6 +203,7 @@ impl WorkerService {
             keeps_unconfirmed: connection.resend_after.is_some(),
             attempts: Mutex::default(),
             arrivals: watch::channel(0).0,
+            requested: Mutex::default(),
             missing: Mutex::default(),
             setup,
             terms,
@@ -367,8 +372,10 @@ impl WorkerService {
             return;
         }
         content.extend(data);
+        lock(&self.shared.requested).insert(digest.clone(), Instant::now());
         if is_last {
             let content = self.arriving.remove(&digest).unwrap_or_default();
+            lock(&self.shared.requested).remove(&digest);
             if !self.shared.dir().receive(&digest, content) {
                 lock(&self.shared.missing).insert(digest, "its content changed on the way".to_owned());
             }
@@ -404,15 +411,23 @@ impl WorkerShared {
         uplink: &Arc<Uplink>,
         orders: mpsc::Receiver<AttemptOrder>,
     ) -> Result<AttemptResult, String> {
-        self.await_files(&shipment).await?;
-        let placing = Arc::clone(self);
-        let (placed, worktrees) = tokio::task::spawn_blocking(move || {
-            let worktrees = placing.dir().place(&shipment);
-            (shipment, worktrees)
-        })
-        .await
-        .map_err(|error| error.to_string())?;
-        let (worktrees, AttemptShipment { mut task, source_dirs, .. }) = (worktrees?, placed);
+        let mut shipment = shipment;
+        let worktrees = loop {
+            self.await_files(&shipment).await?;
+            let placing = Arc::clone(self);
+            let (placed, worktrees) = tokio::task::spawn_blocking(move || {
+                let worktrees = placing.dir().place(&shipment);
+                (shipment, worktrees)
+            })
+            .await
+            .map_err(|error| error.to_string())?;
+            shipment = placed;
+            // Another attempt may have used what had arrived.
+            if let Some(worktrees) = worktrees? {
+                break worktrees;
+            }
+        };
+        let AttemptShipment { mut task, source_dirs, .. } = shipment;
         self.dir().localize(&mut task, &source_dirs);
         let attempts = self.local_attempts()?;
         let root = self.dir().project_dir();
@@ -444,6 +459,7 @@ impl WorkerShared {
     async fn await_files(&self, shipment: &AttemptShipment) -> Result<(), String> {
         let mut arrivals = self.arrivals.subscribe();
         loop {
+            arrivals.borrow_and_update();
             let digests = self.dir().missing(shipment);
             if digests.is_empty() {
                 return Ok(());
@@ -451,16 +467,23 @@ impl WorkerShared {
             if let Some(reason) = digests.iter().find_map(|digest| lock(&self.missing).remove(digest)) {
                 return Err(format!("a file of the unit is not available: {reason}"));
             }
-            self.send(WorkerMessage::WantFiles { digests });
-            let patience = Instant::now() + FILE_PATIENCE;
-            loop {
-                let changed = tokio::time::timeout_at(patience, arrivals.changed()).await;
-                let is_done = self.dir().missing(shipment).is_empty() || !lock(&self.missing).is_empty();
-                if is_done || changed.is_err() {
-                    break;
-                }
+            let due = self.due_requests(digests);
+            if !due.is_empty() {
+                self.send(WorkerMessage::WantFiles { digests: due });
             }
+            // Either something arrives, or it is time to look for what was lost.
+            let _ = tokio::time::timeout(FILE_PATIENCE, arrivals.changed()).await;
         }
+    }
+
+    /// Those of `digests` that were not requested, or of which nothing has arrived for a while.
+    fn due_requests(&self, digests: Vec<String>) -> Vec<String> {
+        let mut requested = lock(&self.requested);
+        let now = Instant::now();
+        let is_due = |digest: &String| requested.get(digest).is_none_or(|at| now.duration_since(*at) >= FILE_PATIENCE);
+        let due: Vec<String> = digests.into_iter().filter(is_due).collect();
+        requested.extend(due.iter().map(|digest| (digest.clone(), now)));
+        due
     }
 
     fn local_attempts(&self) -> Result<Arc<LocalAttempts>, String> {
@@ -472,7 +495,8 @@ impl WorkerShared {
         let new = LocalAttempts::new(
             (Arc::new(project), self.terms.job.clone()),
             Arc::clone(&self.setup.agent),
-            (self.terms.agent.clone(), self.terms.unsourced),
+            // The machine decides which variables its agents get.
+            (AgentOptions { pass_env: self.setup.pass_env.clone(), ..self.terms.agent.clone() }, self.terms.unsourced),
             Arc::clone(&self.limits),
             self.setup.locks.clone(),
         );

@@ -30,7 +30,7 @@ use crate::{
 /// Directory of a worker that takes the place of the project.
 pub(super) const PROJECT_DIR: &str = "project";
 /// Directory of a worker with one directory for each directory of raw files.
-const SOURCES_DIR: &str = "sources";
+pub(super) const SOURCES_DIR: &str = "sources";
 /// Digits of a digest in the name of a directory.
 const DIR_NAME_DIGITS: usize = 16;
 

@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     protocol::{AttemptShipment, ShippedBase, ShippedConnection},
-    shipment::{self, PROJECT_DIR},
+    shipment::{self, PROJECT_DIR, SOURCES_DIR},
 };
 use crate::{
     agent::private_dir::{PrivateDir, WORKER_PREFIX},
@@ -25,8 +25,11 @@ use crate::{
         shipped_base,
         worktree::Worktrees,
     },
-    scoped_dir::{PRIVATE_MODE, ScopedDir},
+    scoped_dir::{self, PRIVATE_MODE, ScopedDir},
 };
+
+/// A directory that does not exist, in place of one that the engine did not ship.
+const NO_SOURCE_DIR: &str = "sources/none";
 
 /// What only the machine of a worker knows.
 #[derive(Clone, Debug, Default)]
@@ -86,11 +89,18 @@ impl WorkerDir {
         is_valid
     }
 
-    /// Puts everything that an attempt needs in its place. All of it must have arrived. Blocks on files and git.
+    /// Puts everything that an attempt needs in its place. Returns `None` if a part has not arrived. Blocks on files and
+    /// git.
     ///
     /// # Errors
     /// If a file cannot be written, or the base cannot be unpacked. Reads as a sentence.
-    pub(crate) fn place(&mut self, shipment: &AttemptShipment) -> Result<Arc<Worktrees>, String> {
+    pub(crate) fn place(&mut self, shipment: &AttemptShipment) -> Result<Option<Arc<Worktrees>>, String> {
+        if !self.missing(shipment).is_empty() {
+            return Ok(None);
+        }
+        if let Some(file) = shipment.files.iter().find(|file| !is_own_path(&file.path)) {
+            return Err(format!("the engine sent a file for {}", file.path.escape_debug()));
+        }
         let root = ScopedDir::open(self.dir.path()).map_err(|error| error.to_string())?;
         for file in &shipment.files {
             if self.placed.get(&file.path).is_some_and(|digest| *digest == file.digest) {
@@ -108,7 +118,7 @@ impl WorkerDir {
         for digest in shipment.files.iter().map(|file| &file.digest).chain([&shipment.base.pack]) {
             self.arrived.remove(digest);
         }
-        Ok(worktrees)
+        Ok(Some(worktrees))
     }
 
     fn unpack(&mut self, base: &ShippedBase) -> Result<Arc<Worktrees>, String> {
@@ -138,16 +148,23 @@ impl WorkerDir {
 
     /// Changes the directories of raw files to those of this worker.
     pub(crate) fn localize(&self, task: &mut AttemptTask, source_dirs: &BTreeMap<PathBuf, String>) {
+        // Other directories of this machine are none of the engine's business.
         let local = |root: &mut PathBuf| {
-            if let Some(dir) = source_dirs.get(root) {
-                *root = self.dir.path().join(dir);
-            }
+            let dir = source_dirs.get(root).filter(|dir| is_own_path(dir));
+            *root = self.dir.path().join(dir.map_or(NO_SOURCE_DIR, String::as_str));
         };
         local(&mut task.work_unit.source_root);
         if let Some(stage) = &mut task.work_unit.stage_index {
             Arc::make_mut(stage).source_dirs.values_mut().for_each(local);
         }
     }
+}
+
+/// True for a path in one of the two directories that the engine fills.
+fn is_own_path(path: &str) -> bool {
+    let is_inside =
+        [PROJECT_DIR, SOURCES_DIR].iter().any(|dir| path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/')));
+    is_inside && scoped_dir::validate_relative_path(path).is_ok()
 }
 
 impl WorkerMachine {

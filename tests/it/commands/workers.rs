@@ -159,14 +159,14 @@ fn killed_workers_lose_no_unit() {
     }
 }
 
+/// A session that has spent its usage window for an hour.
+const USAGE_LIMIT: &str = "[[part]]\nsteps = [{ rate_limit = { status = \"rejected\", resets_in_s = 3600 } }, { api_error = { status = 429, error = \"rate_limit\", text = \"You've hit your session limit\", api_error = \"usage_limit_reached\" } }]\n";
+
 /// One account hits its limit; the units of its worker go to the other one, and the run does not wait for the reset.
 #[test]
 fn spent_account_pauses_only_its_workers() {
     let place = project();
-    place.write(
-        "limit.toml",
-        "[[part]]\nsteps = [{ rate_limit = { status = \"rejected\", resets_in_s = 3600 } }, { api_error = { status = 429, error = \"rate_limit\", text = \"You've hit your session limit\", api_error = \"usage_limit_reached\" } }]\n",
-    );
+    place.write("limit.toml", USAGE_LIMIT);
     let (spent, rich) = (claude_of(&place, "spent", "limit.toml"), claude_of(&place, "rich", "script.toml"));
     let (one, two) = (worker(&place, "a-spent", &spent, 1), worker(&place, "b-rich", &rich, 1));
     let output = place.ran(run_command(&place, &["--worker", &one, "--worker", &two]));
@@ -177,6 +177,19 @@ fn spent_account_pauses_only_its_workers() {
     assert_eq!(limited.len(), 1, "{limited:?}");
     let retries = notes(&place, "retry_scheduled");
     assert_eq!((retries.len(), &retries[0]["note"]["delay_ms"]), (1, &0.into()));
+}
+
+/// The account of the engine's own machine hits its limit: the worker has another one and continues.
+#[test]
+fn spent_account_of_this_machine_leaves_units_to_workers() {
+    let place = project();
+    place.write("limit.toml", USAGE_LIMIT);
+    let (spent, rich) = (claude_of(&place, "spent", "limit.toml"), claude_of(&place, "rich", "script.toml"));
+    let worker = worker(&place, "b-rich", &rich, 1);
+    let mut command = run_command(&place, &["--worker", &worker, "--concurrency", "1"]);
+    command.arg("--claude-bin").arg(&spent);
+    assert_complete(&place, &place.ran(command));
+    assert_eq!(notes(&place, "limit_paused").len(), 0, "the run does not wait");
 }
 
 /// A program that sends what a worker sends, with `answer` to the start of an attempt. `$lease` is the lease.
