@@ -112,7 +112,7 @@ struct Announcement {
 }
 
 impl NatsServer {
-    /// Connects once.
+    /// Connects to the server, and checks its limits. Takes 10 s at most.
     ///
     /// # Errors
     /// If a file of the login cannot be read, the server cannot be reached, or it refuses the login or the limits are too

@@ -488,8 +488,7 @@ enum ClaimOutcome {
 }
 
 impl PoolState {
-    /// The slots of all workers. One if no worker is left and this machine runs nothing: units must start to fail with
-    /// the reason.
+    /// The slots of all workers; 1 if no worker is left and this machine runs nothing, since units must start to fail.
     fn offered_slots(&self) -> u32 {
         let slots = self.workers.values().filter(|of| !of.is_draining).map(|of| of.join.slots).sum();
         if self.local.slots == 0 && self.check_hope(false).is_err() { 1 } else { slots }

@@ -1,5 +1,4 @@
-//! Workers over SSH: the user's `ssh` starts `ingestdeck worker --stdio` on another machine, and messages go through its
-//! stdin and stdout.
+//! Workers over SSH: the user's `ssh` starts `ingestdeck worker --stdio` on another machine and carries the messages.
 //!
 //! A worker whose connection ends is started again while the run lasts. The module must not know the messages.
 

@@ -89,8 +89,7 @@ impl WorkerDir {
         is_valid
     }
 
-    /// Puts everything that an attempt needs in its place. Returns `None` if a part has not arrived. Blocks on files and
-    /// git.
+    /// Puts everything that an attempt needs in its place; `None` if a part has not arrived. Blocks on files and git.
     ///
     /// # Errors
     /// If a file cannot be written, or the base cannot be unpacked. Reads as a sentence.
