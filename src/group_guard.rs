@@ -6,7 +6,7 @@
 //! the processes do.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{self, BufRead, Write as _},
     os::unix::process::CommandExt as _,
     path::Path,
@@ -20,13 +20,15 @@ use nix::{
 };
 
 pub(crate) use agents::{AgentGuard, end_all_agents};
+pub(crate) use commands::CommandGuard;
 use members::{AgentProcesses, end_agents};
 
 mod agents;
+mod commands;
 mod members;
 mod process_table;
 
-/// Environment variable that marks the processes of an agent. Its value is unique to the agent.
+/// Environment variable that marks the processes of an agent, or of a call of git. Its value is unique.
 pub(crate) const AGENT_MARK_VAR: &str = "INGESTDECK_AGENT";
 
 /// The hidden subcommand that runs the guard.
@@ -85,7 +87,7 @@ fn watch_agent(agent: &AgentProcesses) {
     send_line(&format!("+{} {}\n", agent.leader(), agent.mark()));
 }
 
-/// Makes the guard watch the group of a command: git, or one that a session runs.
+/// Makes the guard watch the group of a command that ends with this thread: one of a session, or a run of a bench.
 pub(crate) fn watch_command(leader: Pid) {
     send_line(&format!("~{leader}\n"));
 }
@@ -122,33 +124,60 @@ enum WatchedGroup {
 /// Runs the guard: reads groups from stdin and, at its end, ends the remaining groups.
 pub(crate) fn run() -> ExitCode {
     let mut agents = Vec::new();
-    for (leader, watched) in remaining_groups(io::stdin().lock()) {
+    let remaining = RemainingProcesses::read(io::stdin().lock());
+    for (leader, watched) in remaining.groups {
         match watched {
             WatchedGroup::Agent(members) => agents.push(members),
             // The group may be gone already.
             WatchedGroup::Command => drop(killpg(leader, Signal::SIGTERM)),
         }
     }
+    if !remaining.announced.is_empty() {
+        commands::terminate_marked(&remaining.announced);
+    }
     end_agents(agents);
     ExitCode::SUCCESS
 }
 
-/// Groups that were announced and not withdrawn when `from` ended.
-fn remaining_groups(from: impl BufRead) -> BTreeMap<Pid, WatchedGroup> {
-    let mut groups = BTreeMap::new();
-    for line in from.lines().map_while(Result::ok) {
-        let Some((kind, rest)) = line.split_at_checked(1) else { continue };
+/// What was watched and not withdrawn when the lines ended.
+#[derive(Debug, Default)]
+struct RemainingProcesses {
+    groups: BTreeMap<Pid, WatchedGroup>,
+    /// Marks of commands that were about to start.
+    announced: BTreeSet<String>,
+}
+
+impl RemainingProcesses {
+    fn read(from: impl BufRead) -> Self {
+        let mut remaining = Self::default();
+        from.lines().map_while(Result::ok).for_each(|line| remaining.apply(&line));
+        remaining
+    }
+
+    fn apply(&mut self, line: &str) {
+        let Some((kind, rest)) = line.split_at_checked(1) else { return };
         let (id, mark) = rest.split_once(' ').unwrap_or((rest, ""));
         // Ids 0 and 1 would signal the own group or all processes.
-        let Some(leader) = id.parse().ok().filter(|id| *id > 1).map(Pid::from_raw) else { continue };
-        match kind {
-            "+" => groups.insert(leader, WatchedGroup::Agent(AgentProcesses::new(leader, mark.to_owned()))),
-            "~" => groups.insert(leader, WatchedGroup::Command),
-            "-" => groups.remove(&leader),
-            _ => None,
-        };
+        let leader = id.parse().ok().filter(|id| *id > 1).map(Pid::from_raw);
+        match (kind, leader) {
+            ("?", _) => {
+                self.announced.insert(rest.to_owned());
+            }
+            ("!", _) => {
+                self.announced.remove(rest);
+            }
+            ("+", Some(leader)) => {
+                self.groups.insert(leader, WatchedGroup::Agent(AgentProcesses::new(leader, mark.to_owned())));
+            }
+            ("~", Some(leader)) => {
+                self.groups.insert(leader, WatchedGroup::Command);
+            }
+            ("-", Some(leader)) => {
+                self.groups.remove(&leader);
+            }
+            _ => {}
+        }
     }
-    groups
 }
 
 #[cfg(test)]
@@ -174,9 +203,11 @@ mod tests {
 
     #[test]
     fn only_unreleased_groups_remain() {
-        let text = "+10 a\n+11 b\n-10\n-12\n+0 c\n+1 d\n+-5 e\n+x f\n\nnonsense\n+13 g\n~14\n~15\n-15";
-        let found = remaining_groups(text.as_bytes());
-        let found: Vec<_> = found
+        let text = "+10 a\n+11 b\n-10\n-12\n+0 c\n+1 d\n+-5 e\n+x f\n\nnonsense\n+13 g\n~14\n~15\n-15\n?h\n?i\n!h\n!j";
+        let remaining = RemainingProcesses::read(text.as_bytes());
+        assert_eq!(remaining.announced, BTreeSet::from(["i".to_owned()]));
+        let found: Vec<_> = remaining
+            .groups
             .iter()
             .map(|(leader, watched)| match watched {
                 WatchedGroup::Agent(members) => (leader.as_raw(), Some(members.mark())),

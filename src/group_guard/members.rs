@@ -24,9 +24,9 @@ const SIGTERM_GRACE: Duration = Duration::from_secs(2);
 /// How long SIGKILL is repeated. Processes that remain after that cannot be killed.
 const SIGKILL_RETRY_TIME: Duration = Duration::from_millis(700);
 /// A process can be missing from one table while it forks, so this number of consecutive tables must be empty.
-const EMPTY_SCANS: u8 = 3;
+pub(super) const EMPTY_SCANS: u8 = 3;
 /// Minimum time between two empty tables that count.
-const MIN_CONFIRM_INTERVAL: Duration = Duration::from_millis(20);
+pub(super) const MIN_CONFIRM_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The progress of the end of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

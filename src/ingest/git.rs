@@ -30,7 +30,11 @@ pub(crate) use self::{
     commit::{CommitId, InvalidCommitId},
     programs::{DisabledProgram, ProgramKind},
 };
-use crate::{diagnostic::Diagnostic, group_guard, program_path};
+use crate::{
+    diagnostic::Diagnostic,
+    group_guard::{self, CommandGuard},
+    program_path,
+};
 
 /// The first release that reads `GIT_CONFIG_COUNT`, which disables the programs of a configuration.
 const MIN_VERSION: (u32, u32) = (2, 31);
@@ -366,8 +370,10 @@ impl Git {
 
     fn answer(&self, args: &[&str], input: &[u8]) -> Result<GitOutput, GitError> {
         let failed = |cause| GitError::Io { subcommand: what(args), cause };
-        let mut child = self.command(args, !input.is_empty()).spawn().map_err(failed)?;
-        let _guarded = GitProcessGroup::new(&child);
+        let mut command = self.command(args, !input.is_empty());
+        let mut guard = CommandGuard::announce(&mut command);
+        let mut child = command.spawn().map_err(failed)?;
+        guard.started(child.id());
         // The outputs stay open until the end of the process, which may print while it ends.
         let mut outputs = [OutputPipe::new(child.stdout.take()), OutputPipe::new(child.stderr.take())];
         let pumped = pump(child.stdin.take(), &mut outputs, input, self.limits);
@@ -440,23 +446,6 @@ impl Git {
             group_guard::set_parent_death_signal(&mut command, Signal::SIGTERM);
         }
         command
-    }
-}
-
-/// The process group of a call. It is ended together with this program until the value is dropped.
-struct GitProcessGroup(Option<Pid>);
-
-impl GitProcessGroup {
-    fn new(child: &Child) -> Self {
-        let leader = i32::try_from(child.id()).ok().map(Pid::from_raw);
-        leader.into_iter().for_each(group_guard::watch_command);
-        Self(leader)
-    }
-}
-
-impl Drop for GitProcessGroup {
-    fn drop(&mut self) {
-        self.0.into_iter().for_each(group_guard::unwatch);
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) enum RetryMode {
     ResumeSession(String),
     /// In a new session with this message, because the context of the session is full.
     NewSession(String),
-    /// From the start in another place: its worker was lost, or its account has spent its limit. It is no retry.
+    /// From the start in another place: its worker was lost, or its account has spent its limit. This counts as no retry.
     Elsewhere,
     /// Not at all: its tools had lasting effects, and there is no session to continue.
     Never,
