@@ -1,6 +1,7 @@
 //! Units on workers over NATS, with a real server: joins, restarts of the server, lost workers and engines, logins.
 
 use std::{
+    collections::BTreeSet,
     fs,
     net::{TcpListener, TcpStream},
     path::PathBuf,
@@ -9,14 +10,15 @@ use std::{
     time::Instant,
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use super::{
-    test_dir::{DEADLINE, RunningCommand, TestDir},
-    workers::{assert_complete, claude_of, notes, project, run_command, wait_for_lines, worker_processes},
+    end_to_end::git,
+    test_dir::{DEADLINE, RunningCommand, TestDir, parse_json_events, tape},
+    workers::{
+        UNITS, assert_complete, claude_of, last_attempts, local_result, notes, project, run_command, wait_for_lines,
+    },
 };
 
 /// Variable that names a nats-server.
@@ -117,7 +119,9 @@ fn restarts_of_the_server_lose_nothing() {
         wait_for_lines(&place, lines);
         server.restart();
     }
-    assert_complete(&place, &running.end());
+    let output = running.end();
+    assert_complete(&place, &output);
+    assert_eq!((last_attempts(&output), git(&place, &["rev-parse", "HEAD:wiki"])), local_result());
     assert!(notes(&place, "worker_left").is_empty(), "no worker was lost");
 }
 
@@ -133,31 +137,75 @@ fn units_of_a_killed_worker_run_elsewhere() {
     wait_for_lines(&place, 20);
     killed.signal(Signal::SIGKILL);
     let _other = worker(&place, &server.url(), &claude, &[]);
-    assert_complete(&place, &running.end());
+    let output = running.end();
+    assert_complete(&place, &output);
+    assert_eq!((last_attempts(&output), git(&place, &["rev-parse", "HEAD:wiki"])), local_result());
     let left = notes(&place, "worker_left");
     assert_eq!((left.len(), &left[0]["note"]["lost"]), (1, &true.into()), "{left:?}");
 }
 
-/// A worker whose engine is gone stops its agents, and serves the next run.
+/// A worker whose engine is gone stops its agents, and serves the run that resumes.
 #[test]
 #[ignore = "needs INGESTDECK_TEST_NATS"]
-fn agents_of_a_killed_engine_end() {
+fn killed_engine_is_resumed_on_the_same_worker() {
+    let (events, pages) = local_result();
     let place = project();
-    place.write("hangs.toml", "[[part]]\nsteps = [{ say = \"Wait.\" }, \"hang\"]\n");
-    let claude = claude_of(&place, "ann", "hangs.toml");
+    let complete = fs::read_to_string(place.path("script.toml")).unwrap();
+    let (first, _) = complete.split_once("[[part]]\nunit = \"docs-juice\"").unwrap();
+    place.write("script.toml", format!("{first}[[part]]\nsteps = [{{ say = \"Wait.\" }}, \"hang\"]\n"));
+    let claude = claude_of(&place, "ann", "script.toml");
     let server = NatsTestServer::start(&place, "");
-    let mut waiting = worker(&place, &server.url(), &claude, &[]);
-    let running = place.start(run(&place, &server.url(), &[]));
-    wait_for_lines(&place, 12);
-    running.signal(Signal::SIGKILL);
-    waiting.wait_for("stderr", "the engine has been silent for 30 s");
-    let agents = place.processes(0).into_iter().filter(|words| words.contains("hangs.toml")).count();
-    assert_eq!(agents, 0);
-    assert_eq!(worker_processes(&place).len(), 1, "it waits for the next run");
-    for pid in worker_processes(&place) {
-        kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+    let mut waiting = worker(&place, &server.url(), &claude, &["--slots", "2"]);
+    let mut running = place.start(run(&place, &server.url(), &[]));
+    for unit in ["docs-crates", "docs-growers"] {
+        let ended = ended_attempt(&place, unit);
+        assert_eq!(ended["note"]["verdict"]["outcome"], "succeeded", "{ended}");
     }
+    for unit in ["docs-juice", "docs-payments"] {
+        running.wait_for("stdout", &format!(r#""unit":"{unit}","try":1,"event":{{"type":"started""#));
+    }
+    running.signal(Signal::SIGKILL);
+    let killed_tape = tape(&place.path(""));
+    running.end();
+    waiting.wait_for("stderr", "the engine has been silent for 30 s");
+    let agents = place.processes(0).into_iter().filter(|words| words.contains("scripted-agent")).count();
+    assert_eq!(agents, 0);
+    place.write("script.toml", &complete);
+    let killed_run = killed_tape.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    let resumed = place.ran(run(&place, &server.url(), &["--resume-run", &killed_run]));
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
+    let started: BTreeSet<String> = parse_json_events(&resumed.stdout)
+        .iter()
+        .filter(|line| line["event"]["type"] == "started")
+        .map(|line| line["unit"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(started.iter().eq(["docs-juice", "docs-payments"]), "only these run again: {started:?}");
+    let repeated = last_attempts(&resumed);
+    assert!(started.iter().all(|unit| repeated[unit] == events[unit]), "{repeated:#?}");
+    let tapes = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap().map(|run| run.unwrap().path());
+    let notes: String = tapes.map(|run| fs::read_to_string(run.join("tape.jsonl")).unwrap()).collect();
+    for (unit, _) in UNITS {
+        let is_integrated =
+            |line: &&str| line.contains("\"patch_integrated\"") && line.contains(&format!("\"unit\":\"{unit}\""));
+        assert_eq!(notes.lines().filter(is_integrated).count(), 1, "{unit}");
+    }
+    assert_eq!(git(&place, &["rev-list", "--count", "HEAD"]).trim(), "2");
+    assert_eq!(git(&place, &["rev-parse", "HEAD:wiki"]), pages);
+    waiting.signal(Signal::SIGTERM);
     assert_eq!(waiting.end().code, Some(0));
+}
+
+/// Waits for the end of an attempt at `unit`.
+fn ended_attempt(place: &TestDir, unit: &str) -> Value {
+    let deadline = Instant::now() + DEADLINE;
+    wait_for_lines(place, 1);
+    loop {
+        if let Some(ended) = notes(place, "attempt_ended").into_iter().find(|entry| entry["unit"] == unit) {
+            return ended;
+        }
+        assert!(Instant::now() < deadline, "the attempt at {unit} does not end");
+        thread::yield_now();
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Units on workers over SSH: an `ssh` that starts the worker on this machine.
 
-use std::{fs, path::PathBuf, process::Command, thread, time::Instant};
+use std::{collections::BTreeMap, fs, path::PathBuf, process::Command, thread, time::Instant};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -92,6 +92,44 @@ pub(super) fn assert_complete(place: &TestDir, output: &CommandOutput) {
     }
 }
 
+/// The events of the last attempt of each unit, without what differs between any two runs.
+pub(super) fn last_attempts(output: &CommandOutput) -> BTreeMap<String, Vec<String>> {
+    let varying = ["toolu_", "msg_"];
+    let mut attempts: BTreeMap<String, (u64, Vec<String>)> = BTreeMap::new();
+    for line in parse_json_events(&output.stdout) {
+        let (Some(unit), Some(attempt)) = (line["unit"].as_str(), line["try"].as_u64()) else { continue };
+        let known = attempts.entry(unit.to_owned()).or_default();
+        if known.0 != attempt {
+            *known = (attempt, Vec::new());
+        }
+        let mut event = line["event"].clone();
+        mask(&mut event, &varying);
+        known.1.push(event.to_string());
+    }
+    attempts.into_iter().map(|(unit, (_, events))| (unit, events)).collect()
+}
+
+/// Replaces ids, times and directories.
+fn mask(value: &mut Value, varying: &[&str]) {
+    match value {
+        Value::String(text) => {
+            if varying.iter().any(|prefix| text.starts_with(prefix)) || uuid::Uuid::parse_str(text).is_ok() {
+                *text = "ID".to_owned();
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| mask(value, varying)),
+        Value::Object(map) => {
+            for (key, value) in map {
+                match key.as_str() {
+                    "cwd" => *value = Value::Null,
+                    _ => mask(value, varying),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Processes of workers: their ids.
 pub(super) fn worker_processes(place: &TestDir) -> Vec<i32> {
     let root = place.temporary().parent().unwrap().to_str().unwrap().to_owned();
@@ -142,8 +180,32 @@ fn units_run_on_workers_only() {
     }
 }
 
+/// The result of the units of [`project`] without workers.
+pub(super) fn local_result() -> (BTreeMap<String, Vec<String>>, String) {
+    let place = project();
+    let claude = claude_of(&place, "ann", "script.toml");
+    let mut command = run_command(&place, &["--concurrency", "2"]);
+    command.arg("--claude-bin").arg(&claude);
+    let output = place.ran(command);
+    assert_complete(&place, &output);
+    (last_attempts(&output), git(&place, &["rev-parse", "HEAD:wiki"]))
+}
+
+#[test]
+fn remote_and_local_runs_agree() {
+    let place = project();
+    let claude = claude_of(&place, "ann", "script.toml");
+    let (one, two) = (worker(&place, "build-1", &claude, 1), worker(&place, "build-2", &claude, 1));
+    let output = place.ran(run_command(&place, &["--worker", &one, "--worker", &two]));
+    let (events, pages) = local_result();
+    assert!(events.values().all(|events| events.len() > 3), "{events:#?}");
+    assert_eq!(last_attempts(&output), events);
+    assert_eq!(git(&place, &["rev-parse", "HEAD:wiki"]), pages);
+}
+
 #[test]
 fn killed_workers_lose_no_unit() {
+    let (events, pages) = local_result();
     for lines in [8, 30, 45, 60, 75, 90] {
         let place = project();
         let claude = claude_of(&place, "ann", "script.toml");
@@ -154,7 +216,10 @@ fn killed_workers_lose_no_unit() {
             // It may have ended meanwhile.
             let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
         }
-        assert_complete(&place, &running.end());
+        let output = running.end();
+        assert_complete(&place, &output);
+        assert_eq!(last_attempts(&output), events);
+        assert_eq!(git(&place, &["rev-parse", "HEAD:wiki"]), pages);
         place.wait_until_no_process_left();
     }
 }
