@@ -22,6 +22,7 @@ mod translate;
 mod units;
 mod views;
 mod why;
+mod worker_latency;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,7 @@ pub(crate) fn run() -> ExitCode {
         && let Some(code) = measured_process::play(role, rest)
             .or_else(|| flood::play(role, rest))
             .or_else(|| overhead::play(role, rest))
+            .or_else(|| worker_latency::play(role, rest))
     {
         return code;
     }
@@ -59,5 +61,6 @@ pub(crate) fn run() -> ExitCode {
     report.topic("plan", plan::measure);
     report.topic("why", why::measure);
     report.topic("units", units::measure);
+    report.topic("workers", worker_latency::measure);
     report.end()
 }

@@ -1,6 +1,10 @@
 //! A project of documents, and a scripted agent for it.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use crate::bars::{
     harness::BenchResult,
@@ -38,6 +42,16 @@ pub(crate) fn agent(folder: &Path, script: &str) -> BenchResult<String> {
     let script_file = argument(&script_file)?;
     program(&agent, &format!("exec '{}' scripted-agent --script '{script_file}' -- \"$@\"", ingestdeck()))?;
     Ok(argument(&agent)?.to_owned())
+}
+
+/// Makes `folder` contain an `ssh` that runs the command on this machine, and a worker with `agent`. Returns a `PATH`
+/// with that `ssh`, and the worker's program.
+pub(crate) fn local_worker(folder: &Path, agent: &str) -> BenchResult<(String, PathBuf)> {
+    let ssh = "while [ \"$1\" != -- ]; do shift; done\nshift 2\nexec sh -c \"$*\"";
+    program(&folder.join("ssh"), ssh)?;
+    let worker = folder.join("worker");
+    program(&worker, &format!("exec '{}' --claude-bin '{agent}' \"$@\"", ingestdeck()))?;
+    Ok((format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default()), worker))
 }
 
 /// Writes a shell script to `path`.

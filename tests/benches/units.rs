@@ -46,12 +46,8 @@ fn workers(report: &mut BenchReport) -> BenchResult<()> {
     repository(folder.path())?;
     let programs = tempfile::tempdir()?;
     let agent = project::agent(programs.path(), &script())?;
-    // Runs the command after the host on this machine.
-    let ssh = "while [ \"$1\" != -- ]; do shift; done\nshift 2\nexec sh -c \"$*\"";
-    project::program(&programs.path().join("ssh"), ssh)?;
-    let worker = programs.path().join("worker");
-    project::program(&worker, &format!("exec '{}' --claude-bin '{agent}' \"$@\"", ingestdeck()))?;
-    let path = format!("PATH={}:{}", programs.path().display(), std::env::var("PATH").unwrap_or_default());
+    let (path, worker) = project::local_worker(programs.path(), &agent)?;
+    let path = format!("PATH={path}");
     let mut words = vec![path, ingestdeck().to_owned()];
     words.extend(words_of_run(argument(folder.path())?, &agent, 0));
     for number in 1..=SLOTS {
