@@ -15,7 +15,11 @@ pub(crate) mod protocol;
 pub(crate) mod remote_attempt;
 pub(crate) mod service;
 pub(crate) mod shipment;
+mod shipped_attempts;
 pub(crate) mod ssh;
 pub(crate) mod stdio;
 mod uplink;
 pub(crate) mod workspace;
+
+#[cfg(test)]
+mod tests;

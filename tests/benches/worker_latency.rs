@@ -87,7 +87,7 @@ fn left_at(stamps: &Path) -> BenchResult<HashMap<String, f64>> {
     Ok(left)
 }
 
-/// Milliseconds since 1970.
+/// The time in milliseconds since 1970.
 fn now() -> BenchResult<f64> {
     Ok(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64() * 1000.0)
 }

@@ -215,7 +215,7 @@ impl WorkerHost {
                         Some(WorkerMessage::Heartbeat | WorkerMessage::Join(_) | WorkerMessage::Ready { .. }) => {}
                     }
                 }
-                _ = heartbeat.tick() => send(&outgoing, EngineMessage::Heartbeat),
+                _ = heartbeat.tick() => send(&outgoing, EngineMessage::Heartbeat(self.pool.valid_leases(name))),
                 () = self.pool.ended() => {
                     // A worker that does not receive it ends with its connection.
                     let _ = timeout(END_PATIENCE, outgoing.send(EngineMessage::End)).await;

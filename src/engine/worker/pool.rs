@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     connection::WorkerConnection,
-    protocol::{AttemptLease, EngineMessage, WorkerJoin, WorkerPart},
+    protocol::{AttemptLease, EngineMessage, ValidLeases, WorkerJoin, WorkerPart},
 };
 use crate::{
     run::Recorder,
@@ -389,6 +389,13 @@ impl SlotPool {
             let _ = worker.outgoing.try_send(EngineMessage::Revoked { lease });
         }
         is_known
+    }
+
+    /// The leases of a worker.
+    pub(super) fn valid_leases(&self, worker: &str) -> ValidLeases {
+        let state = self.state();
+        let fences = state.workers.get(worker).map(|of| of.attempts.keys().map(|lease| lease.fence).collect());
+        ValidLeases { fences: fences.unwrap_or_default(), next_fence: state.next_fence }
     }
 
     /// Where the messages about an attempt go; `None` if the lease is not valid.

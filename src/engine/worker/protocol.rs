@@ -42,6 +42,21 @@ pub(crate) struct AttemptLease {
     pub fence: u64,
 }
 
+/// The leases of a worker: what revokes an attempt may be lost, and a later heartbeat does it again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ValidLeases {
+    /// The fences of these leases.
+    pub fences: Vec<u64>,
+    /// Leases with this fence or a larger one were granted later.
+    pub next_fence: u64,
+}
+
+impl ValidLeases {
+    pub(super) fn contains(&self, lease: &AttemptLease) -> bool {
+        lease.fence >= self.next_fence || self.fences.contains(&lease.fence)
+    }
+}
+
 /// A message of the engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -79,7 +94,7 @@ pub(crate) enum EngineMessage {
     Revoked {
         lease: AttemptLease,
     },
-    Heartbeat,
+    Heartbeat(ValidLeases),
     /// The run has ended.
     End,
 }

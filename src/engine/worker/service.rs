@@ -5,15 +5,14 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard},
+    io,
+    sync::Arc,
     time::Duration,
 };
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, watch},
     task::JoinSet,
     time::{Instant, MissedTickBehavior},
 };
@@ -22,25 +21,18 @@ use super::{
     delivery::{Inbox, PartArrival},
     protocol::{
         AttemptLease, AttemptResult, AttemptShipment, EngineMessage, EnginePart, HEARTBEAT_INTERVAL, LEASE_DURATION,
-        ResultFile, RunTerms, ShippedLimits, WorkerJoin, WorkerMessage, WorkerPart,
+        RunTerms, ShippedLimits, WorkerJoin, WorkerMessage, WorkerPart,
     },
+    shipped_attempts::ShippedAttempts,
     stdio,
-    uplink::{Uplink, lock},
-    workspace::{WorkerDir, WorkerMachine},
+    uplink::Uplink,
+    workspace::WorkerMachine,
 };
 use crate::{
-    agent::{Agent, attempt::AgentOptions, session_lock::SessionLocks},
-    engine::{
-        attempt_limits::{AttemptLimits, LimitValues},
-        attempt_order::{AttemptOrder, preparation_failed},
-        local_attempt::{AttemptSinks, FinishedAttempt, LocalAttempts},
-    },
-    ingest::{project::Project, transcript},
-    scoped_dir::ScopedDir,
+    agent::{Agent, session_lock::SessionLocks},
+    engine::attempt_order::AttemptOrder,
 };
 
-/// How long to wait for files before they are asked for again.
-const FILE_PATIENCE: Duration = Duration::from_secs(15);
 /// How often to look for parts that are not confirmed.
 const RESEND_CHECK: Duration = Duration::from_secs(1);
 /// Capacity of the queue of messages of the engine.
@@ -49,10 +41,6 @@ const QUEUE_CAPACITY: usize = 64;
 const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Capacity of the queue of requests to an attempt.
 const ORDER_QUEUE_CAPACITY: usize = 16;
-/// Largest patch of an attempt.
-const MAX_PATCH_BYTES: u64 = 256 << 20;
-/// Largest transcript of an attempt.
-const MAX_TRANSCRIPT_BYTES: u64 = 64 << 20;
 
 /// What a worker runs attempts with.
 #[derive(Clone, Debug)]
@@ -101,10 +89,20 @@ pub(crate) enum LeaveRequest {
 /// Serves one engine until the run ends, `leave` asks to end, or the engine is lost.
 pub(crate) async fn serve(
     setup: WorkerSetup,
+    connection: EngineLink,
+    leave: watch::Receiver<LeaveRequest>,
+) -> ServiceEnd {
+    let join = setup.join.clone();
+    serve_with(|terms, link| ShippedAttempts::new(setup, terms, link).map(Arc::new), join, connection, leave).await
+}
+
+/// Serves one engine with attempts that `backend` runs.
+pub(super) async fn serve_with<R: WorkerBackend>(
+    backend: impl FnOnce(RunTerms, &EngineLink) -> io::Result<Arc<R>>,
+    mut join: WorkerJoin,
     mut connection: EngineLink,
     mut leave: watch::Receiver<LeaveRequest>,
 ) -> ServiceEnd {
-    let mut join = setup.join.clone();
     join.clock_ms = jiff::Timestamp::now().as_millisecond();
     let (began, patience) = (Instant::now(), connection.resend_after.unwrap_or(LEASE_DURATION));
     let mut is_due = true;
@@ -128,8 +126,8 @@ pub(crate) async fn serve(
             Err(_) => return ServiceEnd::EngineLost("the engine does not answer".to_owned()),
         }
     };
-    match WorkerService::new(setup, *terms, &connection) {
-        Ok(service) => service.run(connection, leave).await,
+    match backend(*terms, &connection) {
+        Ok(backend) => WorkerService::new(backend, &connection).run(connection, leave).await,
         Err(error) => ServiceEnd::Failed(format!("cannot create a directory for the worker: {error}")),
     }
 }
@@ -155,33 +153,37 @@ pub(crate) async fn serve_stdio(setup: WorkerSetup, leave: watch::Receiver<Leave
     }
 }
 
+/// What a worker does apart from exchanging messages: it keeps files and runs attempts.
+pub(super) trait WorkerBackend: Send + Sync + 'static {
+    /// Ids of the connections whose databases it can read.
+    fn connections(&self) -> Vec<String>;
+
+    /// Takes a piece of a file; `data` is Base64.
+    fn receive_piece(&self, digest: String, offset: u64, data: &str, is_last: bool);
+
+    /// The engine cannot provide a file.
+    fn mark_missing(&self, digest: String, reason: String);
+
+    fn set_limits(&self, limits: ShippedLimits);
+
+    /// Runs an attempt from its files to its result. Dropping the future ends the agent.
+    fn run(
+        self: Arc<Self>,
+        shipment: AttemptShipment,
+        uplink: Arc<Uplink>,
+        orders: mpsc::Receiver<AttemptOrder>,
+    ) -> BoxFuture<'static, AttemptResult>;
+}
+
 /// A worker that has joined a run.
-struct WorkerService {
-    shared: Arc<WorkerShared>,
+struct WorkerService<R> {
+    backend: Arc<R>,
+    outgoing: mpsc::UnboundedSender<WorkerMessage>,
+    keeps_unconfirmed: bool,
     attempts: HashMap<AttemptLease, WorkerAttempt>,
     /// Attempts that are over. A late repetition of their start has no effect.
     over: HashSet<AttemptLease>,
     running: JoinSet<AttemptLease>,
-    /// Files whose pieces are arriving.
-    arriving: HashMap<String, Vec<u8>>,
-}
-
-/// What all attempts of a worker share.
-struct WorkerShared {
-    setup: WorkerSetup,
-    terms: RunTerms,
-    dir: Mutex<WorkerDir>,
-    limits: Arc<AttemptLimits>,
-    outgoing: mpsc::UnboundedSender<WorkerMessage>,
-    keeps_unconfirmed: bool,
-    /// Set with the first attempt, since the project needs the shipped instructions.
-    attempts: Mutex<Option<Arc<LocalAttempts>>>,
-    /// Counts files that have arrived.
-    arrivals: watch::Sender<u64>,
-    /// When files were asked for, or the last piece of them arrived.
-    requested: Mutex<HashMap<String, Instant>>,
-    /// Why files with these digests cannot arrive.
-    missing: Mutex<HashMap<String, String>>,
 }
 
 /// An attempt from the side of the connection.
@@ -193,23 +195,11 @@ struct WorkerAttempt {
     is_running: bool,
 }
 
-impl WorkerService {
-    fn new(setup: WorkerSetup, terms: RunTerms, connection: &EngineLink) -> std::io::Result<Self> {
-        let ShippedLimits { step_budget, rule, timeouts } = terms.limits;
-        let shared = WorkerShared {
-            dir: Mutex::new(WorkerDir::new(&terms.job.id)?),
-            limits: Arc::new(AttemptLimits::new(step_budget, rule, timeouts)),
-            outgoing: connection.outgoing.clone(),
-            keeps_unconfirmed: connection.resend_after.is_some(),
-            attempts: Mutex::default(),
-            arrivals: watch::channel(0).0,
-            requested: Mutex::default(),
-            missing: Mutex::default(),
-            setup,
-            terms,
-        };
-        let (attempts, over, running, arriving) = Default::default();
-        Ok(Self { shared: Arc::new(shared), attempts, over, running, arriving })
+impl<R: WorkerBackend> WorkerService<R> {
+    fn new(backend: Arc<R>, connection: &EngineLink) -> Self {
+        let (outgoing, keeps_unconfirmed) = (connection.outgoing.clone(), connection.resend_after.is_some());
+        let (attempts, over, running) = Default::default();
+        Self { backend, outgoing, keeps_unconfirmed, attempts, over, running }
     }
 
     async fn run(mut self, mut connection: EngineLink, mut leave: watch::Receiver<LeaveRequest>) -> ServiceEnd {
@@ -235,7 +225,7 @@ impl WorkerService {
                     }
                     None => break ServiceEnd::EngineLost("the connection was closed".to_owned()),
                 },
-                _ = heartbeat.tick() => self.shared.send(WorkerMessage::Heartbeat),
+                _ = heartbeat.tick() => self.send(WorkerMessage::Heartbeat),
                 () = tokio::time::sleep_until(heard + LEASE_DURATION) => {
                     let silence = LEASE_DURATION.as_secs();
                     break ServiceEnd::EngineLost(format!("the engine has been silent for {silence} s"));
@@ -252,7 +242,7 @@ impl WorkerService {
                         LeaveRequest::Stay => {}
                         LeaveRequest::Finish => {
                             is_leaving = true;
-                            self.shared.send(WorkerMessage::Leave { reason: "it was asked to end".to_owned() });
+                            self.send(WorkerMessage::Leave { reason: "it was asked to end".to_owned() });
                         }
                         LeaveRequest::Abort => break ServiceEnd::Done,
                     }
@@ -262,7 +252,7 @@ impl WorkerService {
         // Dropping an attempt kills its process group.
         self.running.shutdown().await;
         // The engine repeats what is not done without waiting for the lease.
-        self.shared.send(WorkerMessage::Gone);
+        self.send(WorkerMessage::Gone);
         end
     }
 
@@ -278,28 +268,31 @@ impl WorkerService {
                 }
             }
             EngineMessage::FilePiece { digest, offset, data, is_last } => {
-                self.receive_piece(digest, offset, &data, is_last);
+                self.backend.receive_piece(digest, offset, &data, is_last);
             }
             EngineMessage::FileMissing { digest, reason } => {
-                lock(&self.shared.missing).insert(digest, reason);
-                self.shared.mark_arrival();
+                self.backend.mark_missing(digest, reason);
             }
-            EngineMessage::Revoked { lease } => {
-                if let Some(attempt) = self.attempts.get(&lease) {
-                    attempt.task.abort();
+            EngineMessage::Revoked { lease } => self.revoke(lease),
+            EngineMessage::Heartbeat(valid) => {
+                let over = self.attempts.keys().filter(|lease| !valid.contains(lease));
+                for lease in over.cloned().collect::<Vec<_>>() {
+                    self.revoke(lease);
                 }
-                self.forget(lease);
             }
             // The answer to it was lost.
             EngineMessage::Welcome(_) => self.send_ready(),
-            EngineMessage::Heartbeat | EngineMessage::Refused { .. } | EngineMessage::End => {}
+            EngineMessage::Refused { .. } | EngineMessage::End => {}
         }
     }
 
     fn send_ready(&self) {
-        let root = self.shared.dir().project_dir();
-        let connections = self.shared.setup.machine.reachable(&root, &self.shared.terms.connections);
-        self.shared.send(WorkerMessage::Ready { connections });
+        self.send(WorkerMessage::Ready { connections: self.backend.connections() });
+    }
+
+    fn send(&self, message: WorkerMessage) {
+        // The end of the connection is noticed where messages are received.
+        let _ = self.outgoing.send(message);
     }
 
     fn handle_part(&mut self, lease: AttemptLease, number: u64, part: EnginePart) {
@@ -315,31 +308,25 @@ impl WorkerService {
                 // Stop requests come last, and an attempt that does not take orders is over.
                 EnginePart::Stop(how) => drop(attempt.orders.try_send(AttemptOrder::Stop(how))),
                 EnginePart::Message { text } => drop(attempt.orders.try_send(AttemptOrder::Message(text))),
-                EnginePart::Limits(ShippedLimits { step_budget, rule, timeouts }) => {
-                    self.shared.limits.set(LimitValues { step_budget, rule }, timeouts);
-                }
+                EnginePart::Limits(limits) => self.backend.set_limits(limits),
                 EnginePart::Start(_) => {}
             }
         }
         let count = self.attempts.get(&lease).map(|attempt| attempt.inbox.received());
         if let Some(count) = count {
-            self.shared.send(WorkerMessage::Received { lease, count });
+            self.send(WorkerMessage::Received { lease, count });
         }
     }
 
     fn start(&mut self, lease: AttemptLease, shipment: AttemptShipment) {
-        let uplink = Arc::new(Uplink::new(lease.clone(), self.shared.outgoing.clone(), self.shared.keeps_unconfirmed));
+        let uplink = Arc::new(Uplink::new(lease.clone(), self.outgoing.clone(), self.keeps_unconfirmed));
         let (orders, received) = mpsc::channel(ORDER_QUEUE_CAPACITY);
         let mut inbox = Inbox::default();
         inbox.take(0);
-        let (shared, to_engine, running) = (Arc::clone(&self.shared), Arc::clone(&uplink), lease.clone());
+        let attempt = Arc::clone(&self.backend).run(shipment, Arc::clone(&uplink), received);
+        let (to_engine, running) = (Arc::clone(&uplink), lease.clone());
         let task = self.running.spawn(async move {
-            let attempt = AssertUnwindSafe(shared.run_attempt(shipment, &to_engine, received));
-            let result = attempt
-                .catch_unwind()
-                .await
-                .unwrap_or_else(|_| shared.failed("internal error of ingestdeck; its log has more with --debug"));
-            to_engine.send(WorkerPart::Ended(Box::new(result)));
+            to_engine.send(WorkerPart::Ended(Box::new(attempt.await)));
             running
         });
         self.attempts.insert(lease, WorkerAttempt { inbox, uplink, orders, task, is_running: true });
@@ -356,168 +343,16 @@ impl WorkerService {
         }
     }
 
+    /// Ends an attempt that has no use.
+    fn revoke(&mut self, lease: AttemptLease) {
+        if let Some(attempt) = self.attempts.get(&lease) {
+            attempt.task.abort();
+        }
+        self.forget(lease);
+    }
+
     fn forget(&mut self, lease: AttemptLease) {
         self.attempts.remove(&lease);
         self.over.insert(lease);
     }
-
-    fn receive_piece(&mut self, digest: String, offset: u64, data: &str, is_last: bool) {
-        let content = self.arriving.entry(digest.clone()).or_default();
-        if offset == 0 {
-            content.clear();
-        }
-        // Pieces that are lost or repeated make the digest wrong, or the file is asked for again.
-        let Ok(data) = BASE64_STANDARD.decode(data) else { return };
-        if content.len() as u64 != offset {
-            return;
-        }
-        content.extend(data);
-        lock(&self.shared.requested).insert(digest.clone(), Instant::now());
-        if is_last {
-            let content = self.arriving.remove(&digest).unwrap_or_default();
-            lock(&self.shared.requested).remove(&digest);
-            if !self.shared.dir().receive(&digest, content) {
-                lock(&self.shared.missing).insert(digest, "its content changed on the way".to_owned());
-            }
-            self.shared.mark_arrival();
-        }
-    }
-}
-
-impl WorkerShared {
-    /// Runs an attempt from its files to its result.
-    async fn run_attempt(
-        self: &Arc<Self>,
-        shipment: AttemptShipment,
-        uplink: &Arc<Uplink>,
-        orders: mpsc::Receiver<AttemptOrder>,
-    ) -> AttemptResult {
-        match self.try_run_attempt(shipment, uplink, orders).await {
-            Ok(result) => result,
-            Err(reason) => self.failed(&reason),
-        }
-    }
-
-    /// The result of an attempt that could not run.
-    fn failed(&self, reason: &str) -> AttemptResult {
-        let why = format!("worker {}: {reason}", self.terms.worker);
-        let FinishedAttempt { ended, patch, warning } = FinishedAttempt::without_agent(preparation_failed(why));
-        AttemptResult { ended, patch, warning }
-    }
-
-    async fn try_run_attempt(
-        self: &Arc<Self>,
-        shipment: AttemptShipment,
-        uplink: &Arc<Uplink>,
-        orders: mpsc::Receiver<AttemptOrder>,
-    ) -> Result<AttemptResult, String> {
-        let mut shipment = shipment;
-        let worktrees = loop {
-            self.await_files(&shipment).await?;
-            let placing = Arc::clone(self);
-            let (placed, worktrees) = tokio::task::spawn_blocking(move || {
-                let worktrees = placing.dir().place(&shipment);
-                (shipment, worktrees)
-            })
-            .await
-            .map_err(|error| error.to_string())?;
-            shipment = placed;
-            // Another attempt may have used what had arrived.
-            if let Some(worktrees) = worktrees? {
-                break worktrees;
-            }
-        };
-        let AttemptShipment { mut task, source_dirs, .. } = shipment;
-        self.dir().localize(&mut task, &source_dirs);
-        let attempts = self.local_attempts()?;
-        let root = self.dir().project_dir();
-        let path = transcript::transcript_path(&self.terms.job.id, &task.unit);
-        let before = transcript_bytes(&root, &path).len();
-        let (ready, is_ready) = oneshot::channel();
-        let reporting = tokio::spawn({
-            let uplink = Arc::clone(uplink);
-            async move {
-                if is_ready.await.is_ok() {
-                    uplink.send(WorkerPart::Ready);
-                }
-            }
-        });
-        let sinks = AttemptSinks { recorder: Arc::clone(uplink) as _, observer: None, gate: Arc::clone(uplink) as _ };
-        let FinishedAttempt { ended, patch, warning } =
-            attempts.run(&task, &worktrees, sinks, (Vec::new(), orders), ready).await;
-        reporting.abort();
-        let transcript = transcript_bytes(&root, &path);
-        uplink.send_file(ResultFile::Transcript, transcript.get(before..).unwrap_or_default());
-        if let Some(path) = patch.as_ref().and_then(|patch| patch.path.as_ref()) {
-            let read = ScopedDir::open(&root).and_then(|root| root.read(path, MAX_PATCH_BYTES));
-            uplink.send_file(ResultFile::Patch, &read.map_err(|error| format!("cannot read its patch: {error}"))?);
-        }
-        Ok(AttemptResult { ended, patch, warning })
-    }
-
-    /// Waits until all files of an attempt have arrived.
-    async fn await_files(&self, shipment: &AttemptShipment) -> Result<(), String> {
-        let mut arrivals = self.arrivals.subscribe();
-        loop {
-            arrivals.borrow_and_update();
-            let digests = self.dir().missing(shipment);
-            if digests.is_empty() {
-                return Ok(());
-            }
-            if let Some(reason) = digests.iter().find_map(|digest| lock(&self.missing).remove(digest)) {
-                return Err(format!("a file of the unit is not available: {reason}"));
-            }
-            let due = self.due_requests(digests);
-            if !due.is_empty() {
-                self.send(WorkerMessage::WantFiles { digests: due });
-            }
-            // Either something arrives, or it is time to look for what was lost.
-            let _ = tokio::time::timeout(FILE_PATIENCE, arrivals.changed()).await;
-        }
-    }
-
-    /// Those of `digests` that were not requested, or of which nothing has arrived for a while.
-    fn due_requests(&self, digests: Vec<String>) -> Vec<String> {
-        let mut requested = lock(&self.requested);
-        let now = Instant::now();
-        let is_due = |digest: &String| requested.get(digest).is_none_or(|at| now.duration_since(*at) >= FILE_PATIENCE);
-        let due: Vec<String> = digests.into_iter().filter(is_due).collect();
-        requested.extend(due.iter().map(|digest| (digest.clone(), now)));
-        due
-    }
-
-    fn local_attempts(&self) -> Result<Arc<LocalAttempts>, String> {
-        let mut attempts = lock(&self.attempts);
-        if let Some(attempts) = &*attempts {
-            return Ok(Arc::clone(attempts));
-        }
-        let project: Project = self.dir().project(&self.terms.connections, &self.setup.machine)?;
-        let new = LocalAttempts::new(
-            (Arc::new(project), self.terms.job.clone()),
-            Arc::clone(&self.setup.agent),
-            // The machine decides which variables its agents get.
-            (AgentOptions { pass_env: self.setup.pass_env.clone(), ..self.terms.agent.clone() }, self.terms.unsourced),
-            Arc::clone(&self.limits),
-            self.setup.locks.clone(),
-        );
-        Ok(Arc::clone(attempts.insert(Arc::new(new.on_worker(&self.terms.worker)))))
-    }
-
-    fn dir(&self) -> MutexGuard<'_, WorkerDir> {
-        lock(&self.dir)
-    }
-
-    fn send(&self, message: WorkerMessage) {
-        // The end of the connection is noticed where messages are received.
-        let _ = self.outgoing.send(message);
-    }
-
-    fn mark_arrival(&self) {
-        self.arrivals.send_modify(|count| *count = count.wrapping_add(1));
-    }
-}
-
-fn transcript_bytes(root: &std::path::Path, path: &str) -> Vec<u8> {
-    let read = ScopedDir::open(root).and_then(|root| root.read_if_exists(path, MAX_TRANSCRIPT_BYTES));
-    read.ok().flatten().unwrap_or_default()
 }

@@ -4,15 +4,16 @@
 //! it. This module must not know how they arrive.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex},
 };
 
 use super::{
     protocol::{AttemptShipment, ShippedBase, ShippedConnection},
     shipment::{self, PROJECT_DIR, SOURCES_DIR},
+    uplink::lock,
 };
 use crate::{
     agent::private_dir::{PrivateDir, WORKER_PREFIX},
@@ -46,20 +47,33 @@ pub(crate) struct WorkerMachine {
 pub(crate) struct WorkerDir {
     dir: PrivateDir,
     job: String,
-    /// The content of each digest that has arrived and is not in its place yet.
-    arrived: HashMap<String, Vec<u8>>,
+    /// The content of each digest that has arrived and is not in its place yet. Locked after `placed`, and briefly: a
+    /// worker that cannot receive counts as lost.
+    arrived: Mutex<HashMap<String, Vec<u8>>>,
+    /// Locked while files are written and a base is unpacked, which may take minutes.
+    placed: Mutex<PlacedFiles>,
+}
+
+/// What is in its place.
+#[derive(Debug, Default)]
+struct PlacedFiles {
     /// The digest of each file in its place.
-    placed: HashMap<String, String>,
+    digests: HashMap<String, String>,
     packs: HashSet<String>,
     worktrees: Option<Arc<Worktrees>>,
+}
+
+impl PlacedFiles {
+    fn contains(&self, path: &str, digest: &str) -> bool {
+        self.digests.get(path).is_some_and(|known| known == digest)
+    }
 }
 
 impl WorkerDir {
     pub(crate) fn new(job: &str) -> io::Result<Self> {
         let dir = PrivateDir::new(WORKER_PREFIX)?;
         ScopedDir::open(dir.path())?.dir(PROJECT_DIR, Some(PRIVATE_MODE))?;
-        let (arrived, placed, packs, worktrees) = Default::default();
-        Ok(Self { dir, job: job.to_owned(), arrived, placed, packs, worktrees })
+        Ok(Self { dir, job: job.to_owned(), arrived: Mutex::default(), placed: Mutex::default() })
     }
 
     /// The directory that takes the place of the project.
@@ -67,24 +81,28 @@ impl WorkerDir {
         self.dir.path().join(PROJECT_DIR)
     }
 
-    /// The digests of the files that have not arrived yet.
+    /// The digests of the files that have not arrived yet. Blocks while another attempt's files are placed.
     pub(crate) fn missing(&self, shipment: &AttemptShipment) -> Vec<String> {
+        self.missing_from(&lock(&self.placed), shipment)
+    }
+
+    fn missing_from(&self, placed: &PlacedFiles, shipment: &AttemptShipment) -> Vec<String> {
         let AttemptShipment { base, files, .. } = shipment;
-        let is_placed = |path: &str, digest: &str| self.placed.get(path).is_some_and(|known| known == digest);
-        let files = files.iter().filter(|file| !is_placed(&file.path, &file.digest)).map(|file| &file.digest);
-        let pack = Some(&base.pack).filter(|pack| !self.packs.contains(*pack));
+        let files = files.iter().filter(|file| !placed.contains(&file.path, &file.digest)).map(|file| &file.digest);
+        let pack = Some(&base.pack).filter(|pack| !placed.packs.contains(*pack));
+        let arrived = lock(&self.arrived);
         let mut missing: Vec<String> =
-            files.chain(pack).filter(|digest| !self.arrived.contains_key(*digest)).cloned().collect();
+            files.chain(pack).filter(|digest| !arrived.contains_key(*digest)).cloned().collect();
         missing.sort_unstable();
         missing.dedup();
         missing
     }
 
     /// Keeps the content of a file. Returns false if it does not have this digest.
-    pub(crate) fn receive(&mut self, digest: &str, content: Vec<u8>) -> bool {
+    pub(crate) fn receive(&self, digest: &str, content: Vec<u8>) -> bool {
         let is_valid = shipment::digest(&content) == digest;
         if is_valid {
-            self.arrived.insert(digest.to_owned(), content);
+            lock(&self.arrived).insert(digest.to_owned(), content);
         }
         is_valid
     }
@@ -93,44 +111,52 @@ impl WorkerDir {
     ///
     /// # Errors
     /// If a file cannot be written, or the base cannot be unpacked. Reads as a sentence.
-    pub(crate) fn place(&mut self, shipment: &AttemptShipment) -> Result<Option<Arc<Worktrees>>, String> {
-        if !self.missing(shipment).is_empty() {
+    pub(crate) fn place(&self, shipment: &AttemptShipment) -> Result<Option<Arc<Worktrees>>, String> {
+        let mut placed = lock(&self.placed);
+        if !self.missing_from(&placed, shipment).is_empty() {
             return Ok(None);
         }
         if let Some(file) = shipment.files.iter().find(|file| !is_own_path(&file.path)) {
             return Err(format!("the engine sent a file for {}", file.path.escape_debug()));
         }
+        // Another attempt that needs the same content in another place asks for it again.
+        let digests: BTreeSet<&String> =
+            shipment.files.iter().map(|file| &file.digest).chain([&shipment.base.pack]).collect();
+        let arrived: HashMap<&String, Vec<u8>> = {
+            let mut arrived = lock(&self.arrived);
+            digests.into_iter().filter_map(|digest| Some((digest, arrived.remove(digest)?))).collect()
+        };
         let root = ScopedDir::open(self.dir.path()).map_err(|error| error.to_string())?;
         for file in &shipment.files {
-            if self.placed.get(&file.path).is_some_and(|digest| *digest == file.digest) {
+            if placed.contains(&file.path, &file.digest) {
                 continue;
             }
-            let Some(content) = self.arrived.get(&file.digest) else {
+            let Some(content) = arrived.get(&file.digest) else {
                 return Err(format!("{} has not arrived", file.path));
             };
             let written = root.write_unsynced(&file.path, content, PRIVATE_MODE, 0o600);
             written.map_err(|error| format!("cannot write {}: {error}", file.path))?;
-            self.placed.insert(file.path.clone(), file.digest.clone());
+            placed.digests.insert(file.path.clone(), file.digest.clone());
         }
-        let worktrees = self.unpack(&shipment.base)?;
-        // Another attempt that needs the same content in another place asks for it again.
-        for digest in shipment.files.iter().map(|file| &file.digest).chain([&shipment.base.pack]) {
-            self.arrived.remove(digest);
-        }
-        Ok(Some(worktrees))
+        self.unpack(&mut placed, &shipment.base, arrived.get(&shipment.base.pack)).map(Some)
     }
 
-    fn unpack(&mut self, base: &ShippedBase) -> Result<Arc<Worktrees>, String> {
-        if !self.packs.contains(&base.pack) {
-            let Some(pack) = self.arrived.get(&base.pack) else { return Err("the base has not arrived".to_owned()) };
+    fn unpack(
+        &self,
+        placed: &mut PlacedFiles,
+        base: &ShippedBase,
+        pack: Option<&Vec<u8>>,
+    ) -> Result<Arc<Worktrees>, String> {
+        if !placed.packs.contains(&base.pack) {
+            let Some(pack) = pack else { return Err("the base has not arrived".to_owned()) };
             let repository = shipped_base::unpack(&self.project_dir(), pack, &base.commit);
             let repository = repository.map_err(|error| error.to_line())?;
-            self.packs.insert(base.pack.clone());
-            if self.worktrees.is_none() {
-                self.worktrees = Some(Worktrees::new(repository, &self.job, &base.commit));
+            placed.packs.insert(base.pack.clone());
+            if placed.worktrees.is_none() {
+                placed.worktrees = Some(Worktrees::new(repository, &self.job, &base.commit));
             }
         }
-        let worktrees = self.worktrees.as_ref().ok_or("the worker has no repository")?;
+        let worktrees = placed.worktrees.as_ref().ok_or("the worker has no repository")?;
         Ok(worktrees.with_base(&base.commit))
     }
 
