@@ -53,6 +53,7 @@ fn milliseconds(on_worker: bool) -> BenchResult<Sample> {
         command.args(["--claude-bin", agent]);
     }
     let screen = TerminalScreen::start(&mut command)?;
+    // Each text is on the screen for a while, so none is missed.
     let mut seen = Vec::with_capacity(TEXTS);
     for number in 0..TEXTS {
         screen.until(|text| text.contains(&mark(number)))?;
@@ -64,12 +65,16 @@ fn milliseconds(on_worker: bool) -> BenchResult<Sample> {
     Ok(Sample::new(times?))
 }
 
+/// A message for each text, with a pause before it.
 fn script() -> String {
-    let mut script = format!("[pace]\nmessage_ms = {PAUSE_MS}\nchunk_ms = 0\nchunk_chars = 100\n[[part]]\nsteps = [\n");
+    let mut script = "[[part]]\nsteps = [\n".to_owned();
     for number in 0..TEXTS {
-        let _ = writeln!(script, "  {{ say = \"{}\" }},", mark(number));
+        let content = format!(r#"{{"type":"text","text":"{}"}}"#, mark(number));
+        let message = format!(r#"{{"id":"msg_{number}","role":"assistant","content":[{content}]}}"#);
+        let line = format!(r#"{{"type":"assistant","message":{message}}}"#);
+        let _ = writeln!(script, "  {{ wait = {PAUSE_MS} }},\n  {{ line = '{line}' }},");
     }
-    script + "]\n"
+    script + "  { say = \"Done.\" },\n]\n"
 }
 
 fn mark(number: usize) -> String {
@@ -81,8 +86,7 @@ fn left_at(stamps: &Path) -> BenchResult<HashMap<String, f64>> {
     let mut left = HashMap::new();
     for line in fs::read_to_string(stamps)?.lines() {
         let (mark, at) = line.split_once(' ').ok_or("a stamp without a time")?;
-        // The text of a message is repeated when the message is complete.
-        left.entry(mark.to_owned()).or_insert(at.parse()?);
+        left.insert(mark.to_owned(), at.parse()?);
     }
     Ok(left)
 }
