@@ -1,15 +1,17 @@
 //! Units on workers over NATS, with a real server: joins, restarts of the server, lost workers and engines, logins.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
     fs,
     net::{TcpListener, TcpStream},
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::mpsc,
     thread,
     time::Instant,
 };
 
+use futures_util::StreamExt as _;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -206,6 +208,45 @@ fn ended_attempt(place: &TestDir, unit: &str) -> Value {
         assert!(Instant::now() < deadline, "the attempt at {unit} does not end");
         thread::yield_now();
     }
+}
+
+/// Somebody repeats every message, cuts it off, and publishes something else on its subject.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_NATS"]
+fn hostile_messages_change_nothing() {
+    let place = project();
+    let claude = claude_of(&place, "ann", "script.toml");
+    let server = NatsTestServer::start(&place, "");
+    let url = server.url();
+    let (listening, is_listening) = mpsc::channel();
+    // Ends with the server.
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = async_nats::connect(url).await.unwrap();
+            let mut messages = client.subscribe("ingestdeck.>").await.unwrap();
+            client.flush().await.unwrap();
+            listening.send(()).unwrap();
+            let mut known = HashSet::new();
+            while let Some(message) = messages.next().await {
+                if !known.insert(message.payload.clone()) {
+                    continue;
+                }
+                let cut = message.payload.slice(..message.payload.len() / 2);
+                for payload in [message.payload.clone(), cut, vec![0; 17].into(), b"null".to_vec().into()] {
+                    known.insert(payload.clone());
+                    client.publish(message.subject.clone(), payload).await.unwrap();
+                }
+                client.flush().await.unwrap();
+            }
+        });
+    });
+    is_listening.recv().unwrap();
+    let _worker = worker(&place, &server.url(), &claude, &["--slots", "2"]);
+    let output = place.ran(run(&place, &server.url(), &[]));
+    assert_complete(&place, &output);
+    assert_eq!((last_attempts(&output), git(&place, &["rev-parse", "HEAD:wiki"])), local_result());
+    assert_eq!(notes(&place, "attempt_started").len(), UNITS.len(), "no attempt is repeated");
 }
 
 #[test]

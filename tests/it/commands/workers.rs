@@ -421,6 +421,55 @@ fn run_without_a_usable_worker_ends() {
     assert_eq!(notes(&place, "worker_drained").len(), 1);
 }
 
+/// A text needs no raw file, and each is saved before the next one starts.
+#[test]
+fn texts_run_on_a_worker() {
+    let place = project();
+    let page = |key: &str, pages: &str| {
+        format!(
+            "[[part]]\nprompt = \"The {key} rule\"\nsteps = [{{ call = {{ tool = \"wiki_write\", with = {{ key = \"{key}\", summary = \"S\", content = \"{pages}\" }} }} }}, {{ say = \"Done.\" }}]\n"
+        )
+    };
+    place.write("texts.toml", page("first", "One.") + &page("second", "Two, after [[first]]."));
+    let claude = claude_of(&place, "ann", "texts.toml");
+    let worker = worker(&place, "build-1", &claude, 1);
+    let mut command = place.command(&["--ui", "json", "run", "--concurrency", "0", "--worker", &worker]);
+    command.args(["--text", "The first rule.", "--text", "The second rule."]);
+    let bin = place.temporary().parent().unwrap().join("bin");
+    command.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+    let output = place.ran(command);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(git(&place, &["rev-list", "--count", "HEAD"]).trim(), "3", "one commit for each text");
+    assert!(fs::read_to_string(place.path("wiki/global/second.md")).unwrap().contains("Two, after"), "{output:?}");
+    let used = notes(&place, "attempt_started");
+    assert!(used.iter().all(|entry| entry["note"]["worker"] == "build-1"), "{used:?}");
+}
+
+/// A worker answers queries from its own copy of a database.
+#[test]
+fn database_of_a_worker_is_queried() {
+    let place = project();
+    let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
+    let data = place.temporary().parent().unwrap().join("data");
+    fs::create_dir(&data).unwrap();
+    let path = data.join("shop.db");
+    let more = format!("connections:\n  shop: {{driver: sqlite, path: {}}}\n", path.display());
+    place.write("ktx.yaml", settings.replace("connections:\n", &more));
+    git(&place, &["commit", "--quiet", "--all", "--message=Database"]);
+    rusqlite::Connection::open(&path)
+        .unwrap()
+        .execute_batch("CREATE TABLE t (n); INSERT INTO t VALUES (1234)")
+        .unwrap();
+    place
+        .write("../home/.config/ingestdeck/config.toml", format!("[ingest]\nallow_paths = [\"{}\"]\n", data.display()));
+    place.write("query.toml", "[[part]]\nsteps = [{ call = { tool = \"sql_execution\", with = { connectionId = \"shop\", sql = \"SELECT n FROM t\" } } }, { say = \"Done.\" }]\n");
+    let claude = claude_of(&place, "ann", "query.toml");
+    let worker = worker(&place, "build-1", &claude, 1);
+    let output = place.ran(run_command(&place, &["orchard", "--only", "docs-juice", "--worker", &worker]));
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(output.stdout.contains("| 1234 |"), "{output:?}");
+}
+
 #[test]
 fn workers_are_listed_drained_and_stopped() {
     let place = project();
