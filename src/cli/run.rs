@@ -157,7 +157,12 @@ pub(crate) fn start_run(
     };
     // One text after the other, so that each can build on what the earlier ones became.
     // With workers, this machine may run nothing.
-    let concurrency = if workers.is_empty() { positive("--concurrency", concurrency)? } else { concurrency };
+    let concurrency = if workers.is_empty() {
+        positive("--concurrency", concurrency)
+            .map_err(|error| error.with_help("to run units on workers only, name them with --worker or --nats"))?
+    } else {
+        concurrency
+    };
     let slots = concurrency.unwrap_or(if is_of_texts { 1 } else { project.settings.work_units.max_concurrency });
     let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile && !is_of_texts);
     pass.messages(&taken).iter().for_each(|sentence| playback_output::print_stderr(&format!("ingestdeck: {sentence}")));

@@ -50,15 +50,15 @@ pub(crate) struct SlotPool {
 struct PoolState {
     local: LocalPlaces,
     workers: BTreeMap<String, PoolWorker>,
-    /// Names of workers that are present or about to join.
-    names: HashSet<String>,
+    /// Names of workers that are present or about to join, and the names of their machines.
+    names: HashMap<String, String>,
     /// Until when the usage limit of an account is spent.
     spent: HashMap<String, Instant>,
     /// The worker of each session, which only that worker can continue.
     sessions: HashMap<String, String>,
     /// Sessions whose worker has left, with its name: their files are gone.
     lost_sessions: HashMap<String, String>,
-    /// Workers that sent something invalid.
+    /// Machines whose workers sent something invalid.
     banned: HashSet<String>,
     /// Connections whose databases the engine can read.
     databases: Vec<String>,
@@ -256,9 +256,12 @@ impl SlotPool {
         drop(state);
     }
 
-    /// Stops a worker for good: it does not join again under its name.
+    /// Stops a worker for good: no worker of its machine joins again.
     pub(super) fn ban(&self, name: &str, reason: &str) {
-        self.state().banned.insert(name.to_owned());
+        let mut state = self.state();
+        let host = state.names.get(name).map_or(name, String::as_str).to_owned();
+        state.banned.insert(host);
+        drop(state);
         self.stop(name, reason);
     }
 
@@ -292,8 +295,8 @@ impl SlotPool {
     pub(super) fn reserve_name(&self, host: &str) -> String {
         let host = plain_name(host);
         let names = &mut self.state().names;
-        let name = free_name(&host, |name| names.contains(name));
-        names.insert(name.clone());
+        let name = free_name(&host, |name| names.contains_key(name));
+        names.insert(name.clone(), host);
         name
     }
 

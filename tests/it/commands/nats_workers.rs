@@ -210,7 +210,7 @@ fn ended_attempt(place: &TestDir, unit: &str) -> Value {
     }
 }
 
-/// Somebody repeats every message, cuts it off, and publishes something else on its subject.
+/// Another client repeats every message, cuts it off, and publishes something else on its subject.
 #[test]
 #[ignore = "needs INGESTDECK_TEST_NATS"]
 fn hostile_messages_change_nothing() {

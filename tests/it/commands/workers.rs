@@ -432,7 +432,7 @@ fn texts_run_on_a_worker() {
     };
     place.write("texts.toml", page("first", "One.") + &page("second", "Two, after [[first]]."));
     let claude = claude_of(&place, "ann", "texts.toml");
-    let worker = worker(&place, "build-1", &claude, 1);
+    let worker = worker(&place, "build-1", &claude, 4);
     let mut command = place.command(&["--ui", "json", "run", "--concurrency", "0", "--worker", &worker]);
     command.args(["--text", "The first rule.", "--text", "The second rule."]);
     let bin = place.temporary().parent().unwrap().join("bin");
@@ -505,7 +505,7 @@ fn worker_addresses_are_checked_before_anything_starts() {
     for (args, expected) in [
         (&["run", "--worker", "build-1"][..], "it does not begin with ssh://"),
         (&["run", "--worker", "ssh://-oProxyCommand=id"], "the host is wrong"),
-        (&["run", "--concurrency", "0"], "--concurrency"),
+        (&["run", "--concurrency", "0"], "--worker"),
         (&["run", "--nats", "http://host"], "nats://"),
         (&["worker"], "--stdio"),
         (&["worker", "--stdio", "--slots", "0"], "--slots"),

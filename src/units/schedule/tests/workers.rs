@@ -26,6 +26,15 @@ fn slots_of_workers_add_to_those_of_the_machine() {
 }
 
 #[test]
+fn units_that_build_on_each_other_run_one_by_one() {
+    let workers = ScheduleSettings { worker_slots: Some(0), saves_between_units: true, ..settings(0) };
+    let mut schedule = Schedule::new(keys(3), workers);
+    schedule.handle(ScheduleEvent::RunStarted);
+    schedule.handle(ScheduleEvent::WorkerSlotsChanged { slots: 8 });
+    assert_eq!(schedule.concurrency(), 1);
+}
+
+#[test]
 fn lost_attempt_is_repeated_and_costs_no_retry() {
     let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
     let mut schedule = Schedule::new(keys(1), ScheduleSettings { retry, ..settings(1) });
