@@ -134,6 +134,8 @@ pub(crate) struct UsageWindow {
     pub utilization: Option<f64>,
     /// Unix seconds, if reported.
     pub resets_at: Option<i64>,
+    /// The account of the worker whose attempt reported it; `None` for the engine's own machine.
+    pub account: Option<Arc<str>>,
 }
 
 /// A pause of the whole run.

@@ -30,6 +30,7 @@ const SHOTS: &[Screenshot] = &[
     shot("grid", "demo", "120x36", "gg:28s<enter>v"),
     shot("review", "review", "120x36", ":15s<enter>V"),
     shot("artifacts", "review", "120x36", "c"),
+    shot("workers", "workers", "120x36", ":14s<enter>ggj"),
     shot("causes", "real", "100x24", "C"),
     shot("transcript", "real", "80x24", "gg<enter>6gg"),
     Screenshot { theme: "color-blind", ..shot("narrow", "demo", "60x20", "gg") },

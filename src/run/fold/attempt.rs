@@ -223,7 +223,10 @@ impl AttemptFold {
                 if limit.status != "allowed" {
                     view.last_change.marks.add(ActivityMark::Limit);
                 }
+                let worker = self.attempt(view).setup.worker;
+                let account = worker.and_then(|worker| view.state.workers.account(worker));
                 view.state.limits.usage_window = Some(UsageWindow {
+                    account,
                     name: limit.limit.as_deref().unwrap_or("usage").to_owned(),
                     status: limit.status.to_string(),
                     utilization: limit.utilization,

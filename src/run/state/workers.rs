@@ -48,6 +48,11 @@ impl RunWorkers {
         self.names.get(usize::from(number.0.get()) - 1).map(|name| &**name)
     }
 
+    /// The account of a worker that is present.
+    pub(crate) fn account(&self, number: WorkerNumber) -> Option<Arc<str>> {
+        self.present.get(self.name(number)?).map(|worker| Arc::clone(&worker.account))
+    }
+
     /// True once a worker has joined or run an attempt.
     pub(crate) fn had_any(&self) -> bool {
         !self.names.is_empty()

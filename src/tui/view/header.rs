@@ -425,6 +425,8 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         let bad = limit.status != "allowed";
         let status = if bad { format!(" {}", limit.status.replace('_', " ")) } else { String::new() };
         let name = limit_name(&limit.name);
+        // Only the workers of that account wait for it.
+        let of = limit.account.as_ref().map(|account| format!(" of {}", cut(account, 24))).unwrap_or_default();
         let role = if bad { StyleRole::Warning } else { StyleRole::Text };
         // The wait of the run already shows the time until the reset.
         let is_shown = state.limits.pause.as_ref().is_some_and(|pause| pause.until.is_some());
@@ -435,7 +437,7 @@ fn numbers(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         facts.push(HeaderItem::new(
             if bad { 1 } else { 5 },
             role,
-            format!("{} limit{used}{}{left}", cut(&name, 16), cut(&status, 16)),
+            format!("{} limit{of}{used}{}{left}", cut(&name, 16), cut(&status, 16)),
         ));
     }
     let lost = state.loss_counts;
