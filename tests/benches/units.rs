@@ -6,7 +6,7 @@
 use std::{fmt::Write as _, path::Path, process::Command};
 
 use crate::bars::{
-    harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold},
+    harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, pairs},
     measured_process::{self, ProbeOutput, argument, ingestdeck},
     project,
 };
@@ -15,23 +15,19 @@ use crate::bars::{
 const UNITS: u32 = 50;
 const SLOTS: u32 = 4;
 /// Delay before each of an agent's four messages, in milliseconds, and the seconds of all of them.
-const MESSAGE: u32 = 1250;
-const AGENT_SECONDS: f64 = 5.0;
+const MESSAGE: u32 = 500;
+const AGENT_SECONDS: f64 = 2.0;
+const PAIRS: usize = 3;
 /// Number of units of a long queue.
 const MANY: u32 = 1000;
 
 pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let name = "a unit in its worktree, beyond its agent / shell script";
     if ["git", "xargs", "flock"].into_iter().all(measured_process::is_installed) {
-        let (ours, theirs) = (beyond_agents(our_seconds()?), beyond_agents(baseline_seconds()?));
+        let measured = pairs(PAIRS, || our_seconds().map(beyond_agents), || baseline_seconds().map(beyond_agents))?;
         let bar = FigureGoal { required: Threshold::AtMost(1.5), goal: Threshold::AtMost(1.1) };
-        report.figure(name, &Sample::new(vec![ours / theirs]), bar);
-        report.note(&format!(
-            "{UNITS} units, {SLOTS} concurrently, each {:.1} s of its agent: ours {:.0} ms, theirs {:.0} ms",
-            AGENT_SECONDS,
-            ours * 1000.0,
-            theirs * 1000.0
-        ));
+        report.ratio(name, &measured, bar);
+        report.note(&format!("{UNITS} units, {SLOTS} concurrently, each {AGENT_SECONDS:.1} s of its agent"));
     } else {
         report.note_missing_program("git, xargs or flock", name);
     }

@@ -11,11 +11,10 @@ const OPEN_FILE_LIMIT: &str = "the limit of open files";
 impl Schedule {
     /// Maximum number of running units.
     pub(super) fn concurrency(&self) -> u32 {
-        let slots = match self.settings.worker_slots {
-            // Each unit builds on the one before, wherever it runs: workers add no concurrency.
-            _ if self.settings.saves_between_units => self.settings.concurrency.max(1),
-            workers => self.settings.concurrency.saturating_add(workers.unwrap_or(0)),
-        };
+        let total = self.settings.concurrency.saturating_add(self.settings.worker_slots.unwrap_or(0));
+        // Each unit builds on the one before, wherever it runs: workers add no concurrency.
+        let most = if self.settings.saves_between_units { self.settings.concurrency.max(1) } else { u32::MAX };
+        let slots = total.min(most);
         self.governor.concurrency(slots).min(self.descriptor_limit.unwrap_or(u32::MAX))
     }
 

@@ -30,6 +30,7 @@ fn units_that_build_on_each_other_run_one_by_one() {
     let workers = ScheduleSettings { worker_slots: Some(0), saves_between_units: true, ..settings(0) };
     let mut schedule = Schedule::new(keys(3), workers);
     schedule.handle(ScheduleEvent::RunStarted);
+    assert_eq!(schedule.concurrency(), 0, "nothing waits for a worker that may never join");
     schedule.handle(ScheduleEvent::WorkerSlotsChanged { slots: 8 });
     assert_eq!(schedule.concurrency(), 1);
 }
