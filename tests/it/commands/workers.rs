@@ -94,7 +94,6 @@ pub(super) fn assert_complete(place: &TestDir, output: &CommandOutput) {
 
 /// The events of the last attempt of each unit, without what differs between any two runs.
 pub(super) fn last_attempts(output: &CommandOutput) -> BTreeMap<String, Vec<String>> {
-    let varying = ["toolu_", "msg_"];
     let mut attempts: BTreeMap<String, (u64, Vec<String>)> = BTreeMap::new();
     for line in parse_json_events(&output.stdout) {
         let (Some(unit), Some(attempt)) = (line["unit"].as_str(), line["try"].as_u64()) else { continue };
@@ -103,26 +102,27 @@ pub(super) fn last_attempts(output: &CommandOutput) -> BTreeMap<String, Vec<Stri
             *known = (attempt, Vec::new());
         }
         let mut event = line["event"].clone();
-        mask(&mut event, &varying);
+        mask(&mut event);
         known.1.push(event.to_string());
     }
     attempts.into_iter().map(|(unit, (_, events))| (unit, events)).collect()
 }
 
-/// Replaces ids, times and directories.
-fn mask(value: &mut Value, varying: &[&str]) {
+/// Replaces ids and directories.
+fn mask(value: &mut Value) {
     match value {
-        Value::String(text) => {
-            if varying.iter().any(|prefix| text.starts_with(prefix)) || uuid::Uuid::parse_str(text).is_ok() {
-                *text = "ID".to_owned();
-            }
+        Value::String(text)
+            if ["toolu_", "msg_"].iter().any(|prefix| text.starts_with(prefix))
+                || uuid::Uuid::parse_str(text).is_ok() =>
+        {
+            *text = "ID".to_owned();
         }
-        Value::Array(values) => values.iter_mut().for_each(|value| mask(value, varying)),
+        Value::Array(values) => values.iter_mut().for_each(mask),
         Value::Object(map) => {
             for (key, value) in map {
                 match key.as_str() {
                     "cwd" => *value = Value::Null,
-                    _ => mask(value, varying),
+                    _ => mask(value),
                 }
             }
         }
