@@ -12,6 +12,7 @@ use std::{
     path::Path,
     process::{ChildStdin, Command, ExitCode, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
+    thread,
 };
 
 use nix::{
@@ -28,8 +29,11 @@ mod commands;
 mod members;
 mod process_table;
 
-/// Environment variable that marks the processes of an agent, or of a call of git. Its value is unique.
+/// Environment variable that marks the processes of an agent. Its value is unique to the agent.
 pub(crate) const AGENT_MARK_VAR: &str = "INGESTDECK_AGENT";
+
+/// Environment variable that marks a command of this program, which may itself run below an agent.
+const COMMAND_MARK_VAR: &str = "INGESTDECK_COMMAND";
 
 /// The hidden subcommand that runs the guard.
 pub(crate) const GROUP_GUARD: &str = "group-guard";
@@ -132,10 +136,13 @@ pub(crate) fn run() -> ExitCode {
             WatchedGroup::Command => drop(killpg(leader, Signal::SIGTERM)),
         }
     }
-    if !remaining.announced.is_empty() {
-        commands::terminate_marked(&remaining.announced);
-    }
-    end_agents(agents);
+    // Neither waits for the other: both take time.
+    thread::scope(|scope| {
+        if !remaining.announced.is_empty() {
+            scope.spawn(|| commands::terminate_marked(&remaining.announced));
+        }
+        end_agents(agents);
+    });
     ExitCode::SUCCESS
 }
 

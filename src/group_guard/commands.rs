@@ -9,11 +9,14 @@ use nix::{
 use uuid::Uuid;
 
 use super::{
-    AGENT_MARK_VAR,
+    COMMAND_MARK_VAR,
     members::{EMPTY_SCANS, MIN_CONFIRM_INTERVAL},
-    process_table::ProcScanner,
+    process_table::{ProcScanner, ProcessTable},
     send_line, unwatch,
 };
+
+/// Most tables that are read, for about a second.
+const MAX_SCANS: u32 = 50;
 
 /// Makes the guard end a command together with this process, until the value is dropped.
 ///
@@ -29,7 +32,7 @@ impl CommandGuard {
     /// Announces `command`, which must lead a process group and is started next.
     pub(crate) fn announce(command: &mut Command) -> Self {
         let mark = Uuid::new_v4().to_string();
-        command.env(AGENT_MARK_VAR, &mark);
+        command.env(COMMAND_MARK_VAR, &mark);
         send_line(&format!("?{mark}\n"));
         Self { mark, leader: None }
     }
@@ -55,16 +58,35 @@ impl Drop for CommandGuard {
 /// Sends SIGTERM to all processes with these marks, also to those that are just being started. Only on Linux.
 pub(super) fn terminate_marked(marks: &BTreeSet<String>) {
     let mut scanner = ProcScanner::new();
-    let mut terminated = BTreeSet::new();
-    for _ in 0..EMPTY_SCANS {
-        let Some(table) = scanner.scan(0) else { return };
-        for pid in marks.iter().flat_map(|mark| table.marked(mark)) {
-            if terminated.insert(*pid) {
-                // The process may be gone already.
-                let _ = kill(*pid, Signal::SIGTERM);
-            }
+    terminate_marked_with(
+        marks,
+        || scanner.scan(0),
+        |pid| {
+            // The process may be gone already.
+            let _ = kill(pid, Signal::SIGTERM);
+        },
+        || thread::sleep(MIN_CONFIRM_INTERVAL),
+    );
+}
+
+/// Terminates the processes with these marks until no more appear in consecutive tables.
+fn terminate_marked_with(
+    marks: &BTreeSet<String>,
+    mut scan: impl FnMut() -> Option<ProcessTable>,
+    mut terminate: impl FnMut(Pid),
+    mut pause: impl FnMut(),
+) {
+    let (mut terminated, mut quiet) = (BTreeSet::new(), 0);
+    for _ in 0..MAX_SCANS {
+        let Some(table) = scan() else { return };
+        let marked = marks.iter().flat_map(|mark| table.marked(mark));
+        let new: Vec<Pid> = marked.copied().filter(|pid| terminated.insert(*pid)).collect();
+        quiet = if new.is_empty() && !table.is_undecided(0) { quiet + 1 } else { 0 };
+        new.into_iter().for_each(&mut terminate);
+        if quiet == EMPTY_SCANS {
+            return;
         }
-        thread::sleep(MIN_CONFIRM_INTERVAL);
+        pause();
     }
 }
 
@@ -73,7 +95,30 @@ pub(super) fn terminate_marked(marks: &BTreeSet<String>) {
 mod tests {
     use std::os::unix::process::ExitStatusExt as _;
 
-    use super::*;
+    use super::{super::process_table::fake::FakeProc, *};
+
+    #[test]
+    fn commands_that_are_still_being_started_are_found() {
+        // Above all possible ids (below 4,194,304).
+        let (proc, marked) = (FakeProc::new(), format!("{COMMAND_MARK_VAR}=a\0"));
+        proc.set(5_000_001, 9, 9, "");
+        proc.set(5_000_009, 9, 9, "OTHER=a\0");
+        let (mut scanner, mut scans, mut found) = (proc.scanner(), 0, Vec::new());
+        let scan = || {
+            scans += 1;
+            match scans {
+                // It executes its program.
+                10 => proc.set(5_000_001, 9, 9, &marked),
+                // It has started another process.
+                12 => proc.set(5_000_002, 5_000_001, 9, &marked),
+                _ => {}
+            }
+            scanner.scan(0)
+        };
+        terminate_marked_with(&BTreeSet::from(["a".to_owned()]), scan, |pid| found.push(pid.as_raw()), || {});
+        assert_eq!(found, [5_000_001, 5_000_002]);
+        assert_eq!(scans, 15, "three tables without a new process end it");
+    }
 
     #[test]
     fn announced_command_is_found_by_its_mark() {

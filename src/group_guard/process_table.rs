@@ -16,7 +16,7 @@ use nix::{
     unistd::{Pid, geteuid, getpid},
 };
 
-use super::AGENT_MARK_VAR;
+use super::{AGENT_MARK_VAR, COMMAND_MARK_VAR};
 
 /// Start time of a process, in the kernel's ticks. Together with the process id it identifies a process uniquely.
 pub(super) type StartTime = u64;
@@ -209,12 +209,13 @@ fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
 }
 
-/// Values of [`AGENT_MARK_VAR`] in an environment.
+/// Values of [`AGENT_MARK_VAR`] and [`COMMAND_MARK_VAR`] in an environment.
 fn parse_marks(environment: &[u8]) -> Vec<String> {
-    let mark = |entry: &[u8]| {
-        let value = entry.strip_prefix(AGENT_MARK_VAR.as_bytes())?.strip_prefix(b"=")?;
+    let value = |entry: &[u8], name: &str| {
+        let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
         String::from_utf8(value.to_vec()).ok()
     };
+    let mark = |entry| value(entry, AGENT_MARK_VAR).or_else(|| value(entry, COMMAND_MARK_VAR));
     environment.split(|byte| *byte == 0).filter_map(mark).collect()
 }
 

@@ -164,7 +164,7 @@ pub(crate) enum ScheduleEvent {
     KillAllRequested,
     /// The service reported a usage window. Send this before the end of the attempt that received it.
     LimitObserved(LimitObservation),
-    /// A person does not want to wait for the limit.
+    /// A person does not want to wait for the limit, or another account has room.
     LimitOverridden,
     /// Cost of the run so far, in US dollars. Send this before the end of the attempt that caused it.
     CostUpdated {
@@ -305,8 +305,7 @@ pub(crate) struct Schedule {
     is_killed: bool,
     /// The reconcile step, if the run has one.
     reconcile: Option<ReconcileStep>,
-    /// Attempts whose patches are integrated and not saved yet.
-    integrated_attempts: Vec<(UnitKey, u32)>,
+    saving: SaveProgress,
     had_success: bool,
     /// Maximum number of units that file descriptors allow, once they have run out.
     descriptor_limit: Option<u32>,
@@ -316,6 +315,15 @@ pub(crate) struct Schedule {
     is_paused: bool,
     /// Set while the agent's program cannot be started.
     missing_program: Option<MissingProgram>,
+}
+
+/// What of the run is saved.
+#[derive(Clone, Debug, Default)]
+struct SaveProgress {
+    /// Attempts whose patches are integrated and not saved yet.
+    integrated_attempts: Vec<(UnitKey, u32)>,
+    /// Saving has failed, so it is tried once more at the end only.
+    has_failed: bool,
 }
 
 impl Schedule {
@@ -337,7 +345,7 @@ impl Schedule {
             halt: None,
             is_killed: false,
             reconcile: None,
-            integrated_attempts: Vec::new(),
+            saving: SaveProgress::default(),
             had_success: false,
             descriptor_limit: None,
             awaited_decisions: Vec::new(),

@@ -27,7 +27,7 @@ use tokio::{io::AsyncReadExt as _, process::Command, runtime::Runtime};
 
 use crate::bars::{
     capture::BenchCapture,
-    harness::{BenchReport, BenchResult, FigureGoal, PairedSamples, Threshold, pairs},
+    harness::{BenchReport, BenchResult, FigureGoal, PairedSamples, Threshold, pairs, role_exit},
 };
 
 const ROLE: &str = "emit";
@@ -155,13 +155,7 @@ pub(crate) fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
         return None;
     }
     let child: u64 = child.parse().ok()?;
-    Some(match emit(path, child) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    })
+    Some(role_exit(emit(path, child)))
 }
 
 fn emit(path: &str, child: u64) -> BenchResult<()> {

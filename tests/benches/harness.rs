@@ -100,6 +100,17 @@ pub(crate) fn pairs(
     Ok(PairedSamples { ours: Sample::new(left), theirs: Sample::new(right), ratio: Sample::new(ratio) })
 }
 
+/// The exit code of a process that plays a role.
+pub(crate) fn role_exit(played: BenchResult<()>) -> ExitCode {
+    match played {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Seconds that `work` takes.
 pub(crate) fn timed<T>(work: impl FnOnce() -> BenchResult<T>) -> BenchResult<f64> {
     let start = Instant::now();

@@ -22,7 +22,7 @@ use nix::{
 };
 
 use crate::bars::{
-    harness::{BenchReport, BenchResult, FigureGoal, Threshold, pairs},
+    harness::{BenchReport, BenchResult, FigureGoal, Threshold, pairs, role_exit},
     measured_process::{argument, ingestdeck, is_installed},
     project,
     screen::TerminalScreen,
@@ -149,13 +149,7 @@ pub(crate) fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     if role != ROLE {
         return None;
     }
-    Some(match replay_stream(stream) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    })
+    Some(role_exit(replay_stream(stream)))
 }
 
 fn replay_stream(stream: &str) -> BenchResult<()> {

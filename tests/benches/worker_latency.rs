@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::bars::{
-    harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold},
+    harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, role_exit},
     measured_process::{argument, ingestdeck},
     project,
     screen::TerminalScreen,
@@ -102,13 +102,7 @@ pub(crate) fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     if role != ROLE {
         return None;
     }
-    Some(match stamp(stamps) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    })
+    Some(role_exit(stamp(stamps)))
 }
 
 fn stamp(stamps: &str) -> BenchResult<()> {

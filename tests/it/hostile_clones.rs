@@ -485,7 +485,7 @@ fn git_ends_with_a_killed_run() {
     scene.clone_origin();
     let waiting = scene.path("WAITING");
     let git = format!(
-        "case \"$*\" in *'worktree add'*) touch '{}'; while :; do sleep 600; done;; esac\nexec /usr/bin/git \"$@\"",
+        "case \"$*\" in *'worktree add'*) echo \"$INGESTDECK_COMMAND\" > '{}'; while :; do sleep 600; done;; esac\nexec /usr/bin/git \"$@\"",
         waiting.display()
     );
     let bin = scene.place.script("git", &git).parent().unwrap().to_owned();
@@ -493,8 +493,9 @@ fn git_ends_with_a_killed_run() {
     command.current_dir(scene.path("clone")).env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
     let running = scene.place.start(command);
     let deadline = std::time::Instant::now() + crate::it::commands::test_dir::DEADLINE;
-    while !waiting.exists() {
-        assert!(std::time::Instant::now() < deadline, "git was not called: {running:?}");
+    // Its mark shows that the guard heard of it before it started.
+    while fs::read_to_string(&waiting).unwrap_or_default().trim().is_empty() {
+        assert!(std::time::Instant::now() < deadline, "git was not called with a mark: {running:?}");
         std::thread::yield_now();
     }
     running.signal(nix::sys::signal::Signal::SIGKILL);

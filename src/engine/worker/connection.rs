@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     host::WorkerHost,
-    pool::AttemptMessage,
+    pool::{AttemptMessage, plain_name},
     protocol::{
         CHUNK_BYTES, EngineMessage, HEARTBEAT_INTERVAL, LEASE_DURATION, PROTOCOL_VERSION, RunTerms, WorkerJoin,
         WorkerMessage,
@@ -37,6 +37,8 @@ pub(crate) const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How long the last message to a worker may take.
 const END_PATIENCE: Duration = Duration::from_secs(2);
+/// How often to look for leases that have ended.
+const LEASE_CHECK: Duration = Duration::from_secs(1);
 /// How long a worker may take to join.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(45);
 /// How long the reason for the end of a connection may take.
@@ -96,40 +98,44 @@ impl WorkerHost {
     pub(crate) async fn serve(&self, mut connection: WorkerConnection) -> (ConnectionEnd, bool) {
         let admitted = timeout(ADMISSION_TIMEOUT, self.admit(&mut connection)).await;
         let silent = || Err(ConnectionEnd::Lost("it did not get ready in time".to_owned()));
-        let (join, connections) = match admitted.unwrap_or_else(|_| silent()) {
+        let (machine, join, connections) = match admitted.unwrap_or_else(|_| silent()) {
             Ok(admitted) => admitted,
-            Err(end) => return (end.with_reason(connection.reading).await, false),
+            Err(end) => {
+                if let ConnectionEnd::Refused(reason) = &end {
+                    let refused = EngineMessage::Refused { reason: reason.clone() };
+                    // Its end of the connection may be closed already.
+                    let _ = timeout(END_PATIENCE, connection.outgoing.send(refused)).await;
+                }
+                return (end.with_reason(connection.reading).await, false);
+            }
         };
-        let name = self.pool.add_worker(join, connections, &connection);
+        let name = self.pool.add_worker(machine, join, connections, &connection);
         let end = self.exchange(&name, connection).await;
         let (ConnectionEnd::Left(reason) | ConnectionEnd::Lost(reason) | ConnectionEnd::Refused(reason)) = &end;
         self.pool.remove_worker(&name, reason, matches!(end, ConnectionEnd::Lost(_)));
         (end, true)
     }
 
-    /// Lets a worker join. Returns its description, and the connections that it can read.
-    async fn admit(&self, connection: &mut WorkerConnection) -> Result<(WorkerJoin, Vec<String>), ConnectionEnd> {
-        let WorkerConnection { name, incoming, outgoing, .. } = connection;
-        let mut join = match read_join(incoming).await {
-            Ok(join) => join,
-            Err(end) => {
-                if let ConnectionEnd::Refused(reason) = &end {
-                    // Its end of the connection may be closed already.
-                    let _ = outgoing.send(EngineMessage::Refused { reason: reason.clone() }).await;
-                }
-                return Err(end);
-            }
-        };
-        let host = name.as_deref().unwrap_or(&join.host);
-        if self.pool.is_banned(host) {
-            return Err(ConnectionEnd::Refused(format!("worker {host} sent something invalid before")));
-        }
-        join.host = self.pool.reserve_name(host);
-        let ready = self.welcome(&join, connection).await;
+    /// Lets a worker join. Returns its machine, its description, and the connections that it can read.
+    async fn admit(
+        &self,
+        connection: &mut WorkerConnection,
+    ) -> Result<(String, WorkerJoin, Vec<String>), ConnectionEnd> {
+        let mut join = read_join(&mut connection.incoming).await?;
+        let machine = plain_name(connection.name.as_deref().unwrap_or(&join.host));
+        self.check_ban(&machine)?;
+        join.host = self.pool.reserve_name(&machine);
+        // A worker of the machine may be banned meanwhile.
+        let ready = self.welcome(&join, connection).await.and_then(|ready| self.check_ban(&machine).map(|()| ready));
         if ready.is_err() {
             self.pool.release_name(&join.host);
         }
-        ready.map(|connections| (join, connections))
+        ready.map(|connections| (machine, join, connections))
+    }
+
+    fn check_ban(&self, machine: &str) -> Result<(), ConnectionEnd> {
+        let refused = || ConnectionEnd::Refused(format!("a worker of {machine} sent something invalid before"));
+        if self.pool.is_banned(machine) { Err(refused()) } else { Ok(()) }
     }
 
     /// Sends the terms of the run, again if they are lost, and waits for the answer.
@@ -160,10 +166,10 @@ impl WorkerHost {
     }
 
     async fn exchange(&self, name: &str, connection: WorkerConnection) -> ConnectionEnd {
-        let WorkerConnection { mut incoming, outgoing, reading, .. } = connection;
-        let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
-        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut heard = Instant::now();
+        let WorkerConnection { mut incoming, outgoing, reading, resend_after, .. } = connection;
+        let mut tick = tokio::time::interval(LEASE_CHECK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut heard, mut next_heartbeat) = (Instant::now(), Instant::now());
         let mut leaving: Option<String> = None;
         // Files are sent apart from the messages, which must not wait for them, and one after the other.
         let (files, wanted) = mpsc::unbounded_channel();
@@ -215,7 +221,14 @@ impl WorkerHost {
                         Some(WorkerMessage::Heartbeat | WorkerMessage::Join(_) | WorkerMessage::Ready { .. }) => {}
                     }
                 }
-                _ = heartbeat.tick() => send(&outgoing, EngineMessage::Heartbeat(self.pool.valid_leases(name))),
+                _ = tick.tick() => {
+                    let (leases, is_news) = self.pool.valid_leases(name);
+                    // What revokes a lease may be lost, and so may a heartbeat.
+                    if Instant::now() >= next_heartbeat || (is_news && resend_after.is_some()) {
+                        next_heartbeat = Instant::now() + HEARTBEAT_INTERVAL;
+                        send(&outgoing, EngineMessage::Heartbeat(leases));
+                    }
+                }
                 () = self.pool.ended() => {
                     // A worker that does not receive it ends with its connection.
                     let _ = timeout(END_PATIENCE, outgoing.send(EngineMessage::End)).await;

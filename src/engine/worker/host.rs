@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, attempt::LineObserver, caught_panics},
-    decode::{AgentLine, LineBody},
+    decode::{AgentLine, LineBody, line::RateLimitEvent},
     diagnostic::Diagnostic as _,
     engine::{
         attempt_limits::AttemptLimits,
@@ -185,13 +185,13 @@ impl WorkerHost {
         };
         let target =
             RemoteTarget { project, job: self.terms.job.id.clone(), patch_path, decoder: self.agent.decoder() };
-        let (worker, account) = (permit.worker.clone(), permit.account.clone());
+        let (worker, machine, account) = (permit.worker.clone(), permit.machine.clone(), permit.account.clone());
         self.pool.record_session(&session, &worker);
         let sinks = AttemptSinks { observer: Some(self.observer(&account)), ..sinks };
         let ended = remote_attempt::run(permit, shipment, target, sinks, &self.limits, orders, ready).await;
         if let RemoteEnd::Invalid(reason) = &ended {
-            self.pool.warn(Severity::Error, format!("{reason}; nothing more starts there"));
-            self.pool.ban(&worker, "it sent something invalid");
+            self.pool.warn(Severity::Error, format!("{reason}; nothing more starts on its machine"));
+            self.pool.ban(&machine, "a worker of its machine sent something invalid");
         }
         match ended {
             RemoteEnd::Finished(finished) => {
@@ -207,6 +207,7 @@ impl WorkerHost {
                 let verdict = self.agent.classify(&unit, &facts, self.limits.current().rule);
                 (FinishedAttempt::without_agent(verdict), RetryMode::FromStart)
             }
+            RemoteEnd::NotStored(reason) => failed(reason),
             RemoteEnd::Lost(reason) | RemoteEnd::Invalid(reason) => {
                 let verdict = Verdict { cause: VerdictCause::WorkerLost, ..preparation_failed(reason) };
                 (FinishedAttempt::without_agent(verdict), RetryMode::Elsewhere)
@@ -244,8 +245,9 @@ struct AccountObserver {
 
 impl LineObserver for AccountObserver {
     fn observe(&self, attempt: (&UnitKey, u32), line: &AgentLine<'_>, state: &AttemptReducer) {
+        let is_rejected = |limit: &RateLimitEvent<'_>| LimitStatus::parse(&limit.status) == Some(LimitStatus::Rejected);
         let goes_on = match &line.body {
-            LineBody::RateLimit(limit) if LimitStatus::parse(&limit.status) == Some(LimitStatus::Rejected) => {
+            LineBody::RateLimit(limit) if is_rejected(limit) => {
                 let now = Timestamp::now().as_second();
                 let resets_in = limit.resets_at.map(|at| u64::try_from(at.saturating_sub(now)).unwrap_or(0).max(1));
                 self.pool.record_limit(&self.account, resets_in.map(Duration::from_secs))
@@ -256,6 +258,9 @@ impl LineObserver for AccountObserver {
         };
         if !goes_on {
             self.meter.observe(attempt, line, state);
+            if matches!(&line.body, LineBody::RateLimit(limit) if is_rejected(limit)) {
+                self.pool.recheck_limit();
+            }
         }
     }
 }

@@ -177,8 +177,9 @@ impl NatsServer {
             host.pool.warn(Severity::Error, format!("{} does not let this run listen to workers", self.address));
             return host.pool.remove_transport();
         };
-        let (server, workers, served) = (self.address, HashMap::new(), JoinSet::new());
-        EngineListener { client, server, host, workers, served }.listen(from_workers).await;
+        let (workers, refusals, served) = Default::default();
+        let listener = EngineListener { client, server: self.address, host, workers, refusals, served };
+        listener.listen(from_workers).await;
     }
 }
 
@@ -189,6 +190,8 @@ struct EngineListener {
     host: Arc<WorkerHost>,
     /// The workers, by their ids: where their messages go.
     workers: HashMap<String, ConnectedWorker>,
+    /// Reasons that the user knows.
+    refusals: HashSet<String>,
     served: JoinSet<(String, ConnectionEnd)>,
 }
 
@@ -235,7 +238,9 @@ impl EngineListener {
                 Some(ended) = self.served.join_next() => {
                     if let Ok((id, end)) = ended {
                         self.workers.remove(&id);
-                        if let ConnectionEnd::Refused(reason) = end {
+                        if let ConnectionEnd::Refused(reason) = end
+                            && self.refusals.insert(reason.clone())
+                        {
                             self.host.pool.warn(Severity::Warning, reason);
                         }
                     }

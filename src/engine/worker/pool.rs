@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     connection::WorkerConnection,
-    protocol::{AttemptLease, EngineMessage, ValidLeases, WorkerJoin, WorkerPart},
+    protocol::{AttemptLease, EngineMessage, LEASE_DURATION, ValidLeases, WorkerJoin, WorkerPart},
 };
 use crate::{
     run::Recorder,
@@ -50,8 +50,8 @@ pub(crate) struct SlotPool {
 struct PoolState {
     local: LocalPlaces,
     workers: BTreeMap<String, PoolWorker>,
-    /// Names of workers that are present or about to join, and the names of their machines.
-    names: HashMap<String, String>,
+    /// Names of workers that are present or about to join.
+    names: HashSet<String>,
     /// Until when the usage limit of an account is spent.
     spent: HashMap<String, Instant>,
     /// The worker of each session, which only that worker can continue.
@@ -77,6 +77,8 @@ struct LocalPlaces {
 
 #[derive(Debug)]
 struct PoolWorker {
+    /// What its machine calls itself, or what the user calls it. Several workers may be on one.
+    machine: String,
     join: WorkerJoin,
     connections: Vec<String>,
     /// Nothing new starts there.
@@ -87,6 +89,8 @@ struct PoolWorker {
     returns: bool,
     /// Where the parts of its attempts go.
     attempts: HashMap<AttemptLease, mpsc::Sender<AttemptMessage>>,
+    /// When a lease of it ended last.
+    lease_ended: Option<Instant>,
 }
 
 impl PoolWorker {
@@ -128,6 +132,7 @@ pub(crate) struct LocalPermit {
 pub(crate) struct WorkerPermit {
     pool: Arc<SlotPool>,
     pub worker: String,
+    pub machine: String,
     pub account: String,
     pub lease: AttemptLease,
     pub outgoing: mpsc::Sender<EngineMessage>,
@@ -232,15 +237,16 @@ impl SlotPool {
         state.next_fence += 1;
         let (parts, incoming) = mpsc::channel(MESSAGE_QUEUE_CAPACITY);
         // The caller has just found the worker under this lock; without it, the attempt counts as lost.
-        let (outgoing, account, resend_after) = match state.workers.get_mut(worker) {
+        let (outgoing, machine, account, resend_after) = match state.workers.get_mut(worker) {
             Some(of) => {
                 of.attempts.insert(lease.clone(), parts);
-                (of.outgoing.clone(), of.join.account.clone(), of.resend_after)
+                (of.outgoing.clone(), of.machine.clone(), of.join.account.clone(), of.resend_after)
             }
-            None => (mpsc::channel(1).0, String::new(), None),
+            None => (mpsc::channel(1).0, String::new(), String::new(), None),
         };
         let (pool, worker) = (Arc::clone(self), worker.to_owned());
-        AttemptPlace::Worker(Box::new(WorkerPermit { pool, worker, account, lease, outgoing, incoming, resend_after }))
+        let permit = WorkerPermit { pool, worker, machine, account, lease, outgoing, incoming, resend_after };
+        AttemptPlace::Worker(Box::new(permit))
     }
 
     /// A transport starts to look for a worker.
@@ -256,17 +262,21 @@ impl SlotPool {
         drop(state);
     }
 
-    /// Stops a worker for good: no worker of its machine joins again.
-    pub(super) fn ban(&self, name: &str, reason: &str) {
+    /// Stops the workers of a machine for good: none of them joins again.
+    pub(super) fn ban(&self, machine: &str, reason: &str) {
         let mut state = self.state();
-        let host = state.names.get(name).map_or(name, String::as_str).to_owned();
-        state.banned.insert(host);
+        state.banned.insert(machine.to_owned());
+        let of_machine = state.workers.iter().filter(|(_, of)| of.machine == machine);
+        let names: Vec<String> = of_machine.map(|(name, _)| name.clone()).collect();
         drop(state);
-        self.stop(name, reason);
+        for name in names {
+            self.stop(&name, reason);
+        }
     }
 
-    pub(super) fn is_banned(&self, host: &str) -> bool {
-        self.state().banned.contains(&plain_name(host))
+    /// True if the workers of a machine may not join.
+    pub(super) fn is_banned(&self, machine: &str) -> bool {
+        self.state().banned.contains(machine)
     }
 
     /// The worker that had a session which can no longer continue.
@@ -292,11 +302,10 @@ impl SlotPool {
     }
 
     /// A name for a worker of `host` that no other worker has, until it is released.
-    pub(super) fn reserve_name(&self, host: &str) -> String {
-        let host = plain_name(host);
+    pub(super) fn reserve_name(&self, machine: &str) -> String {
         let names = &mut self.state().names;
-        let name = free_name(&host, |name| names.contains_key(name));
-        names.insert(name.clone(), host);
+        let name = free_name(machine, |name| names.contains(name));
+        names.insert(name.clone());
         name
     }
 
@@ -304,9 +313,10 @@ impl SlotPool {
         self.state().names.remove(name);
     }
 
-    /// Adds a worker; its host is a reserved name.
+    /// Adds a worker of `machine`; its host is a reserved name.
     pub(super) fn add_worker(
         &self,
+        machine: String,
         join: WorkerJoin,
         connections: Vec<String>,
         WorkerConnection { outgoing, resend_after, returns, .. }: &WorkerConnection,
@@ -323,6 +333,7 @@ impl SlotPool {
         });
         let attempts = HashMap::new();
         let worker = PoolWorker {
+            machine,
             join,
             connections,
             is_draining: false,
@@ -330,15 +341,21 @@ impl SlotPool {
             resend_after: *resend_after,
             returns: *returns,
             attempts,
+            lease_ended: None,
         };
         if *returns {
             state.pending_transports = state.pending_transports.saturating_sub(1);
         }
         let unreadable = (!worker.reaches(&state.databases)).then(|| state.databases.join(" and "));
+        let was_spent = !state.has_unspent_place();
         state.workers.insert(name.clone(), worker);
         self.send_slots(&state);
+        let ends_wait = was_spent && state.has_unspent_place();
         drop(state);
         self.record(&note);
+        if ends_wait {
+            self.override_limit();
+        }
         if let Some(databases) = unreadable {
             let text = format!(
                 "worker {name} cannot read the database of {databases}, so it gets no units: copy it there and name it in ingest.allow_paths"
@@ -387,18 +404,21 @@ impl SlotPool {
         let is_known = self.drain(name, reason);
         let mut state = self.state();
         let Some(worker) = state.workers.get_mut(name) else { return is_known };
+        worker.lease_ended = Some(Instant::now());
         for (lease, _) in worker.attempts.drain() {
-            // A worker that does not receive it is informed when it sends something about the attempt.
+            // A worker that does not receive it is informed by heartbeats.
             let _ = worker.outgoing.try_send(EngineMessage::Revoked { lease });
         }
         is_known
     }
 
-    /// The leases of a worker.
-    pub(super) fn valid_leases(&self, worker: &str) -> ValidLeases {
+    /// The leases of a worker, and whether one ended a short time ago, which the worker may not know.
+    pub(super) fn valid_leases(&self, worker: &str) -> (ValidLeases, bool) {
         let state = self.state();
-        let fences = state.workers.get(worker).map(|of| of.attempts.keys().map(|lease| lease.fence).collect());
-        ValidLeases { fences: fences.unwrap_or_default(), next_fence: state.next_fence }
+        let Some(of) = state.workers.get(worker) else { return Default::default() };
+        let fences = of.attempts.keys().map(|lease| lease.fence).collect();
+        let is_news = of.lease_ended.is_some_and(|at| at.elapsed() < LEASE_DURATION);
+        (ValidLeases { fences, next_fence: state.next_fence }, is_news)
     }
 
     /// Where the messages about an attempt go; `None` if the lease is not valid.
@@ -426,6 +446,13 @@ impl SlotPool {
             self.record(&Note::Message { level: Severity::Warning, text });
         }
         goes_on
+    }
+
+    /// Ends a pause of the run if a worker with room has joined since [`record_limit`](Self::record_limit).
+    pub(super) fn recheck_limit(&self) {
+        if self.state().has_unspent_place() {
+            self.override_limit();
+        }
     }
 
     /// True if attempts can also run with another account.
@@ -478,6 +505,15 @@ impl SlotPool {
             && schedule.try_send(ScheduleEvent::WorkerSlotsChanged { slots }).is_err()
         {
             tracing::warn!("a change of workers was not sent to the schedule");
+        }
+    }
+
+    /// Ends a pause of the run for the limit of an account: another account has room.
+    fn override_limit(&self) {
+        if let Some(schedule) = self.schedule.upgrade()
+            && schedule.try_send(ScheduleEvent::LimitOverridden).is_err()
+        {
+            tracing::warn!("the end of a pause was not sent to the schedule");
         }
     }
 
@@ -548,13 +584,14 @@ impl Drop for WorkerPermit {
     fn drop(&mut self) {
         if let Some(worker) = self.pool.state().workers.get_mut(&self.worker) {
             worker.attempts.remove(&self.lease);
+            worker.lease_ended = Some(Instant::now());
         }
         self.pool.mark_changed();
     }
 }
 
 /// The beginning of a name that a worker gave, without characters that a terminal or a shell interprets.
-fn plain_name(name: &str) -> String {
+pub(super) fn plain_name(name: &str) -> String {
     const MOST_CHARS: usize = 80;
     let is_plain = |c: &char| c.is_alphanumeric() || " ._-@:+".contains(*c);
     let plain: String = name.chars().filter(is_plain).take(MOST_CHARS).collect();

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Version of the messages.
-pub(crate) const PROTOCOL_VERSION: u32 = 1;
+pub(crate) const PROTOCOL_VERSION: u32 = 2;
 /// The interval of the signs of life of each side.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// Silence after which the other side counts as lost.
@@ -142,7 +142,7 @@ pub(crate) struct WorkerJoin {
     pub program: String,
     /// Release of the agent's program.
     pub agent_release: String,
-    /// Name of the machine and of the process on it.
+    /// What its machine calls itself.
     pub host: String,
     /// Number of attempts that it runs concurrently.
     pub slots: u32,

@@ -64,6 +64,22 @@ pub(crate) enum RemoteEnd {
     Lost(String),
     /// The worker sent something that no worker of this program sends. Reads as a sentence.
     Invalid(String),
+    /// What the worker sent could not be written on this machine. Reads as a sentence.
+    NotStored(String),
+}
+
+/// Why a part of an attempt cannot be used, as the end of a sentence about the worker.
+enum PartError {
+    /// No worker of this program sends it.
+    Invalid(String),
+    /// It could not be written on this machine.
+    NotStored(String),
+}
+
+impl From<&str> for PartError {
+    fn from(reason: &str) -> Self {
+        Self::Invalid(reason.to_owned())
+    }
 }
 
 /// Where the results of a remote attempt go.
@@ -168,11 +184,18 @@ pub(crate) async fn run(
                 let confirmed = pass_on(&permit, received).await;
                 match done {
                     Some(Ok(finished)) => return RemoteEnd::Finished(Box::new(finished)),
-                    Some(Err(reason)) => {
+                    Some(Err(error)) => {
                         let lease = permit.lease.clone();
                         // The lease ends with the permit in any case.
                         let _ = pass_on(&permit, EngineMessage::Revoked { lease }).await;
-                        return RemoteEnd::Invalid(format!("worker {} {reason}", permit.worker));
+                        return match error {
+                            PartError::Invalid(reason) => {
+                                RemoteEnd::Invalid(format!("worker {} {reason}", permit.worker))
+                            }
+                            PartError::NotStored(reason) => {
+                                RemoteEnd::NotStored(format!("worker {} {reason}", permit.worker))
+                            }
+                        };
                     }
                     None => confirmed,
                 }
@@ -242,16 +265,16 @@ struct RemoteAttempt {
 
 impl RemoteAttempt {
     /// Handles a part. Returns the end of the attempt after the last one.
-    fn take(&mut self, part: WorkerPart, sinks: &AttemptSinks) -> Result<Option<FinishedAttempt>, String> {
+    fn take(&mut self, part: WorkerPart, sinks: &AttemptSinks) -> Result<Option<FinishedAttempt>, PartError> {
         match part {
             WorkerPart::Entries(entries) => self.record(&entries, sinks)?,
             // The receiver is gone if the run is ending.
             WorkerPart::Ready => drop(self.ready.take().map(|ready| ready.send(()))),
             WorkerPart::ResultPiece { file, data } => {
-                let data = BASE64_STANDARD.decode(data).map_err(|_| "sent a file that is not Base64".to_owned())?;
+                let data = BASE64_STANDARD.decode(data).map_err(|_| "sent a file that is not Base64")?;
                 let size: usize = self.files.values().map(Vec::len).sum();
                 if size + data.len() > MAX_RESULT_BYTES {
-                    return Err("sent a result that is too large".to_owned());
+                    return Err("sent a result that is too large".into());
                 }
                 self.files.entry(file).or_default().extend(data);
             }
@@ -262,7 +285,7 @@ impl RemoteAttempt {
     }
 
     /// Appends entries to the tape, and shows its lines to the observer.
-    fn record(&mut self, entries: &[Box<serde_json::value::RawValue>], sinks: &AttemptSinks) -> Result<(), String> {
+    fn record(&mut self, entries: &[Box<serde_json::value::RawValue>], sinks: &AttemptSinks) -> Result<(), PartError> {
         let attempt = Some((&self.unit, self.number));
         let mut new = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -270,11 +293,14 @@ impl RemoteAttempt {
             if let EntryBody::Note(note) = &entry.body
                 && !is_note_of_an_agent(&Note::parse(note))
             {
-                return Err("sent a note that an agent cannot cause".to_owned());
+                return Err("sent a note that an agent cannot cause".into());
             }
             new.push(NewEntry { attempt, body: entry.body });
         }
-        sinks.recorder.record(&new).map_err(|error| format!("cannot be recorded: {error}"))?;
+        sinks
+            .recorder
+            .record(&new)
+            .map_err(|error| PartError::NotStored(format!("sent entries that cannot be recorded: {error}")))?;
         for entry in &new {
             if let EntryBody::Stdout(line) = &entry.body {
                 let line = (self.target.decoder)(line);
@@ -288,12 +314,14 @@ impl RemoteAttempt {
     }
 
     /// Stores the files of the result.
-    fn finish(&mut self, result: AttemptResult) -> Result<FinishedAttempt, String> {
+    fn finish(&mut self, result: AttemptResult) -> Result<FinishedAttempt, PartError> {
         let AttemptResult { mut ended, patch, warning } = result;
         let RemoteTarget { project, job, patch_path, .. } = &self.target;
         let failed = |path: &str| {
             let path = path.to_owned();
-            move |error: std::io::Error| format!("has a result that cannot be stored in {path}: {error}")
+            move |error: std::io::Error| {
+                PartError::NotStored(format!("sent a result that cannot be stored in {path}: {error}"))
+            }
         };
         if let Some(lines) = self.files.remove(&ResultFile::Transcript) {
             let path = transcript::transcript_path(job, &self.unit);
@@ -308,7 +336,7 @@ impl RemoteAttempt {
         let patch = match patch {
             None => None,
             Some(WrittenPatch { base, .. }) if base != self.base => {
-                return Err("sent a patch for another base".to_owned());
+                return Err("sent a patch for another base".into());
             }
             Some(WrittenPatch { base, path: None, paths }) => Some(WrittenPatch { base, path: None, paths }),
             Some(WrittenPatch { base, path: Some(_), paths }) => {

@@ -97,8 +97,8 @@ pub(crate) async fn serve(
 }
 
 /// Serves one engine with attempts that `backend` runs.
-pub(super) async fn serve_with<R: WorkerBackend>(
-    backend: impl FnOnce(RunTerms, &EngineLink) -> io::Result<Arc<R>>,
+pub(super) async fn serve_with<B: WorkerBackend>(
+    backend: impl FnOnce(RunTerms, &EngineLink) -> io::Result<Arc<B>>,
     mut join: WorkerJoin,
     mut connection: EngineLink,
     mut leave: watch::Receiver<LeaveRequest>,
@@ -176,8 +176,8 @@ pub(super) trait WorkerBackend: Send + Sync + 'static {
 }
 
 /// A worker that has joined a run.
-struct WorkerService<R> {
-    backend: Arc<R>,
+struct WorkerService<B> {
+    backend: Arc<B>,
     outgoing: mpsc::UnboundedSender<WorkerMessage>,
     keeps_unconfirmed: bool,
     attempts: HashMap<AttemptLease, WorkerAttempt>,
@@ -195,8 +195,8 @@ struct WorkerAttempt {
     is_running: bool,
 }
 
-impl<R: WorkerBackend> WorkerService<R> {
-    fn new(backend: Arc<R>, connection: &EngineLink) -> Self {
+impl<B: WorkerBackend> WorkerService<B> {
+    fn new(backend: Arc<B>, connection: &EngineLink) -> Self {
         let (outgoing, keeps_unconfirmed) = (connection.outgoing.clone(), connection.resend_after.is_some());
         let (attempts, over, running) = Default::default();
         Self { backend, outgoing, keeps_unconfirmed, attempts, over, running }

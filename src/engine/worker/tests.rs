@@ -10,12 +10,13 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use proptest::prelude::*;
-use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinSet,
     time::{Instant, timeout},
 };
+
+use faulty_network::{FaultyNetwork, NetworkFaults, network_faults, run_paused, wait};
 
 use super::{
     connection::{PROGRAM_VERSION, WorkerConnection},
@@ -60,13 +61,13 @@ use crate::{
     units::failure_tally::FailureRule,
 };
 
+mod faulty_network;
+
 const BASE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 /// How long to wait for a confirmation.
 const RESEND_AFTER: Duration = Duration::from_secs(3);
-/// How long the agent of a lost attempt may run: heartbeats revoke it, and several in a row may be lost.
-const MAX_OVERRUN: Duration = Duration::from_secs(200);
-/// From when nothing is lost.
-const CALM_AFTER: Duration = Duration::from_secs(300);
+/// How long the agent of a lost attempt may run.
+const MAX_OVERRUN: Duration = Duration::from_secs(40);
 
 /// What an attempt does.
 #[derive(Clone, Debug)]
@@ -109,98 +110,6 @@ fn attempt_script() -> impl Strategy<Value = AttemptScript> {
     })
 }
 
-/// What a network does to messages, per thousand.
-#[derive(Clone, Debug)]
-struct NetworkFaults {
-    seed: u64,
-    lost: u64,
-    repeated: u64,
-    max_delay_ms: u64,
-    /// When nothing arrives: the start and the length in seconds, and the directions.
-    partitions: Vec<(u64, u64, bool, bool)>,
-    /// The other side notices the end of a connection.
-    notices_close: bool,
-}
-
-fn network_faults() -> impl Strategy<Value = NetworkFaults> {
-    let partition = (0..100_u64, 1..100_u64, any::<bool>(), any::<bool>());
-    let parts =
-        (any::<u64>(), 0..300_u64, 0..500_u64, 1..9000_u64, prop::collection::vec(partition, 0..4), any::<bool>());
-    parts.prop_map(|(seed, lost, repeated, max_delay_ms, partitions, notices_close)| NetworkFaults {
-        seed,
-        lost,
-        repeated,
-        max_delay_ms,
-        partitions,
-        notices_close,
-    })
-}
-
-/// A network between an engine and a worker.
-#[derive(Debug)]
-struct FaultyNetwork {
-    faults: NetworkFaults,
-    random: Mutex<u64>,
-    began: Instant,
-}
-
-impl FaultyNetwork {
-    fn new(faults: NetworkFaults) -> Arc<Self> {
-        let random = Mutex::new(faults.seed | 1);
-        Arc::new(Self { faults, random, began: Instant::now() })
-    }
-
-    /// A number below `limit`.
-    fn below(&self, limit: u64) -> u64 {
-        let mut random = lock(&self.random);
-        // xorshift64
-        *random ^= *random << 13;
-        *random ^= *random >> 7;
-        *random ^= *random << 17;
-        *random % limit.max(1)
-    }
-
-    /// When the copies of a message arrive.
-    fn deliveries(&self, to_engine: bool) -> Vec<Duration> {
-        let now = self.began.elapsed();
-        if now >= CALM_AFTER {
-            return vec![Duration::ZERO];
-        }
-        let is_cut = self.faults.partitions.iter().any(|(start, length, up, down)| {
-            let is_direction = if to_engine { *up } else { *down };
-            is_direction && (*start..start + length).contains(&now.as_secs())
-        });
-        if is_cut || self.below(1000) < self.faults.lost {
-            return Vec::new();
-        }
-        let copies = 1 + u64::from(self.below(1000) < self.faults.repeated);
-        (0..copies).map(|_| Duration::from_millis(self.below(self.faults.max_delay_ms))).collect()
-    }
-
-    /// Carries messages as JSON until their sender is gone.
-    async fn carry<T>(self: Arc<Self>, mut from: mpsc::UnboundedReceiver<T>, to: mpsc::Sender<T>, to_engine: bool)
-    where
-        T: Serialize + DeserializeOwned + Send + 'static,
-    {
-        let mut copies = JoinSet::new();
-        while let Some(message) = from.recv().await {
-            let json = serde_json::to_vec(&message).unwrap();
-            for delay in self.deliveries(to_engine) {
-                let (to, message) = (to.clone(), serde_json::from_slice(&json).unwrap());
-                copies.spawn(async move {
-                    tokio::time::sleep(delay).await;
-                    // The receiver may be gone.
-                    let _ = to.send(message).await;
-                });
-            }
-        }
-        while copies.join_next().await.is_some() {}
-        if !self.faults.notices_close {
-            std::future::pending::<()>().await;
-        }
-    }
-}
-
 /// Entries by attempt, and when the agents of attempts ended.
 #[derive(Debug, Default)]
 struct ProtocolLog {
@@ -229,7 +138,7 @@ struct SlowGate;
 impl ApprovalGate for SlowGate {
     fn decide(&self, _: ApprovalRequest) -> BoxFuture<'_, ApprovalDecision> {
         Box::pin(async {
-            tokio::time::sleep(Duration::from_secs(7)).await;
+            wait(Duration::from_secs(7)).await;
             ApprovalDecision::Allow
         })
     }
@@ -305,7 +214,7 @@ async fn play(
 ) -> AttemptResult {
     let say = |text: String| uplink.record(&[NewEntry { attempt: None, body: EntryBody::Stderr(text.into()) }]);
     for (number, pause) in script.pauses.iter().enumerate() {
-        tokio::time::sleep(Duration::from_secs(*pause)).await;
+        wait(Duration::from_secs(*pause)).await;
         say(format!("{} {} {number}", attempt.0, attempt.1)).unwrap();
     }
     if script.asks {
@@ -389,7 +298,7 @@ async fn keep_serving(
         feeding.abort();
         match end {
             ServiceEnd::Done => return,
-            ServiceEnd::EngineLost(_) => tokio::time::sleep(Duration::from_secs(2)).await,
+            ServiceEnd::EngineLost(_) => wait(Duration::from_secs(2)).await,
             ServiceEnd::Refused(reason) | ServiceEnd::Failed(reason) => panic!("{reason}"),
         }
     }
@@ -458,7 +367,7 @@ impl EngineSide {
             orders.send(AttemptOrder::Message(format!("message for {unit}"))).await.unwrap();
             let stopping = tokio::spawn(async move {
                 if let Some(seconds) = stop {
-                    tokio::time::sleep(Duration::from_secs(seconds)).await;
+                    wait(Duration::from_secs(seconds)).await;
                     // The attempt may have been lost.
                     let _ = orders.send(AttemptOrder::Stop(StopMode::Kill)).await;
                 }
@@ -484,7 +393,7 @@ impl EngineSide {
                     return (None, others);
                 }
                 RemoteEnd::Lost(_) => others.push((lease, Instant::now())),
-                RemoteEnd::Invalid(reason) => panic!("{reason}"),
+                RemoteEnd::Invalid(reason) | RemoteEnd::NotStored(reason) => panic!("{reason}"),
             }
         }
         unreachable!("attempts are not limited")
@@ -540,7 +449,7 @@ async fn check_protocol(
         units.spawn(async move { (engine.finish_unit(&unit, stop).await, unit) });
     }
     let all = timeout(Duration::from_secs(3600), units.join_all()).await.expect("all units end");
-    tokio::time::sleep(MAX_OVERRUN).await;
+    wait(MAX_OVERRUN).await;
     let running = lock(&engine.log.running).clone();
     assert_eq!(running, [], "no agent is left");
     assert_eq!(*lock(&engine.log.repeated), [], "no attempt starts twice");
@@ -574,8 +483,7 @@ fn attempts_survive_any_network() {
     let (repository, _) = Repository::open_private(&root).unwrap();
     let cases = ProptestConfig { cases: 128, ..ProptestConfig::default() };
     proptest!(cases, |(scripts in prop::collection::vec(attempt_script(), 1..4), faults in network_faults())| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         let named = scripts.into_iter().enumerate().map(|(number, script)| (format!("unit-{number}").as_str().into(), script));
-        runtime.block_on(check_protocol(&root, &repository, named.collect(), faults));
+        run_paused(check_protocol(&root, &repository, named.collect(), faults));
     });
 }

@@ -33,7 +33,7 @@ impl Schedule {
 
     /// Ends the run with changes that wait for a review.
     fn leave_for_review(&mut self, effects: &mut Vec<ScheduleEffect>) {
-        self.integrated_attempts.clear();
+        self.saving.integrated_attempts.clear();
         self.stage = RunStage::Ended;
         effects.push(ScheduleEffect::EndRun(RunEnded { outcome: "waiting_approval".to_owned(), ..self.run_summary() }));
     }
@@ -47,7 +47,7 @@ impl Schedule {
             self.leave_for_review(effects);
         } else if !self.table.is_idle() || self.is_reconcile_pending() {
             // Their patches and the others are integrated again, and the result is reviewed again.
-            self.integrated_attempts.clear();
+            self.saving.integrated_attempts.clear();
             self.stage = RunStage::Running;
         }
     }
@@ -85,7 +85,7 @@ impl Schedule {
         let units = self.unsaved_attempts();
         let integrates = self.settings.reviews == ReviewMode::Wait && self.halt.is_none() && !units.is_empty();
         if integrates {
-            self.integrated_attempts.clear();
+            self.saving.integrated_attempts.clear();
             self.stage = RunStage::Integrating;
             effects.push(ScheduleEffect::Integrate { units });
         }

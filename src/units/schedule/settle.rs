@@ -40,7 +40,7 @@ impl Schedule {
 
     /// True if nothing may start before the patches so far are saved.
     pub(super) fn must_save_first(&self) -> bool {
-        self.settings.saves_between_units && !self.unsaved_attempts().is_empty()
+        self.settings.saves_between_units && !self.saving.has_failed && !self.unsaved_attempts().is_empty()
     }
 
     /// True if patches can be saved although units wait to start.
@@ -74,7 +74,7 @@ impl Schedule {
         if let Some(what) = what {
             push_message(Severity::Warning, format!("{what} kept and not put on the branch: {why}"), effects);
         }
-        self.integrated_attempts.clear();
+        self.saving.integrated_attempts.clear();
         self.end_run(effects);
     }
 
@@ -101,7 +101,7 @@ impl Schedule {
         for IntegratedUnit { unit, attempt, verdict, .. } in &results {
             match (verdict, self.table.find(unit).filter(|at| self.table.units()[*at].attempts == *attempt)) {
                 (Some(verdict), Some(at)) => self.table.record_outcome(at, verdict.outcome, verdict.stop),
-                (None, Some(_)) => self.integrated_attempts.push((unit.clone(), *attempt)),
+                (None, Some(_)) => self.saving.integrated_attempts.push((unit.clone(), *attempt)),
                 (_, None) => {}
             }
         }
@@ -133,13 +133,13 @@ impl Schedule {
         if !ok && is_reviewed && self.integrate_for_review(effects) {
             return;
         }
-        let round = std::mem::take(&mut self.integrated_attempts);
+        let round = std::mem::take(&mut self.saving.integrated_attempts);
         if ok {
             self.projection.is_unsaved = false;
             self.table.mark_saved(&round);
         } else {
             // Saving again before each unit would fail in the same way; the end of the run tries it once more.
-            self.settings.saves_between_units = false;
+            self.saving.has_failed = true;
         }
         // A person may have requested another attempt meanwhile; its writes are saved by a separate integration.
         if self.table.is_idle() && !self.is_reconcile_pending() {

@@ -200,8 +200,10 @@ fn selection_without_match_is_an_error() {
     let ran = place.run(&["run", "--model", " "]);
     assert_eq!(ran.expect_refusal(2), "--model names no model; give one, as in `--model sonnet`");
     let ran = place.run(&["run", "--concurrency", "0"]);
-    let refused = ran.expect_refusal(2);
-    assert!(refused.starts_with("invalid --concurrency `0`; expected 1 or more; "), "{refused}");
+    assert_eq!(
+        ran.expect_refusal(2),
+        "invalid --concurrency `0`; expected 1 or more; to run units on workers only, name them with --worker or --nats"
+    );
 }
 
 #[test]

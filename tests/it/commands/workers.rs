@@ -251,16 +251,39 @@ fn spent_account_of_this_machine_leaves_units_to_workers() {
     place.write("limit.toml", USAGE_LIMIT);
     let (spent, rich) = (claude_of(&place, "spent", "limit.toml"), claude_of(&place, "rich", "script.toml"));
     let worker = worker(&place, "b-rich", &rich, 1);
+    // The limit is hit after the worker has joined.
+    let wait = wait_for_note(&place, "worker_joined");
+    let body = format!("case \"$1\" in -p) {wait};; esac\nexec '{}' \"$@\"", spent.display());
+    let mut command = run_command(&place, &["--worker", &worker, "--concurrency", "1"]);
+    command.arg("--claude-bin").arg(place.script("claude-waiting", &body));
+    assert_complete(&place, &place.ran(command));
+    assert_eq!(notes(&place, "limit_paused").len(), 0, "the run does not wait");
+}
+
+/// A shell command that ends when the tape has a note of this kind.
+fn wait_for_note(place: &TestDir, kind: &str) -> String {
+    format!("until grep -qs {kind} '{}'/*/tape.jsonl; do :; done", place.path(".ktx/ingestdeck/runs").display())
+}
+
+/// The run waits for the limit of this machine's account until a worker with another account joins.
+#[test]
+fn worker_that_joins_ends_the_wait_for_a_limit() {
+    let place = project();
+    place.write("limit.toml", USAGE_LIMIT);
+    let (spent, rich) = (claude_of(&place, "spent", "limit.toml"), claude_of(&place, "rich", "script.toml"));
+    let wait = wait_for_note(&place, "limit_paused");
+    let body = format!("{wait}\nexec '{}' --claude-bin '{}' \"$@\"", program(), rich.display());
+    let worker = format!("ssh://late?program={}", place.script("late", &body).display());
     let mut command = run_command(&place, &["--worker", &worker, "--concurrency", "1"]);
     command.arg("--claude-bin").arg(&spent);
     assert_complete(&place, &place.ran(command));
-    assert_eq!(notes(&place, "limit_paused").len(), 0, "the run does not wait");
+    assert_eq!((notes(&place, "limit_paused").len(), notes(&place, "limit_lifted").len()), (1, 1));
 }
 
 /// A program that sends what a worker sends, with `answer` to the start of an attempt. `$lease` is the lease.
 fn false_worker(place: &TestDir, program_version: &str, answer: &str) -> String {
     let join = format!(
-        r#"{{"join":{{"protocol":1,"program":"{program_version}","agent_release":"2.1.330","host":"h","slots":1,"account":"a","clock_ms":0}}}}"#
+        r#"{{"join":{{"protocol":2,"program":"{program_version}","agent_release":"2.1.330","host":"h","slots":1,"account":"a","clock_ms":0}}}}"#
     );
     let body = format!(
         r#"printf '%s\n' '{join}'
@@ -395,6 +418,22 @@ fn silent_worker_does_not_survive_a_stop() {
     place.wait_until_no_process_left();
 }
 
+/// Another worker of the machine holds an attempt that never ends by itself.
+#[test]
+fn ban_stops_all_workers_of_the_machine() {
+    let place = project();
+    place.write("hangs.toml", "[[part]]\nsteps = [{ say = \"Wait.\" }, \"hang\"]\n");
+    let (hangs, works) = (claude_of(&place, "hangs", "hangs.toml"), claude_of(&place, "works", "script.toml"));
+    let forging = false_worker(&place, VERSION, &part(0, r#"{"entries":[{"no":"entry"}]}"#));
+    let hanging = worker(&place, "false", &hangs, 1);
+    let mut command = run_command(&place, &["--worker", &hanging, "--worker", &forging, "--concurrency", "1"]);
+    command.arg("--claude-bin").arg(&works);
+    let output = place.ran(command);
+    assert_complete(&place, &output);
+    assert!(notes(&place, "worker_joined").iter().all(|entry| entry["note"]["worker"].to_string().contains("false")));
+    place.wait_until_no_process_left();
+}
+
 /// The run fails with the reason if the only worker may start nothing.
 #[test]
 fn run_without_a_usable_worker_ends() {
@@ -445,7 +484,7 @@ fn texts_run_on_a_worker() {
     assert!(used.iter().all(|entry| entry["note"]["worker"] == "build-1"), "{used:?}");
 }
 
-/// A worker answers queries from its own copy of a database.
+/// A worker answers queries about a database that its own settings allow.
 #[test]
 fn database_of_a_worker_is_queried() {
     let place = project();
@@ -463,11 +502,17 @@ fn database_of_a_worker_is_queried() {
     place
         .write("../home/.config/ingestdeck/config.toml", format!("[ingest]\nallow_paths = [\"{}\"]\n", data.display()));
     place.write("query.toml", "[[part]]\nsteps = [{ call = { tool = \"sql_execution\", with = { connectionId = \"shop\", sql = \"SELECT n FROM t\" } } }, { say = \"Done.\" }]\n");
+    let settings = fs::read(place.path("../home/.config/ingestdeck/config.toml")).unwrap();
+    let home = place.path("../home-of-worker");
+    fs::create_dir_all(home.join(".config/ingestdeck")).unwrap();
+    fs::write(home.join(".config/ingestdeck/config.toml"), settings).unwrap();
     let claude = claude_of(&place, "ann", "query.toml");
-    let worker = worker(&place, "build-1", &claude, 1);
+    let body = format!("HOME='{}' exec '{}' --claude-bin '{}' \"$@\"", home.display(), program(), claude.display());
+    let worker = format!("ssh://build-1?program={}", place.script("build-1", &body).display());
     let output = place.ran(run_command(&place, &["orchard", "--only", "docs-juice", "--worker", &worker]));
     assert_eq!(output.code, Some(0), "{output:?}");
     assert!(output.stdout.contains("| 1234 |"), "{output:?}");
+    assert_eq!(notes(&place, "attempt_started")[0]["note"]["worker"], "build-1");
 }
 
 #[test]

@@ -36,6 +36,19 @@ fn units_that_build_on_each_other_run_one_by_one() {
 }
 
 #[test]
+fn failed_save_does_not_let_texts_run_concurrently() {
+    let workers =
+        ScheduleSettings { worker_slots: Some(0), saves_between_units: true, integrates_patches: true, ..settings(0) };
+    let mut schedule = Schedule::new(keys(3), workers);
+    schedule.handle(ScheduleEvent::RunStarted);
+    schedule.handle(ScheduleEvent::WorkerSlotsChanged { slots: 8 });
+    schedule.handle(attempt_ended(0, 1, succeeded_verdict()));
+    schedule.handle(ScheduleEvent::Integrated(IntegrationReport { ok: true, ..IntegrationReport::default() }));
+    schedule.handle(ScheduleEvent::Saved { ok: false });
+    assert_eq!(schedule.concurrency(), 1);
+}
+
+#[test]
 fn lost_attempt_is_repeated_and_costs_no_retry() {
     let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
     let mut schedule = Schedule::new(keys(1), ScheduleSettings { retry, ..settings(1) });
