@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     io,
+    path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -62,6 +63,7 @@ use crate::{
 };
 
 mod faulty_network;
+mod leases;
 
 const BASE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 /// How long to wait for a confirmation.
@@ -247,6 +249,18 @@ fn result_of((unit, attempt): &(UnitKey, u32), patch: Option<WrittenPatch>) -> A
     AttemptResult { ended, patch, warning }
 }
 
+fn join() -> WorkerJoin {
+    WorkerJoin {
+        protocol: PROTOCOL_VERSION,
+        program: PROGRAM_VERSION.to_owned(),
+        agent_release: "2.1.330".to_owned(),
+        host: "w".to_owned(),
+        slots: 2,
+        account: "ann".to_owned(),
+        clock_ms: 0,
+    }
+}
+
 /// A worker that connects again whenever it loses its engine.
 async fn keep_serving(
     backend: Arc<ScriptedAttempts>,
@@ -282,18 +296,9 @@ async fn keep_serving(
         if connections.send(connection).is_err() {
             return;
         }
-        let join = WorkerJoin {
-            protocol: PROTOCOL_VERSION,
-            program: PROGRAM_VERSION.to_owned(),
-            agent_release: "2.1.330".to_owned(),
-            host: "w".to_owned(),
-            slots: 2,
-            account: "ann".to_owned(),
-            clock_ms: 0,
-        };
         let link = EngineLink { incoming: incoming_of_worker, outgoing: to_engine, resend_after: Some(RESEND_AFTER) };
         let backend = Arc::clone(&backend);
-        let end = serve_with(move |_, _| io::Result::Ok(backend), join, link, leave.clone()).await;
+        let end = serve_with(move |_, _| io::Result::Ok(backend), join(), link, leave.clone()).await;
         carrying.iter().for_each(|task| task.abort());
         feeding.abort();
         match end {
@@ -476,11 +481,17 @@ async fn check_protocol(
     worker.abort();
 }
 
-#[test]
-fn attempts_survive_any_network() {
+/// A project with a private repository.
+fn project() -> (tempfile::TempDir, PathBuf, Repository) {
     let place = tempfile::tempdir().unwrap();
     let root = std::fs::canonicalize(place.path()).unwrap();
     let (repository, _) = Repository::open_private(&root).unwrap();
+    (place, root, repository)
+}
+
+#[test]
+fn attempts_survive_any_network() {
+    let (_place, root, repository) = project();
     let cases = ProptestConfig { cases: 128, ..ProptestConfig::default() };
     proptest!(cases, |(scripts in prop::collection::vec(attempt_script(), 1..4), faults in network_faults())| {
         let named = scripts.into_iter().enumerate().map(|(number, script)| (format!("unit-{number}").as_str().into(), script));
