@@ -9,6 +9,7 @@ use std::{
     io::{self, Read as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use nix::{
@@ -24,6 +25,9 @@ pub(super) type StartTime = u64;
 /// How often an environment is read again if it is empty or incomplete. A process that executes a program looks like
 /// one that was started with an empty environment.
 const MAX_ENVIRONMENT_READS: u8 = 25;
+/// How long the start time of a process counts as that of its id. Linux assigns ids in turn, so an id is not reused so
+/// soon.
+const START_TIME_VALIDITY: Duration = Duration::from_millis(250);
 /// Flag of kernel threads, which have no environment.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
@@ -106,6 +110,8 @@ pub(super) struct ProcScanner {
     root: PathBuf,
     own_pid: Pid,
     environments: HashMap<Pid, (StartTime, ProcessEnvironment)>,
+    /// Start times of all processes, and the moment when their reading began.
+    start_times: Option<(Instant, HashMap<Pid, StartTime>)>,
 }
 
 impl ProcScanner {
@@ -115,7 +121,7 @@ impl ProcScanner {
 
     /// Reads `root` instead of `/proc`; this process has the id `us` in it.
     pub(super) fn from_root(root: PathBuf, us: Pid) -> Self {
-        Self { root, own_pid: us, environments: HashMap::new() }
+        Self { root, own_pid: us, environments: HashMap::new(), start_times: None }
     }
 
     /// Start time of a process or a zombie; 0 if it is gone.
@@ -126,20 +132,33 @@ impl ProcScanner {
         self.stat(pid).map_or(0, |process| process.started)
     }
 
-    /// All processes except this one, with the marks of those that started at or after `since`. `None` if there is no
-    /// table.
+    /// All processes except this one that started at or after `since`, with their marks. `None` if there is no table.
     pub(super) fn scan(&mut self, since: StartTime) -> Option<ProcessTable> {
+        self.scan_at(since, Instant::now())
+    }
+
+    fn scan_at(&mut self, since: StartTime, now: Instant) -> Option<ProcessTable> {
         if !self.is_own_namespace() {
             return None;
         }
         let entries = fs::read_dir(&self.root).ok()?.flatten();
         let mut table = ProcessTable::default();
         let mut environments = HashMap::new();
+        let recent = self.start_times.take().filter(|(read, _)| now.duration_since(*read) < START_TIME_VALIDITY);
+        let (read, mut start_times) = recent.unwrap_or_else(|| (now, HashMap::new()));
         for pid in entries.filter_map(|entry| parse_pid(&entry.file_name())).filter(|pid| *pid != self.own_pid) {
+            // Most processes are older; reading them all takes milliseconds.
+            if start_times.get(&pid).is_some_and(|started| *started < since) {
+                continue;
+            }
             let Some(process) = self.stat(pid) else { continue };
+            start_times.insert(pid, process.started);
+            if process.started < since {
+                continue;
+            }
             let known = self.environments.get(&pid).filter(|(started, _)| *started == process.started);
             let mut known = known.map(|(_, environment)| environment.clone());
-            if process.started >= since && !process.is_zombie && !matches!(known, Some(ProcessEnvironment::Read(_))) {
+            if !process.is_zombie && !matches!(known, Some(ProcessEnvironment::Read(_))) {
                 known = self.environment(&process, known.as_ref());
                 // The process is gone.
                 if known.is_none() {
@@ -162,6 +181,7 @@ impl ProcScanner {
             }
         }
         self.environments = environments;
+        self.start_times = Some((read, start_times));
         Some(table)
     }
 
@@ -397,6 +417,21 @@ mod tests {
         let table = scanner.scan(0).unwrap();
         assert!(!table.is_undecided(0));
         assert_eq!(table.marked("a"), [id(5_000_001)]);
+    }
+
+    #[test]
+    fn older_processes_are_read_rarely() {
+        let proc = FakeProc::new();
+        let (mut scanner, now) = (proc.scanner(), Instant::now());
+        proc.set(5_000_001, 9, 9, "");
+        let mut is_found = |since, now| scanner.scan_at(since, now).unwrap().find(id(5_000_001)).is_some();
+        assert!(!is_found(1001, now) && is_found(1000, now));
+        let line = String::from_utf8(stat_line(5_000_001, b"sh", 'S', 9, 9, 0)).unwrap();
+        fs::write(proc.root().join("5000001/stat"), line.replace(" 1000 ", " 1001 ")).unwrap();
+        // Its recent start time counts, but not for a scan that includes it.
+        assert!(!is_found(1001, now) && is_found(1000, now) && is_found(1001, now));
+        fs::write(proc.root().join("5000001/stat"), line.replace(" 1000 ", " 1002 ")).unwrap();
+        assert!(!is_found(1002, now) && is_found(1002, now + START_TIME_VALIDITY));
     }
 
     #[test]

@@ -189,8 +189,10 @@ impl FileLines {
         self.next = 0;
         self.release_memory(BLOCK);
         if self.buffer.len() - self.filled < BLOCK / 2 {
-            let size = (self.filled * 2).max(BLOCK);
-            self.buffer.resize(size, 0);
+            // A tape that is followed grows by little, and zeroing a block costs more than reading that.
+            let needed = usize::try_from(wanted).map_or(usize::MAX, |wanted| self.filled.saturating_add(wanted));
+            let size = (self.filled * 2).max(BLOCK).min(needed);
+            self.buffer.resize(size.max(self.buffer.len()), 0);
         }
         let mut room = self.buffer.len() - self.filled;
         if self.shorten_giant_lines {

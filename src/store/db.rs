@@ -27,18 +27,12 @@ pub(crate) use costs::{AttemptCostRow, CostFilter};
 pub(crate) use prior_runs::{FileHistory, FileKey, UnitEffort, UnitHistory};
 pub(crate) use query::{IndexQueryError, QueryLimits};
 
-/// Migrations in order; `user_version` is the number of applied migrations.
-const MIGRATIONS: [&str; 9] = [
-    include_str!("../../assets/migrations/0001_index.sql"),
-    include_str!("../../assets/migrations/0002_budget.sql"),
-    include_str!("../../assets/migrations/0003_raw_files.sql"),
-    include_str!("../../assets/migrations/0004_artifacts.sql"),
-    include_str!("../../assets/migrations/0005_unfinished.sql"),
-    include_str!("../../assets/migrations/0006_unit_key.sql"),
-    include_str!("../../assets/migrations/0007_reconciled.sql"),
-    include_str!("../../assets/migrations/0008_audit.sql"),
-    include_str!("../../assets/migrations/0009_review.sql"),
-];
+/// Creates all tables and indexes of an empty database.
+const SCHEMA: &str = include_str!("../../assets/index.sql");
+
+/// `user_version` of [`SCHEMA`]. A change of the schema or of the meaning of its rows increments it, and indexes of
+/// earlier versions are rebuilt from the tapes.
+const SCHEMA_VERSION: usize = 10;
 
 /// Maximum wait for another process that writes to the index.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -68,7 +62,7 @@ pub(crate) enum DbError {
         /// Newest schema version that this program supports.
         known: usize,
     },
-    /// It contains schema objects that the migrations do not create.
+    /// It contains schema objects that this program does not create.
     #[error("cannot use `{}` as the index: it belongs to another program (it holds `{name}`)", path.display())]
     Foreign {
         path: PathBuf,
@@ -128,7 +122,8 @@ impl DbError {
 }
 
 impl Db {
-    /// Opens or creates the index; symbolic links in its path are refused. A damaged index is replaced by an empty one.
+    /// Opens or creates the index; symbolic links in its path are refused. A damaged index, or one of an earlier
+    /// version, is replaced by an empty one.
     pub(super) fn open(path: &Path) -> Result<Self, DbError> {
         Self::open_with_timeout(path, BUSY_TIMEOUT)
     }
@@ -157,7 +152,7 @@ impl Db {
         // With grouped commits, the cost of full durability is negligible.
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update(None, "foreign_keys", true)?;
-        migrate(&mut connection)?;
+        create_schema(&mut connection)?;
         Ok(Self { connection, path: path.to_owned() })
     }
 
@@ -222,7 +217,7 @@ impl DbFault {
         let path = path.to_owned();
         match self {
             Self::Busy => DbError::Busy(path),
-            Self::Newer(found) => DbError::NewerSchema { path, found, known: MIGRATIONS.len() },
+            Self::Newer(found) => DbError::NewerSchema { path, found, known: SCHEMA_VERSION },
             Self::Foreign(name) => DbError::Foreign { path, name },
             Self::Damaged(cause) | Self::Other(cause) => DbError::Failed { path, cause },
         }
@@ -242,25 +237,32 @@ impl From<rusqlite::Error> for DbFault {
     }
 }
 
-/// Compares the schema with the result of the migrations, exactly: a foreign table with a known name could have checks
-/// or generated columns that run with every row.
+/// Compares the schema with [`SCHEMA`], exactly: a foreign table with a known name could have checks or generated
+/// columns that run with every row.
 fn verify_schema(connection: &Connection) -> Result<(), DbFault> {
     // One snapshot for both, since another process may be creating the index.
     let connection = &connection.unchecked_transaction()?;
     let version = version(connection)?;
-    let Some(applied) = MIGRATIONS.get(..version) else { return Err(DbFault::Newer(version)) };
+    if version > SCHEMA_VERSION {
+        return Err(DbFault::Newer(version));
+    }
     let found = schema(connection)?;
     if found.is_empty() && version == 0 {
         return Ok(());
     }
     let model = Connection::open_in_memory()?;
-    applied.iter().try_for_each(|migration| model.execute_batch(migration))?;
+    model.execute_batch(SCHEMA)?;
     let expected = schema(&model)?;
-    if let Some(object) = found.iter().find(|object| !expected.contains(object)) {
+    let is_known = |object: &SchemaObject| match version {
+        0 => false,
+        SCHEMA_VERSION => expected.contains(object),
+        _ => expected.iter().any(|ours| (&ours.kind, &ours.name) == (&object.kind, &object.name)),
+    };
+    if let Some(object) = found.iter().find(|object| !is_known(object)) {
         return Err(DbFault::Foreign(object.name.escape_debug().to_string()));
     }
-    if found.len() < expected.len() {
-        return Err(DbFault::Damaged("a table or index is missing".to_owned()));
+    if version != SCHEMA_VERSION || found.len() < expected.len() {
+        return Err(DbFault::Damaged("it is of an earlier version, or a table or index is missing".to_owned()));
     }
     Ok(())
 }
@@ -282,23 +284,24 @@ fn schema(connection: &Connection) -> Result<Vec<SchemaObject>, rusqlite::Error>
     statement.query_map([], object)?.collect()
 }
 
-fn migrate(connection: &mut Connection) -> Result<(), DbFault> {
+fn create_schema(connection: &mut Connection) -> Result<(), DbFault> {
     // The usual case, which needs no write transaction.
-    if version(connection)? == MIGRATIONS.len() {
+    if version(connection)? == SCHEMA_VERSION {
         return Ok(());
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Another process may have migrated meanwhile.
-    let version = version(&transaction)?;
-    let Some(missing) = MIGRATIONS.get(version..) else { return Err(DbFault::Newer(version)) };
-    for migration in missing {
-        transaction.execute_batch(migration).map_err(|error| DbFault::Damaged(error.to_string()))?;
+    // Another process may have created it meanwhile.
+    match version(&transaction)? {
+        SCHEMA_VERSION => return Ok(()),
+        0 => {}
+        other => return Err(DbFault::Newer(other)),
     }
-    transaction.pragma_update(None, "user_version", MIGRATIONS.len() as i64)?;
+    transaction.execute_batch(SCHEMA).map_err(|error| DbFault::Damaged(error.to_string()))?;
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION as i64)?;
     Ok(transaction.commit()?)
 }
 
-/// Number of applied migrations.
+/// Version of the schema; 0 for an empty database.
 fn version(connection: &Connection) -> Result<usize, DbFault> {
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     Ok(usize::try_from(version).unwrap_or(usize::MAX))
@@ -506,7 +509,7 @@ mod tests {
         db.connection.pragma_update(None, "user_version", 99).unwrap();
         drop(db);
         let error = Db::open(&path).unwrap_err();
-        assert!(matches!(error, DbError::NewerSchema { found: 99, known: 9, .. }), "{error}");
+        assert!(matches!(error, DbError::NewerSchema { found: 99, known: SCHEMA_VERSION, .. }), "{error}");
         assert!(error.to_line().contains("reindex"));
     }
 
@@ -547,17 +550,13 @@ mod tests {
     }
 
     #[test]
-    fn index_of_every_version_is_migrated() {
-        for version in 0..=MIGRATIONS.len() {
-            let directory = tempfile::tempdir().unwrap();
-            let path = directory.path().join("db.sqlite");
-            let older = Connection::open(&path).unwrap();
-            MIGRATIONS[..version].iter().for_each(|migration| older.execute_batch(migration).unwrap());
-            older.pragma_update(None, "user_version", version as i64).unwrap();
-            drop(older);
-            assert_eq!(Db::open(&path).unwrap().list().unwrap(), [], "{version}");
-            assert_eq!(Db::open(&path).unwrap().list().unwrap(), [], "{version}, again");
-        }
+    fn index_of_an_earlier_version_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db.sqlite");
+        let earlier = "CREATE TABLE runs (run TEXT PRIMARY KEY) STRICT, WITHOUT ROWID; PRAGMA user_version = 1";
+        Connection::open(&path).unwrap().execute_batch(earlier).unwrap();
+        assert_eq!(Db::open(&path).unwrap().list().unwrap(), []);
+        assert_eq!(version(&Db::open(&path).unwrap().connection).unwrap(), SCHEMA_VERSION);
     }
 
     #[test]

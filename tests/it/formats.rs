@@ -26,7 +26,7 @@
 //! | commits, refs, ledger of worktrees, patches, marks | `files`, `commit.txt` |
 //! | names and permissions in a project, with git and without, during a run and afterwards; locks | `files`, `project-git.txt`, `project.txt` |
 //! | bookmarks | `files`, `bookmarks.jsonl` |
-//! | index | `files`, `index.sql`; the migrations are files in `assets/migrations` |
+//! | index | `files`, `index.sql`; the schema is `assets/index.sql` |
 //! | journal of a branch update | `src/ingest/branch_update/tests.rs` |
 //!
 //! Not covered: the protocol with `claude` (`tests/it/captures.rs` and `tests/it/unit_protocol.rs` test it with the

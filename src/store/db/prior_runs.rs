@@ -291,8 +291,8 @@ mod tests {
         let db = Db::open(&directory.path().join("db.sqlite")).unwrap();
         db.connection.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
         let run = "01900001-0000-7000-8000-000000000000";
-        let sql = "INSERT INTO units (run, unit, position, connection, adapter, unit_key, status, attempts)
-            VALUES (?1, 'u', 0, 'wh', 'external_ingest', 'u', 'succeeded', 1)";
+        let sql = "INSERT INTO units (run, unit, position, connection, adapter, unit_key, status, attempts, unsaved)
+            VALUES (?1, 'u', 0, 'wh', 'external_ingest', 'u', 'succeeded', 1, 0)";
         db.connection.execute(sql, [run]).unwrap();
         assert!(db.required_runs().unwrap().is_empty() && db.last_successes(None).unwrap().is_empty());
         db.connection.execute("UPDATE units SET adapter = 'docs'", []).unwrap();

@@ -156,7 +156,7 @@ impl Db {
         let mut connection =
             self.read_only(&prefix, time).map_err(|error| DbFault::from(error).into_db_error(&self.path))?;
         // Another program may be replacing the file.
-        if super::version(&connection).ok() != Some(super::MIGRATIONS.len()) {
+        if super::version(&connection).ok() != Some(super::SCHEMA_VERSION) {
             return Err(DbError::Busy(self.path.clone()).into());
         }
         connection

@@ -1,4 +1,4 @@
--- The index over the tapes. Every row is derived from a tape and can be derived again; nothing is stored here alone.
+-- The index over the tapes. Every row is derived from a tape and can be derived again.
 
 CREATE TABLE runs (
     run           TEXT PRIMARY KEY,          -- UUIDv7, hyphenated
@@ -13,8 +13,10 @@ CREATE TABLE runs (
     units         INTEGER NOT NULL,
     succeeded     INTEGER NOT NULL,
     failed        INTEGER NOT NULL,
-    cost_usd      REAL,                      -- NULL while nobody said it
-    lost          INTEGER NOT NULL           -- lines that could not be read
+    cost_usd      REAL,                      -- NULL while unknown
+    lost          INTEGER NOT NULL,          -- lines that could not be read
+    budget        INTEGER NOT NULL,          -- units whose last attempt used up its budget
+    agent         TEXT                       -- as in the header of the tape
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE units (
@@ -25,6 +27,10 @@ CREATE TABLE units (
     adapter       TEXT,
     status        TEXT NOT NULL,
     attempts      INTEGER NOT NULL,
+    unsaved       INTEGER NOT NULL,          -- 1 if it succeeded but its changes are not in the project
+    detail        TEXT,                      -- why it is not done, where it ran out of turns
+    unit_key      TEXT NOT NULL,             -- unique in the connection
+    review_remarks TEXT,                     -- empty if all changes were accepted; NULL without a review
     PRIMARY KEY (run, unit)
 ) STRICT, WITHOUT ROWID;
 
@@ -52,6 +58,19 @@ CREATE TABLE attempts (
     PRIMARY KEY (run, unit, attempt)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE model_usage (
+    run           TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
+    unit          TEXT NOT NULL,
+    attempt       INTEGER NOT NULL,
+    model         TEXT NOT NULL,
+    input_tokens  INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    cache_read    INTEGER NOT NULL,
+    cache_write   INTEGER NOT NULL,
+    cost_usd      REAL,                      -- NULL if the agent reports none for the model
+    PRIMARY KEY (run, unit, attempt, model)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE tool_calls (
     run           TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
     unit          TEXT NOT NULL,
@@ -68,7 +87,38 @@ CREATE TABLE tool_calls (
     output        TEXT,                      -- JSON, cut
     output_bytes  INTEGER,                   -- before it was cut
     error         TEXT,                      -- first text of a failed result, cut
+    parent_tool_use_id TEXT,                 -- call of the subagent that made this call
+    waited_ms     INTEGER,                   -- time that the call was held
+    decision      TEXT NOT NULL,
+    decided_by    TEXT,                      -- `rule`, or the person and the client; NULL if none did
+    decision_reason TEXT,
     PRIMARY KEY (run, unit, attempt, turn_number)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE raw_files (
+    run           TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
+    connection    TEXT NOT NULL,
+    adapter       TEXT NOT NULL,
+    path          TEXT NOT NULL,
+    sha256        TEXT,                      -- NULL for a file that is gone
+    bytes         INTEGER,
+    state         TEXT NOT NULL CHECK (state IN ('processed', 'failed', 'open', 'gone')),
+    PRIMARY KEY (run, connection, adapter, path)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE artifacts (
+    run               TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
+    connection        TEXT NOT NULL,
+    path              TEXT NOT NULL,         -- raw file
+    target            TEXT NOT NULL,         -- wiki or sl
+    target_connection TEXT NOT NULL,         -- of a source; empty for a page
+    key               TEXT NOT NULL,
+    change            TEXT NOT NULL,         -- created, updated or removed
+    PRIMARY KEY (run, connection, path, target, target_connection, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX raw_files_by_path ON raw_files (connection, adapter, path, state, run);
+
 CREATE INDEX tool_calls_by_tool ON tool_calls (tool, status);
+
+CREATE INDEX units_by_key ON units (connection, unit_key, run);
