@@ -230,7 +230,7 @@ pub(crate) async fn run_event_loop<W: ScreenHost>(
         app.tick(host.clock());
         if app.is_due() {
             update_terminal_status(&mut app, host);
-            host.draw(&mut |buf| app.paint(buf))?;
+            host.draw(&mut |buf, shown| app.paint(buf, shown))?;
             app.frame_drawn();
             let reached = match until {
                 None => false,

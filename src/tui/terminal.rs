@@ -29,7 +29,7 @@ use nix::{
     sys::signal::{self, Signal as Unix},
     unistd::Pid,
 };
-use ratatui::{Terminal as Screen, TerminalOptions, Viewport, backend::Backend as _, buffer::Buffer, layout::Rect};
+use ratatui::{buffer::Buffer, layout::Rect};
 use tokio::{
     runtime::Handle,
     signal::unix::{Signal, SignalKind, signal as listen},
@@ -38,7 +38,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-pub(crate) use encoder::EncodingBackend;
+pub(crate) use encoder::FrameWriter;
 pub(crate) use foreground::ToolPrograms;
 pub(crate) use osc::supports_progress;
 
@@ -175,8 +175,7 @@ impl Write for FrameOutput {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // Discard output after the terminal was released or lost. It must not fail either: ratatui would then report
-        // the error on stderr, and panic if stderr is closed too.
+        // Discard output after the terminal was released or lost.
         if self.frame.is_empty() || self.write_failed || !TERMINAL_IN_USE.load(Ordering::SeqCst) {
             self.frame.clear();
             return Ok(());
@@ -272,7 +271,7 @@ impl TerminalSignals {
 
 /// The terminal of this process.
 pub(crate) struct Terminal {
-    screen: Screen<EncodingBackend<FrameOutput>>,
+    screen: FrameWriter<FrameOutput>,
     /// `None` while another program uses the terminal.
     events: Option<EventReader>,
     signals: TerminalSignals,
@@ -295,9 +294,9 @@ impl Terminal {
         let signals = TerminalSignals::new()?;
         let gone = watch_hangup()?;
         enter_terminal(options.mouse).inspect_err(|_| restore())?;
-        let screen = empty_screen(size().inspect_err(|_| restore())?).inspect_err(|_| restore())?;
+        let size = size().inspect_err(|_| restore())?;
         Ok(Self {
-            screen,
+            screen: FrameWriter::new(FrameOutput::new(), size),
             events: Some(EventReader::new()),
             signals,
             hung_up: gone,
@@ -307,18 +306,14 @@ impl Terminal {
         })
     }
 
-    /// Starts with an empty screen. `Terminal::clear` is unsuitable: it queries the cursor position, and the response
-    /// would be read as keys.
+    /// Starts with an empty screen.
     fn clear_screen(&mut self) -> io::Result<()> {
-        self.screen.backend_mut().flush()?;
-        // Otherwise the old screen shows the cursor when it is dropped, and panics if the terminal is closed.
-        self.screen.show_cursor()?;
-        self.screen = empty_screen(size()?)?;
+        self.screen.restart(size()?);
         self.send("\x1b[0m\x1b[2J")
     }
 
     fn send(&mut self, sequence: &str) -> io::Result<()> {
-        self.screen.backend_mut().send(sequence.as_bytes())
+        self.screen.send(sequence.as_bytes())
     }
 
     /// Sends a sequence to the outermost terminal.
@@ -362,13 +357,6 @@ impl Terminal {
 fn size() -> io::Result<Rect> {
     let (width, height) = tty::size()?;
     Ok(Rect { x: 0, y: 0, width, height })
-}
-
-/// Creates an empty screen with a fixed area: to follow a resize, ratatui would query the cursor position, and input
-/// that arrives before the response would be delayed until the next key.
-fn empty_screen(area: Rect) -> io::Result<Screen<EncodingBackend<FrameOutput>>> {
-    let options = TerminalOptions { viewport: Viewport::Fixed(area) };
-    Screen::with_options(EncodingBackend::new(FrameOutput::new()), options)
 }
 
 /// Detects that the terminal was closed. SIGHUP is sent only within the terminal's session, and crossterm reads the
@@ -466,11 +454,11 @@ impl ScreenHost for Terminal {
         input
     }
 
-    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()> {
-        if std::mem::take(&mut self.resized) || size()? != self.screen.get_frame().area() {
+    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, &Buffer)) -> io::Result<()> {
+        if std::mem::take(&mut self.resized) || size()? != self.screen.shown().area {
             self.clear_screen()?;
         }
-        self.screen.draw(|frame| paint(frame.buffer_mut())).map(|_| ())
+        self.screen.draw(paint)
     }
 
     fn title(&mut self, title: &str) {

@@ -14,9 +14,10 @@ use crate::{
         host::ClockReading,
         key,
         screen_message::ScreenMessage,
+        terminal::FrameWriter,
     },
 };
-use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, layout::Rect};
+use ratatui::layout::Rect;
 
 use crate::bars::{
     harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, timed},
@@ -47,7 +48,7 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
 
 struct ScrollBench {
     app: App,
-    terminal: Terminal<CrosstermBackend<io::Sink>>,
+    terminal: FrameWriter<io::Sink>,
     started: Instant,
     step: usize,
 }
@@ -65,8 +66,7 @@ impl ScrollBench {
         let timeline = Timeline::new(Box::new(FileSource::open(capture.path())?));
         let started = Instant::now();
         let app = App::new(timeline, RunAccess::Replay, views::options()?, clock(started));
-        let options = TerminalOptions { viewport: Viewport::Fixed(SIZE) };
-        let terminal = Terminal::with_options(CrosstermBackend::new(io::sink()), options)?;
+        let terminal = FrameWriter::new(io::sink(), SIZE);
         let mut bench = Self { app, terminal, started, step: 0 };
         while bench.app.is_busy() {
             bench.app.work();
@@ -83,10 +83,7 @@ impl ScrollBench {
             self.step += 1;
             self.press(if self.step % 200 < 100 { "<up>" } else { "<down>" })?;
             let (app, terminal) = (&mut self.app, &mut self.terminal);
-            times.push(timed(|| {
-                terminal.draw(|frame| app.paint(frame.buffer_mut()))?;
-                Ok(())
-            })?);
+            times.push(timed(|| Ok(terminal.draw(|buffer, shown| app.paint(buffer, shown))?))?);
         }
         Ok(Sample::new(times))
     }

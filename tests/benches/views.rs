@@ -22,7 +22,7 @@ use crate::{
         host::{ClockReading, HostInput, ScreenHost, ToolExit},
         key::{self, KeyPress},
         notification::{Notification, TerminalProgress},
-        terminal::EncodingBackend,
+        terminal::FrameWriter,
     },
 };
 use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, buffer::Buffer, layout::Rect};
@@ -151,7 +151,7 @@ impl Write for ByteCounter {
 
 /// A terminal that sends each key when the program is idle.
 struct MeasuredHost {
-    terminal: Terminal<EncodingBackend<ByteCounter>>,
+    terminal: FrameWriter<ByteCounter>,
     bare: Terminal<CrosstermBackend<io::Sink>>,
     written: ByteCounter,
     keys: VecDeque<KeyPress>,
@@ -167,9 +167,8 @@ impl MeasuredHost {
     fn new(keys: Vec<KeyPress>) -> BenchResult<Self> {
         let written = ByteCounter::default();
         let options = TerminalOptions { viewport: Viewport::Fixed(SIZE) };
-        let terminal = Terminal::with_options(EncodingBackend::new(written.clone()), options.clone())?;
         Ok(Self {
-            terminal,
+            terminal: FrameWriter::new(written.clone(), SIZE),
             bare: Terminal::with_options(CrosstermBackend::new(io::sink()), options)?,
             written,
             keys: keys.into(),
@@ -231,13 +230,13 @@ impl ScreenHost for MeasuredHost {
         }
     }
 
-    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer)) -> io::Result<()> {
+    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, &Buffer)) -> io::Result<()> {
         let before = self.written.0.get();
         let started = Instant::now();
-        let frame = self.terminal.draw(|frame| paint(frame.buffer_mut()))?;
+        self.terminal.draw(paint)?;
         let painted = started.elapsed();
         let waited = self.pressed.take().map(|pressed| pressed.elapsed());
-        let cells = frame.buffer.clone();
+        let cells = self.terminal.shown().clone();
         self.drawn = tokio::time::Instant::now();
         let started = Instant::now();
         self.bare.draw(|frame| copy_cells(&cells, frame.buffer_mut()))?;

@@ -11,8 +11,8 @@ use crate::tui::{
 };
 
 impl App {
-    /// Paints a frame: brings the model into range, reads the visible content and draws.
-    pub(crate) fn paint(&mut self, buf: &mut Buffer) {
+    /// Paints a frame: brings the model into range, reads the visible content and draws. `shown` is the last frame.
+    pub(crate) fn paint(&mut self, buf: &mut Buffer, shown: &Buffer) {
         self.model.size = (buf.area.width, buf.area.height);
         self.model.refresh(self.timeline.view());
         let side_pane = self.model.side_pane(self.timeline.view());
@@ -40,7 +40,7 @@ impl App {
         view::draw(&scene, buf);
         self.model.mouse.targets = targets.into_targets();
         let side_pane = self.model.side_pane(self.timeline.view());
-        self.frames.side_pane.finish(is_kept, side_pane, buf);
+        self.frames.side_pane.finish(is_kept, side_pane, shown, buf);
     }
 
     /// The content of the next frame; of a kept pane, nothing is read.

@@ -12,10 +12,10 @@ use crate::tui::model::SidePane;
 /// Longer than the repeat interval of a held key, and shorter than a noticeable delay.
 const SETTLE_DELAY: Duration = Duration::from_millis(60);
 
-/// Remembers the last content of the pane next to a list.
+/// Remembers which pane the last frame showed next to a list.
 #[derive(Debug, Default)]
 pub(super) struct SidePaneFollower {
-    shown: Option<(SidePane, Buffer)>,
+    shown: Option<SidePane>,
     /// The new selection, and the time at which it counts as settled.
     pending_move: Option<(usize, Duration)>,
 }
@@ -28,7 +28,7 @@ impl SidePaneFollower {
 
     /// True while the selection moves, so that the previous content of the pane stays.
     pub(super) fn is_kept(&mut self, now: Duration, beside: Option<SidePane>) -> bool {
-        if let (Some(beside), Some((before, _))) = (beside, &self.shown)
+        if let (Some(beside), Some(before)) = (beside, &self.shown)
             && beside.is_selection_move_from(before)
         {
             let known = self.pending_move.filter(|(selected, _)| *selected == beside.selected);
@@ -38,21 +38,13 @@ impl SidePaneFollower {
         false
     }
 
-    /// Restores the previous content of a kept pane in the frame; otherwise remembers the content of the pane.
-    pub(super) fn finish(&mut self, is_kept: bool, beside: Option<SidePane>, buf: &mut Buffer) {
-        let Some(beside) = beside else {
-            *self = Self::default();
-            return;
-        };
-        if is_kept && let Some((_, cells)) = &self.shown {
-            copy(cells, buf, beside.area);
-            return;
+    /// Restores the content of a kept pane from the last frame, `shown`; otherwise remembers the pane.
+    pub(super) fn finish(&mut self, is_kept: bool, beside: Option<SidePane>, shown: &Buffer, buf: &mut Buffer) {
+        match beside {
+            None => *self = Self::default(),
+            Some(beside) if is_kept => copy(shown, buf, beside.area),
+            Some(beside) => *self = Self { shown: Some(beside), pending_move: None },
         }
-        self.pending_move = None;
-        let reusable = self.shown.take().map(|(_, cells)| cells).filter(|cells| cells.area == beside.area);
-        let mut cells = reusable.unwrap_or_else(|| Buffer::empty(beside.area));
-        copy(buf, &mut cells, beside.area);
-        self.shown = Some((beside, cells));
     }
 }
 
@@ -80,23 +72,29 @@ mod tests {
     }
 
     /// Paints `text` next to the list and returns the screen content.
-    fn painted(follower: &mut SidePaneFollower, ms: u64, beside: Option<SidePane>, text: &str) -> String {
+    fn painted(
+        (follower, shown): &mut (SidePaneFollower, Buffer),
+        ms: u64,
+        beside: Option<SidePane>,
+        text: &str,
+    ) -> String {
         let mut buf = Buffer::with_lines([text]);
         let is_kept = follower.is_kept(Duration::from_millis(ms), beside);
-        follower.finish(is_kept, beside, &mut buf);
-        buf.content().iter().map(ratatui::buffer::Cell::symbol).collect()
+        follower.finish(is_kept, beside, shown, &mut buf);
+        *shown = buf;
+        shown.content().iter().map(ratatui::buffer::Cell::symbol).collect()
     }
 
     #[test]
     fn side_pane_follows_a_settled_selection() {
-        let mut follower = SidePaneFollower::default();
+        let mut follower = Default::default();
         assert_eq!(painted(&mut follower, 0, beside(1, 0), "1 one"), "1 one");
         assert_eq!(painted(&mut follower, 10, beside(1, 1), "2 two"), "2 one", "the list is painted immediately");
         assert_eq!(painted(&mut follower, 50, beside(1, 2), "3 thr"), "3 one", "it moved on");
-        assert_eq!(follower.due(), Some(Duration::from_millis(110)));
+        assert_eq!(follower.0.due(), Some(Duration::from_millis(110)));
         assert_eq!(painted(&mut follower, 100, beside(1, 2), "3 thr"), "3 one", "a frame for another reason");
         assert_eq!(painted(&mut follower, 110, beside(1, 2), "3 thr"), "3 thr");
-        assert_eq!(follower.due(), None);
+        assert_eq!(follower.0.due(), None);
         assert_eq!(painted(&mut follower, 111, beside(1, 2), "3 new"), "3 new", "what is selected grows");
     }
 
@@ -107,20 +105,20 @@ mod tests {
         let mut buf = Buffer::empty(Rect { x: 0, y: 0, width: 0, height: 9 });
         for selected in [0, 1] {
             let is_kept = follower.is_kept(Duration::from_millis(1), empty(selected));
-            follower.finish(is_kept, empty(selected), &mut buf);
+            follower.finish(is_kept, empty(selected), &buf.clone(), &mut buf);
         }
         assert!(follower.due().is_some());
     }
 
     #[test]
     fn other_changes_are_painted_immediately() {
-        let mut follower = SidePaneFollower::default();
+        let mut follower = Default::default();
         painted(&mut follower, 0, beside(1, 0), "1 one");
         assert_eq!(painted(&mut follower, 1, beside(2, 4), "5 fiv"), "5 fiv", "another list");
         assert_eq!(painted(&mut follower, 2, None, "dialog"), "dialog");
         assert_eq!(painted(&mut follower, 3, beside(2, 5), "6 six"), "6 six", "the pane was not painted in between");
         painted(&mut follower, 4, beside(2, 6), "7 sev");
         assert_eq!(painted(&mut follower, 5, beside(2, 5), "6 six"), "6 six", "the selection moved back");
-        assert_eq!(follower.due(), None);
+        assert_eq!(follower.0.due(), None);
     }
 }

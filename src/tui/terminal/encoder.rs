@@ -1,7 +1,8 @@
 //! Encodes cells as few bytes as possible, since a frame may be sent over a slow connection.
 //!
-//! The backend of ratatui writes both colours whenever one changes, each by its number, and the row with every cursor
-//! movement. This encoder writes only differences. It must not know what the cells show.
+//! ratatui writes both colours whenever one changes, each by its number, and the row with every cursor movement. This
+//! encoder writes only differences, and compares the cells itself, which takes a third of the time. It must not know what
+//! the cells show.
 
 use std::{
     collections::BTreeMap,
@@ -9,9 +10,8 @@ use std::{
 };
 
 use ratatui::{
-    backend::{Backend, ClearType, CrosstermBackend, WindowSize},
-    buffer::{Cell, CellWidth as _},
-    layout::{Position, Size},
+    buffer::{Buffer, Cell, CellWidth as _},
+    layout::Rect,
     style::{Color, Modifier},
 };
 
@@ -39,23 +39,67 @@ const MODIFIERS: [(Modifier, &str); 9] = [
     (Modifier::CROSSED_OUT, "9"),
 ];
 
-/// Encodes frames for a terminal.
+const HIDE_CURSOR: &[u8] = b"\x1b[?25l";
+
+/// Draws frames on a terminal.
 #[derive(Debug)]
-pub(crate) struct EncodingBackend<W: Write> {
-    inner: CrosstermBackend<W>,
-    /// True if the cursor is hidden; ratatui hides it with every frame.
-    hidden: bool,
+pub(crate) struct FrameWriter<W: Write> {
+    out: W,
+    /// The frame on the terminal, and the buffer of the next one.
+    shown: Buffer,
+    next: Buffer,
     wide: WideCells,
+    is_cursor_hidden: bool,
 }
 
 /// Wide characters on the terminal, by row and column of their left half. Right halves are blanks in the style of the
 /// left half, see [`close_wide_cells`](crate::tui::view::close_wide_cells).
 type WideCells = BTreeMap<(u16, u16), CellStyle>;
 
-impl<W: Write> EncodingBackend<W> {
-    /// Writes frames to `out`, each with one write and a flush.
-    pub(crate) const fn new(out: W) -> Self {
-        Self { inner: CrosstermBackend::new(out), hidden: false, wide: WideCells::new() }
+impl<W: Write> FrameWriter<W> {
+    /// Writes frames for an empty terminal of this size to `out`, each followed by a flush.
+    pub(crate) fn new(out: W, area: Rect) -> Self {
+        let (shown, next) = (Buffer::empty(area), Buffer::empty(area));
+        Self { out, shown, next, wide: WideCells::new(), is_cursor_hidden: false }
+    }
+
+    /// The frame on the terminal.
+    pub(crate) fn shown(&self) -> &Buffer {
+        &self.shown
+    }
+
+    /// The terminal was cleared, and has this size now.
+    pub(crate) fn restart(&mut self, area: Rect) {
+        (self.shown, self.next) = (Buffer::empty(area), Buffer::empty(area));
+        self.wide.clear();
+        self.is_cursor_hidden = false;
+    }
+
+    /// Draws a frame. `paint` gets an empty buffer, and the frame on the terminal.
+    ///
+    /// # Errors
+    ///
+    /// If `out` fails.
+    pub(crate) fn draw(&mut self, paint: impl FnOnce(&mut Buffer, &Buffer)) -> io::Result<()> {
+        self.next.reset();
+        paint(&mut self.next, &self.shown);
+        let mut encoder = FrameEncoder::new(&mut self.wide);
+        let area = self.shown.area;
+        let mut cells = self.shown.content.iter().zip(&self.next.content);
+        for y in area.y..area.bottom() {
+            for (x, (old, new)) in (area.x..area.right()).zip(&mut cells) {
+                if !is_same_cell(old, new) {
+                    encoder.cell(x, y, new);
+                }
+            }
+        }
+        let bytes = encoder.end();
+        self.out.write_all(&bytes)?;
+        if !std::mem::replace(&mut self.is_cursor_hidden, true) {
+            self.out.write_all(HIDE_CURSOR)?;
+        }
+        std::mem::swap(&mut self.shown, &mut self.next);
+        self.out.flush()
     }
 
     /// Writes a sequence between two frames. It must not change the style.
@@ -64,8 +108,17 @@ impl<W: Write> EncodingBackend<W> {
     ///
     /// If `out` fails.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.inner.write_all(bytes)
+        self.out.write_all(bytes)
     }
+}
+
+/// True if two cells look the same. Most symbols are one byte long, and comparing these needs no call.
+fn is_same_cell(one: &Cell, other: &Cell) -> bool {
+    let is_same_symbol = match (one.symbol().as_bytes(), other.symbol().as_bytes()) {
+        ([one], [other]) => one == other,
+        (one, other) => one == other,
+    };
+    is_same_symbol && CellStyle::from_cell(one) == CellStyle::from_cell(other)
 }
 
 /// Colours and modifiers of a cell.
@@ -263,69 +316,10 @@ impl<'a> FrameEncoder<'a> {
     }
 }
 
-impl<W: Write> Backend for EncodingBackend<W> {
-    type Error = io::Error;
-
-    fn draw<'a, I>(&mut self, content: I) -> io::Result<()>
-    where
-        I: Iterator<Item = (u16, u16, &'a Cell)>,
-    {
-        let mut encoder = FrameEncoder::new(&mut self.wide);
-        for (x, y, cell) in content {
-            encoder.cell(x, y, cell);
-        }
-        let bytes = encoder.end();
-        self.inner.write_all(&bytes)
-    }
-
-    fn hide_cursor(&mut self) -> io::Result<()> {
-        if std::mem::replace(&mut self.hidden, true) {
-            return Ok(());
-        }
-        self.inner.hide_cursor()
-    }
-
-    fn show_cursor(&mut self) -> io::Result<()> {
-        self.hidden = false;
-        self.inner.show_cursor()
-    }
-
-    fn get_cursor_position(&mut self) -> io::Result<Position> {
-        self.inner.get_cursor_position()
-    }
-
-    fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> io::Result<()> {
-        self.inner.set_cursor_position(position)
-    }
-
-    fn clear(&mut self) -> io::Result<()> {
-        self.wide.clear();
-        self.inner.clear()
-    }
-
-    fn clear_region(&mut self, region: ClearType) -> io::Result<()> {
-        // Redraw wide characters that were not cleared.
-        self.wide.clear();
-        self.inner.clear_region(region)
-    }
-
-    fn size(&self) -> io::Result<Size> {
-        self.inner.size()
-    }
-
-    fn window_size(&mut self) -> io::Result<WindowSize> {
-        self.inner.window_size()
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Backend::flush(&mut self.inner)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use ratatui::{Terminal, TerminalOptions, Viewport, buffer::Buffer, layout::Rect, style::Style};
+    use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, style::Style};
 
     use super::*;
     use crate::tui::view::close_wide_cells;
@@ -347,12 +341,27 @@ mod tests {
         (0..AREA.height).flat_map(|row| (0..AREA.width).map(move |column| (row, column))).map(cell).collect()
     }
 
-    fn frames<B: Backend<Error = io::Error>>(backend: B, frames: &[Buffer]) {
+    /// What is written for these frames, one after the other.
+    fn written(frames: &[Buffer]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = FrameWriter::new(&mut bytes, AREA);
+        for frame in frames {
+            writer.draw(|target, _| target.clone_from(frame)).unwrap();
+            assert_eq!(writer.shown(), frame);
+        }
+        bytes
+    }
+
+    /// What ratatui writes for these frames.
+    fn written_by_ratatui(frames: &[Buffer]) -> Vec<u8> {
+        let mut bytes = Vec::new();
         let options = TerminalOptions { viewport: Viewport::Fixed(AREA) };
-        let mut terminal = Terminal::with_options(backend, options).unwrap();
+        let mut terminal = Terminal::with_options(CrosstermBackend::new(&mut bytes), options).unwrap();
         for frame in frames {
             terminal.draw(|target| target.buffer_mut().clone_from(frame)).unwrap();
         }
+        drop(terminal);
+        bytes
     }
 
     fn color() -> impl Strategy<Value = Color> {
@@ -456,12 +465,10 @@ mod tests {
     proptest! {
         #[test]
         fn encoder_output_matches_the_crossterm_backend(pictures in prop::collection::vec(buffer(), 1..5)) {
-            let (mut ours, mut theirs, mut redraw) = (Vec::new(), Vec::new(), Vec::new());
-            frames(EncodingBackend::new(&mut ours), &pictures);
-            frames(CrosstermBackend::new(&mut theirs), &pictures);
+            let (ours, theirs) = (written(&pictures), written_by_ratatui(&pictures));
             // ratatui leaves halves of wide characters on the screen, so its incremental output differs from a full
             // redraw.
-            frames(CrosstermBackend::new(&mut redraw), &pictures[pictures.len() - 1..]);
+            let redraw = written_by_ratatui(&pictures[pictures.len() - 1..]);
             let differs = shown(&ours).into_iter().zip(shown(&redraw)).enumerate().find(|(_, (ours, theirs))| ours != theirs);
             prop_assert_eq!(differs, None);
             let is_narrow = |picture: &Buffer| picture.content.iter().all(|cell| cell.symbol().cell_width() < 2);
@@ -488,9 +495,7 @@ mod tests {
     proptest! {
         #[test]
         fn frames_with_wide_characters_match_a_full_redraw(pictures in prop::collection::vec(wide_buffer(), 2..6)) {
-            let (mut changes, mut redraw) = (Vec::new(), Vec::new());
-            frames(EncodingBackend::new(&mut changes), &pictures);
-            frames(EncodingBackend::new(&mut redraw), &pictures[pictures.len() - 1..]);
+            let (changes, redraw) = (written(&pictures), written(&pictures[pictures.len() - 1..]));
             prop_assert_eq!(tmux_rows(&changes), tmux_rows(&redraw));
             let differs = shown(&changes).into_iter().zip(shown(&redraw)).enumerate().find(|(_, (left, right))| left != right);
             prop_assert_eq!(differs, None);
@@ -502,8 +507,7 @@ mod tests {
         let (mut before, mut after) = (Buffer::empty(AREA), Buffer::empty(AREA));
         before.set_string(0, 0, format!("{}🦀{}│", "x".repeat(30), "x".repeat(7)), Style::new());
         after.set_string(39, 0, "│", Style::new());
-        let mut bytes = Vec::new();
-        frames(EncodingBackend::new(&mut bytes), &[before, after]);
+        let bytes = written(&[before, after]);
         let mut blank = vec![TmuxCell::Blank; 39];
         blank.push(TmuxCell::Symbol("│".to_owned()));
         assert_eq!(tmux_rows(&bytes)[0], blank);
@@ -522,43 +526,35 @@ mod tests {
     #[test]
     fn encoder_writes_only_changes() {
         let draw = |paint: &dyn Fn(&mut Buffer)| {
-            let mut bytes = Vec::new();
             let mut buffer = Buffer::empty(AREA);
             paint(&mut buffer);
-            let content = Buffer::empty(AREA);
-            let changes = content.diff(&buffer);
-            EncodingBackend::new(&mut bytes).draw(changes.into_iter()).unwrap();
-            String::from_utf8(bytes).unwrap()
+            String::from_utf8(written(&[buffer])).unwrap()
         };
-        assert_eq!(draw(&|_| {}), "");
+        assert_eq!(draw(&|_| {}), "\x1b[?25l");
         let bold = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
         let words = |buffer: &mut Buffer| {
             buffer.set_string(1, 1, "one", bold);
             buffer.set_string(20, 1, "two", Style::new().fg(Color::Red));
             buffer.set_string(0, 2, "three", Style::new());
         };
-        assert_eq!(draw(&words), "\x1b[2;2H\x1b[1;31mone\x1b[21G\x1b[0;31mtwo\x1b[3;1H\x1b[39mthree");
+        assert_eq!(draw(&words), "\x1b[2;2H\x1b[1;31mone\x1b[21G\x1b[0;31mtwo\x1b[3;1H\x1b[39mthree\x1b[?25l");
     }
 
     #[test]
     fn unchanged_frame_writes_nothing() {
-        let mut bytes = Vec::new();
         let mut picture = Buffer::empty(AREA);
         picture.set_string(0, 0, "one", Style::new());
-        frames(EncodingBackend::new(&mut bytes), std::slice::from_ref(&picture));
-        let once = bytes.len();
-        bytes.clear();
-        frames(EncodingBackend::new(&mut bytes), &[picture.clone(), picture]);
-        assert_eq!(bytes.len(), once);
+        let once = written(std::slice::from_ref(&picture));
+        assert_eq!(written(&[picture.clone(), picture]), once);
     }
 
     #[test]
     fn many_blanks_are_erased() {
-        let mut bytes = Vec::new();
         let (mut before, mut after) = (Buffer::empty(AREA), Buffer::empty(AREA));
         before.set_string(0, 0, "x".repeat(40), Style::new());
         after.set_string(30, 0, "x", Style::new());
-        EncodingBackend::new(&mut bytes).draw(before.diff(&after).into_iter()).unwrap();
-        assert_eq!(String::from_utf8(bytes).unwrap(), "\x1b[1;1H\x1b[30X\x1b[32G\x1b[9X");
+        let first = written(std::slice::from_ref(&before)).len();
+        let second = written(&[before, after]).split_off(first);
+        assert_eq!(String::from_utf8(second).unwrap(), "\x1b[1;1H\x1b[30X\x1b[32G\x1b[9X");
     }
 }
