@@ -8,6 +8,7 @@ use crate::{
     scoped_dir::{self, PRIVATE_MODE, ScopedDir},
 };
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
     fmt, io,
     path::{Path, PathBuf},
@@ -179,7 +180,7 @@ pub(crate) struct RawCopy {
     pub destination: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SavedIntegration {
     /// Id of the commit; `None` if there was nothing to save.
     pub commit: Option<String>,
@@ -195,7 +196,9 @@ pub(crate) struct SavedIntegration {
 /// The integration of a run's patches.
 #[derive(Debug)]
 pub(crate) struct PatchIntegrator {
-    worktree: Worktree,
+    worktrees: Arc<Worktrees>,
+    /// Created for the first patch: many runs find nothing to change.
+    opened: OnceCell<Worktree>,
     /// The commit that the integration is based on.
     base: CommitId,
     /// The units that changed each path.
@@ -214,11 +217,10 @@ impl PatchIntegrator {
     /// Starts from the current commit of the project's branch. `connections` are those that the run writes sources for,
     /// sorted.
     pub(crate) fn open(trees: &Arc<Worktrees>, connections: Vec<String>) -> Result<Self, IntegrationError> {
-        let onto = trees.repository.current_state()?;
-        let worktree = trees.open(None, &onto)?;
         let mut new = Self {
-            worktree,
-            base: onto,
+            worktrees: Arc::clone(trees),
+            opened: OnceCell::new(),
+            base: trees.repository.current_state()?,
             writers_by_path: BTreeMap::new(),
             originals: Originals::new(),
             tracked_paths: None,
@@ -234,6 +236,17 @@ impl PatchIntegrator {
             }
         }
         Ok(new)
+    }
+
+    /// The worktree with the accepted patches.
+    fn worktree(&self) -> Result<&Worktree, WorktreeError> {
+        match self.opened.get() {
+            Some(worktree) => Ok(worktree),
+            None => {
+                let worktree = self.worktrees.open(None, &self.base)?;
+                Ok(self.opened.get_or_init(|| worktree))
+            }
+        }
     }
 
     /// The commit that the integration is based on.
@@ -253,7 +266,7 @@ impl PatchIntegrator {
 
     /// The commit with all accepted patches.
     pub(crate) fn head(&self) -> Result<CommitId, IntegrationError> {
-        Ok(self.worktree.head()?)
+        Ok(self.opened.get().map_or_else(|| Ok(self.base.clone()), Worktree::head)?)
     }
 
     /// Integrates `patches` in their order, and reports each result as soon as it is known.
@@ -295,7 +308,7 @@ impl PatchIntegrator {
                 if changed.is_empty() {
                     return Ok(PatchOutcome::Noop { shared_writes: shared });
                 }
-                let commit = self.worktree.commit_staged(&format!("ingest: accept WorkUnit {}", patch.unit))?;
+                let commit = self.worktree()?.commit_staged(&format!("ingest: accept WorkUnit {}", patch.unit))?;
                 Ok(PatchOutcome::Accepted { commit: commit.to_string(), paths: changed, shared_writes: shared })
             }
             refused => {
@@ -319,15 +332,15 @@ impl PatchIntegrator {
     /// Reads a patch file. Its path comes from a tape, which may come from a clone, so it must be below
     /// [`PATCHES_DIR`].
     fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
-        let root = self.worktree.worktrees().repository.root();
+        let root = self.worktrees.repository.root();
         let below = file.strip_prefix(root.join(PATCHES_DIR)).ok().and_then(Path::to_str);
         let below = below.ok_or_else(|| io::Error::other(format!("it is not below {PATCHES_DIR}")))?;
         ScopedDir::open(root)?.read(&format!("{PATCHES_DIR}/{below}"), MAX_PATCH_BYTES)
     }
 
     /// The paths that a patch changes, or why it is not permitted.
-    fn patch_paths(&self, patch: &[u8], semantic_layer: bool) -> Result<Result<Vec<String>, String>, GitError> {
-        let answer = self.worktree.git.try_run_with_input(&["apply", "--numstat", "-z", "-"], patch)?;
+    fn patch_paths(&self, patch: &[u8], semantic_layer: bool) -> Result<Result<Vec<String>, String>, IntegrationError> {
+        let answer = self.worktree()?.git.try_run_with_input(&["apply", "--numstat", "-z", "-"], patch)?;
         if !answer.success {
             return Ok(Err(format!("cannot be read ({})", answer.stderr)));
         }
@@ -351,7 +364,7 @@ impl PatchIntegrator {
 
     /// Current contents of these files, or the problems of those that cannot be read.
     fn originals(&self, paths: &[String]) -> Result<Result<Originals, Vec<String>>, IntegrationError> {
-        let folder = self.worktree.open_dir().map_err(|cause| self.io_error(cause))?;
+        let folder = self.worktree()?.open_dir().map_err(|cause| self.io_error(cause))?;
         let (mut originals, mut unfit) = (Originals::new(), Vec::new());
         for path in paths {
             match folder.read_if_exists(path, MAX_FILE_BYTES) {
@@ -374,7 +387,7 @@ impl PatchIntegrator {
             Ok(originals) => originals,
             Err(unfit) => return Ok(ApplyOutcome::InvalidResult(unfit)),
         };
-        let git = &self.worktree.git;
+        let git = &self.worktree()?.git;
         let answer = git.try_run_with_input(&["apply", "--3way", "--index", "--whitespace=nowarn", "-"], patch)?;
         if !answer.success {
             let unmerged = ["diff", "--name-only", "--diff-filter=U", "--no-ext-diff", "--ignore-submodules=all", "-z"];
@@ -413,12 +426,12 @@ impl PatchIntegrator {
 
     /// Findings about new files in `created` whose names differ from another file only in case. Some file systems keep
     /// only one of the two, and KTX treats their pages as the same page.
-    fn case_clashes(&mut self, created: &[&String]) -> Result<Vec<String>, GitError> {
+    fn case_clashes(&mut self, created: &[&String]) -> Result<Vec<String>, IntegrationError> {
         if created.is_empty() {
             return Ok(Vec::new());
         }
         if self.tracked_paths.is_none() {
-            let all = self.worktree.git.run(&["ls-files", "-z", "--", WIKI_DIR, SEMANTIC_LAYER_DIR])?;
+            let all = self.worktree()?.git.run(&["ls-files", "-z", "--", WIKI_DIR, SEMANTIC_LAYER_DIR])?;
             self.tracked_paths = Some(split(&all).into_iter().collect());
         }
         let mut by_folded: BTreeMap<String, Vec<&String>> = BTreeMap::new();
@@ -435,7 +448,8 @@ impl PatchIntegrator {
 
     /// Problems of the result after the files of `originals` changed.
     fn findings(&self, originals: Originals, targets: &[String]) -> Result<Vec<String>, IntegrationError> {
-        let result = Workspace::with_originals(self.worktree.dir(), originals).map_err(|cause| self.io_error(cause))?;
+        let result =
+            Workspace::with_originals(self.worktree()?.dir(), originals).map_err(|cause| self.io_error(cause))?;
         let checked = workspace_check::check_changes(&result, targets);
         let dangling =
             checked.dangling_links.into_iter().map(|link| format!("wiki references target missing page(s): {link}"));
@@ -445,18 +459,19 @@ impl PatchIntegrator {
     /// Removes entries of `sl_refs` that broke through the accepted patches, and stages the repaired pages.
     fn repair(&self) -> Result<Vec<SlRefRepair>, IntegrationError> {
         let failed = |cause| self.io_error(cause);
-        let result = Workspace::with_originals(self.worktree.dir(), self.originals.clone()).map_err(failed)?;
+        let result = Workspace::with_originals(self.worktree()?.dir(), self.originals.clone()).map_err(failed)?;
         let repaired = sl_ref_repair::repair_sl_refs(&result, &self.connections).map_err(failed)?;
-        let folder = self.worktree.open_dir().map_err(failed)?;
+        let folder = self.worktree()?.open_dir().map_err(failed)?;
         for page in &repaired {
             folder.write(&page.path, page.text.as_bytes(), PRIVATE_MODE, 0o600).map_err(failed)?;
         }
-        self.worktree.stage(&repaired.iter().map(|page| page.path.as_str()).collect::<Vec<_>>())?;
+        self.worktree()?.stage(&repaired.iter().map(|page| page.path.as_str()).collect::<Vec<_>>())?;
         Ok(repaired.into_iter().map(|page| page.repair).collect())
     }
 
     fn io_error(&self, cause: io::Error) -> IntegrationError {
-        IntegrationError::Io { path: self.worktree.dir().to_path_buf(), cause }
+        let dir = self.opened.get().map_or(self.worktrees.repository.root(), Worktree::dir);
+        IntegrationError::Io { path: dir.to_path_buf(), cause }
     }
 
     /// Those of `paths` that other units changed before; `changed` are the paths that this patch really changed.
@@ -474,10 +489,10 @@ impl PatchIntegrator {
         writers.into_iter().cloned().collect()
     }
 
-    fn reset(&mut self) -> Result<(), GitError> {
+    fn reset(&mut self) -> Result<(), IntegrationError> {
         self.tracked_paths = None;
-        self.worktree.git.run(&["reset", "--quiet", "--hard", "HEAD"])?;
-        self.worktree.git.run(&["clean", "--quiet", "--force", "-d", "-x"])?;
+        self.worktree()?.git.run(&["reset", "--quiet", "--hard", "HEAD"])?;
+        self.worktree()?.git.run(&["clean", "--quiet", "--force", "-d", "-x"])?;
         Ok(())
     }
 
@@ -485,27 +500,23 @@ impl PatchIntegrator {
     /// moved, rebases onto it, provided that everything still applies. Later attempts start from the result. `raw` is
     /// added to the commit if anything changed and the repository is the project's own.
     pub(crate) fn save(&mut self, message: &str, raw: &[RawCopy]) -> Result<SavedIntegration, IntegrationError> {
-        let trees = Arc::clone(self.worktree.worktrees());
+        let trees = Arc::clone(&self.worktrees);
         let repository = &trees.repository;
+        if self.opened.get().is_none() {
+            trees.set_saved_base(&self.base);
+            return Ok(SavedIntegration { branch: repository.branch()?, ..SavedIntegration::default() });
+        }
         for tries_left in (0..MAX_SAVE_TRIES).rev() {
             let head = repository.current_state()?;
             if head != self.base {
                 self.rebase_onto(&head)?;
             }
-            let git = &self.worktree.git;
+            let git = &self.worktree()?.git;
             let names = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options"];
             let changed = git.run(&[&names[..], &[self.base.as_str(), "HEAD"]].concat())?;
             if changed.is_empty() {
                 trees.set_saved_base(&self.base);
-                let branch = repository.branch()?;
-                let (paths, refused, repairs) = Default::default();
-                return Ok(SavedIntegration {
-                    commit: None,
-                    branch,
-                    paths,
-                    skipped_raw_files: refused,
-                    sl_ref_repairs: repairs,
-                });
+                return Ok(SavedIntegration { branch: repository.branch()?, ..SavedIntegration::default() });
             }
             let staged = ["diff-index", "--cached", "--name-only", "--no-renames", "-z", "--end-of-options"];
             let staged = || git.run(&[&staged[..], &[self.base.as_str()]].concat());
@@ -547,8 +558,10 @@ impl PatchIntegrator {
 
     /// Rebuilds everything accepted so far on `head`.
     fn rebase_onto(&mut self, head: &CommitId) -> Result<(), IntegrationError> {
-        let patch = self.worktree.committed_patch(&self.base)?;
-        self.worktree.restart_from(head)?;
+        let patch = self.worktree()?.committed_patch(&self.base)?;
+        if let Some(worktree) = self.opened.get_mut() {
+            worktree.restart_from(head)?;
+        }
         head.clone_into(&mut self.base);
         self.originals.clear();
         self.tracked_paths = None;
@@ -563,7 +576,7 @@ impl PatchIntegrator {
         match self.apply(&patch, true, &targets, &paths)? {
             ApplyOutcome::Clean(_, originals) => {
                 self.originals = originals;
-                self.worktree.commit_staged("ingest: accepted WorkUnits")?;
+                self.worktree()?.commit_staged("ingest: accepted WorkUnits")?;
                 Ok(())
             }
             ApplyOutcome::Conflict(paths) => Err(IntegrationError::ConflictsWithBranch { conflicts: paths.join(", ") }),

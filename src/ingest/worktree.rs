@@ -254,10 +254,6 @@ impl Worktree {
         &self.dir
     }
 
-    pub(super) fn worktrees(&self) -> &Arc<Worktrees> {
-        &self.worktrees
-    }
-
     /// Stages `paths`, including removed and ignored ones.
     pub(super) fn stage(&self, paths: &[&str]) -> Result<(), GitError> {
         const MOST: usize = 500;

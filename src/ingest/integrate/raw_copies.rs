@@ -2,11 +2,8 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use super::{PatchIntegrator, REGULAR_FILE_MODE, RawCopy, split};
-use crate::{
-    ingest::git::GitError,
-    scoped_dir::{FileKind, ScopedDir},
-};
+use super::{IntegrationError, PatchIntegrator, REGULAR_FILE_MODE, RawCopy, split};
+use crate::scoped_dir::{FileKind, ScopedDir};
 
 /// Most failed git calls before the remaining raw files are skipped without identifying the rejected ones.
 const MAX_STAGE_FAILURES: u32 = 200;
@@ -14,9 +11,9 @@ const MAX_STAGE_FAILURES: u32 = 200;
 impl PatchIntegrator {
     /// Adds `raw` to the accepted changes, and returns the destinations that git does not accept. The bytes are stored
     /// unchanged, regardless of git attributes.
-    pub(super) fn stage_raw_copies(&self, raw: &[RawCopy]) -> Result<Vec<String>, GitError> {
+    pub(super) fn stage_raw_copies(&self, raw: &[RawCopy]) -> Result<Vec<String>, IntegrationError> {
         // Paths are passed to git one per line.
-        let root = self.worktree.worktrees().repository.root();
+        let root = self.worktrees.repository.root();
         let can_be_named = |copy: &&RawCopy| {
             let names_one = !copy.source.to_string_lossy().contains('\n') && !copy.destination.contains('\n');
             names_one && is_file(root, &copy.source)
@@ -27,9 +24,9 @@ impl PatchIntegrator {
     }
 
     /// Destinations that are not in the index, because git silently skips some names.
-    fn unstaged_raw_copies(&self, raw: &[&RawCopy]) -> Result<Vec<String>, GitError> {
+    fn unstaged_raw_copies(&self, raw: &[&RawCopy]) -> Result<Vec<String>, IntegrationError> {
         const MAX_PATHS_PER_CALL: usize = 500;
-        let git = &self.worktree.git;
+        let git = &self.worktree()?.git;
         let staged = split(&git.run(&[
             "diff-index",
             "--cached",
@@ -69,8 +66,8 @@ impl PatchIntegrator {
         self.stage_in_halves(second, calls);
     }
 
-    fn try_stage(&self, raw: &[&RawCopy]) -> Result<(), GitError> {
-        let git = &self.worktree.git;
+    fn try_stage(&self, raw: &[&RawCopy]) -> Result<(), IntegrationError> {
+        let git = &self.worktree()?.git;
         let from: String = raw.iter().map(|copy| format!("{}\n", copy.source.display())).collect();
         let hashes = git.run_with_input(&["hash-object", "-w", "--no-filters", "--stdin-paths"], from.as_bytes())?;
         let hashes = String::from_utf8_lossy(&hashes);

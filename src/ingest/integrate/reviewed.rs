@@ -43,20 +43,23 @@ impl PatchIntegrator {
     /// Lets the review begin with what the commits of `run` changed. Returns the files of these commits that are left
     /// out, because they have changed since or their commits are gone.
     pub(crate) fn add_committed(&mut self, run: &CommittedRun) -> Result<LeftOutFiles, IntegrationError> {
-        self.committed = CommittedChanges::find(&self.worktree.git, &self.base, run)?;
+        self.committed = CommittedChanges::find(&self.worktree()?.git, &self.base, run)?;
         Ok(std::mem::take(&mut self.committed.left_out))
     }
 
     /// What the accepted patches changed, and the commits that are reviewed.
     pub(crate) fn review_request(&self) -> Result<ReviewRequested, IntegrationError> {
-        let patch = self.worktree.committed_patch(&self.base)?;
+        let Some(worktree) = self.opened.get() else {
+            return Ok(ReviewRequested { base: self.base.to_string(), ..ReviewRequested::default() });
+        };
+        let patch = worktree.committed_patch(&self.base)?;
         let mut files = committed_changes::parse_files(&patch, &self.writers_by_path);
         files.retain(|file| self.committed.before(&file.path).is_none());
         for file in &mut files {
             let original = self.originals.get(&file.path).and_then(Option::as_deref);
             file.before = original.map(ReviewedFile::digest);
         }
-        files.extend(self.committed.reviewed_files(&self.worktree.git, "HEAD")?);
+        files.extend(self.committed.reviewed_files(&worktree.git, "HEAD")?);
         files.sort_by(|one, other| one.path.cmp(&other.path));
         for file in &mut files {
             for unit in self.writers_by_path.get(&file.path).into_iter().flatten() {
@@ -74,11 +77,8 @@ impl PatchIntegrator {
     /// # Errors
     /// If the accepted part is not valid. Nothing is changed then.
     pub(crate) fn apply_review(&mut self, review: &ReviewState) -> Result<ReviewedHead, IntegrationError> {
-        let before = ReviewedHead {
-            head: self.worktree.head()?,
-            base: self.base.clone(),
-            writers_by_path: self.writers_by_path.clone(),
-        };
+        let before =
+            ReviewedHead { head: self.head()?, base: self.base.clone(), writers_by_path: self.writers_by_path.clone() };
         match self.try_apply_review(review) {
             Ok(()) => Ok(before),
             Err(error) => {
@@ -89,7 +89,7 @@ impl PatchIntegrator {
     }
 
     fn try_apply_review(&mut self, review: &ReviewState) -> Result<(), IntegrationError> {
-        let folder = self.worktree.open_dir().map_err(|cause| self.io_error(cause))?;
+        let folder = self.worktree()?.open_dir().map_err(|cause| self.io_error(cause))?;
         let invalid = |finding| IntegrationError::InvalidReview { findings: vec![finding] };
         let (mut changed, mut restored) = (Vec::new(), BTreeMap::<CommitId, Vec<&str>>::new());
         let mut originals = self.originals.clone();
@@ -125,17 +125,17 @@ impl PatchIntegrator {
         for (commit, paths) in &restored {
             // git restores the mode and the bytes, whatever the attributes of the file are.
             let checkout = ["--literal-pathspecs", "checkout", "--quiet", commit.as_str(), "--"];
-            self.worktree.git.run(&[&checkout[..], paths].concat())?;
+            self.worktree()?.git.run(&[&checkout[..], paths].concat())?;
         }
         if changed.is_empty() {
             return Ok(());
         }
-        self.worktree.stage(&changed)?;
+        self.worktree()?.stage(&changed)?;
         let findings = self.findings(originals, &self.connections)?;
         if !findings.is_empty() {
             return Err(IntegrationError::InvalidReview { findings });
         }
-        self.worktree.commit_staged("ingest: reviewed WorkUnits")?;
+        self.worktree()?.commit_staged("ingest: reviewed WorkUnits")?;
         Ok(())
     }
 
@@ -147,7 +147,7 @@ impl PatchIntegrator {
     /// The text of a file before what is reviewed; `None` if it is not UTF-8.
     fn text_before(&self, path: &str) -> Result<Option<String>, IntegrationError> {
         let object = format!("{}:{path}", self.commit_before(path));
-        let blob = self.worktree.git.run(&["cat-file", "blob", "--end-of-options", &object])?;
+        let blob = self.worktree()?.git.run(&["cat-file", "blob", "--end-of-options", &object])?;
         Ok(String::from_utf8(blob).ok())
     }
 
@@ -160,7 +160,9 @@ impl PatchIntegrator {
             return Err(IntegrationError::BranchMovedRepeatedly);
         }
         self.reset()?;
-        self.worktree.restart_from(&before.head)?;
+        if let Some(worktree) = self.opened.get_mut() {
+            worktree.restart_from(&before.head)?;
+        }
         self.writers_by_path = before.writers_by_path;
         Ok(())
     }

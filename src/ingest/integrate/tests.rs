@@ -353,7 +353,7 @@ fn a_patch_may_only_be_what_a_unit_can_write() {
     ] {
         let (integration, results) = run.integrate(&[run.raw_patch(name, patch.as_bytes())]);
         assert!(matches!(results[0], PatchOutcome::PolicyViolation { .. }), "{name}: {results:?}");
-        assert_eq!(integration.worktree.git.run(&["status", "--porcelain"]).unwrap(), b"", "{name}");
+        assert_eq!(integration.worktree().unwrap().git.run(&["status", "--porcelain"]).unwrap(), b"", "{name}");
     }
     let mut layer = run.patch("layer", &[("semantic-layer/w/x.yaml", Some("x"))]);
     layer.may_change_semantic_layer = false;
