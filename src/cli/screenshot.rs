@@ -117,10 +117,10 @@ impl ScreenHost for OffscreenHost {
         }
     }
 
-    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, &Buffer)) -> io::Result<()> {
+    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, Option<&Buffer>)) -> io::Result<()> {
         let shown = self.buffer.clone();
         self.buffer.reset();
-        paint(&mut self.buffer, &shown);
+        paint(&mut self.buffer, Some(&shown));
         Ok(())
     }
 

@@ -59,8 +59,9 @@ pub(crate) trait ScreenHost {
     /// Waits for the next input. Cancel-safe: dropping the future loses no input.
     fn input(&mut self) -> impl Future<Output = HostInput>;
 
-    /// Draws one frame with a single write. `paint` gets an empty buffer, and the frame on the screen.
-    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, &Buffer)) -> io::Result<()>;
+    /// Draws one frame with a single write. `paint` gets an empty buffer, and the frame on the screen if there
+    /// is one.
+    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, Option<&Buffer>)) -> io::Result<()>;
 
     /// Sets the title with the next frame.
     fn title(&mut self, title: &str);

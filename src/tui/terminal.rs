@@ -454,7 +454,7 @@ impl ScreenHost for Terminal {
         input
     }
 
-    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, &Buffer)) -> io::Result<()> {
+    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, Option<&Buffer>)) -> io::Result<()> {
         if std::mem::take(&mut self.resized) || size()? != self.screen.shown().area {
             self.clear_screen()?;
         }

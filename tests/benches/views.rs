@@ -230,7 +230,7 @@ impl ScreenHost for MeasuredHost {
         }
     }
 
-    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, &Buffer)) -> io::Result<()> {
+    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, Option<&Buffer>)) -> io::Result<()> {
         let before = self.written.0.get();
         let started = Instant::now();
         self.terminal.draw(paint)?;

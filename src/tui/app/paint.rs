@@ -11,12 +11,13 @@ use crate::tui::{
 };
 
 impl App {
-    /// Paints a frame: brings the model into range, reads the visible content and draws. `shown` is the last frame.
-    pub(crate) fn paint(&mut self, buf: &mut Buffer, shown: &Buffer) {
+    /// Paints a frame: brings the model into range, reads the visible content and draws. `shown` is the last frame,
+    /// if it is on the screen.
+    pub(crate) fn paint(&mut self, buf: &mut Buffer, shown: Option<&Buffer>) {
         self.model.size = (buf.area.width, buf.area.height);
         self.model.refresh(self.timeline.view());
         let side_pane = self.model.side_pane(self.timeline.view());
-        let is_kept = self.frames.side_pane.is_kept(self.clock.now, side_pane);
+        let is_kept = shown.is_some() && self.frames.side_pane.is_kept(self.clock.now, side_pane);
         let wants = self.wanted_content(is_kept);
         load::load(&mut self.timeline, &mut self.cache, &wants);
         self.reading.has_unread = load::has_more(&self.timeline, &self.cache, &wants);
@@ -40,7 +41,7 @@ impl App {
         view::draw(&scene, buf);
         self.model.mouse.targets = targets.into_targets();
         let side_pane = self.model.side_pane(self.timeline.view());
-        self.frames.side_pane.finish(is_kept, side_pane, shown, buf);
+        self.frames.side_pane.finish(side_pane, shown.filter(|_| is_kept), buf);
     }
 
     /// The content of the next frame; of a kept pane, nothing is read.

@@ -38,12 +38,12 @@ impl SidePaneFollower {
         false
     }
 
-    /// Restores the content of a kept pane from the last frame, `shown`; otherwise remembers the pane.
-    pub(super) fn finish(&mut self, is_kept: bool, beside: Option<SidePane>, shown: &Buffer, buf: &mut Buffer) {
-        match beside {
-            None => *self = Self::default(),
-            Some(beside) if is_kept => copy(shown, buf, beside.area),
-            Some(beside) => *self = Self { shown: Some(beside), pending_move: None },
+    /// Restores the content of a kept pane from the last frame, `kept`; otherwise remembers the pane.
+    pub(super) fn finish(&mut self, beside: Option<SidePane>, kept: Option<&Buffer>, buf: &mut Buffer) {
+        match (beside, kept) {
+            (None, _) => *self = Self::default(),
+            (Some(beside), Some(kept)) => copy(kept, buf, beside.area),
+            (Some(beside), None) => *self = Self { shown: Some(beside), pending_move: None },
         }
     }
 }
@@ -80,7 +80,7 @@ mod tests {
     ) -> String {
         let mut buf = Buffer::with_lines([text]);
         let is_kept = follower.is_kept(Duration::from_millis(ms), beside);
-        follower.finish(is_kept, beside, shown, &mut buf);
+        follower.finish(beside, is_kept.then_some(&*shown), &mut buf);
         *shown = buf;
         shown.content().iter().map(ratatui::buffer::Cell::symbol).collect()
     }
@@ -105,7 +105,7 @@ mod tests {
         let mut buf = Buffer::empty(Rect { x: 0, y: 0, width: 0, height: 9 });
         for selected in [0, 1] {
             let is_kept = follower.is_kept(Duration::from_millis(1), empty(selected));
-            follower.finish(is_kept, empty(selected), &buf.clone(), &mut buf);
+            follower.finish(empty(selected), is_kept.then_some(&buf.clone()), &mut buf);
         }
         assert!(follower.due().is_some());
     }

@@ -1,8 +1,9 @@
 //! Encodes cells as few bytes as possible, since a frame may be sent over a slow connection.
 //!
 //! ratatui writes both colours whenever one changes, each by its number, and the row with every cursor movement. This
-//! encoder writes only differences, and compares the cells itself, which takes a third of the time. It must not know what
-//! the cells show.
+//! encoder writes only differences, and compares the cells of two frames itself, which takes a third of the time. Frames
+//! must be repaired by [`close_wide_cells`](crate::tui::view::close_wide_cells): cells below a wide character are not
+//! compared. The module must not know what the cells show.
 
 use std::{
     collections::BTreeMap,
@@ -14,6 +15,8 @@ use ratatui::{
     layout::Rect,
     style::{Color, Modifier},
 };
+
+use crate::text;
 
 /// Minimum blanks at the end of a change for which erasing takes fewer bytes than writing.
 const MIN_ERASED_TRAILING: u16 = 5;
@@ -45,8 +48,10 @@ const HIDE_CURSOR: &[u8] = b"\x1b[?25l";
 #[derive(Debug)]
 pub(crate) struct FrameWriter<W: Write> {
     out: W,
-    /// The frame on the terminal, and the buffer of the next one.
+    /// The frame on the terminal, unless the terminal was cleared.
     shown: Buffer,
+    is_cleared: bool,
+    /// The buffer of the next frame, empty between two frames.
     next: Buffer,
     wide: WideCells,
     is_cursor_hidden: bool,
@@ -60,10 +65,10 @@ impl<W: Write> FrameWriter<W> {
     /// Writes frames for an empty terminal of this size to `out`, each followed by a flush.
     pub(crate) fn new(out: W, area: Rect) -> Self {
         let (shown, next) = (Buffer::empty(area), Buffer::empty(area));
-        Self { out, shown, next, wide: WideCells::new(), is_cursor_hidden: false }
+        Self { out, shown, is_cleared: true, next, wide: WideCells::new(), is_cursor_hidden: false }
     }
 
-    /// The frame on the terminal.
+    /// The cells on the terminal.
     pub(crate) fn shown(&self) -> &Buffer {
         &self.shown
     }
@@ -72,25 +77,31 @@ impl<W: Write> FrameWriter<W> {
     pub(crate) fn restart(&mut self, area: Rect) {
         (self.shown, self.next) = (Buffer::empty(area), Buffer::empty(area));
         self.wide.clear();
-        self.is_cursor_hidden = false;
+        (self.is_cleared, self.is_cursor_hidden) = (true, false);
     }
 
-    /// Draws a frame. `paint` gets an empty buffer, and the frame on the terminal.
+    /// Draws a frame. `paint` gets an empty buffer, and the frame on the terminal if there is one.
     ///
     /// # Errors
     ///
     /// If `out` fails.
-    pub(crate) fn draw(&mut self, paint: impl FnOnce(&mut Buffer, &Buffer)) -> io::Result<()> {
-        self.next.reset();
-        paint(&mut self.next, &self.shown);
+    pub(crate) fn draw(&mut self, paint: impl FnOnce(&mut Buffer, Option<&Buffer>)) -> io::Result<()> {
+        let is_cleared = std::mem::take(&mut self.is_cleared);
+        paint(&mut self.next, (!is_cleared).then_some(&self.shown));
         let mut encoder = FrameEncoder::new(&mut self.wide);
         let area = self.shown.area;
-        let mut cells = self.shown.content.iter().zip(&self.next.content);
+        let mut cells = self.shown.content.iter_mut().zip(&self.next.content);
         for y in area.y..area.bottom() {
+            let mut next_start = area.x;
             for (x, (old, new)) in (area.x..area.right()).zip(&mut cells) {
-                if !is_same_cell(old, new) {
-                    encoder.cell(x, y, new);
+                if x >= next_start {
+                    next_start = x.saturating_add(column_count(new));
+                    if !is_same_cell(old, new) {
+                        encoder.cell(x, y, new);
+                    }
                 }
+                // The old frame becomes the buffer of the next one, and is in the cache now.
+                old.reset();
             }
         }
         let bytes = encoder.end();
@@ -110,6 +121,13 @@ impl<W: Write> FrameWriter<W> {
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.out.write_all(bytes)
     }
+}
+
+/// Number of columns that a cell takes.
+fn column_count(cell: &Cell) -> u16 {
+    let symbol = cell.symbol();
+    // A wide character has at least three bytes in UTF-8.
+    if symbol.len() < 3 || text::is_simple_piece(symbol) { 1 } else { cell.cell_width().max(1) }
 }
 
 /// True if two cells look the same. Most symbols are one byte long, and comparing these needs no call.
@@ -538,6 +556,35 @@ mod tests {
             buffer.set_string(0, 2, "three", Style::new());
         };
         assert_eq!(draw(&words), "\x1b[2;2H\x1b[1;31mone\x1b[21G\x1b[0;31mtwo\x1b[3;1H\x1b[39mthree\x1b[?25l");
+    }
+
+    #[test]
+    fn cells_below_a_character_of_three_columns_are_not_drawn() {
+        let (mut before, mut after) = (Buffer::empty(AREA), Buffer::empty(AREA));
+        before.set_string(0, 0, "abcd", Style::new());
+        after.set_string(3, 0, "d", Style::new());
+        after[(0, 0)].set_symbol("क्ष्म");
+        assert_eq!(after[(0, 0)].cell_width(), 3);
+        let first = written(std::slice::from_ref(&before)).len();
+        let second = written(&[before, after]).split_off(first);
+        assert_eq!(String::from_utf8(second).unwrap(), "\x1b[1;1Hक्ष्म");
+    }
+
+    #[test]
+    fn frame_after_a_restart_is_drawn_completely() {
+        let mut bytes = Vec::new();
+        let mut writer = FrameWriter::new(&mut bytes, AREA);
+        for is_shown in [false, true, false] {
+            let paint = |buffer: &mut Buffer, shown: Option<&Buffer>| {
+                assert_eq!(shown.is_some(), is_shown);
+                buffer.set_string(0, 0, "one", Style::new());
+            };
+            writer.draw(paint).unwrap();
+            if is_shown {
+                writer.restart(AREA);
+            }
+        }
+        assert_eq!(String::from_utf8(bytes).unwrap(), "\x1b[1;1Hone\x1b[?25l".repeat(2));
     }
 
     #[test]

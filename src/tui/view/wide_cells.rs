@@ -5,8 +5,8 @@ use ratatui::buffer::{Buffer, CellWidth as _};
 use crate::text;
 
 /// Repairs all wide characters of a frame: if the right half is covered by other text or outside the frame, the
-/// character becomes a blank. The cell of a right half becomes a blank in the style of the left half. ratatui skips
-/// right halves when it compares frames, so the writer of the terminal must know their content.
+/// character becomes a blank. The cell of a right half becomes a blank in the style of the left half, which the
+/// writer of the terminal relies on.
 pub(crate) fn close_wide_cells(buffer: &mut Buffer) {
     let width = usize::from(buffer.area.width);
     for row in buffer.content.chunks_mut(width.max(1)) {

@@ -174,10 +174,10 @@ impl ScreenHost for ScriptedHost {
         input
     }
 
-    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, &Buffer)) -> io::Result<()> {
+    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, Option<&Buffer>)) -> io::Result<()> {
         self.frames += 1;
         let shown = self.terminal.backend().buffer().clone();
-        self.terminal.draw(|frame| paint(frame.buffer_mut(), &shown)).map(|_| ()).map_err(io::Error::other)
+        self.terminal.draw(|frame| paint(frame.buffer_mut(), Some(&shown))).map(|_| ()).map_err(io::Error::other)
     }
 
     fn title(&mut self, title: &str) {
