@@ -30,8 +30,8 @@ pub(crate) use query::{IndexQueryError, QueryLimits};
 /// Creates all tables and indexes of an empty database.
 const SCHEMA: &str = include_str!("../../assets/index.sql");
 
-/// `user_version` of [`SCHEMA`]. A change of the schema or of the meaning of its rows increments it, and indexes of
-/// earlier versions are rebuilt from the tapes.
+/// `user_version` of [`SCHEMA`]. A change of the schema or of the meaning of its rows increments it, and an index of an
+/// earlier version is emptied, so that its rows are made again from the tapes.
 const SCHEMA_VERSION: usize = 10;
 
 /// Maximum wait for another process that writes to the index.
@@ -122,8 +122,8 @@ impl DbError {
 }
 
 impl Db {
-    /// Opens or creates the index; symbolic links in its path are refused. A damaged index, or one of an earlier
-    /// version, is replaced by an empty one.
+    /// Opens or creates the index; symbolic links in its path are refused. A damaged index is replaced by an empty one,
+    /// and one of an earlier version is emptied.
     pub(super) fn open(path: &Path) -> Result<Self, DbError> {
         Self::open_with_timeout(path, BUSY_TIMEOUT)
     }
@@ -148,11 +148,13 @@ impl Db {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
         // Verify before the first write, which includes the journal mode.
         verify_schema(&connection)?;
+        // A new index that a power failure damages is rebuilt.
+        connection.pragma_update(None, "synchronous", "off")?;
         connection.pragma_update(None, "journal_mode", "wal")?;
+        create_schema(&mut connection)?;
         // With grouped commits, the cost of full durability is negligible.
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update(None, "foreign_keys", true)?;
-        create_schema(&mut connection)?;
         Ok(Self { connection, path: path.to_owned() })
     }
 
@@ -238,7 +240,7 @@ impl From<rusqlite::Error> for DbFault {
 }
 
 /// Compares the schema with [`SCHEMA`], exactly: a foreign table with a known name could have checks or generated
-/// columns that run with every row.
+/// columns that run with every row. Of an earlier version, whose tables are only dropped, the names are compared.
 fn verify_schema(connection: &Connection) -> Result<(), DbFault> {
     // One snapshot for both, since another process may be creating the index.
     let connection = &connection.unchecked_transaction()?;
@@ -253,18 +255,44 @@ fn verify_schema(connection: &Connection) -> Result<(), DbFault> {
     let model = Connection::open_in_memory()?;
     model.execute_batch(SCHEMA)?;
     let expected = schema(&model)?;
-    let is_known = |object: &SchemaObject| match version {
-        0 => false,
-        SCHEMA_VERSION => expected.contains(object),
-        _ => expected.iter().any(|ours| (&ours.kind, &ours.name) == (&object.kind, &object.name)),
-    };
-    if let Some(object) = found.iter().find(|object| !is_known(object)) {
-        return Err(DbFault::Foreign(object.name.escape_debug().to_string()));
+    for object in &found {
+        let is_known = match version {
+            0 => false,
+            SCHEMA_VERSION => expected.contains(object),
+            _ => is_earlier(object, connection, &expected, &model)?,
+        };
+        if !is_known {
+            return Err(DbFault::Foreign(object.name.escape_debug().to_string()));
+        }
     }
-    if version != SCHEMA_VERSION || found.len() < expected.len() {
-        return Err(DbFault::Damaged("it is of an earlier version, or a table or index is missing".to_owned()));
+    if version == SCHEMA_VERSION && found.len() < expected.len() {
+        return Err(DbFault::Damaged("a table or index is missing".to_owned()));
     }
     Ok(())
+}
+
+/// True if an earlier version of the program may have created `object`: it has the name of an object of today, and a
+/// table has the key of all tables and no other columns than that of today.
+fn is_earlier(
+    object: &SchemaObject,
+    connection: &Connection,
+    expected: &[SchemaObject],
+    model: &Connection,
+) -> Result<bool, rusqlite::Error> {
+    let has_name =
+        |ours: &SchemaObject| (&ours.kind, &ours.name, &ours.table) == (&object.kind, &object.name, &object.table);
+    if !expected.iter().any(has_name) {
+        return Ok(false);
+    }
+    if object.kind != "table" {
+        return Ok(true);
+    }
+    let (found, ours) = (columns(connection, &object.name)?, columns(model, &object.name)?);
+    Ok(found.iter().any(|column| column == "run") && found.iter().all(|column| ours.contains(column)))
+}
+
+fn columns(connection: &Connection, table: &str) -> Result<Vec<String>, rusqlite::Error> {
+    connection.prepare("SELECT name FROM pragma_table_xinfo(?1)")?.query_map([table], |row| row.get(0))?.collect()
 }
 
 /// A table, index, view or trigger in the schema of SQLite.
@@ -293,8 +321,11 @@ fn create_schema(connection: &mut Connection) -> Result<(), DbFault> {
     // Another process may have created it meanwhile.
     match version(&transaction)? {
         SCHEMA_VERSION => return Ok(()),
-        0 => {}
-        other => return Err(DbFault::Newer(other)),
+        newer if newer > SCHEMA_VERSION => return Err(DbFault::Newer(newer)),
+        _ => {}
+    }
+    for table in TABLES {
+        transaction.execute_batch(&format!("DROP TABLE IF EXISTS {table}"))?;
     }
     transaction.execute_batch(SCHEMA).map_err(|error| DbFault::Damaged(error.to_string()))?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION as i64)?;
@@ -520,6 +551,8 @@ mod tests {
             "CREATE TABLE notes (x)",
             "CREATE TABLE runs (x); PRAGMA user_version = 2; CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM runs; END",
             "PRAGMA user_version = 1; CREATE VIEW units AS SELECT 1",
+            "CREATE TABLE runs (x); PRAGMA user_version = 2",
+            "CREATE TABLE units (run, x AS (run)); PRAGMA user_version = 9",
         ] {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("db.sqlite");
@@ -550,13 +583,18 @@ mod tests {
     }
 
     #[test]
-    fn index_of_an_earlier_version_is_replaced() {
+    fn index_of_an_earlier_version_is_emptied() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db.sqlite");
-        let earlier = "CREATE TABLE runs (run TEXT PRIMARY KEY) STRICT, WITHOUT ROWID; PRAGMA user_version = 1";
-        Connection::open(&path).unwrap().execute_batch(earlier).unwrap();
+        let earlier = "CREATE TABLE runs (run TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+            CREATE TABLE units (run TEXT, unit TEXT); CREATE INDEX units_by_key ON units (run);
+            INSERT INTO runs VALUES ('r'); PRAGMA user_version = 1";
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch(earlier).unwrap();
         assert_eq!(Db::open(&path).unwrap().list().unwrap(), []);
         assert_eq!(version(&Db::open(&path).unwrap().connection).unwrap(), SCHEMA_VERSION);
+        // A process that had it open sees the new tables.
+        assert_eq!(other.query_row("SELECT count(budget) FROM runs", [], |row| row.get(0)), Ok(0));
     }
 
     #[test]
