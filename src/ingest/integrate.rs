@@ -5,7 +5,7 @@
 
 use crate::{
     diagnostic::Diagnostic,
-    scoped_dir::{self, PRIVATE_MODE, ScopedDir},
+    scoped_dir::{PRIVATE_MODE, ScopedDir},
 };
 use std::{
     cell::OnceCell,
@@ -30,6 +30,7 @@ use crate::tape::{
     note::{SharedWrite, SlRefRepair},
 };
 
+mod path_rules;
 mod raw_copies;
 mod reviewed;
 
@@ -197,8 +198,8 @@ pub(crate) struct SavedIntegration {
 #[derive(Debug)]
 pub(crate) struct PatchIntegrator {
     worktrees: Arc<Worktrees>,
-    /// Created for the first patch: many runs find nothing to change.
-    opened: OnceCell<Worktree>,
+    /// Created when it is first needed: many runs find nothing to change.
+    worktree: OnceCell<Worktree>,
     /// The commit that the integration is based on.
     base: CommitId,
     /// The units that changed each path.
@@ -219,7 +220,7 @@ impl PatchIntegrator {
     pub(crate) fn open(trees: &Arc<Worktrees>, connections: Vec<String>) -> Result<Self, IntegrationError> {
         let mut new = Self {
             worktrees: Arc::clone(trees),
-            opened: OnceCell::new(),
+            worktree: OnceCell::new(),
             base: trees.repository.current_state()?,
             writers_by_path: BTreeMap::new(),
             originals: Originals::new(),
@@ -240,13 +241,18 @@ impl PatchIntegrator {
 
     /// The worktree with the accepted patches.
     fn worktree(&self) -> Result<&Worktree, WorktreeError> {
-        match self.opened.get() {
+        match self.worktree.get() {
             Some(worktree) => Ok(worktree),
             None => {
                 let worktree = self.worktrees.open(None, &self.base)?;
-                Ok(self.opened.get_or_init(|| worktree))
+                Ok(self.worktree.get_or_init(|| worktree))
             }
         }
+    }
+
+    /// Lets the worktree contain `commit` only.
+    fn restart_from(&mut self, commit: &CommitId) -> Result<(), WorktreeError> {
+        self.worktree.get_mut().map_or(Ok(()), |worktree| worktree.restart_from(commit))
     }
 
     /// The commit that the integration is based on.
@@ -266,7 +272,7 @@ impl PatchIntegrator {
 
     /// The commit with all accepted patches.
     pub(crate) fn head(&self) -> Result<CommitId, IntegrationError> {
-        Ok(self.opened.get().map_or_else(|| Ok(self.base.clone()), Worktree::head)?)
+        Ok(self.worktree.get().map_or_else(|| Ok(self.base.clone()), Worktree::head)?)
     }
 
     /// Integrates `patches` in their order, and reports each result as soon as it is known.
@@ -349,7 +355,7 @@ impl PatchIntegrator {
         for entry in text.split('\0').filter(|entry| !entry.is_empty()) {
             let mut fields = entry.splitn(3, '\t');
             let (added, path) = (fields.next(), fields.nth(1).unwrap_or_default());
-            if let Some(why) = forbidden_reason(path, semantic_layer) {
+            if let Some(why) = path_rules::forbidden_reason(path, semantic_layer) {
                 return Ok(Err(why));
             }
             if added == Some("-") {
@@ -395,7 +401,7 @@ impl PatchIntegrator {
             return Ok(ApplyOutcome::Conflict(split(&unmerged)));
         }
         let staged = git.run(&["diff-index", "--cached", "--raw", "--no-renames", "-z", "--end-of-options", "HEAD"])?;
-        let changed = match parse_staged_paths(&String::from_utf8_lossy(&staged), semantic_layer) {
+        let changed = match path_rules::parse_staged_paths(&String::from_utf8_lossy(&staged), semantic_layer) {
             Ok(changed) => changed,
             Err(why) => return Ok(ApplyOutcome::ForbiddenChange(why)),
         };
@@ -470,7 +476,7 @@ impl PatchIntegrator {
     }
 
     fn io_error(&self, cause: io::Error) -> IntegrationError {
-        let dir = self.opened.get().map_or(self.worktrees.repository.root(), Worktree::dir);
+        let dir = self.worktree.get().map_or(self.worktrees.repository.root(), Worktree::dir);
         IntegrationError::Io { path: dir.to_path_buf(), cause }
     }
 
@@ -502,7 +508,8 @@ impl PatchIntegrator {
     pub(crate) fn save(&mut self, message: &str, raw: &[RawCopy]) -> Result<SavedIntegration, IntegrationError> {
         let trees = Arc::clone(&self.worktrees);
         let repository = &trees.repository;
-        if self.opened.get().is_none() {
+        if self.worktree.get().is_none() {
+            self.base = repository.current_state()?;
             trees.set_saved_base(&self.base);
             return Ok(SavedIntegration { branch: repository.branch()?, ..SavedIntegration::default() });
         }
@@ -559,9 +566,7 @@ impl PatchIntegrator {
     /// Rebuilds everything accepted so far on `head`.
     fn rebase_onto(&mut self, head: &CommitId) -> Result<(), IntegrationError> {
         let patch = self.worktree()?.committed_patch(&self.base)?;
-        if let Some(worktree) = self.opened.get_mut() {
-            worktree.restart_from(head)?;
-        }
+        self.restart_from(head)?;
         head.clone_into(&mut self.base);
         self.originals.clear();
         self.tracked_paths = None;
@@ -602,38 +607,6 @@ enum ApplyOutcome {
 
 fn split(names: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(names).split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect()
-}
-
-/// Why a patch must not change `path`; `None` if it may.
-fn forbidden_reason(path: &str, semantic_layer: bool) -> Option<String> {
-    let shown = path.escape_debug();
-    if scoped_dir::validate_relative_path(path).is_err()
-        || !(path.starts_with(WIKI_DIR) || path.starts_with(SEMANTIC_LAYER_DIR))
-    {
-        return Some(format!("changes {shown}, which is not below wiki/ or semantic-layer/"));
-    }
-    if !semantic_layer && path.starts_with(SEMANTIC_LAYER_DIR) {
-        return Some(format!("changes {shown}, and this unit may not change the semantic layer"));
-    }
-    None
-}
-
-/// The changed paths in the output of `diff-index --raw -z`, or why one of them is not permitted.
-fn parse_staged_paths(raw: &str, semantic_layer: bool) -> Result<Vec<String>, String> {
-    let mut fields = raw.split('\0');
-    let mut paths = Vec::new();
-    while let (Some(meta), Some(path)) = (fields.next().filter(|meta| !meta.is_empty()), fields.next()) {
-        let mode = meta.split(' ').nth(1).unwrap_or_default();
-        let is_gone = meta.ends_with('D');
-        if let Some(why) = forbidden_reason(path, semantic_layer) {
-            return Err(why);
-        }
-        if !is_gone && mode != REGULAR_FILE_MODE {
-            return Err(format!("gives {} the mode {mode}; only {REGULAR_FILE_MODE} may be", path.escape_debug()));
-        }
-        paths.push(path.to_owned());
-    }
-    Ok(paths)
 }
 
 #[cfg(test)]

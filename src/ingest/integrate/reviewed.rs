@@ -49,7 +49,7 @@ impl PatchIntegrator {
 
     /// What the accepted patches changed, and the commits that are reviewed.
     pub(crate) fn review_request(&self) -> Result<ReviewRequested, IntegrationError> {
-        let Some(worktree) = self.opened.get() else {
+        let Some(worktree) = self.worktree.get() else {
             return Ok(ReviewRequested { base: self.base.to_string(), ..ReviewRequested::default() });
         };
         let patch = worktree.committed_patch(&self.base)?;
@@ -160,9 +160,7 @@ impl PatchIntegrator {
             return Err(IntegrationError::BranchMovedRepeatedly);
         }
         self.reset()?;
-        if let Some(worktree) = self.opened.get_mut() {
-            worktree.restart_from(&before.head)?;
-        }
+        self.restart_from(&before.head)?;
         self.writers_by_path = before.writers_by_path;
         Ok(())
     }

@@ -92,6 +92,20 @@ impl IntegrationFixture {
 }
 
 #[test]
+fn integration_without_changes_needs_no_worktree() {
+    let run = IntegrationFixture::new();
+    let unchanged = UnitPatch { unit: "a".into(), file: None, may_change_semantic_layer: true, targets: Vec::new() };
+    let (mut integration, results) = run.integrate(&[unchanged]);
+    assert_eq!(results, [PatchOutcome::Noop { shared_writes: Vec::new() }]);
+    assert_eq!(integration.head().unwrap(), run.trees.base());
+    run.assert_tidy();
+    // Later attempts start from a commit that was made meanwhile.
+    run.git(&["commit", "--quiet", "--allow-empty", "-m", "later"]);
+    assert_eq!(integration.save("subject", &[]).unwrap().commit, None);
+    assert_eq!(run.trees.base().to_string(), run.git(&["rev-parse", "HEAD"]).trim());
+}
+
+#[test]
 fn unit_patches_become_one_commit() {
     let run = IntegrationFixture::new();
     let (new, gone) = (page("new", &["old"]), page("fan", &[]));
