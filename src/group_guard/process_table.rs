@@ -25,8 +25,8 @@ pub(super) type StartTime = u64;
 /// How often an environment is read again if it is empty or incomplete. A process that executes a program looks like
 /// one that was started with an empty environment.
 const MAX_ENVIRONMENT_READS: u8 = 25;
-/// How long the start time of a process counts as that of its id. Linux assigns ids in turn, so an id is not reused so
-/// soon.
+/// How long the start time of a process counts as that of its id, if the id is in every table of that time. An id that
+/// another process gets between two tables is found after this time.
 const START_TIME_VALIDITY: Duration = Duration::from_millis(250);
 /// Flag of kernel threads, which have no environment.
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -145,10 +145,12 @@ impl ProcScanner {
         let mut table = ProcessTable::default();
         let mut environments = HashMap::new();
         let recent = self.start_times.take().filter(|(read, _)| now.duration_since(*read) < START_TIME_VALIDITY);
-        let (read, mut start_times) = recent.unwrap_or_else(|| (now, HashMap::new()));
+        let (read, recent) = recent.unwrap_or_else(|| (now, HashMap::new()));
+        let mut start_times = HashMap::with_capacity(recent.len());
         for pid in entries.filter_map(|entry| parse_pid(&entry.file_name())).filter(|pid| *pid != self.own_pid) {
             // Most processes are older; reading them all takes milliseconds.
-            if start_times.get(&pid).is_some_and(|started| *started < since) {
+            if let Some(started) = recent.get(&pid).filter(|started| **started < since) {
+                start_times.insert(pid, *started);
                 continue;
             }
             let Some(process) = self.stat(pid) else { continue };

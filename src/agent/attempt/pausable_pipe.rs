@@ -22,7 +22,11 @@ use tokio::{
 const PIPE_CAPACITY: usize = 64 * 1024;
 
 #[derive(Debug)]
-pub(crate) struct PausablePipe(PipeState);
+pub(crate) struct PausablePipe {
+    state: PipeState,
+    /// Data of a paused pipe on its way to a caller, whose buffer would have to be zeroed before each read.
+    received: Vec<u8>,
+}
 
 #[derive(Debug)]
 enum PipeState {
@@ -43,12 +47,12 @@ impl PausablePipe {
     }
 
     fn new(end: OwnedFd) -> io::Result<Self> {
-        Ok(Self(PipeState::Registered(Receiver::from_owned_fd(end)?)))
+        Ok(Self { state: PipeState::Registered(Receiver::from_owned_fd(end)?), received: vec![0; PIPE_CAPACITY] })
     }
 
     /// Pauses the pipe until the next read.
     pub(crate) fn pause(&mut self) {
-        self.0 = match std::mem::replace(&mut self.0, PipeState::Failed) {
+        self.state = match std::mem::replace(&mut self.state, PipeState::Failed) {
             PipeState::Registered(watched) => {
                 watched.into_nonblocking_fd().map_or(PipeState::Failed, PipeState::Paused)
             }
@@ -57,19 +61,19 @@ impl PausablePipe {
     }
 }
 
-/// Reads what is available without waiting.
-fn read_available(end: &OwnedFd, out: &mut ReadBuf<'_>) -> Result<(), Errno> {
-    let room = out.remaining().min(PIPE_CAPACITY);
-    let count = unistd::read(end, out.initialize_unfilled_to(room))?;
-    out.advance(count);
+/// Reads what is available without waiting, through `received`.
+fn read_available(end: &OwnedFd, received: &mut [u8], out: &mut ReadBuf<'_>) -> Result<(), Errno> {
+    let room = out.remaining().min(received.len());
+    let count = unistd::read(end, &mut received[..room])?;
+    out.put_slice(&received[..count]);
     Ok(())
 }
 
 impl AsyncRead for PausablePipe {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let state = &mut self.get_mut().0;
+        let Self { state, received } = self.get_mut();
         if let PipeState::Paused(end) = state {
-            match read_available(end, out) {
+            match read_available(end, received, out) {
                 Err(Errno::EAGAIN) => {}
                 done => return Poll::Ready(done.map_err(io::Error::from)),
             }
