@@ -1,9 +1,11 @@
 //! `ctl`: commands to a run of another process over its control socket.
 
 use std::{
+    fs::{self, Permissions},
     io::{BufRead as _, BufReader, Write as _},
-    os::unix::net::UnixStream,
+    os::unix::{fs::PermissionsExt as _, net::UnixStream, process::CommandExt as _},
     path::PathBuf,
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -207,4 +209,30 @@ fn garbage_on_the_socket_does_not_affect_the_run() {
     let _silent: Vec<_> = (0..40).map(|_| connect()).collect();
     assert_eq!(reply(&mut stream, valid).unwrap()["reply"], "accepted");
     assert_eq!(running.end().code, Some(0));
+}
+
+#[test]
+#[ignore = "needs root and perl"]
+fn commands_of_another_user_are_ignored() {
+    let place = TestDir::new();
+    let running = start(&place, &TWO_CALLS.replace("3000", "600000"));
+    // Its permissions alone keep other users away, so grant them access.
+    let socket = socket(&place);
+    let sockets = place.sockets();
+    let root = sockets.ancestors().nth(2).unwrap();
+    let private = socket.ancestors().take_while(|path| path.starts_with(root));
+    private.for_each(|path| fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap());
+    let send = r#"$SIG{PIPE} = "IGNORE"; $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die "$!";
+        $s->autoflush(1); print $s "$ARGV[1]\n"; print <$s> // """#;
+    let stop = r#"{"version":1,"id":1,"command":{"command":"stop_all"}}"#;
+    let reply_to = |user: u32| {
+        let mut command = Command::new("perl");
+        command.args(["-MIO::Socket::UNIX", "-e", send]).arg(&socket).arg(stop).uid(user).gid(user).current_dir("/");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{user}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(reply_to(65534), "");
+    assert!(reply_to(0).contains("accepted"));
+    assert_ne!(running.end().code, Some(0));
 }
