@@ -424,8 +424,7 @@ impl ScopedDir {
         let dir = self.dir(relative, Some(PRIVATE_MODE))?;
         let is_current = |found: &Vec<u8>| found == GITIGNORE_ALL;
         if !dir.read(".gitignore", GITIGNORE_ALL.len() as u64).as_ref().is_ok_and(is_current) {
-            // If a power failure undoes it, the next use of the directory repeats it.
-            dir.write_unsynced(".gitignore", GITIGNORE_ALL, PRIVATE_MODE, 0o644)?;
+            dir.write(".gitignore", GITIGNORE_ALL, PRIVATE_MODE, 0o644)?;
         }
         Ok(dir)
     }
