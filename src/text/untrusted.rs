@@ -221,7 +221,7 @@ pub(crate) fn printable_pieces(text: &str) -> impl Iterator<Item = Cow<'_, str>>
     })
 }
 
-/// Splits safe text into graphemes of one or two columns.
+/// Splits safe text into graphemes. Those of some scripts take more than two columns.
 pub(crate) fn graphemes(safe: &str) -> impl Iterator<Item = &str> {
     let mut rest = safe;
     std::iter::from_fn(move || grapheme(&mut rest).map(|(first, _)| first))

@@ -52,6 +52,19 @@ pub(crate) struct RowWriter<'a> {
     y: u16,
 }
 
+/// Splits a grapheme into pieces of at most two columns, as much as the cells of terminals hold.
+fn pieces_of_two_columns(grapheme: &str) -> impl Iterator<Item = &str> {
+    let mut rest = grapheme;
+    std::iter::from_fn(move || {
+        let fits = |end: &usize| text::is_simple_piece(&rest[..*end]) || rest[..*end].cell_width() <= 2;
+        let ends = || rest.char_indices().map(|(at, char)| at + char.len_utf8());
+        let end = if fits(&rest.len()) { rest.len() } else { ends().take_while(fits).last().unwrap_or(rest.len()) };
+        let (piece, after) = rest.split_at(end);
+        rest = after;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
 impl<'a> RowWriter<'a> {
     /// Starts at the beginning of the first row of `area`.
     pub(crate) fn row(scene: &DrawContext<'a>, buf: &'a mut Buffer, area: Rect) -> Self {
@@ -101,8 +114,8 @@ impl<'a> RowWriter<'a> {
             return;
         }
         let mut cells = cells.iter_mut();
-        for grapheme in text::graphemes(safe) {
-            let wide = if text::is_simple_piece(grapheme) { 1 } else { grapheme.cell_width() };
+        for piece in text::graphemes(safe).flat_map(pieces_of_two_columns) {
+            let wide = if text::is_simple_piece(piece) { 1 } else { piece.cell_width() };
             if wide == 0 {
                 continue;
             }
@@ -111,7 +124,7 @@ impl<'a> RowWriter<'a> {
             }
             let mut covered = cells.by_ref().take(usize::from(wide));
             if let Some(first) = covered.next() {
-                first.set_symbol(grapheme).set_style(style);
+                first.set_symbol(piece).set_style(style);
             }
             // The first column shows the whole character.
             covered.for_each(Cell::reset);
@@ -151,5 +164,20 @@ impl<'a> RowWriter<'a> {
         }
         self.x = left;
         self.end = start;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_take_at_most_two_columns() {
+        let pieces = |grapheme| pieces_of_two_columns(grapheme).collect::<Vec<_>>();
+        assert_eq!(pieces("क्ष्म"), ["क्ष्", "म"]);
+        for grapheme in ["", "a", "é", "日", "🇩🇪", "✓"] {
+            assert_eq!(pieces(grapheme).concat(), grapheme);
+            assert!(pieces(grapheme).len() <= 1, "{grapheme}");
+        }
     }
 }
