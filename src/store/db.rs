@@ -31,7 +31,8 @@ pub(crate) use query::{IndexQueryError, QueryLimits};
 const SCHEMA: &str = include_str!("../../assets/index.sql");
 
 /// `user_version` of [`SCHEMA`]. A change of the schema or of the meaning of its rows increments it, and an index of an
-/// earlier version is emptied, so that its rows are made again from the tapes.
+/// earlier version is emptied, so that its rows are made again from the tapes. [`is_earlier`] must know all names that
+/// an earlier version used.
 const SCHEMA_VERSION: usize = 10;
 
 /// Maximum wait for another process that writes to the index.
@@ -148,8 +149,10 @@ impl Db {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
         // Verify before the first write, which includes the journal mode.
         verify_schema(&connection)?;
-        // A new index that a power failure damages is rebuilt.
-        connection.pragma_update(None, "synchronous", "off")?;
+        if version(&connection)? == 0 {
+            // A new index that a power failure damages is rebuilt.
+            connection.pragma_update(None, "synchronous", "off")?;
+        }
         connection.pragma_update(None, "journal_mode", "wal")?;
         create_schema(&mut connection)?;
         // With grouped commits, the cost of full durability is negligible.
@@ -327,7 +330,7 @@ fn create_schema(connection: &mut Connection) -> Result<(), DbFault> {
     for table in TABLES {
         transaction.execute_batch(&format!("DROP TABLE IF EXISTS {table}"))?;
     }
-    transaction.execute_batch(SCHEMA).map_err(|error| DbFault::Damaged(error.to_string()))?;
+    transaction.execute_batch(SCHEMA)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION as i64)?;
     Ok(transaction.commit()?)
 }

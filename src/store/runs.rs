@@ -161,8 +161,8 @@ impl RunStore {
         self.root.join(DATABASE_FILE)
     }
 
-    /// Opens or creates the index. A damaged index is replaced by an empty one; the caller detects the missing runs and
-    /// indexes them.
+    /// Opens or creates the index. A damaged index, or one of an earlier version, is replaced by an empty one; the caller
+    /// detects the missing runs and indexes them.
     ///
     /// # Errors
     ///
