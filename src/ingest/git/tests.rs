@@ -320,7 +320,11 @@ fn output_is_read_up_to_a_limit() {
 /// A replacement for git that runs `body` and then executes git.
 fn wrapper(dir: &Path, body: &str) -> &'static Path {
     let path = dir.join("git");
-    fs::write(&path, format!("#!/bin/sh\n{body}\nexec {} \"$@\"\n", program().unwrap().display())).unwrap();
+    // A child writes it: a process that another test starts meanwhile would inherit the open file, and the system
+    // executes no file that is open for writing.
+    let mut tee = Command::new("tee").arg(&path).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    write!(tee.stdin.take().unwrap(), "#!/bin/sh\n{body}\nexec {} \"$@\"\n", program().unwrap().display()).unwrap();
+    assert!(tee.wait().unwrap().success());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     Box::leak(path.into_boxed_path())
 }
@@ -328,7 +332,7 @@ fn wrapper(dir: &Path, body: &str) -> &'static Path {
 #[test]
 fn git_ignoring_overrides_is_rejected() {
     let (dir, root) = project(&[]);
-    assert!(Git::open_with(wrapper(dir.path(), ":"), &root, &[], CONFIG_LIMITS).is_ok());
+    Git::open_with(wrapper(dir.path(), ":"), &root, &[], CONFIG_LIMITS).unwrap();
     configure(&root, b"[ingestdeck]\noverride = arrives\n");
     let error = Git::open_with(wrapper(dir.path(), "unset GIT_CONFIG_COUNT"), &root, &[], CONFIG_LIMITS).unwrap_err();
     assert!(error.to_string().starts_with("git ignores settings in its environment (GIT_CONFIG_COUNT), so"), "{error}");

@@ -224,10 +224,10 @@ fn commands_of_another_user_are_ignored() {
     private.for_each(|path| fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap());
     let send = r#"$SIG{PIPE} = "IGNORE"; $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die "$!";
         $s->autoflush(1); print $s "$ARGV[1]\n"; print <$s> // """#;
-    let stop = r#"{"version":1,"id":1,"command":{"command":"stop_all"}}"#;
+    let kill = r#"{"version":1,"id":1,"command":{"command":"kill_all"}}"#;
     let reply_to = |user: u32| {
         let mut command = Command::new("perl");
-        command.args(["-MIO::Socket::UNIX", "-e", send]).arg(&socket).arg(stop).uid(user).gid(user).current_dir("/");
+        command.args(["-MIO::Socket::UNIX", "-e", send]).arg(&socket).arg(kill).uid(user).gid(user).current_dir("/");
         let output = command.output().unwrap();
         assert!(output.status.success(), "{user}: {output:?}");
         String::from_utf8(output.stdout).unwrap()

@@ -335,7 +335,10 @@ fn reconcile_only_run_that_is_stopped_is_not_done() {
             running.signal(Signal::SIGINT);
             ("stopped", running.end())
         } else {
-            let mut running = gated(&place, "*'worktree add'*", &args);
+            // The first call about the branch after the plan.
+            let tapes = place.path(".ktx/ingestdeck/runs");
+            let unless_planned = format!("$(grep -qs run_planned '{}'/*/tape.jsonl || echo x)", tapes.display());
+            let mut running = gated(&place, &format!("*' HEAD'{unless_planned}"), &args);
             running.signal(Signal::SIGINT);
             running.wait_for("stderr", "draining: ");
             open_gate(&place);
