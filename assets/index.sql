@@ -16,7 +16,7 @@ CREATE TABLE runs (
     cost_usd      REAL,                      -- NULL while unknown
     lost          INTEGER NOT NULL,          -- lines that could not be read
     budget        INTEGER NOT NULL,          -- units whose last attempt used up its budget
-    agent         TEXT                       -- as in the header of the tape
+    agent         TEXT                       -- NULL on tapes that do not name it
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE units (
@@ -87,8 +87,8 @@ CREATE TABLE tool_calls (
     output        TEXT,                      -- JSON, cut
     output_bytes  INTEGER,                   -- before it was cut
     error         TEXT,                      -- first text of a failed result, cut
-    parent_tool_use_id TEXT,                 -- call of the subagent that made this call
-    waited_ms     INTEGER,                   -- time that the call was held
+    parent_tool_use_id TEXT,                 -- call that started the subagent, for its calls
+    waited_ms     INTEGER,                   -- part of duration_ms before the decision of a person
     decision      TEXT NOT NULL,
     decided_by    TEXT,                      -- `rule`, or the person and the client; NULL if none did
     decision_reason TEXT,

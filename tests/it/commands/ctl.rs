@@ -234,5 +234,5 @@ fn commands_of_another_user_are_ignored() {
     };
     assert_eq!(reply_to(65534), "");
     assert!(reply_to(0).contains("accepted"));
-    assert_ne!(running.end().code, Some(0));
+    assert_eq!(running.end().code, Some(100));
 }
