@@ -106,15 +106,29 @@ pub(crate) fn one_row(text: &str, limit: usize) -> String {
 
 /// Wraps all of `text` into safe rows of at most `width` columns, broken between words if possible.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    wrap_at_most(text, width, usize::MAX)
+}
+
+/// The first `most` rows of [`wrap`]. The cost does not depend on the length of printable ASCII behind them.
+pub(crate) fn wrap_at_most(text: &str, width: usize, most: usize) -> Vec<String> {
     let mut rows = Vec::new();
     if width == 0 {
         return rows;
     }
     for line in text.split('\n') {
+        if rows.len() >= most {
+            break;
+        }
         let line = line.strip_suffix('\r').unwrap_or(line);
-        let wrap = if is_plain(line) { wrap_plain } else { wrap_line };
-        wrap(line, width, &mut rows);
+        // One byte more than fits shows that the last row is full.
+        let plain = line.get(..width.saturating_mul(most).saturating_add(1)).unwrap_or(line);
+        if is_plain(plain) {
+            wrap_plain(plain, width, &mut rows);
+        } else {
+            wrap_line(line, width, &mut rows);
+        }
     }
+    rows.truncate(most);
     rows
 }
 
@@ -425,11 +439,14 @@ mod tests {
                 0..30,
             ),
             room in 0..60_usize,
+            most in 0..6_usize,
         ) {
             let text: String = chars.into_iter().collect();
             let shown = printable(&text, room);
             prop_assert!(shown.width() <= room);
             prop_assert!(!shown.chars().any(is_hidden));
+            let first: Vec<String> = wrap(&text, room).into_iter().take(most).collect();
+            prop_assert_eq!(wrap_at_most(&text, room, most), first);
             for row in wrap(&text, room) {
                 prop_assert!(row.width() <= room);
             }

@@ -39,10 +39,10 @@ pub(crate) fn verdict_lines(attempt: &AttemptState, width: u16, most: u16) -> Ve
         _ => String::new(),
     };
     let reason = with_outcome(word, &format!("{}{calls}", text::one_row(&reason, 600)));
-    let mut lines: Vec<_> = text::wrap(&reason, columns).into_iter().take(4).map(|row| (role, row)).collect();
+    let mut lines: Vec<_> = text::wrap_at_most(&reason, columns, 4).into_iter().map(|row| (role, row)).collect();
     if let Some(remedy) = &verdict.remedy {
         let remedy = text::one_row(remedy, 300);
-        lines.extend(text::wrap(&remedy, columns).into_iter().take(2).map(|row| (StyleRole::Text, row)));
+        lines.extend(text::wrap_at_most(&remedy, columns, 2).into_iter().map(|row| (StyleRole::Text, row)));
     }
     lines.truncate(usize::from(most));
     lines
@@ -50,27 +50,39 @@ pub(crate) fn verdict_lines(attempt: &AttemptState, width: u16, most: u16) -> Ve
 
 /// Lines below the rows: the text that is being written.
 pub(crate) fn live_lines(attempt: &AttemptState, width: u16, most: u16) -> Vec<(StyleRole, String)> {
-    let (width, most) = (usize::from(width).saturating_sub(2), usize::from(most).min(3));
-    // Text follows thinking, so if there is text, it is the newer output.
-    let is_text = !attempt.live.text.is_empty();
-    let (role, live) =
-        if is_text { (StyleRole::Said, &attempt.live.text) } else { (StyleRole::Thinking, &attempt.live.thinking) };
-    if width == 0 || most == 0 || attempt.ended_at.is_some() || live.is_empty() {
-        return Vec::new();
-    }
-    let live = live.trim_end();
-    // A line takes at least one row, so the last `most` lines are enough.
-    let from = live.rmatch_indices('\n').nth(most - 1).map_or(0, |(at, _)| at + 1);
-    let rows = text::wrap(&live[from..], width);
+    let Some((role, live, most)) = live_text(attempt, most) else { return Vec::new() };
+    let rows = text::wrap(live, live_columns(width));
     let from = rows.len().saturating_sub(most);
     rows.into_iter().skip(from).map(|row| (role, row)).collect()
 }
 
+/// The end of the text that is being written, and the number of its last rows to show, at most `most`.
+fn live_text(attempt: &AttemptState, most: u16) -> Option<(StyleRole, &str, usize)> {
+    let most = usize::from(most).min(3);
+    // Text follows thinking, so if there is text, it is the newer output.
+    let is_text = !attempt.live.text.is_empty();
+    let (role, live) =
+        if is_text { (StyleRole::Said, &attempt.live.text) } else { (StyleRole::Thinking, &attempt.live.thinking) };
+    if most == 0 || attempt.ended_at.is_some() || live.is_empty() {
+        return None;
+    }
+    let live = live.trim_end();
+    // A line takes at least one row, so the last `most` lines are enough.
+    let from = live.rmatch_indices('\n').nth(most - 1).map_or(0, |(at, _)| at + 1);
+    Some((role, &live[from..], most))
+}
+
+/// Columns of the text that is being written, next to its sign.
+fn live_columns(width: u16) -> usize {
+    usize::from(width).saturating_sub(2)
+}
+
 /// Number of lines below the rows.
 pub(crate) fn footer_height(attempt: &AttemptState, width: u16, most: u16) -> usize {
-    match attempt.held_calls.first() {
-        Some(call) => held_call(call, attempt.held_calls.len(), width, most).lines.len(),
-        None => live_lines(attempt, width, most).len(),
+    match (attempt.held_calls.first(), live_text(attempt, most)) {
+        (Some(call), _) => held_call(call, attempt.held_calls.len(), width, most).lines.len(),
+        (None, Some((_, live, most))) => text::wrap_at_most(live, live_columns(width), most).len(),
+        (None, None) => 0,
     }
 }
 

@@ -30,6 +30,7 @@ use nix::{
     unistd::Pid,
 };
 use ratatui::{buffer::Buffer, layout::Rect};
+use rustix::termios;
 use tokio::{
     runtime::Handle,
     signal::unix::{Signal, SignalKind, signal as listen},
@@ -353,9 +354,12 @@ impl Terminal {
     }
 }
 
-/// The current size of the terminal.
+/// The current size of the terminal. It is asked for with each frame, and crossterm would open the terminal each time.
 fn size() -> io::Result<Rect> {
-    let (width, height) = tty::size()?;
+    let (width, height) = match termios::tcgetwinsize(io::stdout()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col, size.ws_row),
+        _ => tty::size()?,
+    };
     Ok(Rect { x: 0, y: 0, width, height })
 }
 

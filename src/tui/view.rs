@@ -31,7 +31,7 @@ pub(crate) mod transcript;
 pub(crate) mod units;
 mod wide_cells;
 
-use ratatui::{buffer::Buffer, layout::Rect};
+use ratatui::{buffer::Buffer, layout::Rect, style::Style};
 
 pub(crate) use row_writer::RowWriter;
 use row_writer::key_names;
@@ -88,8 +88,10 @@ pub(crate) fn draw(scene: &DrawContext<'_>, buf: &mut Buffer) {
         return;
     }
     let style = scene.theme.style(StyleRole::Text);
-    for cell in &mut buf.content {
-        cell.set_style(style);
+    if style != Style::default() {
+        for cell in &mut buf.content {
+            cell.set_style(style);
+        }
     }
     paint(scene, area, &plan, buf);
     close_wide_cells(buf);
@@ -160,8 +162,8 @@ fn progress(scene: &DrawContext<'_>, done: usize, total: usize, width: usize, pe
     let [full, rest, ..] = scene.theme.glyphs.progress;
     let filled = (width * done).checked_div(total).unwrap_or_default();
     let filled = filled.max(usize::from(done > 0)).min(width - usize::from(done < total).min(width));
-    pen.put(StyleRole::Succeeded, &full.repeat(filled));
-    pen.put(StyleRole::Border, &rest.repeat(width - filled));
+    pen.repeat(StyleRole::Succeeded, full, filled);
+    pen.repeat(StyleRole::Border, rest, width - filled);
 }
 
 /// Paints a border with a title at the left and one at the right end. Returns the area inside.
@@ -181,13 +183,15 @@ pub(crate) fn pane(
     let last = area.bottom() - 1;
     for (y, left, end) in [(area.y, top_left, top_right), (last, bottom_left, bottom_right)] {
         let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..area });
-        pen.put(role, left);
-        pen.put(role, &flat.repeat(usize::from(area.width) - 2));
-        pen.put(role, end);
+        pen.repeat(role, left, 1);
+        pen.repeat(role, flat, usize::from(area.width) - 2);
+        pen.repeat(role, end, 1);
     }
     for y in area.y + 1..last {
-        RowWriter::row(scene, buf, Rect { y, height: 1, ..area }).put(role, side);
-        RowWriter::row(scene, buf, Rect { x: area.right() - 1, y, width: 1, height: 1 }).put(role, side);
+        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..area });
+        pen.repeat(role, side, 1);
+        pen.skip(usize::from(area.width) - 2);
+        pen.repeat(role, side, 1);
     }
     let mut line = RowWriter::row(scene, buf, Rect { x: area.x + 1, width: area.width - 2, height: 1, y: area.y });
     line.end_with(right);

@@ -68,7 +68,7 @@ impl App {
                 let sides = wants.comparison.filter(|sides| self.cache.has_comparison(sides));
                 view.set_comparison(sides.and_then(|_| self.cache.comparison()));
             }
-            _ => {}
+            _ => return,
         }
         self.model.refresh(self.timeline.view());
     }

@@ -90,19 +90,12 @@ impl<W: Write> FrameWriter<W> {
         paint(&mut self.next, (!is_cleared).then_some(&self.shown));
         let mut encoder = FrameEncoder::new(&mut self.wide);
         let area = self.shown.area;
-        let mut cells = self.shown.content.iter_mut().zip(&self.next.content);
-        for y in area.y..area.bottom() {
-            let mut next_start = area.x;
-            for (x, (old, new)) in (area.x..area.right()).zip(&mut cells) {
-                if x >= next_start {
-                    next_start = x.saturating_add(column_count(new));
-                    if !is_same_cell(old, new) {
-                        encoder.cell(x, y, new);
-                    }
-                }
-                // The old frame becomes the buffer of the next one, and is in the cache now.
-                old.reset();
-            }
+        let width = usize::from(area.width.max(1));
+        let rows = self.shown.content.chunks_mut(width).zip(self.next.content.chunks(width));
+        for (y, (old, new)) in (area.y..area.bottom()).zip(rows) {
+            encoder.row(area.x, y, old, new);
+            // The old frame becomes the buffer of the next one, and is in the cache now.
+            old.iter_mut().for_each(Cell::reset);
         }
         let bytes = encoder.end();
         self.out.write_all(&bytes)?;
@@ -232,6 +225,18 @@ struct FrameEncoder<'a> {
 impl<'a> FrameEncoder<'a> {
     fn new(wide: &'a mut WideCells) -> Self {
         Self { bytes: Vec::new(), wide, orphan: None, style: CellStyle::default(), cursor: None, pending_blanks: 0 }
+    }
+
+    /// Encodes what differs between two rows whose first cell is in column `x`. Cells below a wide character differ only
+    /// if it does.
+    fn row(&mut self, x: u16, y: u16, old: &[Cell], new: &[Cell]) {
+        let mut cells = (x..).zip(old.iter().zip(new));
+        while let Some((x, (_, cell))) = cells.find(|(_, (old, new))| !is_same_cell(old, new)) {
+            self.cell(x, y, cell);
+            for _ in 1..column_count(cell) {
+                cells.next();
+            }
+        }
     }
 
     fn cell(&mut self, x: u16, y: u16, cell: &Cell) {

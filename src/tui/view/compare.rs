@@ -198,7 +198,7 @@ fn summary(
         return;
     }
     let [.., flat] = scene.theme.glyphs.frame;
-    RowWriter::row(scene, buf, area).put(StyleRole::Border, &flat.repeat(usize::from(area.width)));
+    RowWriter::row(scene, buf, area).repeat(StyleRole::Border, flat, usize::from(area.width));
     let each = |of: &dyn Fn(&AttemptState) -> String| attempts.map(of);
     let timed = scene.source.origin.has_times;
     let time = |attempt: &AttemptState| match (timed, attempt.ended_at) {

@@ -25,8 +25,9 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf:
     if let Some(rule) = areas.rule {
         let [.., side, flat] = scene.theme.glyphs.frame;
         for y in rule.y..rule.bottom() {
-            let sign = if rule.width == 1 { side.to_owned() } else { flat.repeat(usize::from(rule.width)) };
-            RowWriter::row(scene, buf, Rect { y, height: 1, ..rule }).put(StyleRole::Border, &sign);
+            let sign = if rule.width == 1 { side } else { flat };
+            let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..rule });
+            pen.repeat(StyleRole::Border, sign, usize::from(rule.width));
         }
     }
     if let Some(detail) = areas.detail {

@@ -120,8 +120,8 @@ fn pauses(scene: &DrawContext<'_>, pauses: &[(Millis, Millis)], end: Millis, are
     let [.., limit] = scene.theme.glyphs.progress;
     for (from, to) in pauses {
         let (x, right) = (column(*from, end, area), column(*to, end, area));
-        let text = limit.repeat(usize::from(right - x));
-        RowWriter::row(scene, buf, Rect { x, width: right - x, ..area }).put(StyleRole::Budget, &text);
+        let mut pen = RowWriter::row(scene, buf, Rect { x, width: right - x, ..area });
+        pen.repeat(StyleRole::Budget, limit, usize::from(right - x));
     }
 }
 
@@ -161,7 +161,7 @@ fn bar(scene: &DrawContext<'_>, attempt: &LaneAttempt, end: Millis, area: Rect, 
             pen.put_in(StyleRole::Text, &name, width - 1);
             width -= text::width(&name).min(width - 1);
         }
-        pen.put(role, &glyph.repeat(width));
+        pen.repeat(role, glyph, width);
     }
 }
 

@@ -102,6 +102,18 @@ impl<'a> RowWriter<'a> {
         }
     }
 
+    /// Writes `glyph`, which takes one column, `count` times, cut to the remaining columns.
+    pub(crate) fn repeat(&mut self, role: StyleRole, glyph: &str, count: usize) {
+        let (style, count) = (self.theme.style(role), count.min(self.room()));
+        if count > 0 {
+            let first = self.buf.index_of(self.x, self.y);
+            for cell in &mut self.buf.content[first..first + count] {
+                cell.set_symbol(glyph).set_style(style);
+            }
+            self.skip(count);
+        }
+    }
+
     /// Like the buffer's own writer, for text that is already safe.
     fn write(&mut self, style: Style, safe: &str, width: usize) {
         let first = self.buf.index_of(self.x, self.y);
