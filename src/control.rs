@@ -429,9 +429,10 @@ impl From<ClientRequest> for RequestFields {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum EngineLine {
-    Reply(EngineReply),
+    // Most lines are events, and the variants are tried in this order.
     /// Sent to attached clients only.
     Event(EngineEvent),
+    Reply(EngineReply),
 }
 
 /// The reply to one request.
