@@ -5,8 +5,7 @@ mod line_splitter;
 
 use std::{
     fs::File,
-    io::{self, Write as _},
-    os::unix::fs::FileExt as _,
+    io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -31,7 +30,7 @@ const LEVEL_VAR: &str = "KTX_INGEST_TRACE_LEVEL";
 const COALESCE_DELAY: Duration = Duration::from_secs(1);
 
 /// Bytes that are read at a time.
-const READ_BLOCK_BYTES: usize = 256 << 10;
+const READ_BLOCK_BYTES: u64 = 256 << 10;
 
 /// Longest line that is traced. Longer lines are tool results, which no trace contains.
 const MAX_LINE_BYTES: usize = 64 << 20;
@@ -97,8 +96,8 @@ async fn run_follower(
 /// Reads the lines of a growing tape.
 #[derive(Debug)]
 struct TraceFollower {
+    /// Read up to the last entry that was traced.
     tape: File,
-    offset: u64,
     splitter: LineSplitter,
     project: PathBuf,
     level: TraceLevel,
@@ -110,30 +109,19 @@ impl TraceFollower {
     fn open(tape: &Path, project: &Path, level: TraceLevel) -> io::Result<Self> {
         let tape = File::open(tape)?;
         let project = project.to_owned();
-        Ok(Self {
-            tape,
-            offset: 0,
-            splitter: LineSplitter::new(MAX_LINE_BYTES),
-            project,
-            level,
-            trace: None,
-            file: None,
-        })
+        Ok(Self { tape, splitter: LineSplitter::new(MAX_LINE_BYTES), project, level, trace: None, file: None })
     }
 
     /// Traces all lines that are on the tape.
     fn advance(&mut self) -> io::Result<()> {
-        let mut block = vec![0; READ_BLOCK_BYTES];
+        let mut block = Vec::new();
         loop {
-            let count = match self.tape.read_at(&mut block, self.offset) {
-                Ok(0) => return Ok(()),
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            self.offset += count as u64;
+            block.clear();
+            if (&self.tape).take(READ_BLOCK_BYTES).read_to_end(&mut block)? == 0 {
+                return Ok(());
+            }
             let (trace, level, mut out) = (&mut self.trace, self.level, Vec::new());
-            self.splitter.feed(&block[..count], &mut |line| match trace {
+            self.splitter.feed(&block, &mut |line| match trace {
                 None => *trace = Header::parse(line).ok().map(|header| TraceWriter::new(header, level)),
                 Some(trace) => {
                     if let Ok(entry) = TapeEntry::parse(line) {
