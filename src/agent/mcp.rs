@@ -265,7 +265,7 @@ impl ServerHandler for ToolServerHandler {
 fn to_mcp_tool(spec: ToolSpec) -> Tool {
     let mut meta = MetaObject::new();
     meta.0.insert("anthropic/maxResultSizeChars".to_owned(), MAX_INLINE_RESULT_CHARS.into());
-    Tool::new_with_raw(spec.name, Some(Cow::Owned(spec.description)), Arc::new(spec.input_schema))
+    Tool::new_with_raw(spec.name, Some(Cow::Owned(spec.description)), spec.input_schema)
         .with_annotations(ToolAnnotations::new().read_only(spec.read_only))
         .with_meta(meta)
 }

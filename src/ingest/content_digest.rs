@@ -182,7 +182,7 @@ mod tests {
             let tool = ToolSpec {
                 name: "read_raw_file",
                 description: about.into(),
-                input_schema: serde_json::Map::default(),
+                input_schema: Arc::default(),
                 read_only: true,
             };
             let instructions = Instructions::default();

@@ -3,6 +3,8 @@
 //! Claude Code passes arguments without validation, so this is the only check. The same schema is sent to the model and
 //! used for validation. It must not know any tool.
 
+use std::sync::{Arc, LazyLock};
+
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value};
 
@@ -10,6 +12,14 @@ use super::{spelling::did_you_mean_in_brackets, untrusted_text::excerpt};
 
 /// A schema of type object.
 pub(crate) type ToolInputSchema = Map<String, Value>;
+
+/// The schema of a tool, which is created when it is needed first.
+pub(crate) type LazyToolInputSchema = LazyLock<Arc<ToolInputSchema>>;
+
+/// The schema of `T` for a static.
+pub(crate) const fn lazy_schema_for<T: JsonSchema>() -> LazyToolInputSchema {
+    LazyLock::new(|| Arc::new(schema_for::<T>()))
+}
 
 /// The schema of `T`, with all references inlined.
 pub(crate) fn schema_for<T: JsonSchema>() -> ToolInputSchema {

@@ -11,7 +11,7 @@ mod search;
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use schemars::JsonSchema;
@@ -34,7 +34,7 @@ struct StandardTool {
     name: &'static str,
     description: &'static str,
     is_read_only: bool,
-    schema: fn() -> schema::ToolInputSchema,
+    schema: schema::LazyToolInputSchema,
     run: fn(&SessionDir, Value) -> Result<String, String>,
 }
 
@@ -44,7 +44,7 @@ const fn tool<T: DeserializeOwned + JsonSchema>(
     is_read_only: bool,
     run: fn(&SessionDir, Value) -> Result<String, String>,
 ) -> StandardTool {
-    StandardTool { name, description, is_read_only, schema: schema::schema_for::<T>, run }
+    StandardTool { name, description, is_read_only, schema: schema::lazy_schema_for::<T>(), run }
 }
 
 static TOOLS: [StandardTool; 6] = [
@@ -117,7 +117,7 @@ impl SessionDir {
 #[derive(Debug)]
 pub(crate) struct StandardTools {
     dir: SessionDir,
-    offered: Vec<(&'static StandardTool, schema::ToolInputSchema)>,
+    offered: Vec<&'static StandardTool>,
     /// Held by a call that may change something, because edits read before they write.
     write_lock: Mutex<()>,
 }
@@ -129,7 +129,7 @@ impl StandardTools {
     /// If the directory cannot be resolved.
     pub(crate) fn new(path: &Path, names: &[String]) -> io::Result<Self> {
         let is_named = |tool: &&StandardTool| names.iter().any(|name| name == tool.name);
-        let offered = TOOLS.iter().filter(is_named).map(|tool| (tool, (tool.schema)())).collect();
+        let offered = TOOLS.iter().filter(is_named).collect();
         let dir = SessionDir { path: path.canonicalize()?, commands: RunningCommands::default() };
         Ok(Self { dir, offered, write_lock: Mutex::default() })
     }
@@ -137,10 +137,10 @@ impl StandardTools {
 
 impl Toolset for StandardTools {
     fn specs(&self) -> Vec<ToolSpec> {
-        let spec = |(tool, schema): &(&StandardTool, schema::ToolInputSchema)| ToolSpec {
+        let spec = |tool: &&StandardTool| ToolSpec {
             name: tool.name,
             description: tool.description.to_owned(),
-            input_schema: schema.clone(),
+            input_schema: Arc::clone(&tool.schema),
             read_only: tool.is_read_only,
         };
         self.offered.iter().map(spec).collect()
@@ -151,10 +151,10 @@ impl Toolset for StandardTools {
     }
 
     fn call(&self, call: &ToolCall) -> ToolReply {
-        let Some((tool, schema)) = self.offered.iter().find(|(tool, _)| tool.name == call.name) else {
+        let Some(tool) = self.offered.iter().find(|tool| tool.name == call.name) else {
             return ToolReply::error(format!("there is no tool `{}`", call.name.escape_debug()));
         };
-        let arguments = match schema::validate(schema, &call.arguments) {
+        let arguments = match schema::validate(&tool.schema, &call.arguments) {
             Ok(arguments) => arguments,
             Err(problems) => {
                 return ToolReply::error(format!("{} was not called: {}", tool.name, problems.join("; ")));

@@ -137,7 +137,7 @@ struct ToolEntry {
     is_read_only: bool,
     needs_ledger: bool,
     is_offered: fn(&ToolContext) -> bool,
-    schema: fn() -> schema::ToolInputSchema,
+    schema: schema::LazyToolInputSchema,
     run: fn(&ToolContext, Value) -> ToolReply,
 }
 
@@ -148,7 +148,7 @@ const fn entry<T: AgentTool>() -> ToolEntry {
         is_read_only: T::READ_ONLY,
         needs_ledger: T::NEEDS_LEDGER,
         is_offered: T::is_offered,
-        schema: schema::schema_for::<T::Input>,
+        schema: schema::lazy_schema_for::<T::Input>(),
         run: |context, arguments| match serde_json::from_value(arguments) {
             Ok(input) => T::run(context, input),
             Err(error) => ToolReply::error(format!("{} was not called: {error}", T::NAME)),
@@ -210,7 +210,7 @@ fn text_tools(unit: &WorkUnit) -> Vec<&'static str> {
 pub(crate) fn argument_problems(name: &str, arguments: &Value) -> Vec<String> {
     let short = name.rsplit("__").next().unwrap_or(name);
     let tool = TOOLS.iter().find(|tool| tool.name == short);
-    tool.and_then(|tool| schema::validate(&(tool.schema)(), arguments).err()).unwrap_or_default()
+    tool.and_then(|tool| schema::validate(&tool.schema, arguments).err()).unwrap_or_default()
 }
 
 /// The tools of one attempt.
@@ -218,7 +218,7 @@ pub(crate) fn argument_problems(name: &str, arguments: &Value) -> Vec<String> {
 pub(crate) struct AttemptTools {
     context: Arc<ToolContext>,
     transcript: Option<Arc<ToolTranscript>>,
-    offered_tools: Vec<(&'static ToolEntry, schema::ToolInputSchema)>,
+    offered_tools: Vec<&'static ToolEntry>,
     /// Held by a call that may change something, because edits read before they write.
     write_lock: Mutex<()>,
 }
@@ -228,7 +228,7 @@ impl AttemptTools {
     pub(crate) fn new(context: Arc<ToolContext>, transcript: Option<Arc<ToolTranscript>>) -> Self {
         let is_for_unit = |tool: &&ToolEntry| !context.unit.is_text() || text_tools(&context.unit).contains(&tool.name);
         let offered = TOOLS.iter().filter(|tool| is_for_unit(tool) && (tool.is_offered)(&context));
-        let offered_tools = offered.map(|tool| (tool, (tool.schema)())).collect();
+        let offered_tools = offered.collect();
         Self { context, transcript, offered_tools, write_lock: Mutex::default() }
     }
 
@@ -245,22 +245,22 @@ impl AttemptTools {
     }
 
     fn answer(&self, call: &ToolCall) -> ToolReply {
-        let Some((tool, schema)) = self.offered_tools.iter().find(|(tool, _)| tool.name == call.name) else {
-            let names: Vec<_> = self.offered_tools.iter().map(|(tool, _)| tool.name).collect();
+        let Some(tool) = self.offered_tools.iter().find(|tool| tool.name == call.name) else {
+            let names: Vec<_> = self.offered_tools.iter().map(|tool| tool.name).collect();
             return ToolReply::error(format!(
                 "there is no tool `{}`; available tools: {}",
                 excerpt(&call.name),
                 names.join(", ")
             ));
         };
-        let arguments = match schema::validate(schema, &call.arguments) {
+        let arguments = match schema::validate(&tool.schema, &call.arguments) {
             Ok(arguments) => arguments,
             Err(problems) => {
                 return ToolReply::error(format!(
                     "{} was not called: {}. Its fields are: {}. Correct the arguments and call it again.",
                     tool.name,
                     problems.join("; "),
-                    schema::describe_fields(schema),
+                    schema::describe_fields(&tool.schema),
                 ));
             }
         };
@@ -285,10 +285,10 @@ impl AttemptTools {
 
 impl Toolset for AttemptTools {
     fn specs(&self) -> Vec<ToolSpec> {
-        let spec = |(tool, schema): &(&ToolEntry, schema::ToolInputSchema)| ToolSpec {
+        let spec = |tool: &&ToolEntry| ToolSpec {
             name: tool.name,
             description: tool.description.to_owned(),
-            input_schema: schema.clone(),
+            input_schema: Arc::clone(&tool.schema),
             read_only: tool.is_read_only,
         };
         self.offered_tools.iter().map(spec).collect()

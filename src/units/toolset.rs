@@ -1,7 +1,7 @@
 //! A backend-neutral tool that a unit's agent may call, and the set of them. The ingest layer provides tools and the
 //! Claude backend uses them; neither depends on the other.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ pub(crate) struct ToolSpec {
     /// Description for the model.
     pub description: String,
     /// JSON schema, always of type object.
-    pub input_schema: Map<String, Value>,
+    pub input_schema: Arc<Map<String, Value>>,
     /// Calls may run concurrently.
     pub read_only: bool,
 }

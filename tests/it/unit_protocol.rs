@@ -127,7 +127,7 @@ impl Toolset for FakeWiki {
             else {
                 unreachable!()
             };
-            ToolSpec { name, description: format!("{name} of the wiki"), input_schema, read_only }
+            ToolSpec { name, description: format!("{name} of the wiki"), input_schema: input_schema.into(), read_only }
         };
         vec![spec("wiki_read", true), spec("wiki_write", false), spec("wiki_remove", false)]
     }

@@ -39,7 +39,7 @@ impl Toolset for FakeTools {
 
 pub(crate) fn spec(name: &'static str, read_only: bool) -> ToolSpec {
     let Value::Object(input_schema) = json!({"type": "object", "properties": {}}) else { unreachable!() };
-    ToolSpec { name, description: format!("the tool {name}"), input_schema, read_only }
+    ToolSpec { name, description: format!("the tool {name}"), input_schema: input_schema.into(), read_only }
 }
 
 async fn message(server: &mut ToolServer) -> Value {
@@ -161,6 +161,6 @@ fn unfit_tools_are_refused() {
     assert_eq!(validate_tools(&[fit.clone(), fit.clone()]), Err(InvalidTool::DuplicateName("echo".into())));
     assert_eq!(validate_tools(&[spec("has space", true)]), Err(InvalidTool::InvalidName("has space".into())));
     let mut list = fit;
-    list.input_schema.insert("type".into(), "array".into());
+    Arc::make_mut(&mut list.input_schema).insert("type".into(), "array".into());
     assert_eq!(validate_tools(&[list]), Err(InvalidTool::InvalidSchema("echo".into())));
 }

@@ -37,32 +37,32 @@ fn schemas_use_only_checked_keywords() {
         }
     }
     for tool in &TOOLS {
-        let schema = (tool.schema)();
+        let schema = &tool.schema;
         assert_eq!(schema["type"], "object", "{}", tool.name);
         assert_eq!(schema["additionalProperties"], false, "{}", tool.name);
-        visit(&Value::Object(schema), tool.name);
+        visit(&Value::Object((**schema).as_ref().clone()), tool.name);
     }
 }
 
 #[test]
 fn all_argument_problems_are_listed_by_field() {
-    let schema = (TOOLS.iter().find(|tool| tool.name == "wiki_write").unwrap().schema)();
+    let schema = &TOOLS.iter().find(|tool| tool.name == "wiki_write").unwrap().schema;
     let arguments = json!({
         "key": 3, "sumary": "x", "tags": ["a", 1], "replacements": [{"oldText": "a"}], "content": "x".repeat(4001),
         "refs": null,
     });
-    insta::assert_snapshot!(validate(&schema, &arguments).unwrap_err().join("\n"));
-    assert!(validate(&schema, &json!("text")).is_err());
-    assert!(validate(&schema, &json!({"key": "a", "summary": "b", "tags": null})).is_ok());
+    insta::assert_snapshot!(validate(schema, &arguments).unwrap_err().join("\n"));
+    assert!(validate(schema, &json!("text")).is_err());
+    assert!(validate(schema, &json!({"key": "a", "summary": "b", "tags": null})).is_ok());
 }
 
 #[test]
 fn whole_numbers_are_whole() {
-    let schema = (TOOLS.iter().find(|tool| tool.name == "read_raw_span").unwrap().schema)();
-    assert!(validate(&schema, &json!({"path": "a", "startLine": 1, "endLine": 2})).is_ok());
-    assert!(validate(&schema, &json!({"path": "a", "startLine": 0, "endLine": 2})).is_err());
-    assert!(validate(&schema, &json!({"path": "a", "startLine": 1.5, "endLine": 2})).is_err());
-    assert!(validate(&schema, &json!({"path": "a", "startLine": "1", "endLine": 2})).is_err());
+    let schema = &TOOLS.iter().find(|tool| tool.name == "read_raw_span").unwrap().schema;
+    assert!(validate(schema, &json!({"path": "a", "startLine": 1, "endLine": 2})).is_ok());
+    assert!(validate(schema, &json!({"path": "a", "startLine": 0, "endLine": 2})).is_err());
+    assert!(validate(schema, &json!({"path": "a", "startLine": 1.5, "endLine": 2})).is_err());
+    assert!(validate(schema, &json!({"path": "a", "startLine": "1", "endLine": 2})).is_err());
 }
 
 const ANY_FIELD: &str = "key|path|summary|startLine|limit|tags|connectionId|sourceName|source|name|columns|table|yaml_edits|\
@@ -91,7 +91,7 @@ proptest! {
     fn valid_arguments_are_accepted_by_tools(value in json()) {
         let (context, _dir) = with_shop();
         for tool in &TOOLS {
-            if let Ok(value) = validate(&(tool.schema)(), &value) {
+            if let Ok(value) = validate(&tool.schema, &value) {
                 let reply = (tool.run)(&context, value);
                 prop_assert!(!reply.markdown.contains("was not called"), "{}: {}", tool.name, reply.markdown);
             }
