@@ -29,7 +29,7 @@ use super::{
     guard_children,
     notifier::{NotificationTargets, NotifierTask},
     prepare::PreparedProject,
-    recorded_tapes, resume,
+    resume,
     review::RunReview,
     run_meter::RunMeter,
     span_exporter::{SpanExportTask, TraceOptions},
@@ -543,7 +543,6 @@ impl RunSetup {
             exporter.finish().await;
         }
         drop(lock);
-        recorded_tapes::try_update_index(&self.runs);
         if let Some(notifier) = notifier {
             notifier.finish().await;
         }
