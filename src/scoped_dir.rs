@@ -327,6 +327,18 @@ impl ScopedDir {
         dir.sync()
     }
 
+    /// As [`write`](Self::write), for a file that the next use of its directory creates again if a power failure undoes
+    /// the rename. It never has other content.
+    pub(crate) fn write_recreatable(
+        &self,
+        relative: &str,
+        bytes: &[u8],
+        directories: u32,
+        mode: u32,
+    ) -> io::Result<()> {
+        self.replace(relative, bytes, (directories, mode), File::sync_all).map(drop)
+    }
+
     /// As [`write`](Self::write), for a file that may be lost in a power failure.
     pub(crate) fn write_unsynced(&self, relative: &str, bytes: &[u8], directories: u32, mode: u32) -> io::Result<()> {
         self.replace(relative, bytes, (directories, mode), |_| Ok(())).map(drop)
@@ -376,10 +388,20 @@ impl ScopedDir {
 
     /// Removes the file `relative`. Returns true if it existed.
     pub(crate) fn remove(&self, relative: &str) -> io::Result<bool> {
-        let Some((dir, name)) = none_if_missing(self.parent_of(relative, None))? else { return Ok(false) };
+        Ok(self.unlink(relative)?.map(|dir| dir.sync()).transpose()?.is_some())
+    }
+
+    /// As [`remove`](Self::remove), for a file whose return after a power failure has no effect.
+    pub(crate) fn remove_unsynced(&self, relative: &str) -> io::Result<bool> {
+        Ok(self.unlink(relative)?.is_some())
+    }
+
+    /// Removes the file `relative`. Returns its directory if it existed.
+    fn unlink(&self, relative: &str) -> io::Result<Option<Self>> {
+        let Some((dir, name)) = none_if_missing(self.parent_of(relative, None))? else { return Ok(None) };
         match unlinkat(&dir.0, name, UnlinkatFlags::NoRemoveDir) {
-            Ok(()) => dir.sync().map(|()| true),
-            Err(nix::Error::ENOENT) => Ok(false),
+            Ok(()) => Ok(Some(dir)),
+            Err(nix::Error::ENOENT) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -389,7 +411,10 @@ impl ScopedDir {
     pub(crate) fn remove_dir_all(&self, relative: &str) -> io::Result<bool> {
         let Some((dir, name)) = none_if_missing(self.parent_of(relative, None))? else { return Ok(false) };
         let was_there = dir.remove_tree(OsStr::new(name), MAX_REMOVAL_DEPTH)?;
-        dir.sync().map(|()| was_there)
+        if was_there {
+            dir.sync()?;
+        }
+        Ok(was_there)
     }
 
     fn remove_tree(&self, name: &OsStr, depth: usize) -> io::Result<bool> {
@@ -424,7 +449,7 @@ impl ScopedDir {
         let dir = self.dir(relative, Some(PRIVATE_MODE))?;
         let is_current = |found: &Vec<u8>| found == GITIGNORE_ALL;
         if !dir.read(".gitignore", GITIGNORE_ALL.len() as u64).as_ref().is_ok_and(is_current) {
-            dir.write(".gitignore", GITIGNORE_ALL, PRIVATE_MODE, 0o644)?;
+            dir.write_recreatable(".gitignore", GITIGNORE_ALL, PRIVATE_MODE, 0o644)?;
         }
         Ok(dir)
     }

@@ -45,7 +45,7 @@ pub(crate) struct SessionLock {
 impl Drop for SessionLock {
     fn drop(&mut self) {
         // Removed while the lock is held. A file that remains is harmless.
-        let _ = self.dir.remove(&self.name);
+        let _ = self.dir.remove_unsynced(&self.name);
     }
 }
 

@@ -97,7 +97,7 @@ pub(crate) struct RunLock {
 impl Drop for RunLock {
     fn drop(&mut self) {
         // A leftover lock file is harmless: the kernel has released the lock.
-        let _ = self.locks.remove(&self.name);
+        let _ = self.locks.remove_unsynced(&self.name);
     }
 }
 

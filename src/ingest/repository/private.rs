@@ -88,7 +88,7 @@ pub(super) fn create_or_replace(project: &ScopedDir) -> io::Result<bool> {
     }
     for (name, text) in FILES {
         if !dir.read(name, MAX_FILE_BYTES).is_ok_and(|found| found == text.as_bytes()) {
-            dir.write(name, text.as_bytes(), PRIVATE_MODE, 0o600)?;
+            dir.write_recreatable(name, text.as_bytes(), PRIVATE_MODE, 0o600)?;
         }
     }
     for name in STALE_LOCKS {
@@ -144,7 +144,8 @@ pub(super) fn record_state(git: &Git, files: &BTreeSet<String>) -> Result<Commit
     let head = git.run_for_line(&["for-each-ref", "--format=%(objectname) %(tree)", BRANCH])?;
     let (head, recorded) = head.split_once(' ').unwrap_or_default();
     if recorded == tree {
-        return git.run_for_commit(&["rev-parse", "--verify", "--end-of-options", BRANCH]);
+        return CommitId::parse(head)
+            .map_err(|cause| GitError::NotACommitId { subcommand: "for-each-ref".to_owned(), cause });
     }
     let parent: &[&str] = if head.is_empty() { &[] } else { &["-p", head] };
     let commit = [&["commit-tree", "-m", "Record the state of the project"], parent, &["--end-of-options", &tree]];

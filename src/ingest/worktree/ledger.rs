@@ -205,7 +205,8 @@ fn is_run_worktree(name: &str) -> bool {
 
 /// Deletes the entry of the worktree `name`, but not the worktree.
 pub(super) fn delete_entry(repository: &Repository, project: &ScopedDir, name: &str) -> io::Result<()> {
-    project.remove(&entry_path(repository, name)).map(drop)
+    // The next start removes an entry that returns.
+    project.remove_unsynced(&entry_path(repository, name)).map(drop)
 }
 
 /// Removes the worktree `name` of another process, which started from `base`, its branch and its entry. Returns what
