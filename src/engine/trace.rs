@@ -26,8 +26,8 @@ use crate::{
 /// The variable with the trace level.
 const LEVEL_VAR: &str = "KTX_INGEST_TRACE_LEVEL";
 
-/// How long entries are collected before they are traced: traces need no low latency, and each wake-up has a cost.
-const COALESCE_DELAY: Duration = Duration::from_secs(1);
+/// How long entries are collected before they are traced: traces need no low latency, and each time wakes two threads.
+const COALESCE_DELAY: Duration = Duration::from_secs(4);
 
 /// Bytes that are read at a time.
 const READ_BLOCK_BYTES: u64 = 256 << 10;

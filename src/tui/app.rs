@@ -41,6 +41,9 @@ pub(crate) const INITIAL_FOLD_BYTES: usize = 256 * 1024;
 /// Interval for checking a tape that may grow without notice.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
+/// How much later the clock on the screen may advance while entries arrive: the frames for them show it, too.
+const CLOCK_SLACK: Duration = Duration::from_millis(300);
+
 /// A request that only the host can carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostRequest {
@@ -376,7 +379,8 @@ impl App {
             let speed = if let Playback::Speed(speed) = self.model.playhead.playback { speed } else { 1.0 };
             #[expect(clippy::cast_precision_loss, reason = "below 1000")]
             let wait = Duration::from_secs_f64((rest as f64 / 1000.0 / speed).max(0.033));
-            now + wait
+            let is_growing = self.playing.player.is_none() && now.saturating_sub(self.changed) < CLOCK_SLACK;
+            now + wait + if is_growing { CLOCK_SLACK } else { Duration::ZERO }
         });
         let grow = (self.reading.progress == PollStatus::Waiting && !self.model.connection.is_live)
             .then_some(now + POLL_INTERVAL);

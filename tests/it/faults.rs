@@ -77,6 +77,8 @@ impl FaultProject {
             git(&place.path(""), args);
         }
         assert_eq!(place.run(&["run", "--claude-bin", &claude]).code, Some(0));
+        // The first command that reads the index creates it.
+        assert_eq!(place.run(&["runs", "list"]).code, Some(0));
         place.notes(&["one", "two", "three"]);
         fs::create_dir_all(place.path("../outside")).unwrap();
         fs::write(place.path("../outside/thesis.txt"), "precious").unwrap();

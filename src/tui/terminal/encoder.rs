@@ -123,6 +123,14 @@ fn column_count(cell: &Cell) -> u16 {
     if symbol.len() < 3 || text::is_simple_piece(symbol) { 1 } else { cell.cell_width().max(1) }
 }
 
+/// The first cell from `from` on that differs, and its index. Most cells do not, and the loop over them is fast only as a
+/// separate function.
+#[inline(never)]
+fn next_change<'a>(old: &[Cell], new: &'a [Cell], from: usize) -> Option<(usize, &'a Cell)> {
+    let mut cells = old.get(from..)?.iter().zip(new.get(from..)?).enumerate();
+    cells.find(|(_, (old, new))| !is_same_cell(old, new)).map(|(at, (_, new))| (from + at, new))
+}
+
 /// True if two cells look the same. Most symbols are one byte long, and comparing these needs no call.
 fn is_same_cell(one: &Cell, other: &Cell) -> bool {
     let is_same_symbol = match (one.symbol().as_bytes(), other.symbol().as_bytes()) {
@@ -230,12 +238,10 @@ impl<'a> FrameEncoder<'a> {
     /// Encodes what differs between two rows whose first cell is in column `x`. Cells below a wide character differ only
     /// if it does.
     fn row(&mut self, x: u16, y: u16, old: &[Cell], new: &[Cell]) {
-        let mut cells = (x..).zip(old.iter().zip(new));
-        while let Some((x, (_, cell))) = cells.find(|(_, (old, new))| !is_same_cell(old, new)) {
-            self.cell(x, y, cell);
-            for _ in 1..column_count(cell) {
-                cells.next();
-            }
+        let mut from = 0;
+        while let Some((at, cell)) = next_change(old, new, from) {
+            self.cell(x.saturating_add(u16::try_from(at).unwrap_or(u16::MAX)), y, cell);
+            from = at + usize::from(column_count(cell));
         }
     }
 
