@@ -88,14 +88,22 @@ fn our_cpu_seconds(on_terminal: bool, stream: &Path) -> BenchResult<f64> {
     Ok(seconds)
 }
 
-/// Writes the lines of the agent, each after its time in milliseconds.
+/// Writes the lines of the agent, each after the time in milliseconds at which the agent wrote it. The tape has the times
+/// at which the lines were read, which for the deltas of a text is several at a time.
 fn write_stream(tape: &Path, stream: &Path) -> BenchResult<()> {
     let mut source = FileSource::open(tape)?;
-    let mut lines = Vec::new();
+    let (mut lines, mut last_delta): (Vec<u8>, Option<u64>) = (Vec::new(), None);
     loop {
         let progress = source.poll(1 << 20, &mut |arrived| {
             if let EntryBody::Stdout(line) = arrived.body {
-                lines.extend_from_slice(format!("{} ", arrived.at.0).as_bytes());
+                let at = match last_delta {
+                    Some(last) if is_delta(line) => last + u64::from(PACE_MS),
+                    last => last.unwrap_or_default().max(arrived.at.0),
+                };
+                if is_delta(line) {
+                    last_delta = Some(at);
+                }
+                lines.extend_from_slice(format!("{at} ").as_bytes());
                 lines.extend_from_slice(line);
                 lines.push(b'\n');
             }
@@ -104,6 +112,10 @@ fn write_stream(tape: &Path, stream: &Path) -> BenchResult<()> {
             return Ok(fs::write(stream, lines)?);
         }
     }
+}
+
+fn is_delta(line: &[u8]) -> bool {
+    memchr::memmem::find(line, b"\"text_delta\"").is_some()
 }
 
 /// Seconds of processor time of `tee` and `jq` over the same stream.
