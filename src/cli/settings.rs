@@ -36,8 +36,13 @@ pub(crate) fn load(global: &GlobalArgs) -> Result<Config, CliError> {
 /// If a layer cannot be read or has an invalid value.
 pub(crate) fn load_quietly(global: &GlobalArgs) -> Result<Config, CliError> {
     let config = load_layers(global)?.finish();
-    // Invalid themes and keys are reported by every command, not only by those with a screen.
-    screen_options_in(global, &config, TimeZone::UTC)?;
+    // Invalid themes and keys are reported by every command, not only by those with a screen. Those that are built in are
+    // valid, and reading a theme takes as long as reading all arguments.
+    if config.ui.theme.origin == SettingOrigin::Default && config.keys.is_empty() {
+        terminal_options(&config, |name| std::env::var(name).ok())?;
+    } else {
+        screen_options_in(global, &config, TimeZone::UTC)?;
+    }
     Ok(config)
 }
 

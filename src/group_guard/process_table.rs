@@ -7,7 +7,7 @@ use std::{
     ffi::OsStr,
     fs,
     io::{self, Read as _},
-    os::unix::fs::MetadataExt as _,
+    os::unix::fs::{DirEntryExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -25,9 +25,9 @@ pub(super) type StartTime = u64;
 /// How often an environment is read again if it is empty or incomplete. A process that executes a program looks like
 /// one that was started with an empty environment.
 const MAX_ENVIRONMENT_READS: u8 = 25;
-/// How long the start time of a process counts as that of its id, if the id is in every table of that time. An id that
-/// another process gets between two tables is found after this time.
-const START_TIME_VALIDITY: Duration = Duration::from_millis(250);
+/// How long the start time of a process counts as that of its id, if the entry of the id keeps its inode number: Linux
+/// gives the entry of another process another number. A `/proc` that does not is read again after this time.
+const START_TIME_VALIDITY: Duration = Duration::from_secs(10);
 /// Flag of kernel threads, which have no environment.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
@@ -110,8 +110,8 @@ pub(super) struct ProcScanner {
     root: PathBuf,
     own_pid: Pid,
     environments: HashMap<Pid, (StartTime, ProcessEnvironment)>,
-    /// Start times of all processes, and the moment when their reading began.
-    start_times: Option<(Instant, HashMap<Pid, StartTime>)>,
+    /// Start times of all processes with the inode numbers of their entries, and the moment when their reading began.
+    start_times: Option<(Instant, HashMap<Pid, (u64, StartTime)>)>,
 }
 
 impl ProcScanner {
@@ -147,14 +147,15 @@ impl ProcScanner {
         let recent = self.start_times.take().filter(|(read, _)| now.duration_since(*read) < START_TIME_VALIDITY);
         let (read, recent) = recent.unwrap_or_else(|| (now, HashMap::new()));
         let mut start_times = HashMap::with_capacity(recent.len());
-        for pid in entries.filter_map(|entry| parse_pid(&entry.file_name())).filter(|pid| *pid != self.own_pid) {
+        let entries = entries.filter_map(|entry| Some((parse_pid(&entry.file_name())?, entry.ino())));
+        for (pid, inode) in entries.filter(|(pid, _)| *pid != self.own_pid) {
             // Most processes are older; reading them all takes milliseconds.
-            if let Some(started) = recent.get(&pid).filter(|started| **started < since) {
-                start_times.insert(pid, *started);
+            if let Some(known) = recent.get(&pid).filter(|(of, started)| *of == inode && *started < since) {
+                start_times.insert(pid, *known);
                 continue;
             }
             let Some(process) = self.stat(pid) else { continue };
-            start_times.insert(pid, process.started);
+            start_times.insert(pid, (inode, process.started));
             if process.started < since {
                 continue;
             }
@@ -434,6 +435,11 @@ mod tests {
         assert!(!is_found(1001, now) && is_found(1000, now) && is_found(1001, now));
         fs::write(proc.root().join("5000001/stat"), line.replace(" 1000 ", " 1002 ")).unwrap();
         assert!(!is_found(1002, now) && is_found(1002, now + START_TIME_VALIDITY));
+        // Another process with the same id has another entry.
+        fs::rename(proc.root().join("5000001"), proc.root().join("gone")).unwrap();
+        proc.set(5_000_001, 9, 9, "");
+        fs::write(proc.root().join("5000001/stat"), line.replace(" 1000 ", " 1003 ")).unwrap();
+        assert!(is_found(1003, now + START_TIME_VALIDITY));
     }
 
     #[test]

@@ -393,7 +393,9 @@ impl Repository {
         }
         let failed = |cause| RepositoryError::Io { project: self.root.clone(), cause };
         let files = private::list_files(&self.root).map_err(failed)?;
-        private::record_state(&self.git, &files).map_err(|cause| RepositoryError::Recording { cause })
+        let index = ScopedDir::open(&self.root).and_then(|root| root.kind(&self.git_path("index")));
+        let has_index = index.map_err(failed)?.is_some();
+        private::record_state(&self.git, &files, has_index).map_err(|cause| RepositoryError::Recording { cause })
     }
 
     /// Packs the objects of a private repository if there are many. The user does this for other repositories.

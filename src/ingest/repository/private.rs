@@ -28,6 +28,9 @@ pub(super) const GIT_COMMAND: &str = "git --git-dir=.ktx/ingestdeck/repository.g
 /// The directories of the project that are recorded. Attempts read and write nothing else in their worktrees.
 const RECORDED_DIRS: [&str; 2] = ["wiki", "semantic-layer"];
 
+/// Id of the tree without files, which git knows in every repository.
+const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+
 /// The only branch, which HEAD points to.
 const BRANCH: &str = "refs/heads/main";
 
@@ -131,16 +134,9 @@ pub(super) fn list_files(root: &Path) -> io::Result<BTreeSet<String>> {
 }
 
 /// Commits the current content of `files`, which are all files to record, and returns the head of the branch. Does not
-/// commit if nothing changed.
-pub(super) fn record_state(git: &Git, files: &BTreeSet<String>) -> Result<CommitId, GitError> {
-    let known = git.run(&["ls-files", "-z"])?;
-    let known = String::from_utf8_lossy(&known);
-    let gone = known.split_terminator('\0').filter(|path| !files.contains(*path));
-    // Remove first, so that a directory can replace a file.
-    update_index(git, &["--force-remove"], gone)?;
-    // git skips paths that it does not accept. Ignored files and files of nested repositories are included.
-    update_index(git, &["--add", "--remove"], files.iter().map(String::as_str))?;
-    let tree = git.run_for_line(&["write-tree"])?;
+/// commit if nothing changed. `has_index` is false in a new repository.
+pub(super) fn record_state(git: &Git, files: &BTreeSet<String>, has_index: bool) -> Result<CommitId, GitError> {
+    let tree = if files.is_empty() && !has_index { EMPTY_TREE.to_owned() } else { write_tree(git, files)? };
     let head = git.run_for_line(&["for-each-ref", "--format=%(objectname) %(tree)", BRANCH])?;
     let (head, recorded) = head.split_once(' ').unwrap_or_default();
     if recorded == tree {
@@ -152,6 +148,18 @@ pub(super) fn record_state(git: &Git, files: &BTreeSet<String>) -> Result<Commit
     let commit = git.run_for_commit(&commit.concat())?;
     git.run(&["update-ref", "--end-of-options", BRANCH, commit.as_str(), head])?;
     Ok(commit)
+}
+
+/// Records `files` in the index and returns the id of their tree.
+fn write_tree(git: &Git, files: &BTreeSet<String>) -> Result<String, GitError> {
+    let known = git.run(&["ls-files", "-z"])?;
+    let known = String::from_utf8_lossy(&known);
+    let gone = known.split_terminator('\0').filter(|path| !files.contains(*path));
+    // Remove first, so that a directory can replace a file.
+    update_index(git, &["--force-remove"], gone)?;
+    // git skips paths that it does not accept. Ignored files and files of nested repositories are included.
+    update_index(git, &["--add", "--remove"], files.iter().map(String::as_str))?;
+    git.run_for_line(&["write-tree"])
 }
 
 fn update_index<'a>(git: &Git, options: &[&str], paths: impl Iterator<Item = &'a str>) -> Result<(), GitError> {
