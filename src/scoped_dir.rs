@@ -327,18 +327,6 @@ impl ScopedDir {
         dir.sync()
     }
 
-    /// As [`write`](Self::write), for a file that the next use of its directory creates again if a power failure undoes
-    /// the rename. It never has other content.
-    pub(crate) fn write_recreatable(
-        &self,
-        relative: &str,
-        bytes: &[u8],
-        directories: u32,
-        mode: u32,
-    ) -> io::Result<()> {
-        self.replace(relative, bytes, (directories, mode), File::sync_all).map(drop)
-    }
-
     /// As [`write`](Self::write), for a file that may be lost in a power failure.
     pub(crate) fn write_unsynced(&self, relative: &str, bytes: &[u8], directories: u32, mode: u32) -> io::Result<()> {
         self.replace(relative, bytes, (directories, mode), |_| Ok(())).map(drop)
@@ -449,7 +437,7 @@ impl ScopedDir {
         let dir = self.dir(relative, Some(PRIVATE_MODE))?;
         let is_current = |found: &Vec<u8>| found == GITIGNORE_ALL;
         if !dir.read(".gitignore", GITIGNORE_ALL.len() as u64).as_ref().is_ok_and(is_current) {
-            dir.write_recreatable(".gitignore", GITIGNORE_ALL, PRIVATE_MODE, 0o644)?;
+            dir.write(".gitignore", GITIGNORE_ALL, PRIVATE_MODE, 0o644)?;
         }
         Ok(dir)
     }

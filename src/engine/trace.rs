@@ -96,7 +96,7 @@ async fn run_follower(
 /// Reads the lines of a growing tape.
 #[derive(Debug)]
 struct TraceFollower {
-    /// Read up to the last entry that was traced.
+    /// Its position is the end of what the splitter has.
     tape: File,
     splitter: LineSplitter,
     project: PathBuf,

@@ -120,8 +120,8 @@ pub(crate) fn wrap_at_most(text: &str, width: usize, most: usize) -> Vec<String>
             break;
         }
         let line = line.strip_suffix('\r').unwrap_or(line);
-        // One byte more than fits shows that the last row is full.
-        let plain = line.get(..width.saturating_mul(most).saturating_add(1)).unwrap_or(line);
+        // One byte more than fits shows that the last row is full, and another that no combining mark follows that one.
+        let plain = line.get(..width.saturating_mul(most).saturating_add(2)).unwrap_or(line);
         if is_plain(plain) {
             wrap_plain(plain, width, &mut rows);
         } else {
@@ -435,6 +435,7 @@ mod tests {
                     Just('a'), Just('漢'), Just('👍'), prop::char::range('\u{0}', '\u{ff}'),
                     prop::char::range('\u{200b}', '\u{206f}'), prop::char::range('\u{fe00}', '\u{feff}'),
                     prop::char::range('\u{e0000}', '\u{e01ef}'), prop::char::range('\u{300}', '\u{36f}'),
+                    Just(' '), Just('\u{93e}'),
                 ],
                 0..30,
             ),

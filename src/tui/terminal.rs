@@ -354,7 +354,7 @@ impl Terminal {
     }
 }
 
-/// The current size of the terminal. It is asked for with each frame, and crossterm would open the terminal each time.
+/// The current size of the terminal. Each frame needs it, and crossterm would open the terminal each time.
 fn size() -> io::Result<Rect> {
     let (width, height) = match termios::tcgetwinsize(io::stdout()) {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col, size.ws_row),

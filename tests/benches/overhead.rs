@@ -34,6 +34,9 @@ const PACE_MS: u32 = 30;
 const DELTAS: usize = 270;
 const PAIRS: usize = 3;
 
+/// How long after its last unit an engine has nothing left to do.
+const IDLE_AFTER: Duration = Duration::from_secs(5);
+
 const ROLE: &str = "speak";
 
 pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
@@ -74,7 +77,8 @@ fn our_cpu_seconds(on_terminal: bool, stream: &Path) -> BenchResult<f64> {
     let seconds = if on_terminal {
         let mut screen = TerminalScreen::start(command.args(["--ui", "tui"]))?;
         screen.until(|text| text.contains("✓ done"))?;
-        // The engine is idle now; its exit costs next to nothing.
+        // The trace follows the tape after a delay. Then the engine is idle, and its exit costs next to nothing.
+        std::thread::park_timeout(IDLE_AFTER);
         let engine = engine_time(&place)?;
         screen.press(b"q")?;
         engine + processor_time(screen.child())?
@@ -89,20 +93,17 @@ fn our_cpu_seconds(on_terminal: bool, stream: &Path) -> BenchResult<f64> {
 }
 
 /// Writes the lines of the agent, each after the time in milliseconds at which the agent wrote it. The tape has the times
-/// at which the lines were read, which for the deltas of a text is several at a time.
+/// at which the lines were read, and several deltas of a text are read together.
 fn write_stream(tape: &Path, stream: &Path) -> BenchResult<()> {
     let mut source = FileSource::open(tape)?;
-    let (mut lines, mut last_delta): (Vec<u8>, Option<u64>) = (Vec::new(), None);
+    let (mut lines, mut at, mut last_delta): (Vec<u8>, u64, Option<u64>) = (Vec::new(), 0, None);
     loop {
         let progress = source.poll(1 << 20, &mut |arrived| {
             if let EntryBody::Stdout(line) = arrived.body {
-                let at = match last_delta {
-                    Some(last) if is_delta(line) => last + u64::from(PACE_MS),
-                    last => last.unwrap_or_default().max(arrived.at.0),
-                };
-                if is_delta(line) {
-                    last_delta = Some(at);
-                }
+                let is_delta = memchr::memmem::find(line, b"\"text_delta\"").is_some();
+                let paced = last_delta.filter(|_| is_delta).map(|last| last + u64::from(PACE_MS));
+                at = at.max(paced.unwrap_or(arrived.at.0));
+                last_delta = is_delta.then_some(at);
                 lines.extend_from_slice(format!("{at} ").as_bytes());
                 lines.extend_from_slice(line);
                 lines.push(b'\n');
@@ -112,10 +113,6 @@ fn write_stream(tape: &Path, stream: &Path) -> BenchResult<()> {
             return Ok(fs::write(stream, lines)?);
         }
     }
-}
-
-fn is_delta(line: &[u8]) -> bool {
-    memchr::memmem::find(line, b"\"text_delta\"").is_some()
 }
 
 /// Seconds of processor time of `tee` and `jq` over the same stream.

@@ -91,7 +91,7 @@ pub(super) fn create_or_replace(project: &ScopedDir) -> io::Result<bool> {
     }
     for (name, text) in FILES {
         if !dir.read(name, MAX_FILE_BYTES).is_ok_and(|found| found == text.as_bytes()) {
-            dir.write_recreatable(name, text.as_bytes(), PRIVATE_MODE, 0o600)?;
+            dir.write(name, text.as_bytes(), PRIVATE_MODE, 0o600)?;
         }
     }
     for name in STALE_LOCKS {

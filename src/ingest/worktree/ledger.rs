@@ -205,8 +205,7 @@ fn is_run_worktree(name: &str) -> bool {
 
 /// Deletes the entry of the worktree `name`, but not the worktree.
 pub(super) fn delete_entry(repository: &Repository, project: &ScopedDir, name: &str) -> io::Result<()> {
-    // The next start removes an entry that returns.
-    project.remove_unsynced(&entry_path(repository, name)).map(drop)
+    project.remove(&entry_path(repository, name)).map(drop)
 }
 
 /// Removes the worktree `name` of another process, which started from `base`, its branch and its entry. Returns what

@@ -2,8 +2,8 @@
 //!
 //! ratatui writes both colours whenever one changes, each by its number, and the row with every cursor movement. This
 //! encoder writes only differences, and compares the cells of two frames itself, which takes a third of the time. Frames
-//! must be repaired by [`close_wide_cells`](crate::tui::view::close_wide_cells): cells below a wide character are not
-//! compared. The module must not know what the cells show.
+//! must be repaired by [`close_wide_cells`](crate::tui::view::close_wide_cells): cells below a wide character change only
+//! together with it. The module must not know what the cells show.
 
 use std::{
     collections::BTreeMap,

@@ -102,7 +102,7 @@ impl<'a> RowWriter<'a> {
         }
     }
 
-    /// Writes `glyph`, which takes one column, `count` times, cut to the remaining columns.
+    /// Writes `glyph` `count` times, cut to the remaining columns. It is a sign of the theme that takes one column.
     pub(crate) fn repeat(&mut self, role: StyleRole, glyph: &str, count: usize) {
         let (style, count) = (self.theme.style(role), count.min(self.room()));
         if count > 0 {
@@ -182,6 +182,19 @@ impl<'a> RowWriter<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tui::theme::ColorLevel;
+
+    #[test]
+    fn repeated_signs_end_with_the_row() {
+        let theme = Theme::new("dark", ColorLevel::Full, false).unwrap();
+        let mut buf = Buffer::empty(Rect::new(0, 0, 5, 1));
+        let mut pen = RowWriter { buf: &mut buf, theme: &theme, x: 1, end: 4, y: 0 };
+        pen.repeat(StyleRole::Border, "─", 2);
+        assert_eq!((pen.next_column(), pen.room()), (3, 1));
+        pen.repeat(StyleRole::Border, "│", 9);
+        pen.repeat(StyleRole::Border, "x", 1);
+        assert_eq!(buf.content.iter().map(Cell::symbol).collect::<String>(), " ──│ ");
+    }
 
     #[test]
     fn pieces_take_at_most_two_columns() {

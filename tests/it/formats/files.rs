@@ -140,6 +140,14 @@ fn section(name: &str, text: &str) -> String {
     format!("# {name}\n{text}\n")
 }
 
+/// A run leaves the index to the first command that reads it.
+fn read_index(place: &TestDir) {
+    let index = place.path(".ktx/ingestdeck/db.sqlite");
+    assert!(!index.exists());
+    place.run(&["runs", "list"]).expect_success();
+    assert!(index.exists());
+}
+
 #[test]
 fn run_in_a_git_project_leaves_what_is_published() {
     let (place, claude) = project();
@@ -148,6 +156,7 @@ fn run_in_a_git_project_leaves_what_is_published() {
     git(&place.path(""), &["commit", "--quiet", "-m", "first"]);
     let ran = place.run(&["run", "--ui", "json", "--claude-bin", &claude]);
     ran.expect_success();
+    read_index(&place);
     assert_published("project-git.txt", &layout(&place));
 
     let root = place.path("");
@@ -179,6 +188,7 @@ fn run_without_git_leaves_what_is_published() {
     let (place, claude) = project();
     let ran = place.run(&["run", "--ui", "json", "--claude-bin", &claude]);
     ran.expect_success();
+    read_index(&place);
     assert_published("project.txt", &layout(&place));
 }
 
