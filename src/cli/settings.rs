@@ -37,7 +37,7 @@ pub(crate) fn load(global: &GlobalArgs) -> Result<Config, CliError> {
 pub(crate) fn load_quietly(global: &GlobalArgs) -> Result<Config, CliError> {
     let config = load_layers(global)?.finish();
     // Invalid themes and keys are reported by every command, not only by those with a screen. Those that are built in are
-    // valid, and reading a theme takes as long as reading all arguments.
+    // valid, and a theme costs as much time as all arguments.
     if config.ui.theme.origin == SettingOrigin::Default && config.keys.is_empty() {
         terminal_options(&config, |name| std::env::var(name).ok())?;
     } else {

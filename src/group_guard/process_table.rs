@@ -22,6 +22,9 @@ use super::{AGENT_MARK_VAR, COMMAND_MARK_VAR};
 /// Start time of a process, in the kernel's ticks. Together with the process id it identifies a process uniquely.
 pub(super) type StartTime = u64;
 
+/// The inode numbers of the entries of processes, and their start times.
+type StartTimes = HashMap<Pid, (u64, StartTime)>;
+
 /// How often an environment is read again if it is empty or incomplete. A process that executes a program looks like
 /// one that was started with an empty environment.
 const MAX_ENVIRONMENT_READS: u8 = 25;
@@ -111,7 +114,7 @@ pub(super) struct ProcScanner {
     own_pid: Pid,
     environments: HashMap<Pid, (StartTime, ProcessEnvironment)>,
     /// Start times of all processes with the inode numbers of their entries, and the moment when their reading began.
-    start_times: Option<(Instant, HashMap<Pid, (u64, StartTime)>)>,
+    start_times: Option<(Instant, StartTimes)>,
 }
 
 impl ProcScanner {
