@@ -41,7 +41,8 @@ pub(crate) const INITIAL_FOLD_BYTES: usize = 256 * 1024;
 /// Interval for checking a tape that may grow without notice.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How much later the clock on the screen may advance while entries arrive, whose frames also show the time.
+/// How much later the clock on the screen may advance while entries arrive, whose frames also show the time. It is longer
+/// than the interval at which streamed text arrives.
 const CLOCK_SLACK: Duration = Duration::from_millis(300);
 
 /// A request that only the host can carry out.

@@ -459,6 +459,23 @@ fn unchanged_screen_draws_no_frame() {
 }
 
 #[test]
+fn clock_waits_for_the_frames_of_entries() {
+    let before = hold::running();
+    let frames = |ms| {
+        let growing = before.growing();
+        let (commands, _orders) = mpsc::channel(8);
+        let (grows, changed) = watch::channel(0);
+        // The tape grows after 50 ms.
+        let more = growing.more(&before, &hold::held());
+        let script = ScriptedHost::new("", SIZE).after(Duration::from_secs(20)).grows(more, grows);
+        let script = script.keep_open_for(Duration::from_millis(ms));
+        play(growing.timeline, Some(live_handle(commands, changed)), options(), script).0.frames
+    };
+    // The first second is shown 300 ms late, because another entry could have shown it; the next ones are not.
+    assert_eq!([200, 1_200, 1_400, 1_900, 2_100].map(frames), [2, 2, 3, 3, 4]);
+}
+
+#[test]
 fn measurement_run_exits_when_done() {
     for until in [ExitCondition::FirstFrame, ExitCondition::Indexed, ExitCondition::End] {
         let mut options = options();
