@@ -326,7 +326,8 @@ async fn run_on_screen(mut options: tui::Options, run: LiveRun) -> Result<RunRes
         driving.await
     };
     // The run is over and accepts no more events.
-    let (ended, signal) = signals.wait_for(shutdown, ending, async |_| process::kill_all()).await?;
+    let kill = async |_| drop(tokio::task::spawn_blocking(process::kill_all).await);
+    let (ended, signal) = signals.wait_for(shutdown, ending, kill).await?;
     let (ended, finish) = ended.map_err(CliError::internal)?;
     finish.finish();
     let left = left?;

@@ -1,7 +1,7 @@
 //! Signals as requests to stop: the first Ctrl-C drains, the second stops, the third kills, and the fourth exits
 //! without waiting. SIGTERM and SIGHUP kill immediately, without leaving child processes behind.
 
-use std::{io, pin::pin, sync::Arc};
+use std::{io, pin::pin, sync::Arc, time::Duration};
 
 use nix::sys::signal::Signal as Unix;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -11,6 +11,9 @@ use super::{
     playback_output,
 };
 use crate::{control::RunCommand, tui::terminal::TerminationSignals};
+
+/// Maximum time between a signal and its message.
+const ACCEPTANCE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Makes a write beyond the file size limit fail with `EFBIG` instead of killing the program.
 ///
@@ -74,8 +77,17 @@ impl SignalListener {
             };
             match shutdown.on_signal(signal) {
                 SignalAction::Send(input, words) => {
+                    let mut ordered = pin!(order(input));
+                    // A reader can rely on the request having been accepted, unless that takes long.
+                    let is_accepted = tokio::time::timeout(ACCEPTANCE_LIMIT, &mut ordered).await.is_ok();
                     playback_output::print_stderr(words);
-                    order(input).await;
+                    if !is_accepted {
+                        tokio::select! {
+                            biased;
+                            ended = &mut ended => return Ok((ended, shutdown.exit)),
+                            () = ordered => {}
+                        }
+                    }
                 }
                 SignalAction::ExitNow => {
                     let exit = Exit::Signal(signal);
