@@ -201,7 +201,7 @@ mod tests {
         let started = scanner.start_time(pid);
         let environment = format!("/proc/{}/environ", helper.id());
         while std::fs::read(&environment).unwrap() != b"INGESTDECK_AGENT=\0" {
-            std::thread::yield_now();
+            crate::it::support::pause_before_check();
         }
         assert!(scanner.scan(started).unwrap().marked("").contains(&pid));
         drop(helper.stdin.take());

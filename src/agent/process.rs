@@ -388,7 +388,7 @@ mod tests {
             if !is_alive(pid) {
                 return true;
             }
-            std::thread::yield_now();
+            std::thread::park_timeout(Duration::from_millis(5));
         }
         false
     }

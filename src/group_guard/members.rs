@@ -344,7 +344,7 @@ mod tests {
         let (mut child, mut members, _) = agent("exit 0", 0);
         drop(child.stdin.take());
         while !running(&[members.leader]).is_empty() {
-            thread::yield_now();
+            crate::it::support::pause_before_check();
         }
         assert_eq!(members.advance_end(Some(&table()), Instant::now()), TerminationProgress::Unconfirmed);
         assert!(!members.group_is_gone, "a zombie keeps the id");

@@ -372,7 +372,7 @@ mod tests {
                 break error;
             }
             assert!(Instant::now() < deadline, "the deletion was never noticed");
-            thread::yield_now();
+            crate::it::support::pause_before_check();
         };
         assert!(error.cause.contains("deleted"), "{error}");
         assert_eq!(writer.record(&[out(b"{}")]), Err(error.clone()));

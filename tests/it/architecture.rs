@@ -457,8 +457,24 @@ fn tests_wait_for_a_condition_not_for_a_duration() {
         let tests = if paused { source.tests.replace(&paused_nap, "") } else { source.tests.clone() };
         tests.contains(nap)
     };
+    // Its pauses are between two checks of a condition.
+    let sources = sources.filter(|source| source.path != "tests/it/support.rs");
     let found: Vec<String> = sources.filter(naps).map(|source| source.path).collect();
     report("tests that sleep instead of waiting for a condition", &found);
+}
+
+/// A test that checks its condition over and over takes the processor from what it waits for. Tests in `src` yield for
+/// other reasons, too, and are not checked.
+#[test]
+fn tests_pause_between_two_checks_of_a_condition() {
+    // In two parts, as above.
+    let busy = concat!("thread::yield", "_now()");
+    let found: Vec<String> = rust_files("tests")
+        .into_iter()
+        .filter(|source| source.tests.contains(busy))
+        .map(|source| source.path)
+        .collect();
+    report("tests that check without pauses", &found);
 }
 
 #[test]

@@ -496,7 +496,7 @@ fn git_ends_with_a_killed_run() {
     // Its mark shows that the guard heard of it before it started.
     while fs::read_to_string(&waiting).unwrap_or_default().trim().is_empty() {
         assert!(std::time::Instant::now() < deadline, "git was not called with a mark: {running:?}");
-        std::thread::yield_now();
+        crate::it::support::pause_before_check();
     }
     running.signal(nix::sys::signal::Signal::SIGKILL);
     running.end();

@@ -70,13 +70,30 @@ fn matches(source: &mut impl EntrySource, query: &str, seqs: &[u64], max_bytes: 
 
 /// Searches these entries in blocks and one by one. Returns what both find.
 fn matches_both_ways(bytes: &[u8], query: &str, seqs: &[u64], max_bytes: usize) -> Vec<u64> {
-    let file = file(bytes);
-    let mut indexed = FileSource::open(file.path()).unwrap();
-    let mut unindexed = UnindexedSource(FileSource::open(file.path()).unwrap());
-    assert_eq!(read_all(&mut indexed), read_all(&mut unindexed));
-    let found = matches(&mut indexed, query, seqs, max_bytes);
-    assert_eq!(found, matches(&mut unindexed, query, seqs, max_bytes), "{query:?}");
-    found
+    SourcePair::new(bytes).matches(query, seqs, max_bytes)
+}
+
+/// A file that is searched in both ways.
+struct SourcePair {
+    indexed: FileSource,
+    unindexed: UnindexedSource,
+    _file: tempfile::NamedTempFile,
+}
+
+impl SourcePair {
+    fn new(bytes: &[u8]) -> Self {
+        let file = file(bytes);
+        let mut indexed = FileSource::open(file.path()).unwrap();
+        let mut unindexed = UnindexedSource(FileSource::open(file.path()).unwrap());
+        assert_eq!(read_all(&mut indexed), read_all(&mut unindexed));
+        Self { indexed, unindexed, _file: file }
+    }
+
+    fn matches(&mut self, query: &str, seqs: &[u64], max_bytes: usize) -> Vec<u64> {
+        let found = matches(&mut self.indexed, query, seqs, max_bytes);
+        assert_eq!(found, matches(&mut self.unindexed, query, seqs, max_bytes), "{query:?}");
+        found
+    }
 }
 
 fn header() -> Vec<u8> {
@@ -330,6 +347,7 @@ fn text_at_the_border_of_pieces_is_found() {
         for (seq, body) in (0..).zip(bodies) {
             TapeEntry { seq: Seq(seq), at: Millis(seq), attempt: Some(("stamp".into(), 1)), body }.write(&mut tape);
         }
+        let (mut capture, mut tape) = (SourcePair::new(capture.as_bytes()), SourcePair::new(&tape));
         for (query, in_capture, in_tape) in [
             ("needle", &[1][..], &[0, 1][..]),
             ("NEEDLE", &[], &[]),
@@ -338,8 +356,8 @@ fn text_at_the_border_of_pieces_is_found() {
             ("stamp", &[], &[]),
         ] {
             for max_bytes in [1, 1 << 20] {
-                assert_eq!(matches_both_ways(capture.as_bytes(), query, &[0, 1, 2], max_bytes), in_capture, "{shift}");
-                assert_eq!(matches_both_ways(&tape, query, &[0, 1, 2], max_bytes), in_tape, "{shift}");
+                assert_eq!(capture.matches(query, &[0, 1, 2], max_bytes), in_capture, "{shift}");
+                assert_eq!(tape.matches(query, &[0, 1, 2], max_bytes), in_tape, "{shift}");
             }
         }
     }

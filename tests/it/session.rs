@@ -390,7 +390,7 @@ async fn new_session_is_locked_once_it_has_an_id() {
         desk.tape.wait_for('o', "\"subtype\":\"init\"").await;
         let deadline = tokio::time::Instant::now() + LIMIT;
         while desk.is_free("mine") && tokio::time::Instant::now() < deadline {
-            tokio::task::yield_now().await;
+            crate::it::support::pause_task_before_check().await;
         }
         let locked = !desk.is_free("mine");
         commands.send(AttemptCommand::Interrupt).await.unwrap();
@@ -411,7 +411,7 @@ async fn running_session_is_locked_instead_of_the_requested_one() {
     let look = async {
         let deadline = tokio::time::Instant::now() + LIMIT;
         while (desk.is_free("other") || !desk.is_free("abc")) && tokio::time::Instant::now() < deadline {
-            tokio::task::yield_now().await;
+            crate::it::support::pause_task_before_check().await;
         }
         let locked = !desk.is_free("other") && desk.is_free("abc");
         commands.send(AttemptCommand::Interrupt).await.unwrap();
@@ -468,11 +468,11 @@ async fn lingering_and_stubborn_sessions_are_ended() {
     assert_eq!(outcome(&end), (AttemptOutcome::Succeeded, VerdictCause::Completed), "the result counts");
     assert_eq!(end.facts.process.signal, Some(9));
 
-    let resists =
-        SessionFixture::scripted("[[part]]\nsteps = [{ ignore = [\"sigterm\", \"sigint\"] }, \"hang\"]\n", "hi");
+    let resists = "[[part]]\nsteps = [{ ignore = [\"sigterm\", \"sigint\"] }, { say = \"ready\" }, \"hang\"]\n";
+    let resists = SessionFixture::scripted(resists, "hi");
     let (commands, listens) = mpsc::channel(1);
     let stop = async {
-        resists.tape.wait_for('o', "\"subtype\":\"init\"").await;
+        resists.tape.wait_for('o', "\"text\":\"ready\"").await;
         commands.send(AttemptCommand::Interrupt).await.unwrap();
     };
     let (end, ()) = tokio::join!(resists.run_with(listens), stop);

@@ -130,7 +130,7 @@ fn growing_session_ends_like_a_finished_one() {
     fs::rename(&later, &agents).unwrap();
     follower.finish();
     while advance(&mut followed) == PollStatus::Waiting {
-        std::thread::yield_now();
+        crate::it::support::pause_before_check();
     }
     let finished = timeline(&path);
     let facts = |timeline: &Timeline| {
@@ -155,7 +155,7 @@ fn deleted_and_replaced_sessions_keep_what_was_read() {
     fs::write(&path, "{}\n").unwrap();
     follower.finish();
     while advance(&mut followed) == PollStatus::Waiting {
-        std::thread::yield_now();
+        crate::it::support::pause_before_check();
     }
     assert_eq!(followed.view().state.entries, before + 1);
     assert_eq!(messages(followed.view()), ["the session file was replaced by another file; open the session again"]);
@@ -167,7 +167,7 @@ fn deleted_and_replaced_sessions_keep_what_was_read() {
     File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
     follower.finish();
     while advance(&mut followed) == PollStatus::Waiting {
-        std::thread::yield_now();
+        crate::it::support::pause_before_check();
     }
     let text = messages(followed.view()).join("\n");
     assert!(text.contains("shrank while it was open"), "{text}");
@@ -282,7 +282,7 @@ fn fixture_is_listed_with_title_and_cost() {
 /// Plays a followed session to its end.
 fn finish(timeline: &mut Timeline) {
     while advance(timeline) == PollStatus::Waiting {
-        std::thread::yield_now();
+        crate::it::support::pause_before_check();
     }
 }
 
@@ -335,7 +335,8 @@ fn session_that_grows_too_large_ends_with_an_error() {
     let error = loop {
         match followed.advance(1 << 16, &mut |_| {}) {
             Ok(PollStatus::End) => panic!("it ended without an error"),
-            Ok(_) => std::thread::yield_now(),
+            Ok(PollStatus::Waiting) => crate::it::support::pause_before_check(),
+            Ok(_) => {}
             Err(error) => break error.to_string(),
         }
     };

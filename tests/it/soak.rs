@@ -7,7 +7,6 @@ use std::{
     fs,
     io::{BufRead as _, BufReader},
     process::{Child, Command, Stdio},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -146,16 +145,34 @@ impl SoakRun {
 
     /// Waits until the program holds `wanted`, because threads and descriptors of a pool are released some time after
     /// their work. The number of idle threads that the pool keeps depends on the machine, so it may be lower.
-    fn wait_for_usage(&self, place: &TestDir, wanted: &ResourceUsage) {
+    fn wait_for_usage(&self, place: &TestDir, wanted: &ResourceUsage) -> ResourceUsage {
         let is_settled = |held: &ResourceUsage| {
             let threads = held.threads.min(wanted.threads);
             *held == ResourceUsage { threads, ..wanted.clone() }
         };
         let deadline = Instant::now() + DEADLINE;
-        while !is_settled(&self.resource_usage(place)) {
-            assert!(Instant::now() < deadline, "holds {:?}, not {wanted:?}", self.resource_usage(place));
-            thread::yield_now();
+        loop {
+            let held = self.resource_usage(place);
+            if is_settled(&held) {
+                return held;
+            }
+            assert!(Instant::now() < deadline, "holds {held:?}, not {wanted:?}");
+            crate::it::support::pause_before_check();
         }
+    }
+
+    /// Waits for 200 equal checks in a row, because resources that started the gate are released some time later.
+    fn wait_for_stable_usage(&self, place: &TestDir) -> ResourceUsage {
+        let deadline = Instant::now() + DEADLINE;
+        let (mut held, mut checks) = (self.resource_usage(place), 0);
+        while checks < 200 {
+            assert!(Instant::now() < deadline, "the usage does not settle: {held:?}");
+            crate::it::support::pause_before_check();
+            let now = self.resource_usage(place);
+            checks = if now == held { checks + 1 } else { 0 };
+            held = now;
+        }
+        held
     }
 }
 
@@ -205,10 +222,11 @@ fn soak(place: &TestDir, more: &[&str], units: usize, wanted: Option<&ResourceUs
             && !over.contains(GATE)
             && let Some(session) = gate.take()
         {
-            if let Some(wanted) = wanted {
-                run.wait_for_usage(place, wanted);
-            }
-            measured = Some((run.resource_usage(place), run.peak()));
+            let usage = match wanted {
+                Some(wanted) => run.wait_for_usage(place, wanted),
+                None => run.wait_for_stable_usage(place),
+            };
+            measured = Some((usage, run.peak()));
             kill_agent(&session);
         }
     }

@@ -10,7 +10,10 @@ pub(crate) mod git;
 pub(crate) mod hostile;
 mod service;
 
-use std::sync::LazyLock;
+use std::{sync::LazyLock, thread, time::Duration};
+
+/// Time between two checks of a condition that another process or thread changes.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Path of the program. Cargo passes it to integration tests only; it builds the program for `tests/program.rs`, into
 /// the parent directory of this test's.
@@ -22,4 +25,14 @@ pub(crate) fn program() -> &'static str {
         program.into_os_string().into_string().unwrap()
     });
     &PROGRAM
+}
+
+/// Waits before the next check of a condition that another process or thread changes, and leaves it the processor.
+pub(crate) fn pause_before_check() {
+    thread::sleep(POLL_INTERVAL);
+}
+
+/// [`pause_before_check`] for a task, which lets other tasks run meanwhile.
+pub(crate) async fn pause_task_before_check() {
+    tokio::time::sleep(POLL_INTERVAL).await;
 }

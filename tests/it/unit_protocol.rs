@@ -734,7 +734,7 @@ async fn dropping_an_attempt_kills_its_process() {
     let deadline = std::time::Instant::now() + LIMIT;
     while !gone(pid) {
         assert!(std::time::Instant::now() < deadline, "it is still running");
-        tokio::task::yield_now().await;
+        crate::it::support::pause_task_before_check().await;
     }
 }
 
@@ -759,7 +759,7 @@ fn second_process(test: &str) -> (bool, Output) {
         if children.iter().all(|pid| gone(Some(*pid))) {
             return (true, run);
         }
-        std::thread::yield_now();
+        crate::it::support::pause_before_check();
     }
     (false, run)
 }
@@ -981,7 +981,7 @@ async fn time_limit_reaches_a_running_attempt() {
     let tape = Arc::clone(&scene.tape);
     let limiting = tokio::spawn(async move {
         while tape.notes().is_empty() {
-            tokio::task::yield_now().await;
+            crate::it::support::pause_task_before_check().await;
         }
         limits.send_modify(|limits| limits.silence = Some(Duration::from_millis(300)));
         limits

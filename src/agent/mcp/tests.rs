@@ -146,7 +146,7 @@ async fn drain_gives_up_on_a_stuck_call() {
     message(&mut server).await;
     server.send_message(call(2, "stick", json!({}))).unwrap();
     while toys.calls.lock().unwrap().len() < 2 {
-        tokio::task::yield_now().await;
+        crate::it::support::pause_task_before_check().await;
     }
     assert!(!server.drain(Duration::from_millis(20)).await);
     drop(held);

@@ -1,11 +1,12 @@
 //! Complete ingests of a project that is a git repository: conflicts, limits, kills and resumes, up to the commit.
 
-use std::{fs, path::Path, process::Command, thread, time::Instant};
+use std::{fs, path::Path, process::Command, time::Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::test_dir::{CommandOutput, DEADLINE, RunningCommand, TestDir, parse_json_events};
+use crate::it::support::git::QUICK;
 
 /// Units of the project in plan order, and the file of each unit.
 const UNITS: [(&str, &str); 4] = [
@@ -43,7 +44,7 @@ pub(super) fn parts() -> Vec<String> {
 pub(super) fn git(place: &TestDir, args: &[&str]) -> String {
     let mut command = Command::new("git");
     command.args(args).current_dir(place.path("")).env_clear().env("PATH", "/usr/bin:/bin");
-    command.env("HOME", place.path("")).env("GIT_CONFIG_NOSYSTEM", "1");
+    command.env("HOME", place.path("")).env("GIT_CONFIG_NOSYSTEM", "1").envs(QUICK);
     for (name, value) in [("NAME", "Somebody"), ("EMAIL", "somebody@example.com")] {
         command.env(format!("GIT_AUTHOR_{name}"), value).env(format!("GIT_COMMITTER_{name}"), value);
     }
@@ -120,7 +121,7 @@ pub(super) fn gated(place: &TestDir, calls: &str, args: &[&str]) -> RunningComma
     let deadline = Instant::now() + DEADLINE;
     while !place.path(".git/began").exists() {
         assert!(Instant::now() < deadline, "git is not called: {running:?}");
-        thread::yield_now();
+        crate::it::support::pause_before_check();
     }
     running
 }

@@ -8,7 +8,7 @@ use std::{
     process::{Child, Command, Stdio},
     sync::mpsc,
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use futures_util::StreamExt as _;
@@ -52,7 +52,7 @@ impl NatsTestServer {
         let deadline = Instant::now() + DEADLINE;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < deadline, "nats-server does not listen");
-            thread::yield_now();
+            crate::it::support::pause_before_check();
         }
         process
     }
@@ -170,8 +170,13 @@ fn killed_engine_is_resumed_on_the_same_worker() {
     let killed_tape = tape(&place.path(""));
     running.end();
     waiting.wait_for("stderr", "the engine has been silent for 30 s");
-    let agents = place.processes(0).into_iter().filter(|words| words.contains("scripted-agent")).count();
-    assert_eq!(agents, 0);
+    let agents = || place.processes(0).into_iter().filter(|words| words.contains("scripted-agent")).count();
+    // They were killed before this message, but the system takes a moment.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while agents() > 0 {
+        assert!(Instant::now() < deadline, "agents of the silent engine still run");
+        crate::it::support::pause_before_check();
+    }
     place.write("script.toml", &complete);
     let killed_run = killed_tape.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
     let resumed = place.ran(run(&place, &server.url(), &["--resume-run", &killed_run]));
@@ -206,7 +211,7 @@ fn ended_attempt(place: &TestDir, unit: &str) -> Value {
             return ended;
         }
         assert!(Instant::now() < deadline, "the attempt at {unit} does not end");
-        thread::yield_now();
+        crate::it::support::pause_before_check();
     }
 }
 

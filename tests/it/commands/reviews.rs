@@ -477,13 +477,14 @@ fn killed_review_keeps_what_it_confirmed() {
     let script = format!("[[part]]\nunit = \"docs-one\"\nsteps = [{ledger}{writes}{{ say = \"Done.\" }}]\n");
     let claude = place.scripted_claude(&script).display().to_string();
     assert_eq!(run(&place, &claude).code, Some(103));
+    let mut killed = 0;
     for page in 0..PAGES {
         let pattern = format!("*/p{page:02}.md");
         let args = ["review", "--ui", "json", "--claude-bin", &claude, "--reject", &pattern];
         let mut running = place.start(place.command(&args));
         running.wait_for("stdout", MOMENTS[page % MOMENTS.len()]);
-        running.signal(Signal::SIGKILL);
-        running.end();
+        running.kill();
+        killed += usize::from(running.end().code.is_none());
         #[cfg(target_os = "linux")]
         place.wait_until_no_process_left();
         let (changes, _) = listed(&review(&place, &claude, &["--list"]));
@@ -492,6 +493,7 @@ fn killed_review_keeps_what_it_confirmed() {
         let confirmed = (0..=page).filter(|page| page % MOMENTS.len() == MOMENTS.len() - 1);
         confirmed.for_each(|page| assert!(is_rejected(page), "page {page}: {changes:?}"));
     }
+    assert!(killed > 0, "every review ended before it was killed");
     let output = review(&place, &claude, &["--accept", "*"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(subjects(&place), 2);

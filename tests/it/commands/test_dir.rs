@@ -14,6 +14,7 @@ use std::{
 };
 
 use nix::{
+    errno::Errno,
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
@@ -174,7 +175,7 @@ esac
         let deadline = Instant::now() + DEADLINE;
         while !self.processes(0).is_empty() {
             assert!(Instant::now() < deadline, "still there: {:?}", self.processes(0));
-            thread::yield_now();
+            crate::it::support::pause_before_check();
         }
     }
 }
@@ -225,6 +226,14 @@ impl RunningCommand {
         kill(pid, signal).unwrap();
     }
 
+    /// Kills the child unless it has ended.
+    pub(crate) fn kill(&self) {
+        if self.status.is_none() {
+            let killed = kill(Pid::from_raw(i32::try_from(self.pid).unwrap()), Signal::SIGKILL);
+            assert!(matches!(killed, Ok(()) | Err(Errno::ESRCH)), "{killed:?}");
+        }
+    }
+
     /// Waits until the child has printed `text` to `stdout` or `stderr`.
     pub(crate) fn wait_for(&mut self, stream: &str, text: &str) {
         while !self.output_text(stream).contains(text) {
@@ -268,10 +277,7 @@ impl RunningCommand {
 
 impl Drop for RunningCommand {
     fn drop(&mut self) {
-        if self.status.is_none() {
-            // The process may have exited in the meantime.
-            let _ = kill(Pid::from_raw(i32::try_from(self.pid).unwrap_or(i32::MAX)), Signal::SIGKILL);
-        }
+        self.kill();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Units on workers over SSH: an `ssh` that starts the worker on this machine.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, process::Command, thread, time::Instant};
+use std::{collections::BTreeMap, fs, path::PathBuf, process::Command, time::Instant};
 
 use nix::{
     sys::signal::{Signal, kill},
@@ -151,7 +151,7 @@ pub(super) fn wait_for_lines(place: &TestDir, count: usize) {
     };
     while lines().unwrap_or_default() < count {
         assert!(Instant::now() < deadline, "the tape does not grow");
-        thread::yield_now();
+        crate::it::support::pause_before_check();
     }
 }
 
@@ -262,7 +262,10 @@ fn spent_account_of_this_machine_leaves_units_to_workers() {
 
 /// A shell command that ends when the tape has a note of this kind.
 fn wait_for_note(place: &TestDir, kind: &str) -> String {
-    format!("until grep -qs {kind} '{}'/*/tape.jsonl; do :; done", place.path(".ktx/ingestdeck/runs").display())
+    format!(
+        "until grep -qs {kind} '{}'/*/tape.jsonl; do sleep 0.05; done",
+        place.path(".ktx/ingestdeck/runs").display()
+    )
 }
 
 /// The run waits for the limit of this machine's account until a worker with another account joins.
@@ -530,7 +533,7 @@ fn workers_are_listed_drained_and_stopped() {
             break workers;
         }
         assert!(Instant::now() < deadline, "{workers:?}");
-        thread::yield_now();
+        crate::it::support::pause_before_check();
     };
     assert_eq!(listed[0]["worker"], "a-slow");
     assert_eq!(listed[0]["account"], "slow@example.com");

@@ -96,7 +96,7 @@ fn assert_gone(fault: &str, place: &TestDir) {
             return;
         }
         assert!(Instant::now() < deadline, "{fault}: still there: {left:?}");
-        std::thread::yield_now();
+        crate::it::support::pause_before_check();
     }
 }
 
@@ -104,7 +104,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !holds() {
         assert!(Instant::now() < deadline, "{what} never came");
-        std::thread::yield_now();
+        crate::it::support::pause_before_check();
     }
 }
 
@@ -478,7 +478,7 @@ fn on_lost_terminal(command: &Command, is_ready: impl Fn() -> bool) -> ExitStatu
     loop {
         match child.try_wait().unwrap() {
             Some(status) => return status,
-            None if Instant::now() < deadline => std::thread::yield_now(),
+            None if Instant::now() < deadline => crate::it::support::pause_before_check(),
             None => {
                 child.kill().unwrap();
                 panic!("it still runs without a terminal: {command:?}\n{}", screen.screen().contents());

@@ -60,7 +60,7 @@ async fn found<T>(mut found: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < deadline, "never found");
-        tokio::task::yield_now().await;
+        crate::it::support::pause_task_before_check().await;
     }
 }
 

@@ -139,14 +139,14 @@ fn shell_command_of_a_session_ends_with_it() {
         let deadline = Instant::now() + LIMIT;
         while !deck.home.project().join("started.txt").exists() {
             assert!(Instant::now() < deadline, "the command does not start");
-            std::thread::yield_now();
+            crate::it::support::pause_before_check();
         }
         assert!(workers(&deck).iter().any(|words| words.contains("tail")), "{:?}", workers(&deck));
         kill(Pid::from_raw(i32::try_from(running.id()).unwrap()), signal).unwrap();
         running.wait().unwrap();
         while !workers(&deck).is_empty() {
             assert!(Instant::now() < deadline, "{signal}: {:?}", workers(&deck));
-            std::thread::yield_now();
+            crate::it::support::pause_before_check();
         }
     }
 }

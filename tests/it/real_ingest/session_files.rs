@@ -109,7 +109,7 @@ fn running_session_is_followed_to_its_end() {
     let mut child = claude(&deck, &["--resume", SESSION, "--", "and now"]).stdout(Stdio::null()).spawn().unwrap();
     // The prompt is in the file before the model answers.
     while !fs::read_to_string(&file).unwrap().contains("and now") {
-        std::thread::yield_now();
+        crate::it::support::pause_before_check();
     }
     let followed = deck.play(&["watch", "--ui", "json", name]);
     assert!(child.wait().unwrap().success());

@@ -15,6 +15,15 @@ pub(crate) fn private_worktrees(root: &Path) -> Arc<Worktrees> {
     Worktrees::new(repository, "local-1", &head.commit)
 }
 
+/// Environment of git without the 15 sample files of a new repository and the maintenance process after each commit, to
+/// save time.
+pub(crate) const QUICK: [(&str, &str); 4] = [
+    ("GIT_TEMPLATE_DIR", ""),
+    ("GIT_CONFIG_COUNT", "1"),
+    ("GIT_CONFIG_KEY_0", "maintenance.auto"),
+    ("GIT_CONFIG_VALUE_0", "false"),
+];
+
 /// Stdout of `git ARGS` in `dir`. Panics if git fails.
 pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     let output = Command::new("git")
@@ -24,6 +33,7 @@ pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
         .env("PATH", "/usr/bin:/bin")
         .env("HOME", "/nonexistent")
         .env("GIT_CONFIG_NOSYSTEM", "1")
+        .envs(QUICK)
         .current_dir(dir)
         .output()
         .unwrap();

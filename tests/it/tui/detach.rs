@@ -90,7 +90,7 @@ impl BackgroundRun {
                 return note;
             }
             assert!(Instant::now() < deadline, "no {kind}: {:?}", self.entries().last());
-            std::thread::yield_now();
+            crate::it::support::pause_before_check();
         }
     }
 
@@ -113,7 +113,7 @@ impl BackgroundRun {
         let deadline = Instant::now() + DEADLINE;
         while self.place.processes(0).iter().any(|words| words.contains("--run-as-engine")) {
             assert!(Instant::now() < deadline, "the engine stays");
-            std::thread::yield_now();
+            crate::it::support::pause_before_check();
         }
         ended
     }
@@ -154,7 +154,7 @@ fn killed_screens_at_any_moment_lose_nothing() {
         let screen = run.screen(&["attach"], "continue");
         let until = Instant::now() + Duration::from_millis(delay * 7);
         while Instant::now() < until {
-            std::thread::yield_now();
+            std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
         }
         screen.signal(Signal::SIGKILL);
     }
@@ -199,7 +199,7 @@ impl SshServer {
         let deadline = Instant::now() + DEADLINE;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < deadline, "sshd does not listen");
-            std::thread::yield_now();
+            crate::it::support::pause_before_check();
         }
         server
     }
@@ -264,7 +264,7 @@ fn killed_launches_leave_no_process() {
         let mut screen = run.screen(&["run"], "stop");
         let until = Instant::now() + Duration::from_millis(delay);
         while Instant::now() < until {
-            std::thread::yield_now();
+            std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
         }
         screen.signal(Signal::SIGKILL);
         screen.child.wait().unwrap();

@@ -310,7 +310,7 @@ fn lost_terminal_ends_the_program_without_a_signal() {
     let status = loop {
         match child.try_wait().unwrap() {
             Some(status) => break status,
-            None if Instant::now() < deadline => std::thread::yield_now(),
+            None if Instant::now() < deadline => crate::it::support::pause_before_check(),
             None => {
                 child.kill().unwrap();
                 panic!("it still runs without a terminal");
@@ -346,7 +346,7 @@ fn blocked_terminal_does_not_block_agents() {
     let deadline = Instant::now() + Duration::from_secs(60);
     while ended().is_none() {
         assert!(Instant::now() < deadline, "the run does not continue");
-        std::thread::yield_now();
+        crate::it::support::pause_before_check();
     }
     child.kill().unwrap();
     child.wait().unwrap();

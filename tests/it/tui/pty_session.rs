@@ -101,7 +101,7 @@ impl PtySession {
         let begun = Instant::now();
         while !wanted(self.screen.lock().unwrap().screen()) {
             assert!(begun.elapsed() < PATIENCE, "no {what}:\n{}", self.text());
-            std::thread::yield_now();
+            crate::it::support::pause_before_check();
         }
     }
 
@@ -142,7 +142,7 @@ impl PtySession {
                 break status.exit_code();
             }
             assert!(begun.elapsed() < PATIENCE, "it does not end:\n{}", self.text());
-            std::thread::yield_now();
+            crate::it::support::pause_before_check();
         };
         self.until("terminal given back", is_given_back);
         code

@@ -48,7 +48,7 @@ fn second_sigint_kills_immediately() {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while !begun() || !std::fs::read_to_string(tape(&place.path(""))).unwrap().contains("\"all read\"") {
         assert!(std::time::Instant::now() < deadline, "the agent does not reach this point");
-        std::thread::yield_now();
+        crate::it::support::pause_before_check();
     }
     running.signal(Signal::SIGTERM);
     running.wait_for("stderr", "killing running units");
