@@ -29,10 +29,11 @@ pub(crate) fn program() -> &'static str {
 
 /// Waits before the next check of a condition that another process or thread changes, and leaves it the processor.
 pub(crate) fn pause_before_check() {
-    thread::sleep(POLL_INTERVAL);
+    thread::park_timeout(POLL_INTERVAL);
 }
 
 /// [`pause_before_check`] for a task, which lets other tasks run meanwhile.
 pub(crate) async fn pause_task_before_check() {
-    tokio::time::sleep(POLL_INTERVAL).await;
+    // The limit is what ends it.
+    let _ = tokio::time::timeout(POLL_INTERVAL, std::future::pending::<()>()).await;
 }

@@ -171,7 +171,7 @@ fn killed_engine_is_resumed_on_the_same_worker() {
     running.end();
     waiting.wait_for("stderr", "the engine has been silent for 30 s");
     let agents = || place.processes(0).into_iter().filter(|words| words.contains("scripted-agent")).count();
-    // They were killed before this message, but the system takes a moment.
+    // Their groups were signalled before this message, and those that remain are killed two seconds later.
     let deadline = Instant::now() + Duration::from_secs(5);
     while agents() > 0 {
         assert!(Instant::now() < deadline, "agents of the silent engine still run");

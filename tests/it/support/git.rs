@@ -17,7 +17,7 @@ pub(crate) fn private_worktrees(root: &Path) -> Arc<Worktrees> {
 
 /// Environment of git without the 15 sample files of a new repository and the maintenance process after each commit, to
 /// save time.
-pub(crate) const QUICK: [(&str, &str); 4] = [
+pub(crate) const FAST_GIT_ENV: [(&str, &str); 4] = [
     ("GIT_TEMPLATE_DIR", ""),
     ("GIT_CONFIG_COUNT", "1"),
     ("GIT_CONFIG_KEY_0", "maintenance.auto"),
@@ -33,7 +33,7 @@ pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
         .env("PATH", "/usr/bin:/bin")
         .env("HOME", "/nonexistent")
         .env("GIT_CONFIG_NOSYSTEM", "1")
-        .envs(QUICK)
+        .envs(FAST_GIT_ENV)
         .current_dir(dir)
         .output()
         .unwrap();
