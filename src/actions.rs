@@ -15,6 +15,7 @@ mod call_title;
 mod completion;
 mod event_json;
 
+pub(crate) use call_history::CallMap;
 pub(crate) use completion::{StreamEnd, error_text};
 pub(crate) use event::{ActionPhase, AgentEvent};
 pub(crate) use session_identity::{SessionCheck, SessionIdentity};

@@ -3,14 +3,15 @@
 //!
 //! Cloning is cheap: finished calls are sealed into shared segments, open ones contain shared texts.
 
-use std::{
-    borrow::Cow,
-    collections::{HashMap, hash_map::DefaultHasher},
-    hash::{Hash, Hasher},
-    sync::Arc,
-};
+use std::{collections::HashMap, hash::BuildHasher as _, sync::Arc};
+
+use foldhash::fast::{FixedState, RandomState};
 
 use super::event::ActionKind;
+
+/// Values by the id of a call. Each line of a call looks into several of these, so the hash is a fast one; its seed is
+/// random.
+pub(crate) type CallMap<K, V> = HashMap<K, V, RandomState>;
 
 /// Maximum length of the arguments that are kept for later events of a call.
 const MAX_INPUT_BYTES: usize = 64 << 10;
@@ -56,7 +57,7 @@ pub(super) struct FinishedCall<'s> {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallHistory {
-    open: HashMap<Arc<str>, OngoingCall>,
+    open: CallMap<Arc<str>, OngoingCall>,
     opened_count: u64,
     input_bytes: usize,
     unsealed: FinishedCalls,
@@ -163,12 +164,5 @@ impl FinishedCalls {
 
 /// Ids are compared by hash: a collision only gives an orphan result a wrong title.
 fn hash_id(id: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    id.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// Copies a stored text for an event.
-pub(super) fn shared_to_cow<'a>(text: &str) -> Cow<'a, str> {
-    Cow::Owned(text.to_owned())
+    FixedState::default().hash_one(id)
 }

@@ -23,7 +23,7 @@ impl TranslatedStream {
         Self { translator: EventTranslator::default(), stream: StreamState::new(turns) }
     }
 
-    fn push<'a>(&mut self, line: &'a AgentLine<'a>, bytes: &'a [u8], emit: &mut dyn FnMut(AgentEvent<'a>)) {
+    fn push(&mut self, line: &AgentLine<'_>, bytes: &[u8], emit: &mut dyn FnMut(AgentEvent<'_>)) {
         let role = self.stream.push(line);
         self.translator.push((line, role), bytes, &self.stream, emit);
     }

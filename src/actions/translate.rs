@@ -8,7 +8,7 @@ mod prompts;
 use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
 use super::{
-    call_history::{CallHistory, OngoingCall, shared_to_cow},
+    call_history::{CallHistory, OngoingCall},
     call_title,
     completion::{CompletionResult, SessionFileState, StreamEnd},
     event::{
@@ -33,7 +33,8 @@ const MAX_THOUGHT_TITLE_CHARS: usize = 300;
 /// Maximum number of bytes of a malformed line that are shown.
 const MAX_MALFORMED_LINE_BYTES: usize = 1024;
 
-type EmitEvent<'e, 'a> = &'e mut dyn FnMut(AgentEvent<'a>);
+/// Receives events, which borrow from the line and from the state of the translator.
+type EmitEvent<'e> = &'e mut dyn FnMut(AgentEvent<'_>);
 
 /// State of one attempt's translation. Cheap to clone: its parts are shared or small.
 #[derive(Clone, Debug, Default)]
@@ -87,12 +88,12 @@ impl EventTranslator {
 
     /// Translates one stdout line. `stream` is the state after the line, which has this `role` in it; `bytes` is the
     /// undecoded line, for the warning about a malformed one.
-    pub(crate) fn push<'a>(
+    pub(crate) fn push(
         &mut self,
-        (line, role): (&'a AgentLine<'a>, LineRole),
-        bytes: &'a [u8],
+        (line, role): (&AgentLine<'_>, LineRole),
+        bytes: &[u8],
         stream: &StreamState,
-        emit: &mut dyn FnMut(AgentEvent<'a>),
+        emit: EmitEvent<'_>,
     ) {
         if self.is_complete || role == LineRole::Trailing || !self.identify(line, stream, emit) {
             return;
@@ -115,9 +116,10 @@ impl EventTranslator {
                 self.emit_progress(tool_use_id.clone(), *elapsed_seconds, emit)
             }
             LineBody::System(SystemLine::PermissionDenied { tool_name, tool_use_id, .. }) => {
-                let text = |text: &Cow<'a, str>| (!text.is_empty()).then(|| text.clone());
                 let input = self.calls.get(tool_use_id).and_then(|call| call.input.clone()).map(JsonText::Shared);
-                self.emit_denial(text(tool_name), text(tool_use_id), input, self.reported_denials.len(), emit);
+                let [tool_name, tool_use_id] =
+                    [tool_name, tool_use_id].map(|text| Some(text).filter(|text| !text.is_empty()));
+                self.emit_denial(tool_name.cloned(), tool_use_id.cloned(), input, self.reported_denials.len(), emit);
             }
             LineBody::Result(result) => self.result(result, stream, emit),
             LineBody::SessionFile(SessionFileLine::QueuedText(author, text)) => self.prompt(*author, text, emit),
@@ -131,7 +133,7 @@ impl EventTranslator {
     }
 
     /// Handles the end of the stream: closes open actions and emits the one `completed`.
-    pub(crate) fn finish<'a>(&mut self, ended: &StreamEnd, stream: &StreamState, emit: &mut dyn FnMut(AgentEvent<'a>)) {
+    pub(crate) fn finish(&mut self, ended: &StreamEnd, stream: &StreamState, emit: EmitEvent<'_>) {
         if self.is_complete {
             return;
         }
@@ -158,7 +160,7 @@ impl EventTranslator {
 
     /// Determines the session of a line. Returns false if the line must not be translated, because its session ends the
     /// run.
-    fn identify<'a>(&mut self, line: &AgentLine<'a>, stream: &StreamState, emit: EmitEvent<'_, 'a>) -> bool {
+    fn identify(&mut self, line: &AgentLine<'_>, stream: &StreamState, emit: EmitEvent<'_>) -> bool {
         let outcome = match (self.identity.push(line), &line.body) {
             (SessionCheck::UnknownSession, LineBody::Result(result)) => {
                 CompletionResult::from_result(result, &stream.last_text())
@@ -174,7 +176,7 @@ impl EventTranslator {
         false
     }
 
-    fn init<'a>(&mut self, init: &InitLine<'a>, emit: EmitEvent<'_, 'a>) {
+    fn init(&mut self, init: &InitLine<'_>, emit: EmitEvent<'_>) {
         if self.started {
             return;
         }
@@ -190,30 +192,29 @@ impl EventTranslator {
             api_key_source: init.api_key_source.clone(),
             mcp_servers: init.mcp_servers_raw,
         };
-        let resume = shared_to_cow(session);
-        let title = init.model.clone().unwrap_or_else(|| self.fallback_title());
         self.started = true;
-        emit(AgentEvent::Started(StartedEvent { resume, title, meta: Some(Box::new(meta)) }));
+        let title = init.model.clone().unwrap_or_else(|| self.fallback_title());
+        emit(AgentEvent::Started(StartedEvent { resume: session.into(), title, meta: Some(Box::new(meta)) }));
     }
 
     /// Emits `started` without an `init`, once the session is known.
-    fn emit_started<'a>(&mut self, model: Option<&Cow<'a, str>>, emit: EmitEvent<'_, 'a>) {
+    fn emit_started(&mut self, model: Option<&Cow<'_, str>>, emit: EmitEvent<'_>) {
         if self.started {
             return;
         }
         let Some(session) = self.identity.observed() else { return };
+        self.started = true;
         let model = model.filter(|model| *model != SYNTHETIC_MODEL).cloned();
         let title = model.unwrap_or_else(|| self.fallback_title());
-        self.started = true;
-        emit(AgentEvent::Started(StartedEvent { resume: shared_to_cow(session), title, meta: None }));
+        emit(AgentEvent::Started(StartedEvent { resume: session.into(), title, meta: None }));
         self.emit_waiting_prompts(emit);
     }
 
-    fn fallback_title<'a>(&self) -> Cow<'a, str> {
-        shared_to_cow(self.model.as_deref().unwrap_or(super::event::ENGINE))
+    fn fallback_title(&self) -> Cow<'_, str> {
+        self.model.as_deref().unwrap_or(super::event::ENGINE).into()
     }
 
-    fn chat<'a>(&mut self, line: &AgentLine<'a>, chat: &'a ChatLine<'a>, of_model: bool, emit: EmitEvent<'_, 'a>) {
+    fn chat(&mut self, line: &AgentLine<'_>, chat: &ChatLine<'_>, of_model: bool, emit: EmitEvent<'_>) {
         let parent = line.parent_tool_use_id.as_ref();
         for block in &chat.blocks {
             match block {
@@ -234,7 +235,7 @@ impl EventTranslator {
         }
     }
 
-    fn emit_thought<'a>(&mut self, text: &'a LazyText<'a>, parent: Option<&Cow<'a, str>>, emit: EmitEvent<'_, 'a>) {
+    fn emit_thought(&mut self, text: &LazyText<'_>, parent: Option<&Cow<'_, str>>, emit: EmitEvent<'_>) {
         let Some(title) = thought_title(text) else { return };
         self.thought_count += 1;
         let action = AgentAction {
@@ -246,12 +247,12 @@ impl EventTranslator {
         emit(action_event(action, ActionPhase::Completed, Some(true), None));
     }
 
-    fn call<'a>(
+    fn call(
         &mut self,
-        call: &ToolUse<'a>,
-        message_id: Option<&Cow<'a, str>>,
-        parent: Option<&Cow<'a, str>>,
-        emit: EmitEvent<'_, 'a>,
+        call: &ToolUse<'_>,
+        message_id: Option<&Cow<'_, str>>,
+        parent: Option<&Cow<'_, str>>,
+        emit: EmitEvent<'_>,
     ) {
         let id = self.call_id_or_new(&call.id);
         let titled = call_title::call_title(&call.name, call.input);
@@ -273,12 +274,12 @@ impl EventTranslator {
         emit(action_event(action, ActionPhase::Started, None, None));
     }
 
-    fn call_result<'a>(
+    fn call_result(
         &mut self,
-        result: &ToolResult<'a>,
-        message_id: Option<&Cow<'a, str>>,
-        parent: Option<&Cow<'a, str>>,
-        emit: EmitEvent<'_, 'a>,
+        result: &ToolResult<'_>,
+        message_id: Option<&Cow<'_, str>>,
+        parent: Option<&Cow<'_, str>>,
+        emit: EmitEvent<'_>,
     ) {
         let is_error = result.is_error == Some(true);
         let length = result.content.map_or(0, |content| content.len());
@@ -290,12 +291,14 @@ impl EventTranslator {
             truncated,
             is_error,
         };
-        let (kind, title, mut detail) = match self.calls.finish(&result.tool_use_id) {
-            Some(call) => (call.kind, shared_to_cow(&call.title), call_detail(&call)),
+        let id = self.call_id_or_new(&result.tool_use_id);
+        let finished = self.calls.finish(&result.tool_use_id);
+        let (kind, title, mut detail) = match &finished {
+            Some(call) => (call.kind, Cow::Borrowed(&*call.title), call_detail(call)),
             None => match self.calls.finished(&result.tool_use_id) {
                 Some(past) => {
-                    let detail = ToolDetail { tool_name: Some(shared_to_cow(past.name)), ..ToolDetail::default() };
-                    (past.kind, shared_to_cow(past.title), detail)
+                    let detail = ToolDetail { tool_name: Some(past.name.into()), ..ToolDetail::default() };
+                    (past.kind, past.title.into(), detail)
                 }
                 None => (ActionKind::Tool, Cow::Borrowed("tool result"), ToolDetail::default()),
             },
@@ -303,7 +306,6 @@ impl EventTranslator {
         detail.message_id = message_id.cloned().or(detail.message_id);
         detail.parent_tool_use_id = parent.cloned().or(detail.parent_tool_use_id);
         detail.result = Some(found);
-        let id = self.call_id_or_new(&result.tool_use_id);
         let action = AgentAction { id, kind, title, detail: ActionDetail::Tool(Box::new(detail)) };
         emit(action_event(action, ActionPhase::Completed, Some(!is_error), None));
     }
@@ -317,13 +319,13 @@ impl EventTranslator {
         Cow::Owned(format!("claude.tool.{}", self.unnamed_call_count))
     }
 
-    fn emit_progress<'a>(&self, id: Cow<'a, str>, elapsed_seconds: f64, emit: EmitEvent<'_, 'a>) {
+    fn emit_progress(&self, id: Cow<'_, str>, elapsed_seconds: f64, emit: EmitEvent<'_>) {
         let Some(call) = self.calls.get(&id) else { return };
         let detail = ToolDetail { elapsed_seconds: Some(elapsed_seconds), ..call_detail(call) };
         let action = AgentAction {
             id,
             kind: call.kind,
-            title: shared_to_cow(&call.title),
+            title: Cow::Borrowed(&call.title),
             detail: ActionDetail::Tool(Box::new(detail)),
         };
         let message = Cow::Owned(format!("running for {elapsed_seconds} s"));
@@ -331,13 +333,13 @@ impl EventTranslator {
     }
 
     /// Emits a warning about a denial, unless its call already reported it. `index` numbers denials without a call id.
-    fn emit_denial<'a>(
+    fn emit_denial(
         &mut self,
-        tool_name: Option<Cow<'a, str>>,
-        tool_use_id: Option<Cow<'a, str>>,
-        tool_input: Option<JsonText<'a>>,
+        tool_name: Option<Cow<'_, str>>,
+        tool_use_id: Option<Cow<'_, str>>,
+        tool_input: Option<JsonText<'_>>,
         index: usize,
-        emit: EmitEvent<'_, 'a>,
+        emit: EmitEvent<'_>,
     ) {
         let denied = Arc::make_mut(&mut self.reported_denials);
         let key = match &tool_use_id {
@@ -359,7 +361,7 @@ impl EventTranslator {
         emit(action_event(action, ActionPhase::Completed, Some(false), None));
     }
 
-    fn emit_malformed<'a>(&mut self, bytes: &'a [u8], emit: EmitEvent<'_, 'a>) {
+    fn emit_malformed(&mut self, bytes: &[u8], emit: EmitEvent<'_>) {
         let bytes = bytes.trim_ascii();
         if bytes.is_empty() {
             return;
@@ -372,7 +374,7 @@ impl EventTranslator {
         );
     }
 
-    fn emit_warning<'a>(&mut self, text: String, detail: ActionDetail<'a>, emit: EmitEvent<'_, 'a>) {
+    fn emit_warning(&mut self, text: String, detail: ActionDetail<'_>, emit: EmitEvent<'_>) {
         self.note_count += 1;
         let action = AgentAction {
             id: Cow::Owned(format!("claude.note.{}", self.note_count)),
@@ -383,7 +385,7 @@ impl EventTranslator {
         emit(action_event(action, ActionPhase::Completed, Some(false), Some(Cow::Owned(text))));
     }
 
-    fn result<'a>(&mut self, result: &ResultLine<'a>, stream: &StreamState, emit: EmitEvent<'_, 'a>) {
+    fn result(&mut self, result: &ResultLine<'_>, stream: &StreamState, emit: EmitEvent<'_>) {
         self.emit_started(None, emit);
         for (index, denial) in result.denials.iter().enumerate() {
             let PermissionDenial { tool_name, tool_use_id, tool_input } = denial;
@@ -397,12 +399,12 @@ impl EventTranslator {
         }
     }
 
-    fn complete<'a>(&mut self, outcome: CompletionResult, emit: EmitEvent<'_, 'a>) {
+    fn complete(&mut self, outcome: CompletionResult, emit: EmitEvent<'_>) {
         for (id, call) in self.calls.drain() {
             let action = AgentAction {
-                id: shared_to_cow(&id),
+                id: Cow::Borrowed(&id),
                 kind: call.kind,
-                title: shared_to_cow(&call.title),
+                title: Cow::Borrowed(&call.title),
                 detail: ActionDetail::Tool(Box::new(call_detail(&call))),
             };
             let message = Cow::Borrowed("no result before the run ended");
@@ -412,7 +414,7 @@ impl EventTranslator {
         emit(AgentEvent::Completed(Box::new(CompletedEvent {
             ok: outcome.ok,
             answer: Cow::Owned(outcome.answer),
-            resume: self.identity.session().map(shared_to_cow),
+            resume: self.identity.session().map(Cow::Borrowed),
             error: outcome.error.map(Cow::Owned),
             usage: outcome.usage.map(JsonText::Shared),
         })));
@@ -434,13 +436,13 @@ fn thought_title(thought: &LazyText<'_>) -> Option<String> {
 }
 
 /// Returns the detail of a call from its stored parts.
-fn call_detail<'a>(call: &OngoingCall) -> ToolDetail<'a> {
+fn call_detail(call: &OngoingCall) -> ToolDetail<'_> {
     ToolDetail {
-        tool_name: Some(shared_to_cow(&call.name)),
+        tool_name: Some(Cow::Borrowed(&call.name)),
         tool_input: call.input.clone().map(JsonText::Shared),
-        message_id: call.message_id.as_deref().map(shared_to_cow),
-        parent_tool_use_id: call.parent_tool_use_id.as_deref().map(shared_to_cow),
-        changes: call.file_change.map(|change| (shared_to_cow(&call.title), change)),
+        message_id: call.message_id.as_deref().map(Cow::Borrowed),
+        parent_tool_use_id: call.parent_tool_use_id.as_deref().map(Cow::Borrowed),
+        changes: call.file_change.map(|change| (Cow::Borrowed(&*call.title), change)),
         ..ToolDetail::default()
     }
 }

@@ -117,6 +117,8 @@ fn counts(scan: &mut JsonScanner<'_>) -> ScanResult<Option<Usage>> {
 /// Reads an array of blocks, one block, or one text.
 fn blocks<'a>(scan: &mut JsonScanner<'a>, blocks: &mut Vec<MessageBlock<'a>>) -> ScanResult<()> {
     blocks.clear();
+    // Nearly every line has one block.
+    blocks.reserve_exact(1);
     match scan.peek()? {
         b'[' => scan.array(|scan| {
             blocks.extend(block(scan)?);

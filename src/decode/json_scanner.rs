@@ -352,9 +352,34 @@ impl<'a> JsonScanner<'a> {
 
     #[inline(never)]
     fn long_string<const CHECK: bool>(&mut self, start: usize) -> ScanResult<StringContent<'a>> {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            #[expect(
+                unsafe_code,
+                reason = "nothing but the processor decides whether this is sound, and it was asked"
+            )]
+            // SAFETY: the processor has AVX2.
+            return unsafe { self.long_string_avx2::<CHECK>(start) };
+        }
+        self.scan_string::<CHECK>(start, ByteMasks::from_bytes_at)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn long_string_avx2<const CHECK: bool>(&mut self, start: usize) -> ScanResult<StringContent<'a>> {
+        self.scan_string::<CHECK>(start, |bytes, at| ByteMasks::from_bytes_at_avx2(bytes, at))
+    }
+
+    /// Reads the string that begins at `start`, block by block.
+    #[inline(always)]
+    fn scan_string<const CHECK: bool>(
+        &mut self,
+        start: usize,
+        masks_at: impl Fn(&[u8], usize) -> ByteMasks,
+    ) -> ScanResult<StringContent<'a>> {
         let (mut at, mut carry, mut is_escaped, mut clean) = (start, false, false, true);
         while at < self.bytes.len() {
-            let bits = ByteMasks::from_bytes_at(self.bytes, at);
+            let bits = masks_at(self.bytes, at);
             let escaped = bits.escaped(&mut carry);
             is_escaped |= bits.backslashes != 0;
             let quotes = bits.quotes & !escaped;

@@ -1,5 +1,5 @@
 //! Reads and decodes the lines of a finished file ahead of the fold: block by block, on separate threads, returned in
-//! order.
+//! order. The thread of the fold decodes a block itself instead of waiting for one.
 //!
 //! Owns the threads and a fixed number of blocks. It must not depend on the meaning of a line.
 
@@ -8,7 +8,7 @@ use std::{
     mem,
     num::NonZero,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{self, Receiver, Sender},
     },
     thread,
@@ -28,13 +28,15 @@ use crate::run::entry_source::EntrySourceError;
 const BLOCK: usize = 128 << 10;
 
 /// Blocks per thread. Lines differ so much that some blocks take far longer than others.
-const BLOCKS_PER_THREAD: usize = 3;
+const BLOCKS_PER_THREAD: usize = 6;
 
 /// A block that grew beyond this size for a giant line releases its memory.
 const MAX_RETAINED_BLOCK: usize = 2 << 20;
 
 /// More threads would only wait for the fold.
-const MAX_THREADS: usize = 4;
+const MAX_THREADS: usize = 3;
+
+type NumberedBlock = (u64, Result<ParsedBlock, EntrySourceError>);
 
 /// A parsed line of a block.
 #[derive(Debug)]
@@ -72,7 +74,9 @@ struct FileBlock {
 
 /// The lines that the threads read ahead.
 pub(super) struct LinePrefetcher {
-    ready: Receiver<(u64, Result<ParsedBlock, EntrySourceError>)>,
+    ready: Receiver<NumberedBlock>,
+    /// For the thread of the fold.
+    worker: ParseWorker,
     /// Blocks that arrived out of order, by number.
     out_of_order: BTreeMap<u64, Result<ParsedBlock, EntrySourceError>>,
     /// Returns blocks for reuse. The threads end when it is dropped.
@@ -99,37 +103,39 @@ impl LinePrefetcher {
     /// Starts to read at `offset`, where a line must start; `shortens` giant lines. `None` if the system cannot create
     /// threads.
     pub(super) fn new(core: &Arc<IndexedFile>, reading: LineParser, offset: u64, shortens: bool) -> Option<Self> {
-        let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS);
+        // One core is for the fold.
+        let threads = thread::available_parallelism().map_or(1, NonZero::get).saturating_sub(1).clamp(1, MAX_THREADS);
         let (spent, blocks) = mpsc::channel();
         let (done, ready) = mpsc::channel();
         let limit = match core.growth {
             FileGrowth::Fixed(length) => length,
             FileGrowth::Until(_) => offset,
         };
-        let blocks = Arc::new(Mutex::new(blocks));
-        let reader = Arc::new(Mutex::new(BlockReader {
-            offset,
-            limit,
-            number: 0,
-            shorten_giant_lines: shortens,
-            failed: false,
-        }));
+        let reader = BlockReader { offset, limit, number: 0, shorten_giant_lines: shortens, failed: false };
+        let worker = ParseWorker {
+            core: Arc::clone(core),
+            reading,
+            blocks: Arc::new(Mutex::new(blocks)),
+            reader: Arc::new(Mutex::new(reader)),
+        };
         for _ in 0..threads * BLOCKS_PER_THREAD {
             // The receiver still exists.
             let _ = spent.send(RecycledBlock::Unused);
         }
         let mut started = 0;
         for _ in 0..threads {
-            let worker = ParseWorker {
-                core: Arc::clone(core),
-                reading,
-                blocks: Arc::clone(&blocks),
-                reader: Arc::clone(&reader),
-                done: done.clone(),
-            };
-            started += usize::from(thread::Builder::new().name("decode".into()).spawn(move || worker.work()).is_ok());
+            let (worker, done) = (worker.clone(), done.clone());
+            started +=
+                usize::from(thread::Builder::new().name("decode".into()).spawn(move || worker.work(&done)).is_ok());
         }
-        (started > 0).then(|| Self { ready, out_of_order: BTreeMap::new(), recycled: spent, current: None, next: 0 })
+        (started > 0).then(|| Self {
+            ready,
+            worker,
+            out_of_order: BTreeMap::new(),
+            recycled: spent,
+            current: None,
+            next: 0,
+        })
     }
 
     /// Passes on the lines of one block that start before `stop`. Returns the offset after the last of them, or `None`
@@ -172,7 +178,11 @@ impl LinePrefetcher {
             if let Some(found) = self.out_of_order.remove(&self.next) {
                 break found;
             }
-            let (number, batch) = self.ready.recv().ok()?;
+            let arrived = self.ready.try_recv().ok().or_else(|| self.worker.try_parse());
+            let (number, batch) = match arrived {
+                Some(arrived) => arrived,
+                None => self.ready.recv().ok()?,
+            };
             self.out_of_order.insert(number, batch);
         };
         self.next += 1;
@@ -193,9 +203,13 @@ struct BlockReader {
 }
 
 impl BlockReader {
+    fn is_at_end(&self) -> bool {
+        self.failed || self.offset >= self.limit
+    }
+
     /// Fills `block` with the next whole lines and returns its number, or `None` at the end.
     fn fill(&mut self, core: &IndexedFile, block: &mut FileBlock) -> Option<(u64, Result<(), EntrySourceError>)> {
-        if self.failed || self.offset >= self.limit {
+        if self.is_at_end() {
             return None;
         }
         let number = self.number;
@@ -262,38 +276,56 @@ impl BlockReader {
     }
 }
 
-/// The work of one thread.
+/// What a thread needs to fill and parse blocks.
+#[derive(Clone)]
 struct ParseWorker {
     core: Arc<IndexedFile>,
     reading: LineParser,
     blocks: Arc<Mutex<Receiver<RecycledBlock>>>,
     reader: Arc<Mutex<BlockReader>>,
-    done: Sender<(u64, Result<ParsedBlock, EntrySourceError>)>,
 }
 
 impl ParseWorker {
-    /// Fills blocks until the file ends or the prefetcher is dropped.
-    fn work(self) {
+    /// Parses blocks until the file ends or the prefetcher is dropped.
+    fn work(self, done: &Sender<NumberedBlock>) {
         loop {
             let spent = self.blocks.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let (mut block, lines) = match spent {
-                Ok(RecycledBlock::Unused) => (FileBlock::default(), Vec::new()),
-                Ok(RecycledBlock::Used(mut batch)) => {
-                    let lines = batch.with_dependent_mut(|_, lines| recycle_lines(mem::take(lines)));
-                    (batch.into_owner(), lines)
-                }
-                Err(_) => return,
-            };
-            if block.bytes.len() > MAX_RETAINED_BLOCK {
-                block = FileBlock::default();
-            }
-            let filled = self.reader.lock().unwrap_or_else(PoisonError::into_inner).fill(&self.core, &mut block);
-            let Some((number, result)) = filled else { return };
-            let batch = result.map(|()| ParsedBlock::new(block, |block| self.lines(block, recycle_lines(lines))));
-            if self.done.send((number, batch)).is_err() {
+            let Some(parsed) = spent.ok().and_then(|spent| self.parse(spent)) else { return };
+            if done.send(parsed).is_err() {
                 return;
             }
         }
+    }
+
+    /// Parses the next block, unless the file has ended or no block is free.
+    fn try_parse(&self) -> Option<NumberedBlock> {
+        // At the end, the other threads need the free blocks in order to notice it.
+        if self.reader().is_at_end() {
+            return None;
+        }
+        // A thread that waits for a free block keeps the lock.
+        let spent = self.blocks.try_lock().ok()?.try_recv().ok()?;
+        self.parse(spent)
+    }
+
+    /// Fills `spent` with the next lines and parses them. `None` at the end of the file.
+    fn parse(&self, spent: RecycledBlock) -> Option<NumberedBlock> {
+        let (mut block, lines) = match spent {
+            RecycledBlock::Unused => (FileBlock::default(), Vec::new()),
+            RecycledBlock::Used(mut batch) => {
+                let lines = batch.with_dependent_mut(|_, lines| recycle_lines(mem::take(lines)));
+                (batch.into_owner(), lines)
+            }
+        };
+        if block.bytes.len() > MAX_RETAINED_BLOCK {
+            block = FileBlock::default();
+        }
+        let (number, result) = self.reader().fill(&self.core, &mut block)?;
+        Some((number, result.map(|()| ParsedBlock::new(block, |block| self.lines(block, recycle_lines(lines))))))
+    }
+
+    fn reader(&self) -> MutexGuard<'_, BlockReader> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Parses the lines of `block` into `lines`, which is empty.

@@ -393,15 +393,14 @@ impl Fold {
                 }
             }
         };
-        let fold = self.attempt_fold(attempt_id);
-        if session.is_some() {
-            fold.is_unidentified = false;
-        } else if fold.entries == 0 {
-            fold.is_unidentified = true;
-        }
         self.last_attempt = Some(attempt_id);
-        let fold = self.attempt_fold(attempt_id);
-        if !fold.is_unidentified && fold.mark_running(view) {
+        let fold = &self.attempts[attempt_id.0 as usize];
+        let is_unidentified = session.is_none() && (fold.is_unidentified || fold.entries == 0);
+        if is_unidentified != fold.is_unidentified {
+            self.attempt_fold(attempt_id).is_unidentified = is_unidentified;
+        }
+        let fold = &self.attempts[attempt_id.0 as usize];
+        if !is_unidentified && fold.mark_running(view) {
             fold.emit_status(entry.at, UnitStatus::Running, None, emit);
         }
         Some(attempt_id)

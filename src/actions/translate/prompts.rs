@@ -17,14 +17,14 @@ const MAX_PROMPT_BYTES: usize = 64 << 10;
 
 impl EventTranslator {
     /// Emits a prompt. A session file begins with one, before the model is known, so it may have to wait for `started`.
-    pub(super) fn prompt<'a>(&mut self, author: TextAuthor, text: &LazyText<'a>, emit: EmitEvent<'_, 'a>) {
+    pub(super) fn prompt(&mut self, author: TextAuthor, text: &LazyText<'_>, emit: EmitEvent<'_>) {
         let (text, _) = text.prefix(MAX_PROMPT_BYTES);
         let (UserText::Prompt(prompt) | UserText::Command(prompt)) = UserText::parse(author, &text) else { return };
         if prompt.trim().is_empty() {
             return;
         }
         if self.started {
-            self.emit_prompt(prompt.into_owned(), emit);
+            self.emit_prompt(&prompt, emit);
         } else if self.waiting_prompts.len() < MAX_WAITING_PROMPTS {
             Arc::make_mut(&mut self.waiting_prompts).push(prompt.as_ref().into());
         } else if self.waiting_prompts.len() == MAX_WAITING_PROMPTS {
@@ -33,13 +33,13 @@ impl EventTranslator {
     }
 
     /// Emits the prompts that waited for `started`.
-    pub(super) fn emit_waiting_prompts(&mut self, emit: EmitEvent<'_, '_>) {
+    pub(super) fn emit_waiting_prompts(&mut self, emit: EmitEvent<'_>) {
         for prompt in std::mem::take(&mut self.waiting_prompts).iter() {
-            self.emit_prompt(prompt.to_string(), emit);
+            self.emit_prompt(prompt, emit);
         }
     }
 
-    fn emit_prompt(&mut self, prompt: String, emit: EmitEvent<'_, '_>) {
+    fn emit_prompt(&mut self, prompt: &str, emit: EmitEvent<'_>) {
         self.note_count += 1;
         let first = prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
         let title = format!("prompt: {}", first.chars().take(super::MAX_THOUGHT_TITLE_CHARS).collect::<String>());
@@ -47,7 +47,7 @@ impl EventTranslator {
             id: Cow::Owned(format!("claude.note.{}", self.note_count)),
             kind: ActionKind::Note,
             title: Cow::Owned(title),
-            detail: ActionDetail::Prompt(Cow::Owned(prompt)),
+            detail: ActionDetail::Prompt(Cow::Borrowed(prompt)),
         };
         emit(action_event(action, ActionPhase::Completed, Some(true), None));
     }

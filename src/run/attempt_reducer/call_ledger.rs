@@ -1,7 +1,7 @@
 //! The calls of one attempt: which are open, and how they ended. Each outcome is counted once, whichever lines report
 //! it.
 
-use std::collections::HashMap;
+use crate::actions::CallMap;
 
 /// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +26,9 @@ pub(crate) struct UnansweredCall {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallLedger {
-    open: HashMap<Box<str>, UnansweredCall>,
+    open: CallMap<Box<str>, UnansweredCall>,
     /// Bad outcomes by call id.
-    outcomes: HashMap<Box<str>, ReportedFailures>,
+    outcomes: CallMap<Box<str>, ReportedFailures>,
     /// Number of counted denials without a call id.
     unnamed_denials: usize,
     pub(super) counts: CallCounts,

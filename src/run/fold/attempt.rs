@@ -4,12 +4,12 @@ mod accounting;
 mod rows;
 mod session_file;
 
-use std::{borrow::Cow, collections::HashMap, num::NonZeroU32, sync::Arc};
+use std::{borrow::Cow, num::NonZeroU32, sync::Arc};
 
 use super::silence::OpenControlRequests;
 use crate::{
     actions::{
-        ActionPhase, AgentEvent, EventTranslator, LineRole, SessionIdentity, StreamEnd, TurnTracker,
+        ActionPhase, AgentEvent, CallMap, EventTranslator, LineRole, SessionIdentity, StreamEnd, TurnTracker,
         event::ActionDetail, label,
     },
     decode::{
@@ -63,7 +63,7 @@ pub(super) struct AttemptFold {
     /// What the row of the start covers so far.
     start_row: StartRow,
     /// Rows of calls without a result, by id.
-    call_rows: HashMap<Box<str>, usize>,
+    call_rows: CallMap<Box<str>, usize>,
     /// Requests of the agent that wait for an answer from `ingestdeck`.
     pub(super) open_requests: OpenControlRequests,
     /// The session has announced its failure, so its failed end is not counted as a second failure.
@@ -107,7 +107,7 @@ impl AttemptFold {
             id: attempt_id,
             rows: 0,
             start_row: StartRow::Missing,
-            call_rows: HashMap::new(),
+            call_rows: CallMap::default(),
             open_requests: OpenControlRequests::default(),
             failure_announced: false,
         }
