@@ -7,6 +7,7 @@ use crate::{
     ingest::{
         Project, SqlWorkers, UnitSelection, WorkUnit,
         attempt::UnitAttempt,
+        git::tests::start_group_guard,
         integrate::{PatchIntegrator, PatchOutcome, UnitPatch},
         job::IngestJob,
         plan,
@@ -37,6 +38,7 @@ struct IngestFixture {
 
 impl IngestFixture {
     fn new() -> Self {
+        start_group_guard();
         let dir = tempfile::tempdir().unwrap();
         let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/harbour");
         copy(&fixture, dir.path());

@@ -7,6 +7,7 @@ use crate::{
     ingest::{
         Project, UnitSelection, WorkUnit,
         attempt::UnitAttempt,
+        git::tests::start_group_guard,
         integrate::{PatchIntegrator, PatchOutcome, UnitPatch},
         job::IngestJob,
         plan,
@@ -182,6 +183,7 @@ struct ReferenceProject {
 
 impl ReferenceProject {
     fn new(case: &ReferenceCase) -> Self {
+        start_group_guard();
         let dir = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = dir.path().join(path);

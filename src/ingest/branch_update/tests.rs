@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use super::*;
-use crate::ingest::git::tests::{project, write};
+use crate::ingest::git::tests::{project, start_group_guard, write};
 
 /// The pages of a project before an update.
 const PAGES: [(&str, &str); 2] = [("wiki/global/a.md", "a old\n"), ("wiki/global/b.md", "b\n")];
@@ -16,6 +16,7 @@ fn with_git() -> (tempfile::TempDir, Repository) {
 
 /// A project without git.
 fn without_git() -> (tempfile::TempDir, Repository) {
+    start_group_guard();
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     PAGES.iter().for_each(|(path, text)| write(&root, path, text));

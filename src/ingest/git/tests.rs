@@ -4,8 +4,17 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use super::*;
 
+/// Makes the git calls of this process start without a copy of it, which takes several times longer.
+pub(crate) fn start_group_guard() {
+    let test = std::env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("ingestdeck");
+    // Without the program, the calls only take longer.
+    let _ = crate::group_guard::start(&program);
+}
+
 /// A project that is a repository with one commit of `files`.
 pub(crate) fn project(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
+    start_group_guard();
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap().join("project");
     write(&root, "ktx.yaml", "connections: {}\n");

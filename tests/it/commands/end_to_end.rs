@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::test_dir::{CommandOutput, DEADLINE, RunningCommand, TestDir, parse_json_events};
-use crate::it::support::git::FAST_GIT_ENV;
+use crate::it::support::git::{FAST_GIT_ENV, git_program};
 
 /// Units of the project in plan order, and the file of each unit.
 const UNITS: [(&str, &str); 4] = [
@@ -42,7 +42,7 @@ pub(super) fn parts() -> Vec<String> {
 }
 
 pub(super) fn git(place: &TestDir, args: &[&str]) -> String {
-    let mut command = Command::new("git");
+    let mut command = Command::new(git_program());
     command.args(args).current_dir(place.path("")).env_clear().env("PATH", "/usr/bin:/bin");
     command.env("HOME", place.path("")).env("GIT_CONFIG_NOSYSTEM", "1").envs(FAST_GIT_ENV);
     for (name, value) in [("NAME", "Somebody"), ("EMAIL", "somebody@example.com")] {

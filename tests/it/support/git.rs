@@ -1,14 +1,22 @@
 //! Runs git with a test identity and without the configuration of the machine.
 
-use std::{path::Path, process::Command, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Arc, LazyLock},
+};
 
-use crate::ingest::{repository::Repository, worktree::Worktrees};
+use crate::{
+    ingest::{git::tests::start_group_guard, repository::Repository, worktree::Worktrees},
+    program_path,
+};
 
 /// Argument that names the private repository of a project without git.
 pub(crate) const PRIVATE_GIT_DIR: &str = "--git-dir=.ktx/ingestdeck/repository.git";
 
 /// The worktrees of a run in the project at `root`, which is not a git repository.
 pub(crate) fn private_worktrees(root: &Path) -> Arc<Worktrees> {
+    start_group_guard();
     let (repository, _) = Repository::open_private(root).unwrap();
     repository.ignore_state_dirs().unwrap();
     let head = repository.check_ready(&[]).unwrap();
@@ -24,9 +32,15 @@ pub(crate) const FAST_GIT_ENV: [(&str, &str); 4] = [
     ("GIT_CONFIG_VALUE_0", "false"),
 ];
 
+/// Path of git. A command without a path that gets another `PATH` starts with a copy of the test process, which is slow.
+pub(crate) fn git_program() -> &'static Path {
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| program_path::find("git").unwrap());
+    &PROGRAM
+}
+
 /// Stdout of `git ARGS` in `dir`. Panics if git fails.
 pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
-    let output = Command::new("git")
+    let output = Command::new(git_program())
         .args(["-c", "user.name=me", "-c", "user.email=me@example.com", "-c", "protocol.file.allow=always"])
         .args(args)
         .env_clear()
