@@ -12,6 +12,6 @@ pub(crate) use self::{
     line_edits::{LineChange, line_changes, lines},
     untrusted::{
         classified_chars, column_count, fit, fit_middle, graphemes, is_hidden, is_plain, is_simple_piece, one_row,
-        printable, printable_pieces, width, wrap, wrap_at_most,
+        printable, printable_pieces, width, width_up_to, wrap, wrap_at_most,
     },
 };

@@ -620,8 +620,12 @@ pub(crate) struct AttemptRows {
 impl AttemptRows {
     /// Rows that began before the moment after `entries` entries.
     pub(crate) fn rows_at(&self, entries: u64) -> &[StreamRow] {
-        let end = self.rows.partition_point(|row| u64::from(row.first) < entries);
-        &self.rows[..end]
+        let is_before = |row: &StreamRow| u64::from(row.first) < entries;
+        // Mostly all rows, which a look at the last one shows.
+        if self.rows.last().is_none_or(is_before) {
+            return &self.rows;
+        }
+        &self.rows[..self.rows.partition_point(is_before)]
     }
 
     /// Entries of the attempt at the moment after `entries` entries.

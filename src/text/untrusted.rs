@@ -83,10 +83,23 @@ pub(crate) fn fit_middle<'a>(text: &'a str, width: usize, cut: &str) -> Cow<'a, 
 
 /// Columns of `text` after escaping.
 pub(crate) fn width(text: &str) -> usize {
-    match simple_prefix(text, usize::MAX) {
-        (simple, columns) if simple == text.len() => columns,
-        _ => printable_pieces(text).map(|piece| column_count(&piece)).sum(),
+    width_up_to(text, usize::MAX)
+}
+
+/// Columns of `text` after escaping, at most `most`. The cost does not depend on the text behind them.
+pub(crate) fn width_up_to(text: &str, most: usize) -> usize {
+    let (simple, columns) = simple_prefix(text, most);
+    if simple == text.len() || columns == most {
+        return columns;
     }
+    let mut used = 0;
+    for piece in printable_pieces(text) {
+        used += column_count(&piece);
+        if used >= most {
+            return most;
+        }
+    }
+    used
 }
 
 /// Joins the lines of `text` with a visible mark and collapses other white space. The result is not escaped yet.
@@ -212,10 +225,13 @@ pub(crate) fn is_simple_piece(piece: &str) -> bool {
 }
 
 /// True for common printable characters that take one column and do not join with other characters except combining
-/// marks, so that the Unicode tables are not needed for them: ASCII, lines, blocks, geometric shapes
-/// and the signs of units and calls.
+/// marks, so that the Unicode tables are not needed for them: ASCII, Latin and Cyrillic letters, dashes, quotes, arrows,
+/// lines, blocks, geometric shapes and the signs of units and calls.
 fn is_simple(char: char) -> bool {
-    matches!(char, ' '..='~' | '·' | '…' | '→' | '✓' | '✗' | '─'..='◼')
+    matches!(
+        char,
+        ' '..='~' | '·' | 'À'..='ɏ' | 'А'..='я' | '–'..='—' | '‘'..='”' | '•' | '…' | '←'..='↓' | '─'..='◼' | '✓' | '✗'
+    )
 }
 
 /// Bytes and columns of the simple characters at the start of `text`, of which at most `most` are counted. A combining
@@ -391,16 +407,27 @@ mod tests {
         assert_eq!(wrap("漢漢 a\u{e0080}", 9), ["漢漢", "a", "\\u{e0080}"]);
     }
 
+    #[test]
+    fn simple_characters_take_one_column() {
+        for char in (char::MIN..=char::MAX).filter(|char| is_simple(*char)) {
+            assert!(!is_hidden(char) && char.width() == Some(1), "{char:?}");
+        }
+    }
+
     proptest! {
         #[test]
-        fn fast_path_finds_the_same_pieces(text in "([ -~]|[─-◿·…→✓✗]|\\PC|[\u{0300}\u{200d}\u{1f1e6}-\u{1f1ff}\r\n\t\u{fe0f}]){0,40}") {
+        fn fast_path_finds_the_same_pieces(text in "([ -~]|[─-◿·…→✓✗]|[À-ɏА-я–—‘-”•←-↓]|\\PC|[\u{0300}\u{200d}\u{1f1e6}-\u{1f1ff}\r\n\t\u{fe0f}]){0,40}") {
             let all: Vec<Cow<'_, str>> = text.graphemes(true).map(printable_piece).collect();
             prop_assert_eq!(printable_pieces(&text).collect::<Vec<_>>(), all);
-            prop_assert_eq!(width(&text), printable_pieces(&text).map(|piece| piece.width()).sum::<usize>());
+            let columns = printable_pieces(&text).map(|piece| piece.width()).sum::<usize>();
+            prop_assert_eq!(width(&text), columns);
+            for most in [0, 1, 7, 40] {
+                prop_assert_eq!(width_up_to(&text, most), columns.min(most));
+            }
         }
 
         #[test]
-        fn fast_path_cuts_at_the_same_places(text in "[ -~]{0,12}|([a-c─-◿…é漢]|[\u{0300}\u{fe0f}]){0,12}", room in 0..12_usize) {
+        fn fast_path_cuts_at_the_same_places(text in "[ -~]{0,12}|([a-c─-◿…éж—”漢]|[\u{0300}\u{fe0f}]){0,12}", room in 0..12_usize) {
             let pieces: Vec<_> = printable_pieces(&text).collect();
             let columns = |pieces: &[Cow<'_, str>]| pieces.iter().map(|piece| column_count(piece)).sum::<usize>();
             let kept = |most| (0..=pieces.len()).rev().find(|end| columns(&pieces[..*end]) <= most).unwrap_or_default();

@@ -35,7 +35,7 @@ use ratatui::{buffer::Buffer, layout::Rect, style::Style};
 
 pub(crate) use row_writer::RowWriter;
 use row_writer::key_names;
-pub(crate) use wide_cells::close_wide_cells;
+pub(crate) use wide_cells::{WideRows, close_wide_cells};
 
 use super::{
     cache::ScreenCache,
@@ -61,6 +61,8 @@ pub(crate) struct DrawContext<'a> {
     pub source: &'a SourceStatus,
     /// Receives what the mouse can act on.
     pub targets: &'a ClickTargets,
+    /// Receives the rows with wide characters.
+    pub wide_rows: &'a WideRows,
     /// True while the pane of the selected unit keeps its previous content, so that it need not be painted.
     pub is_side_pane_kept: bool,
 }
@@ -94,7 +96,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, buf: &mut Buffer) {
         }
     }
     paint(scene, area, &plan, buf);
-    close_wide_cells(buf);
+    close_wide_cells(buf, scene.wide_rows.take());
 }
 
 fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buffer) {

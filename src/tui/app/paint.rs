@@ -6,7 +6,7 @@ use super::{App, RedrawPriority};
 use crate::tui::{
     cache, load,
     model::{ClickTargets, OverlayView},
-    view::{self, DrawContext},
+    view::{self, DrawContext, WideRows},
     visible_content::cache_request,
 };
 
@@ -27,7 +27,7 @@ impl App {
             let wants = self.wanted_content(false);
             load::load(&mut self.timeline, &mut self.cache, &wants);
         }
-        let targets = ClickTargets::default();
+        let (targets, wide_rows) = (ClickTargets::default(), WideRows::default());
         let scene = DrawContext {
             model: &self.model,
             run_view: self.timeline.view(),
@@ -36,6 +36,7 @@ impl App {
             theme: &self.theme,
             source: &self.shown,
             targets: &targets,
+            wide_rows: &wide_rows,
             is_side_pane_kept: is_kept,
         };
         view::draw(&scene, buf);

@@ -421,7 +421,7 @@ mod tests {
             for (x, y, text, style) in pieces {
                 buffer.set_string(x, y, text, style);
             }
-            close_wide_cells(&mut buffer);
+            close_wide_cells(&mut buffer, 0..AREA.height);
             buffer
         })
     }
@@ -516,7 +516,7 @@ mod tests {
                 let style = if marked { Style::reset().bg(Color::Red) } else { Style::reset() };
                 buffer.set_string(x, y, text, style);
             }
-            close_wide_cells(&mut buffer);
+            close_wide_cells(&mut buffer, 0..AREA.height);
             buffer
         })
     }
@@ -548,7 +548,7 @@ mod tests {
         let mut buffer = Buffer::empty(Rect { height: 1, width: 6, ..AREA });
         buffer.set_string(0, 0, "日日日", Style::new());
         buffer.set_string(3, 0, "│", Style::new());
-        close_wide_cells(&mut buffer);
+        close_wide_cells(&mut buffer, [0]);
         assert_eq!(buffer.content.iter().map(Cell::symbol).collect::<String>(), "日  │日 ");
     }
 

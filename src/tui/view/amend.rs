@@ -69,6 +69,7 @@ fn field(scene: &DrawContext<'_>, content: &TextArea<'_>, area: Rect, buf: &mut 
         return;
     }
     content.render(area, buf);
+    scene.wide_rows.add_area(area);
     // The editor ignores the theme; its reversed cursor is kept.
     buf.set_style(area, scene.theme.style(StyleRole::Text));
 }

@@ -78,6 +78,7 @@ pub(crate) fn editor(scene: &DrawContext<'_>, editor: &ArgumentsEditor, body: Re
     let taken = u16::try_from(problem.len()).unwrap_or(u16::MAX);
     let rows = Rect { height: inside.height.saturating_sub(taken), ..inside };
     editor.area.render(rows, buf);
+    scene.wide_rows.add_area(rows);
     // The editor ignores the theme; its reversed cursor is kept.
     buf.set_style(rows, scene.theme.style(StyleRole::Text));
     for (y, row) in (rows.bottom()..inside.bottom()).zip(&problem) {

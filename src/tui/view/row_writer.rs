@@ -8,7 +8,7 @@ use ratatui::{
     style::Style,
 };
 
-use super::DrawContext;
+use super::{DrawContext, WideRows};
 use crate::{
     text,
     tui::theme::{StyleRole, Theme},
@@ -47,6 +47,7 @@ pub(super) fn key_names<'a>(scene: &DrawContext<'_>, keys: &'a str) -> Cow<'a, s
 pub(crate) struct RowWriter<'a> {
     buf: &'a mut Buffer,
     theme: &'a Theme,
+    wide_rows: &'a WideRows,
     x: u16,
     end: u16,
     y: u16,
@@ -69,7 +70,7 @@ impl<'a> RowWriter<'a> {
     /// Starts at the beginning of the first row of `area`.
     pub(crate) fn row(scene: &DrawContext<'a>, buf: &'a mut Buffer, area: Rect) -> Self {
         let area = if area.height == 0 { Rect { width: 0, ..area } } else { area.intersection(buf.area) };
-        Self { theme: scene.theme, x: area.x, end: area.right(), y: area.y, buf }
+        Self { theme: scene.theme, wide_rows: scene.wide_rows, x: area.x, end: area.right(), y: area.y, buf }
     }
 
     /// The area that was written since `start`, a former [`next_column`](Self::next_column).
@@ -138,8 +139,11 @@ impl<'a> RowWriter<'a> {
             if let Some(first) = covered.next() {
                 first.set_symbol(piece).set_style(style);
             }
-            // The first column shows the whole character.
-            covered.for_each(Cell::reset);
+            if wide > 1 {
+                // The first column shows the whole character.
+                covered.for_each(Cell::reset);
+                self.wide_rows.add(self.y);
+            }
             self.x += wide;
         }
     }
@@ -188,7 +192,8 @@ mod tests {
     fn repeated_signs_end_with_the_row() {
         let theme = Theme::new("dark", ColorLevel::Full, false).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 5, 1));
-        let mut pen = RowWriter { buf: &mut buf, theme: &theme, x: 1, end: 4, y: 0 };
+        let wide_rows = WideRows::default();
+        let mut pen = RowWriter { buf: &mut buf, theme: &theme, wide_rows: &wide_rows, x: 1, end: 4, y: 0 };
         pen.repeat(StyleRole::Border, "─", 2);
         assert_eq!((pen.next_column(), pen.room()), (3, 1));
         pen.repeat(StyleRole::Border, "│", 9);

@@ -335,8 +335,8 @@ pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, is_bookmarked: bool,
     // The label has priority, and the fact gets the remaining room but at least its minimum share: the reason of a
     // refusal or failure is more important than the end of the arguments.
     let room = pen.room().saturating_sub(took_width);
-    let fact_width = text::width(&line.outcome);
-    let label_width = text::width(&line.label);
+    let fact_width = text::width_up_to(&line.outcome, room);
+    let label_width = text::width_up_to(&line.label, room);
     let share = match end {
         RowOutcome::Denied => room * 3 / 4,
         RowOutcome::Failed | RowOutcome::Declined => room / 2,

@@ -17,10 +17,16 @@ use crate::{
         host::{ClockReading, HostInput, ScreenHost, ToolExit},
         key::{self},
         notification::{Notification, TerminalProgress},
+        view::close_wide_cells,
     },
 };
 use jiff::Timestamp;
-use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Style};
+use ratatui::{
+    Terminal,
+    backend::TestBackend,
+    buffer::{Buffer, CellWidth as _},
+    style::Style,
+};
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
@@ -39,6 +45,8 @@ struct AppendedEntries {
 /// The host of a test.
 pub(crate) struct ScriptedHost {
     pub(crate) terminal: Terminal<TestBackend>,
+    /// The last frame, unless the terminal was cleared.
+    painted: Option<Buffer>,
     inputs: VecDeque<HostInput>,
     growth: Option<AppendedEntries>,
     last: Duration,
@@ -62,6 +70,7 @@ impl ScriptedHost {
         let keys = if keys.is_empty() { Vec::new() } else { key::parse(keys).unwrap() };
         Self {
             terminal: Terminal::new(TestBackend::new(width, height)).unwrap(),
+            painted: None,
             inputs: keys.into_iter().map(HostInput::Key).collect(),
             growth: None,
             last: Duration::from_millis(200),
@@ -146,6 +155,17 @@ fn unicode_width(symbol: &str) -> usize {
     ratatui::text::Span::raw(symbol).width()
 }
 
+/// The frame must be as if the wide characters of all its rows were repaired.
+fn assert_wide_characters_are_whole(buffer: &Buffer) {
+    if buffer.content.iter().any(|cell| cell.symbol().len() > 2 && cell.cell_width() > 1) {
+        let mut repaired = buffer.clone();
+        close_wide_cells(&mut repaired, 0..buffer.area.height);
+        let cells = buffer.content.iter().zip(&repaired.content).enumerate();
+        let differs: Vec<_> = cells.filter(|(_, (shown, repaired))| shown != repaired).collect();
+        assert!(differs.is_empty(), "{differs:?}");
+    }
+}
+
 impl ScreenHost for ScriptedHost {
     fn clock(&self) -> ClockReading {
         let now = self.started.elapsed();
@@ -176,8 +196,14 @@ impl ScreenHost for ScriptedHost {
 
     fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, Option<&Buffer>)) -> io::Result<()> {
         self.frames += 1;
-        let shown = self.terminal.backend().buffer().clone();
-        self.terminal.draw(|frame| paint(frame.buffer_mut(), Some(&shown))).map(|_| ()).map_err(io::Error::other)
+        let painted = &mut self.painted;
+        let drawn = self.terminal.draw(|frame| {
+            let buffer = frame.buffer_mut();
+            paint(buffer, painted.as_ref().filter(|shown| shown.area == buffer.area));
+            assert_wide_characters_are_whole(buffer);
+            *painted = Some(buffer.clone());
+        });
+        drawn.map(|_| ()).map_err(io::Error::other)
     }
 
     fn title(&mut self, title: &str) {
@@ -202,6 +228,7 @@ impl ScreenHost for ScriptedHost {
     }
 
     fn clear(&mut self) -> io::Result<()> {
+        self.painted = None;
         self.terminal.clear().map_err(io::Error::other)
     }
 
