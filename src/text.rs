@@ -11,7 +11,7 @@ pub(crate) use self::{
     figures::{clock, count, dollars, latency, list_some, pluralize, seconds, size},
     line_edits::{LineChange, line_changes, lines},
     untrusted::{
-        classified_chars, column_count, fit, fit_middle, graphemes, is_hidden, is_plain, is_simple_piece, one_row,
-        printable, printable_pieces, width, width_up_to, wrap, wrap_at_most,
+        classified_chars, column_count, fit, fit_middle, graphemes, is_hidden, is_plain, is_simple_piece,
+        is_simple_text, one_row, printable, printable_pieces, width, width_up_to, wrap, wrap_at_most,
     },
 };

@@ -209,6 +209,11 @@ pub(crate) fn is_plain(text: &str) -> bool {
     text.bytes().all(is_plain_byte)
 }
 
+/// True for simple characters only, each of which takes one column; see [`is_simple`].
+pub(crate) fn is_simple_text(text: &str) -> bool {
+    simple_prefix(text, usize::MAX).0 == text.len()
+}
+
 fn is_plain_byte(byte: u8) -> bool {
     (b' '..=b'~').contains(&byte)
 }
@@ -230,7 +235,8 @@ pub(crate) fn is_simple_piece(piece: &str) -> bool {
 fn is_simple(char: char) -> bool {
     matches!(
         char,
-        ' '..='~' | '·' | 'À'..='ɏ' | 'А'..='я' | '–'..='—' | '‘'..='”' | '•' | '…' | '←'..='↓' | '─'..='◼' | '✓' | '✗'
+        ' '..='~' | '«' | '·' | '»' | 'À'..='ɏ' | 'А'..='я' | '–'..='—' | '‘'..='”' | '•' | '…' | '←'..='↓' | '∴' | '⏎'
+            | '─'..='◼' | '✓' | '✗'
     )
 }
 
@@ -416,7 +422,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fast_path_finds_the_same_pieces(text in "([ -~]|[─-◿·…→✓✗]|[À-ɏА-я–—‘-”•←-↓]|\\PC|[\u{0300}\u{200d}\u{1f1e6}-\u{1f1ff}\r\n\t\u{fe0f}]){0,40}") {
+        fn fast_path_finds_the_same_pieces(text in "([ -~]|[─-◿·…→✓✗]|[«»À-ɏА-я–—‘-”•←-↓∴⏎]|\\PC|[\u{0300}\u{200d}\u{1f1e6}-\u{1f1ff}\r\n\t\u{fe0f}]){0,40}") {
             let all: Vec<Cow<'_, str>> = text.graphemes(true).map(printable_piece).collect();
             prop_assert_eq!(printable_pieces(&text).collect::<Vec<_>>(), all);
             let columns = printable_pieces(&text).map(|piece| piece.width()).sum::<usize>();

@@ -126,6 +126,15 @@ impl<'a> RowWriter<'a> {
             self.skip(safe.len());
             return;
         }
+        if text::is_simple_text(safe) {
+            let mut count = 0;
+            for (cell, (place, char)) in cells.iter_mut().zip(safe.char_indices()) {
+                cell.set_symbol(&safe[place..place + char.len_utf8()]).set_style(style);
+                count += 1;
+            }
+            self.skip(count);
+            return;
+        }
         let mut cells = cells.iter_mut();
         for piece in text::graphemes(safe).flat_map(pieces_of_two_columns) {
             let wide = if text::is_simple_piece(piece) { 1 } else { piece.cell_width() };
