@@ -9,8 +9,8 @@ use foldhash::fast::{FixedState, RandomState};
 
 use super::event::ActionKind;
 
-/// Values by the id of a call. Each line of a call looks into several of these, so the hash is a fast one; its seed is
-/// random.
+/// Values by the id of a call. Each line of a call reads several of these, so they use a fast hash with a random seed.
+/// It promises less against crafted ids than the hash of the standard library.
 pub(crate) type CallMap<K, V> = HashMap<K, V, RandomState>;
 
 /// Maximum length of the arguments that are kept for later events of a call.

@@ -1,6 +1,6 @@
 //! Bit masks of the bytes in a 64-byte block that are special in JSON strings.
 //!
-//! The only module with vector instructions. It must not depend on how strings are used.
+//! The only module that calls vector instructions. It must not depend on how strings are used.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
@@ -140,7 +140,7 @@ mod tests {
         #[test]
         fn masks_are_the_same_with_avx2(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0_usize..210) {
             if is_x86_feature_detected!("avx2") {
-                #[expect(unsafe_code, reason = "the processor was asked")]
+                #[expect(unsafe_code, reason = "AVX2 was detected")]
                 // SAFETY: the processor has AVX2.
                 let masks = unsafe { ByteMasks::from_bytes_at_avx2(&bytes, at) };
                 prop_assert_eq!(masks, ByteMasks::from_bytes_at(&bytes, at));

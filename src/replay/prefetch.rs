@@ -27,8 +27,9 @@ use crate::run::entry_source::EntrySourceError;
 /// Size of a block: small enough to remain in the cache between the thread that writes it and the thread that reads it.
 const BLOCK: usize = 128 << 10;
 
-/// Blocks per thread. Lines differ so much that some blocks take far longer than others.
-const BLOCKS_PER_THREAD: usize = 6;
+/// Blocks per thread, including the thread of the fold. Lines differ so much that some blocks take far longer than
+/// others.
+const BLOCKS_PER_THREAD: usize = 3;
 
 /// A block that grew beyond this size for a giant line releases its memory.
 const MAX_RETAINED_BLOCK: usize = 2 << 20;
@@ -118,7 +119,7 @@ impl LinePrefetcher {
             blocks: Arc::new(Mutex::new(blocks)),
             reader: Arc::new(Mutex::new(reader)),
         };
-        for _ in 0..threads * BLOCKS_PER_THREAD {
+        for _ in 0..(threads + 1) * BLOCKS_PER_THREAD {
             // The receiver still exists.
             let _ = spent.send(RecycledBlock::Unused);
         }
@@ -166,7 +167,7 @@ impl LinePrefetcher {
         if upto < batch.borrow_dependent().len() {
             self.current = Some((batch, upto));
         } else {
-            // The receiver is gone once the file has been read.
+            // `worker` has the receiver.
             let _ = self.recycled.send(RecycledBlock::Used(batch));
         }
         Ok(Some(reached))

@@ -621,7 +621,7 @@ impl AttemptRows {
     /// Rows that began before the moment after `entries` entries.
     pub(crate) fn rows_at(&self, entries: u64) -> &[StreamRow] {
         let is_before = |row: &StreamRow| u64::from(row.first) < entries;
-        // Mostly all rows, which a look at the last one shows.
+        // Usually these are all rows, which the last one shows.
         if self.rows.last().is_none_or(is_before) {
             return &self.rows;
         }

@@ -86,7 +86,7 @@ pub(crate) fn width(text: &str) -> usize {
     width_up_to(text, usize::MAX)
 }
 
-/// Columns of `text` after escaping, at most `most`. The cost does not depend on the text behind them.
+/// Columns of `text` after escaping, at most `most`. The cost does not depend on the text after these columns.
 pub(crate) fn width_up_to(text: &str, most: usize) -> usize {
     let (simple, columns) = simple_prefix(text, most);
     if simple == text.len() || columns == most {

@@ -61,7 +61,7 @@ pub(crate) struct DrawContext<'a> {
     pub source: &'a SourceStatus,
     /// Receives what the mouse can act on.
     pub targets: &'a ClickTargets,
-    /// Receives the rows with wide characters.
+    /// Receives the rows with wide characters; a widget that writes text must add its area.
     pub wide_rows: &'a WideRows,
     /// True while the pane of the selected unit keeps its previous content, so that it need not be painted.
     pub is_side_pane_kept: bool,

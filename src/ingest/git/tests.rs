@@ -4,7 +4,8 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use super::*;
 
-/// Makes the git calls of this process start without a copy of it, which takes several times longer.
+/// Starts the guard of this process. Without it, each git call begins with a copy of the process, which takes several
+/// times longer.
 pub(crate) fn start_group_guard() {
     let test = std::env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join("ingestdeck");

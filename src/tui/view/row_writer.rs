@@ -166,7 +166,7 @@ impl<'a> RowWriter<'a> {
 
     /// Writes `text` right-aligned in `width` columns.
     pub(crate) fn cell_right(&mut self, role: StyleRole, text: &str, width: usize) {
-        let before = width.saturating_sub(text::width(text));
+        let before = width - text::width_up_to(text, width);
         self.skip(before);
         self.cell(role, text, width - before);
     }

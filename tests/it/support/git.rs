@@ -34,7 +34,7 @@ pub(crate) const FAST_GIT_ENV: [(&str, &str); 4] = [
 
 /// Path of git. A command without a path that gets another `PATH` starts with a copy of the test process, which is slow.
 pub(crate) fn git_program() -> &'static Path {
-    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| program_path::find("git").unwrap());
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| program_path::find("git").expect("git is not installed"));
     &PROGRAM
 }
 
