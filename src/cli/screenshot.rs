@@ -22,7 +22,7 @@ use crate::{
     tui::{
         self, ColorLevel, ExitReason, Theme,
         export::Export,
-        host::{ClockReading, HostInput, ScreenHost, ToolExit},
+        host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit, copy_kept_area},
         key::KeyPress,
         notification::{Notification, TerminalProgress},
     },
@@ -117,10 +117,11 @@ impl ScreenHost for OffscreenHost {
         }
     }
 
-    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, Option<&Buffer>)) -> io::Result<()> {
-        let shown = self.buffer.clone();
+    fn draw(&mut self, paint: &mut FramePainter<'_>) -> io::Result<()> {
+        let last = self.buffer.clone();
         self.buffer.reset();
-        paint(&mut self.buffer, Some(&shown));
+        let kept = paint(&mut self.buffer, true);
+        copy_kept_area(&last, &mut self.buffer, kept);
         Ok(())
     }
 

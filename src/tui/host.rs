@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use crate::diagnostic::Problem;
 
 use jiff::Timestamp;
-use ratatui::buffer::Buffer;
+use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{
     export::Export,
@@ -52,6 +52,17 @@ pub(crate) struct ToolExit {
     pub text: Option<String>,
 }
 
+/// A function that paints a frame into an empty buffer, or the part of it outside an area that keeps the content of the
+/// last frame. Returns that area, which is empty if the argument is false: then no frame is on the screen.
+pub(crate) type FramePainter<'a> = dyn FnMut(&mut Buffer, bool) -> Rect + 'a;
+
+/// Copies the kept area of the last frame into the next one of the same size.
+pub(crate) fn copy_kept_area(last: &Buffer, next: &mut Buffer, kept: Rect) {
+    for position in kept.intersection(last.area).intersection(next.area).positions() {
+        next[position] = last[position].clone();
+    }
+}
+
 /// Draws frames and delivers input.
 pub(crate) trait ScreenHost {
     fn clock(&self) -> ClockReading;
@@ -59,9 +70,8 @@ pub(crate) trait ScreenHost {
     /// Waits for the next input. Cancel-safe: dropping the future loses no input.
     fn input(&mut self) -> impl Future<Output = HostInput>;
 
-    /// Draws one frame with a single write. `paint` gets an empty buffer, and the frame on the screen if there
-    /// is one.
-    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, Option<&Buffer>)) -> io::Result<()>;
+    /// Draws one frame with a single write.
+    fn draw(&mut self, paint: &mut FramePainter<'_>) -> io::Result<()>;
 
     /// Sets the title with the next frame.
     fn title(&mut self, title: &str);

@@ -29,7 +29,7 @@ use nix::{
     sys::signal::{self, Signal as Unix},
     unistd::Pid,
 };
-use ratatui::{buffer::Buffer, layout::Rect};
+use ratatui::layout::Rect;
 use rustix::termios;
 use tokio::{
     runtime::Handle,
@@ -47,7 +47,7 @@ use self::tty_writer::TtyWriter;
 use super::{
     effect::ExportTool,
     export::Export,
-    host::{ClockReading, HostInput, ScreenHost, ToolExit},
+    host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit},
     key::KeyPress,
     notification::{Notification, TerminalProgress},
 };
@@ -458,7 +458,7 @@ impl ScreenHost for Terminal {
         input
     }
 
-    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, Option<&Buffer>)) -> io::Result<()> {
+    fn draw(&mut self, paint: &mut FramePainter<'_>) -> io::Result<()> {
         if std::mem::take(&mut self.resized) || size()? != self.screen.shown().area {
             self.clear_screen()?;
         }

@@ -63,7 +63,7 @@ pub(crate) struct DrawContext<'a> {
     pub targets: &'a ClickTargets,
     /// Receives the rows with wide characters; a widget that writes text must add its area.
     pub wide_rows: &'a WideRows,
-    /// True while the pane of the selected unit keeps its previous content, so that it need not be painted.
+    /// True while the pane next to the list keeps its previous content. It must not be painted then.
     pub is_side_pane_kept: bool,
 }
 

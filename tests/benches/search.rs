@@ -107,7 +107,7 @@ impl SearchScreen {
     /// The text of a frame.
     fn frame(&mut self) -> String {
         let mut buffer = Buffer::empty(SIZE);
-        self.app.paint(&mut buffer, None);
+        self.app.paint(&mut buffer, false);
         buffer
             .content()
             .chunks(SIZE.width.into())

@@ -19,7 +19,7 @@ use crate::{
     tui::{
         self, ColorChoice, KeyOverrides, Keymap, NotifyMethod, Options, Theme, ToolPrograms, TtyOptions,
         export::Export,
-        host::{ClockReading, HostInput, ScreenHost, ToolExit},
+        host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit},
         key::{self, KeyPress},
         notification::{Notification, TerminalProgress},
         terminal::FrameWriter,
@@ -230,7 +230,7 @@ impl ScreenHost for MeasuredHost {
         }
     }
 
-    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, Option<&Buffer>)) -> io::Result<()> {
+    fn draw(&mut self, paint: &mut FramePainter<'_>) -> io::Result<()> {
         let before = self.written.0.get();
         let started = Instant::now();
         self.terminal.draw(paint)?;

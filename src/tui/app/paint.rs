@@ -1,6 +1,6 @@
 //! Painting: brings the model into range, reads the visible content and draws.
 
-use ratatui::buffer::Buffer;
+use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{App, RedrawPriority};
 use crate::tui::{
@@ -11,13 +11,13 @@ use crate::tui::{
 };
 
 impl App {
-    /// Paints a frame: brings the model into range, reads the visible content and draws. `shown` is the last frame,
-    /// if it is on the screen.
-    pub(crate) fn paint(&mut self, buf: &mut Buffer, shown: Option<&Buffer>) {
+    /// Paints a frame: brings the model into range, reads the visible content and draws. `is_shown` is true if the last
+    /// frame is on the screen. Returns the area that keeps its content.
+    pub(crate) fn paint(&mut self, buf: &mut Buffer, is_shown: bool) -> Rect {
         self.model.size = (buf.area.width, buf.area.height);
         self.model.refresh(self.timeline.view());
         let side_pane = self.model.side_pane(self.timeline.view());
-        let is_kept = shown.is_some() && self.frames.side_pane.is_kept(self.clock.now, side_pane);
+        let is_kept = is_shown && self.frames.side_pane.is_kept(self.clock.now, side_pane);
         let wants = self.wanted_content(is_kept);
         load::load(&mut self.timeline, &mut self.cache, &wants);
         self.reading.has_unread = load::has_more(&self.timeline, &self.cache, &wants);
@@ -42,10 +42,10 @@ impl App {
         view::draw(&scene, buf);
         self.model.mouse.targets = targets.into_targets();
         let side_pane = self.model.side_pane(self.timeline.view());
-        self.frames.side_pane.finish(side_pane, shown.filter(|_| is_kept), buf);
+        self.frames.side_pane.finish(side_pane, is_kept)
     }
 
-    /// The content of the next frame; of a kept pane, nothing is read.
+    /// The content of the next frame. For a kept pane next to the table, nothing is read.
     fn wanted_content(&self, is_kept: bool) -> cache::CacheRequest {
         let mut layout = self.model.layout();
         if is_kept && self.model.views.is_empty() {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use ratatui::{buffer::Buffer, layout::Rect};
+use ratatui::layout::Rect;
 
 use crate::tui::model::SidePane;
 
@@ -38,37 +38,28 @@ impl SidePaneFollower {
         false
     }
 
-    /// Restores the content of a kept pane from the last frame, `kept`; otherwise remembers the pane.
-    pub(super) fn finish(&mut self, beside: Option<SidePane>, kept: Option<&Buffer>, buf: &mut Buffer) {
-        match (beside, kept) {
-            (None, _) => *self = Self::default(),
-            (Some(beside), Some(kept)) => copy(kept, buf, beside.area),
-            (Some(beside), None) => *self = Self { shown: Some(beside), pending_move: None },
+    /// Returns the area of a kept pane; otherwise remembers the pane, and returns an empty area.
+    pub(super) fn finish(&mut self, pane: Option<SidePane>, is_kept: bool) -> Rect {
+        match pane {
+            None => *self = Self::default(),
+            Some(pane) if is_kept => return pane.area,
+            Some(pane) => *self = Self { shown: Some(pane), pending_move: None },
         }
-    }
-}
-
-fn copy(from: &Buffer, to: &mut Buffer, area: Rect) {
-    let area = area.intersection(from.area).intersection(to.area);
-    if area.is_empty() {
-        return;
-    }
-    let width = usize::from(area.width);
-    for y in area.y..area.bottom() {
-        let (source, target) = (from.index_of(area.x, y), to.index_of(area.x, y));
-        to.content[target..target + width].clone_from_slice(&from.content[source..source + width]);
+        Rect::default()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ratatui::buffer::Buffer;
+
     use super::*;
-    use crate::run::state::AttemptId;
+    use crate::{run::state::AttemptId, tui::host::copy_kept_area};
 
     const AREA: Rect = Rect { x: 2, y: 0, width: 3, height: 1 };
 
     fn beside(list: u32, selected: usize) -> Option<SidePane> {
-        Some(SidePane { list: Some(AttemptId(list)), selected, area: AREA })
+        Some(SidePane { list: Some(AttemptId(list)), selected, moves_by_itself: false, area: AREA })
     }
 
     /// Paints `text` next to the list and returns the screen content.
@@ -80,7 +71,7 @@ mod tests {
     ) -> String {
         let mut buf = Buffer::with_lines([text]);
         let is_kept = follower.is_kept(Duration::from_millis(ms), beside);
-        follower.finish(beside, is_kept.then_some(&*shown), &mut buf);
+        copy_kept_area(shown, &mut buf, follower.finish(beside, is_kept));
         *shown = buf;
         shown.content().iter().map(ratatui::buffer::Cell::symbol).collect()
     }
@@ -101,11 +92,17 @@ mod tests {
     #[test]
     fn pane_without_columns_is_accepted() {
         let mut follower = SidePaneFollower::default();
-        let empty = |selected| Some(SidePane { list: None, selected, area: Rect { x: 0, y: 6, width: 0, height: 2 } });
-        let mut buf = Buffer::empty(Rect { x: 0, y: 0, width: 0, height: 9 });
+        let empty = |selected| {
+            Some(SidePane {
+                list: None,
+                selected,
+                moves_by_itself: false,
+                area: Rect { x: 0, y: 6, width: 0, height: 2 },
+            })
+        };
         for selected in [0, 1] {
             let is_kept = follower.is_kept(Duration::from_millis(1), empty(selected));
-            follower.finish(empty(selected), is_kept.then_some(&buf.clone()), &mut buf);
+            assert!(follower.finish(empty(selected), is_kept).is_empty());
         }
         assert!(follower.due().is_some());
     }

@@ -2,7 +2,7 @@
 
 use ratatui::layout::Rect;
 
-use super::{OverlayView, Pane, ScreenModel};
+use super::{InputPurpose, OverlayView, Pane, ScreenModel};
 use crate::run::state::{AttemptId, RunView};
 
 /// A pane and the item that it shows.
@@ -12,33 +12,40 @@ pub(crate) struct SidePane {
     pub list: Option<AttemptId>,
     /// Index of the selected item in that list.
     pub selected: usize,
+    /// The selection moves without a key, and may never settle.
+    pub moves_by_itself: bool,
     pub area: Rect,
 }
 
 impl SidePane {
-    /// True if nothing but the selection differs.
+    /// True if the user moved the selection, and nothing else differs.
     pub(crate) fn is_selection_move_from(&self, before: &Self) -> bool {
-        (self.list, self.area) == (before.list, before.area) && self.selected != before.selected
+        !self.moves_by_itself
+            && (self.list, self.area) == (before.list, before.area)
+            && self.selected != before.selected
     }
 }
 
 impl ScreenModel {
-    /// The pane next to the focused list, if there is one and no view covers it.
+    /// The pane next to the focused list, if there is one and nothing covers it.
     pub(crate) fn side_pane(&self, run_view: &RunView) -> Option<SidePane> {
-        if self.dialogs.covers_view() || !self.toasts.list.is_empty() {
+        let has_offers = self.dialogs.line_input.as_ref().is_some_and(|typed| typed.purpose == InputPurpose::Command);
+        if self.dialogs.covers_view() || has_offers || !self.toasts.list.is_empty() {
             return None;
         }
         let plan = self.layout();
+        if plan.is_too_small() {
+            return None;
+        }
         match self.views.last() {
             None if self.units_view.focus == Pane::Units => {
-                plan.units?;
-                Some(SidePane { list: None, selected: self.units_view.unit, area: plan.stream? })
+                let (area, view) = (plan.units.and(plan.stream)?, &self.units_view);
+                Some(SidePane { list: None, selected: view.unit, moves_by_itself: view.follows_work, area })
             }
-            // A list that follows its end moves by itself and may never be idle.
-            Some(OverlayView::Inspect(view)) if view.is_list() && !view.actions.follow => {
-                let areas = view.areas(plan.body);
-                areas.actions?;
-                Some(SidePane { list: view.attempt_id(run_view), selected: view.actions.selected, area: areas.detail? })
+            Some(OverlayView::Inspect(view)) if view.is_list() => {
+                let (areas, list) = (view.areas(plan.body), view.attempt_id(run_view));
+                let (area, actions) = (areas.actions.and(areas.detail)?, &view.actions);
+                Some(SidePane { list, selected: actions.selected, moves_by_itself: actions.follow, area })
             }
             _ => None,
         }

@@ -12,7 +12,7 @@ use std::{
 
 use ratatui::{
     buffer::{Buffer, Cell, CellWidth as _},
-    layout::Rect,
+    layout::{Position, Rect},
     style::{Color, Modifier},
 };
 
@@ -80,29 +80,42 @@ impl<W: Write> FrameWriter<W> {
         (self.is_cleared, self.is_cursor_hidden) = (true, false);
     }
 
-    /// Draws a frame. `paint` gets an empty buffer, and the frame on the terminal if there is one.
+    /// Draws a frame. `paint` does what [`FramePainter`](crate::tui::host::FramePainter) describes.
     ///
     /// # Errors
     ///
     /// If `out` fails.
-    pub(crate) fn draw(&mut self, paint: impl FnOnce(&mut Buffer, Option<&Buffer>)) -> io::Result<()> {
-        let is_cleared = std::mem::take(&mut self.is_cleared);
-        paint(&mut self.next, (!is_cleared).then_some(&self.shown));
-        let mut encoder = FrameEncoder::new(&mut self.wide);
+    pub(crate) fn draw(&mut self, paint: impl FnOnce(&mut Buffer, bool) -> Rect) -> io::Result<()> {
         let area = self.shown.area;
+        let is_cleared = std::mem::take(&mut self.is_cleared);
+        let kept = paint(&mut self.next, !is_cleared).intersection(area);
+        let mut encoder = FrameEncoder::new(&mut self.wide);
         let width = usize::from(area.width.max(1));
-        let rows = self.shown.content.chunks_mut(width).zip(self.next.content.chunks(width));
+        let rows = self.shown.content.chunks_mut(width).zip(self.next.content.chunks_mut(width));
         for (y, (old, new)) in (area.y..area.bottom()).zip(rows) {
-            encoder.row(area.x, y, old, new);
-            // The old frame becomes the buffer of the next one, and is in the cache now.
-            old.iter_mut().for_each(Cell::reset);
+            let has_kept = kept.contains(Position::new(kept.x, y));
+            let (left, right) = if has_kept { (kept.x, kept.right()) } else { (area.right(), area.right()) };
+            let (kept_start, kept_end) = (usize::from(left - area.x), usize::from(right - area.x));
+            encoder.row(area.x, y, &old[..kept_start], &new[..kept_start]);
+            encoder.row(right, y, &old[kept_end..], &new[kept_end..]);
+            // The cells are in the cache now.
+            let unused = if kept.is_empty() {
+                old
+            } else {
+                old[..kept_start].swap_with_slice(&mut new[..kept_start]);
+                old[kept_end..].swap_with_slice(&mut new[kept_end..]);
+                new
+            };
+            unused.iter_mut().for_each(Cell::reset);
+        }
+        if kept.is_empty() {
+            std::mem::swap(&mut self.shown, &mut self.next);
         }
         let bytes = encoder.end();
         self.out.write_all(&bytes)?;
         if !std::mem::replace(&mut self.is_cursor_hidden, true) {
             self.out.write_all(HIDE_CURSOR)?;
         }
-        std::mem::swap(&mut self.shown, &mut self.next);
         self.out.flush()
     }
 
@@ -375,7 +388,12 @@ mod tests {
         let mut bytes = Vec::new();
         let mut writer = FrameWriter::new(&mut bytes, AREA);
         for frame in frames {
-            writer.draw(|target, _| target.clone_from(frame)).unwrap();
+            let paint = |target: &mut Buffer, _: bool| {
+                assert_eq!(*target, Buffer::empty(AREA));
+                target.clone_from(frame);
+                Rect::default()
+            };
+            writer.draw(paint).unwrap();
             assert_eq!(writer.shown(), frame);
         }
         bytes
@@ -586,9 +604,10 @@ mod tests {
         let mut bytes = Vec::new();
         let mut writer = FrameWriter::new(&mut bytes, AREA);
         for is_shown in [false, true, false] {
-            let paint = |buffer: &mut Buffer, shown: Option<&Buffer>| {
-                assert_eq!(shown.is_some(), is_shown);
+            let paint = |buffer: &mut Buffer, is_last_shown: bool| {
+                assert_eq!(is_last_shown, is_shown);
                 buffer.set_string(0, 0, "one", Style::new());
+                Rect::default()
             };
             writer.draw(paint).unwrap();
             if is_shown {
@@ -596,6 +615,53 @@ mod tests {
             }
         }
         assert_eq!(String::from_utf8(bytes).unwrap(), "\x1b[1;1Hone\x1b[?25l".repeat(2));
+    }
+
+    proptest! {
+        /// Both frames have the same cells in the kept area, which the second frame takes from the first.
+        #[test]
+        fn kept_area_is_not_encoded_again(
+            [first, mut second] in prop_oneof![[buffer(), buffer()], [wide_buffer(), wide_buffer()]],
+            (x, width) in (0..AREA.width, 0..=AREA.width),
+            (y, height) in (0..AREA.height, 0..=AREA.height),
+        ) {
+            let kept = Rect { x, y, width, height }.intersection(AREA);
+            for position in kept.positions() {
+                second[position] = first[position].clone();
+            }
+            close_wide_cells(&mut second, 0..AREA.height);
+            prop_assume!(kept.positions().all(|position| second[position] == first[position]));
+            prop_assert_eq!(written_with_kept_area(&first, &second, kept), written(&[first, second]));
+        }
+    }
+
+    /// What is written for two frames, of which the second takes the cells of an area from the first.
+    fn written_with_kept_area(first: &Buffer, second: &Buffer, kept: Rect) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = FrameWriter::new(&mut bytes, AREA);
+        for frame in [first, second] {
+            let paint = |target: &mut Buffer, is_shown: bool| {
+                let kept = if is_shown { kept } else { Rect::default() };
+                for position in AREA.positions().filter(|position| !kept.contains(*position)) {
+                    target[position] = frame[position].clone();
+                }
+                kept
+            };
+            writer.draw(paint).unwrap();
+            assert_eq!(writer.shown(), frame);
+        }
+        assert_eq!(writer.next, Buffer::empty(AREA));
+        bytes
+    }
+
+    #[test]
+    fn right_half_in_a_kept_area_is_blanked() {
+        let (mut before, mut after) = (Buffer::empty(AREA), Buffer::empty(AREA));
+        before.set_string(3, 0, "日b", Style::new());
+        after.set_string(3, 0, "a b", Style::new());
+        let kept = Rect { x: 4, width: 9, ..AREA };
+        let bytes = written_with_kept_area(&before, &after, kept);
+        assert_eq!(tmux_rows(&bytes), tmux_rows(&written(&[after])));
     }
 
     #[test]

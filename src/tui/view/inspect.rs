@@ -30,7 +30,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf:
             pen.repeat(StyleRole::Border, sign, usize::from(rule.width));
         }
     }
-    if let Some(detail) = areas.detail {
+    if let Some(detail) = areas.detail.filter(|_| !scene.is_side_pane_kept) {
         let focus = !view.is_list();
         match scene.cache.document().filter(|_| view.document.lines > 0) {
             Some(document) => {

@@ -14,7 +14,7 @@ use crate::{
         self, ColorLevel, EngineChannel, KeyOverrides, Keymap, LiveHandle, NotifyMethod, Options, Theme, ToolPrograms,
         TtyOptions,
         export::Export,
-        host::{ClockReading, HostInput, ScreenHost, ToolExit},
+        host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit, copy_kept_area},
         key::{self},
         notification::{Notification, TerminalProgress},
         view::close_wide_cells,
@@ -55,6 +55,8 @@ pub(crate) struct ScriptedHost {
     /// Texts that were copied to the clipboard.
     pub(crate) copied: Vec<String>,
     pub(crate) frames: usize,
+    /// When the last frame was painted, since the start.
+    pub(crate) painted_at: Duration,
     pub(crate) suspended: usize,
     pub(crate) titles: Vec<String>,
     pub(crate) gauges: Vec<TerminalProgress>,
@@ -78,6 +80,7 @@ impl ScriptedHost {
             epoch: EPOCH.parse().unwrap(),
             copied: Vec::new(),
             frames: 0,
+            painted_at: Duration::ZERO,
             suspended: 0,
             titles: Vec::new(),
             gauges: Vec::new(),
@@ -194,12 +197,21 @@ impl ScreenHost for ScriptedHost {
         input
     }
 
-    fn draw(&mut self, paint: &mut dyn FnMut(&mut Buffer, Option<&Buffer>)) -> io::Result<()> {
+    fn draw(&mut self, paint: &mut FramePainter<'_>) -> io::Result<()> {
         self.frames += 1;
+        self.painted_at = self.started.elapsed();
         let painted = &mut self.painted;
         let drawn = self.terminal.draw(|frame| {
             let buffer = frame.buffer_mut();
-            paint(buffer, painted.as_ref().filter(|shown| shown.area == buffer.area));
+            let last = painted.as_ref().filter(|last| last.area == buffer.area);
+            let kept = paint(buffer, last.is_some());
+            for position in kept.positions() {
+                assert_eq!(buffer[position].symbol(), " ", "painted over the kept area at {position}");
+            }
+            match last {
+                Some(last) => copy_kept_area(last, buffer, kept),
+                None => assert!(kept.is_empty(), "{kept}"),
+            }
             assert_wide_characters_are_whole(buffer);
             *painted = Some(buffer.clone());
         });
