@@ -1,4 +1,4 @@
-//! Schedules frames: none while nothing changed, immediately after input, otherwise at a limited rate.
+//! Schedules frames: none while nothing changed, immediately if the user waits for it, otherwise at a limited rate.
 //!
 //! Pure: times are passed as values. It must not know what is drawn.
 
@@ -23,14 +23,14 @@ pub(crate) enum RedrawPriority {
 /// Decides when the next frame is drawn.
 #[derive(Clone, Debug)]
 pub(crate) struct FrameLimiter {
-    /// Shortest interval between two frames that no key caused.
+    /// Shortest interval between two frames, unless the second is requested with [`RedrawPriority::Now`].
     min_interval: Duration,
     dirty: RedrawPriority,
     last: Option<Duration>,
 }
 
 impl FrameLimiter {
-    /// Limits frames to `fps` per second, except those that a key caused.
+    /// Limits frames to `fps` per second, except those that are requested with [`RedrawPriority::Now`].
     pub(crate) fn new(fps: u32) -> Self {
         Self {
             min_interval: Duration::from_millis(1000 / u64::from(fps.max(1))),

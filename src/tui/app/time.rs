@@ -317,7 +317,7 @@ impl App {
             }
         }
         self.refresh_facts();
-        self.frames.limiter.mark(RedrawPriority::Soon);
+        self.mark_progress(self.reading.progress == PollStatus::End);
     }
 
     /// Shortens the time until the next entry, unless the user wants it in full.
@@ -349,7 +349,7 @@ impl App {
             }
         }
         self.refresh_facts();
-        self.frames.limiter.mark(RedrawPriority::Soon);
+        self.mark_progress(self.reading.progress == PollStatus::End);
     }
 
     /// Run time of the present, whatever moment is shown; by the wall clock while the run lives.

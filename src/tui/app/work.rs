@@ -64,7 +64,9 @@ impl App {
             _ if self.playing.goal_watch.is_some() => self.goal_seek_slice(self.reading.slice),
             Playback::Speed(_) if self.is_next_due() => self.play(),
             _ if !self.reading.indexed => self.index(),
-            Playback::Follow => self.fold(self.reading.slice),
+            Playback::Follow if self.reading.progress == PollStatus::More => self.fold(self.reading.slice),
+            // Only the search of the run has more work.
+            Playback::Follow => {}
             Playback::Unthrottled => self.play(),
             Playback::Speed(_) | Playback::Paused => self.prefetch_slice(),
         }
@@ -144,7 +146,7 @@ impl App {
             }
         }
         self.refresh_facts();
-        self.frames.limiter.mark(RedrawPriority::Soon);
+        self.mark_progress(self.reading.indexed);
     }
 
     pub(super) fn fold(&mut self, bytes: usize) {
@@ -159,7 +161,13 @@ impl App {
         if self.timeline.view().state.entries != before || self.reading.progress != PollStatus::More {
             self.changed = self.clock.now;
             self.refresh_facts();
-            self.frames.limiter.mark(RedrawPriority::Soon);
+            self.mark_progress(self.reading.progress == PollStatus::End);
         }
+    }
+
+    /// Requests a redraw after a slice of work: immediately after the last one, whose result is the length or the end of
+    /// the run.
+    pub(super) fn mark_progress(&mut self, is_complete: bool) {
+        self.frames.limiter.mark(if is_complete { RedrawPriority::Now } else { RedrawPriority::Soon });
     }
 }

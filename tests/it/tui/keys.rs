@@ -1,6 +1,6 @@
 //! Effects of keys, the mouse and time.
 
-use std::{path::Path, time::Duration};
+use std::{io::Write as _, path::Path, time::Duration};
 
 use crate::{
     control::RunCommand,
@@ -484,6 +484,53 @@ fn measurement_run_exits_when_done() {
         assert_eq!(exit.reason, ExitReason::ConditionMet, "{until:?}");
         assert!(script.text().contains("notion-revenue-policy"));
     }
+}
+
+#[test]
+fn end_of_a_recording_is_shown_immediately() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let text = "x".repeat(1000);
+    for _ in 0..2_000 {
+        writeln!(
+            file,
+            r#"{{"type":"assistant","session_id":"s","message":{{"content":[{{"type":"text","text":"{text}"}}]}}}}"#
+        )
+        .unwrap();
+    }
+    for (until, speed) in
+        [(ExitCondition::Indexed, None), (ExitCondition::End, None), (ExitCondition::End, Some(f64::INFINITY))]
+    {
+        let mut options = options();
+        (options.exit_when, options.speed) = (Some(until), speed);
+        let timeline = Timeline::new(Box::new(FileSource::open(file.path()).unwrap()));
+        let (script, exit) = play(timeline, None, options, ScriptedHost::new("", SIZE).until_exit());
+        assert_eq!(exit.reason, ExitReason::ConditionMet, "{until:?} {speed:?}");
+        // The frame limit would delay the last frame by 33 ms.
+        assert!(
+            script.frames > 1 && script.painted_at < Duration::from_millis(33),
+            "{until:?} {:?}",
+            script.painted_at
+        );
+    }
+}
+
+#[test]
+fn pane_of_a_selection_that_moves_by_itself_is_painted() {
+    let tape = || {
+        let mut tape = TapeFixture::new("orbit", false);
+        tape.plan(&["dbt-all", "docs-juice"]).start("docs-juice", 1).say("docs-juice", 1, "reads the docs").wait(1000);
+        tape
+    };
+    let (before, mut after) = (tape(), tape());
+    after.start("dbt-all", 1).say("dbt-all", 1, "reads the models");
+    let growing = before.growing();
+    let (commands, _orders) = mpsc::channel(8);
+    let (grows, changed) = watch::channel(0);
+    // The tape grows after 50 ms, and a pane that waits for a settled selection would follow 60 ms later.
+    let script = ScriptedHost::new("", SIZE).grows(growing.more(&before, &after), grows);
+    let script = script.keep_open_for(Duration::from_millis(100));
+    let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
+    assert!(script.text().contains("reads the models"), "{}", script.text());
 }
 
 #[test]
