@@ -75,7 +75,8 @@ struct FileBlock {
 
 /// The lines that the threads read ahead.
 pub(super) struct LinePrefetcher {
-    ready: Receiver<NumberedBlock>,
+    /// `None` after a panic of a thread.
+    ready: Receiver<Option<NumberedBlock>>,
     /// For the thread of the fold.
     worker: ParseWorker,
     /// Blocks that arrived out of order, by number.
@@ -173,16 +174,15 @@ impl LinePrefetcher {
         Ok(Some(reached))
     }
 
-    /// Returns the next block in order, or `None` after the last one.
+    /// Returns the next block in order, or `None` after the last one and after a panic of a thread.
     fn receive(&mut self) -> Option<Result<ParsedBlock, EntrySourceError>> {
         let found = loop {
             if let Some(found) = self.out_of_order.remove(&self.next) {
                 break found;
             }
-            let arrived = self.ready.try_recv().ok().or_else(|| self.worker.try_parse());
-            let (number, batch) = match arrived {
-                Some(arrived) => arrived,
-                None => self.ready.recv().ok()?,
+            let (number, batch) = match self.ready.try_recv() {
+                Ok(arrived) => arrived?,
+                Err(_) => self.worker.try_parse().or_else(|| self.ready.recv().ok()?)?,
             };
             self.out_of_order.insert(number, batch);
         };
@@ -277,6 +277,19 @@ impl BlockReader {
     }
 }
 
+/// Reports a panic of its thread. The fold would otherwise wait for the block of that thread, and all other threads for
+/// a free block.
+struct PanicNotice<'a>(&'a Sender<Option<NumberedBlock>>);
+
+impl Drop for PanicNotice<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // The receiver is gone after the fold has ended.
+            let _ = self.0.send(None);
+        }
+    }
+}
+
 /// What a thread needs to fill and parse blocks.
 #[derive(Clone)]
 struct ParseWorker {
@@ -288,11 +301,12 @@ struct ParseWorker {
 
 impl ParseWorker {
     /// Parses blocks until the file ends or the prefetcher is dropped.
-    fn work(self, done: &Sender<NumberedBlock>) {
+    fn work(self, done: &Sender<Option<NumberedBlock>>) {
+        let _notice = PanicNotice(done);
         loop {
             let spent = self.blocks.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Some(parsed) = spent.ok().and_then(|spent| self.parse(spent)) else { return };
-            if done.send(parsed).is_err() {
+            if done.send(Some(parsed)).is_err() {
                 return;
             }
         }
@@ -359,7 +373,10 @@ fn recycle_lines<'b>(lines: PrefetchedLines<'_>) -> PrefetchedLines<'b> {
 mod tests {
     use std::io::Write as _;
 
-    use super::super::file::FileSource;
+    use super::{
+        super::{detect::InputFormat, file::FileSource},
+        *,
+    };
     use crate::{
         run::{EntrySource as _, PollStatus},
         tape::EntryBody,
@@ -456,6 +473,26 @@ mod tests {
             source.rewind(crate::tape::Seq(2)).unwrap();
             assert_eq!(all(&mut source, max_bytes), short[2..]);
         }
+    }
+
+    #[test]
+    fn panic_of_a_thread_ends_the_reading() {
+        let file = file();
+        let (done, ready) = mpsc::channel();
+        let panicking = done.clone();
+        let ended = thread::spawn(move || {
+            let _notice = PanicNotice(&panicking);
+            panic!("on purpose");
+        });
+        assert!(ended.join().is_err());
+        let core = FileSource::open(file.path()).unwrap().index().file;
+        let reading =
+            LineParser { format: InputFormat::Capture, epoch: None, is_decodable: true, nests_sidechains: false };
+        let mut prefetcher = LinePrefetcher::new(&core, reading, 0, false).unwrap();
+        // `done` stays open, as that of a thread that waits for a free block.
+        prefetcher.ready = ready;
+        assert!(prefetcher.receive().is_none());
+        drop(done);
     }
 
     #[test]
