@@ -477,28 +477,44 @@ fn worktrees_of_killed_runs_without_git_are_removed() {
     assert!(worktrees() == before - 1 && shipped.is_file(), "{ran:?}");
 }
 
-/// A call that blocks for ever, for example on a pipe, would outlive the program.
+/// Kills the program during a git call whose arguments match `pattern`, and waits until that call has ended. It runs
+/// `replacement` instead, which must print something and name the directory of the test in its command line.
 #[cfg(target_os = "linux")]
-#[test]
-fn git_ends_with_a_killed_run() {
-    let scene = HostileClone::new();
+fn assert_git_ends_with_program(scene: &HostileClone, args: &[&str], pattern: &str, replacement: &str) {
     scene.clone_origin();
     let waiting = scene.path("WAITING");
     let git = format!(
-        "case \"$*\" in *'worktree add'*) echo \"$INGESTDECK_COMMAND\" > '{}'; while :; do sleep 600; done;; esac\nexec /usr/bin/git \"$@\"",
+        "case \"$*\" in {pattern}) exec > '{}'; {replacement};; esac\nexec /usr/bin/git \"$@\"",
         waiting.display()
     );
     let bin = scene.place.script("git", &git).parent().unwrap().to_owned();
-    let mut command = scene.place.command(&["run", "--ui", "lines", "--claude-bin", &scene.claude]);
+    let mut command = scene.place.command(args);
     command.current_dir(scene.path("clone")).env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
     let running = scene.place.start(command);
     let deadline = std::time::Instant::now() + crate::it::commands::test_dir::DEADLINE;
-    // Its mark shows that the guard heard of it before it started.
     while fs::read_to_string(&waiting).unwrap_or_default().trim().is_empty() {
-        assert!(std::time::Instant::now() < deadline, "git was not called with a mark: {running:?}");
+        assert!(std::time::Instant::now() < deadline, "git was not called as expected: {running:?}");
         crate::it::support::pause_before_check();
     }
     running.signal(nix::sys::signal::Signal::SIGKILL);
     running.end();
     scene.place.wait_until_no_process_left();
+}
+
+/// A call that blocks for ever, for example on a pipe, would outlive the program.
+#[cfg(target_os = "linux")]
+#[test]
+fn git_ends_with_a_killed_run() {
+    let scene = HostileClone::new();
+    let run = ["run", "--ui", "lines", "--claude-bin", &scene.claude];
+    // Its mark shows that the guard knew the call before it started.
+    let replacement = "echo \"$INGESTDECK_COMMAND\"; tail -f \"$0\" > /dev/null";
+    assert_git_ends_with_program(&scene, &run, "*'worktree add'*", replacement);
+}
+
+/// Without a guard, the kernel ends git, but not the child processes of git.
+#[cfg(target_os = "linux")]
+#[test]
+fn git_ends_with_a_killed_plan() {
+    assert_git_ends_with_program(&HostileClone::new(), &["plan"], "*rev-parse*", "exec tail -f \"$0\"");
 }
