@@ -16,7 +16,8 @@ CREATE TABLE runs (
     cost_usd      REAL,                      -- NULL while unknown
     lost          INTEGER NOT NULL,          -- lines that could not be read
     budget        INTEGER NOT NULL,          -- units whose last attempt used up its budget
-    agent         TEXT                       -- NULL on tapes that do not name it
+    agent         TEXT,                      -- NULL on tapes that do not name it
+    unsaved_review INTEGER NOT NULL          -- 1 if the changes of its last review are in no commit
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE units (

@@ -247,6 +247,15 @@ impl ProjectHistory {
         Ok(Self { warnings, is_ktx_locked, own: Some(IndexedRunHistory { runs, db, marked }), ktx })
     }
 
+    /// The newest run, if the changes of its last review are in no commit.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub(crate) fn newest_unsaved_review(&self) -> Result<Option<RunId>, RefreshError> {
+        let newest = self.own.as_ref().map(|own| own.db.newest_unsaved_review()).transpose()?;
+        Ok(newest.flatten())
+    }
+
     /// Reads the prior results. Only runs earlier than `before` count as processing.
     ///
     /// # Errors

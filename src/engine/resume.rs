@@ -195,7 +195,7 @@ pub(crate) fn plan_run(
         unreconciled::drop_decided_artifacts(&runs, &mut planned)?;
         let left = still_planned(project, past.unsaved_run)?;
         if planned.units.is_empty() {
-            warn_all(warn, review::waiting_sentence(&runs)?.as_slice());
+            warn_all(warn, review::waiting_sentence(&history)?.as_slice());
         }
         return Ok(RunPlan {
             planned,

@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, config::DbConfig, params};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, Transaction, TransactionBehavior, config::DbConfig,
+    params,
+};
 use serde::Serialize;
 
 use super::index_rows::{AttemptIndexRow, CallIndexRow, RunIndexRows, UnitIndexRow};
@@ -33,7 +36,7 @@ const SCHEMA: &str = include_str!("../../assets/index.sql");
 /// `user_version` of [`SCHEMA`]. A change of the schema or of the meaning of its rows increments it, and an index of an
 /// earlier version is emptied, so that its rows are made again from the tapes. [`is_earlier`] must know all names that
 /// an earlier version used.
-const SCHEMA_VERSION: usize = 10;
+const SCHEMA_VERSION: usize = 11;
 
 /// Maximum wait for another process that writes to the index.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -197,6 +200,16 @@ impl Db {
             statement.query_map([], read_indexed_run)?.filter_map(Result::transpose).collect()
         };
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+    }
+
+    /// The newest run, if the changes of its last review are in no commit.
+    pub(crate) fn newest_unsaved_review(&self) -> Result<Option<RunId>, DbError> {
+        let sql = "SELECT run, unsaved_review FROM runs ORDER BY run DESC LIMIT 1";
+        let newest = self.connection.query_row(sql, [], |row| Ok((row.get::<_, String>(0)?, row.get::<_, bool>(1)?)));
+        match newest.optional() {
+            Ok(newest) => Ok(newest.filter(|(_, is_unsaved)| *is_unsaved).and_then(|(run, _)| RunId::parse(&run))),
+            Err(error) => Err(DbFault::from(error).into_db_error(&self.path)),
+        }
     }
 
     fn commit(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<(), rusqlite::Error>) -> Result<(), DbFault> {
@@ -383,7 +396,7 @@ fn write(transaction: &Transaction<'_>, rows: &RunIndexRows) -> Result<(), rusql
 
 fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunIndexRows) -> Result<(), rusqlite::Error> {
     let run = &rows.run;
-    let sql = "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+    let sql = "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
     transaction.prepare_cached(sql)?.execute(params![
         id,
         run.header.project,
@@ -401,6 +414,7 @@ fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunIndexRows) -> Re
         to_i64(run.lost),
         to_i64(run.budget),
         run.header.agent.as_ref().map(serde_name),
+        run.has_unsaved_review,
     ])?;
     Ok(())
 }

@@ -56,6 +56,8 @@ pub(crate) struct RunIndexRow {
     pub cost_usd: Option<f64>,
     /// Number of unreadable lines.
     pub lost: u64,
+    /// True if the changes of its last review are in no commit.
+    pub has_unsaved_review: bool,
 }
 
 /// Status of a unit of an earlier run whose commits a run reviews, and that did not work again.
@@ -152,6 +154,7 @@ fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunIndexRow {
         failed: count(&[UnitStatus::Failed]),
         cost_usd: costs.reduce(|sum, cost| sum + cost),
         lost: lost.malformed + lost.unknown + lost.unknown_notes + lost.corrupt_entries,
+        has_unsaved_review: state.publication.unsaved_review().is_some(),
     }
 }
 

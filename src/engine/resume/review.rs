@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     diagnostic::Problem,
-    engine::{WarningSink, prepare::TargetBranch, recorded_tapes, warn_all},
+    engine::{WarningSink, prepare::TargetBranch, prior_results::ProjectHistory, warn_all},
     ingest::{
         committed_changes::CommittedRun,
         content_digest,
@@ -17,8 +17,11 @@ use crate::{
         work_unit::WorkUnit,
     },
     run::state::RECONCILE_KEY,
-    store::{RunStore, runs::RunStoreError},
-    tape::note::{PriorUnitSummary, ReusedSuccess},
+    store::{RunStore, index_refresh::RefreshError},
+    tape::{
+        RunId,
+        note::{PriorUnitSummary, ReusedSuccess},
+    },
     units::reuse::{PriorOutcome, PriorUnit},
 };
 
@@ -79,12 +82,8 @@ fn review_branch(
 
 /// The sentence about the newest run if its changes wait for a review. Sources that it derived belong to no unit, so the
 /// plan of units does not show them.
-pub(super) fn waiting_sentence(runs: &RunStore) -> Result<Option<String>, RunStoreError> {
-    let newest = runs.list()?.into_iter().next();
-    // An unreadable record is reported when it is opened.
-    let state = newest.as_ref().and_then(|newest| recorded_tapes::fold(runs, newest).ok());
-    let waits = state.is_some_and(|state| state.publication.unsaved_review().is_some());
-    let id = newest.filter(|_| waits).map(|newest| newest.id.short());
+pub(super) fn waiting_sentence(history: &ProjectHistory) -> Result<Option<String>, RefreshError> {
+    let id = history.newest_unsaved_review()?.as_ref().map(RunId::short);
     Ok(id.map(|id| format!("the changes of run {id} wait for a review; decide with `ingestdeck review {id}`")))
 }
 
