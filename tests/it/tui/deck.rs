@@ -10,6 +10,7 @@ use crate::{
     },
     tui::host::HostInput,
 };
+use tokio::sync::{mpsc, watch};
 
 use super::{
     scripted_host::{ScriptedHost, live_handle, options, play},
@@ -86,6 +87,26 @@ fn stream_updates_after_the_selection_rests() {
     let (rested, _) = after("jj", 200);
     assert_ne!(rested, before);
     assert_eq!(rested, after("jj<tab><tab>", 40).0, "it is updated as soon as it has the focus");
+}
+
+#[test]
+fn pane_of_a_selection_that_moves_by_itself_is_painted() {
+    let tape = || {
+        let mut tape = TapeFixture::new("orbit", false);
+        tape.plan(&["dbt-all", "docs-juice"]).start("docs-juice", 1).say("docs-juice", 1, "reads the docs").wait(1000);
+        tape
+    };
+    let (before, mut after) = (tape(), tape());
+    after.start("dbt-all", 1).say("dbt-all", 1, "reads the models");
+    let growing = before.growing();
+    let (commands, _orders) = mpsc::channel(8);
+    let (grows, changed) = watch::channel(0);
+    // The tape grows after 50 ms, and a pane that waits for a settled selection would follow 60 ms later.
+    let script = ScriptedHost::new("", SIZE).grows(growing.more(&before, &after), grows);
+    let script = script.keep_open_for(Duration::from_millis(100));
+    let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
+    let text = script.text();
+    assert!(stream_title(&text).contains("dbt-all"), "{text}");
 }
 
 #[test]

@@ -515,25 +515,6 @@ fn end_of_a_recording_is_shown_immediately() {
 }
 
 #[test]
-fn pane_of_a_selection_that_moves_by_itself_is_painted() {
-    let tape = || {
-        let mut tape = TapeFixture::new("orbit", false);
-        tape.plan(&["dbt-all", "docs-juice"]).start("docs-juice", 1).say("docs-juice", 1, "reads the docs").wait(1000);
-        tape
-    };
-    let (before, mut after) = (tape(), tape());
-    after.start("dbt-all", 1).say("dbt-all", 1, "reads the models");
-    let growing = before.growing();
-    let (commands, _orders) = mpsc::channel(8);
-    let (grows, changed) = watch::channel(0);
-    // The tape grows after 50 ms, and a pane that waits for a settled selection would follow 60 ms later.
-    let script = ScriptedHost::new("", SIZE).grows(growing.more(&before, &after), grows);
-    let script = script.keep_open_for(Duration::from_millis(100));
-    let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
-    assert!(script.text().contains("reads the models"), "{}", script.text());
-}
-
-#[test]
 fn copied_text_is_the_recorded_bytes() {
     let script = record("<tab>gg<down><down>y");
     let lines: Vec<_> = script.copied[0].lines().collect();
