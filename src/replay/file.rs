@@ -280,12 +280,28 @@ impl FileSource {
         LineIndex { file: Arc::clone(&self.core) }
     }
 
-    /// Number of unread bytes that are known not to change.
-    fn remaining_bytes(&self) -> u64 {
-        match (&self.core.growth, self.core.split) {
-            (FileGrowth::Fixed(length), EntrySplit::Lines) => length.saturating_sub(self.lines.offset()),
-            (FileGrowth::Fixed(_), EntrySplit::Whole) | (FileGrowth::Until(_), _) => 0,
+    /// True while other threads read.
+    #[cfg(test)]
+    pub(super) fn is_prefetching(&self) -> bool {
+        self.prefetcher.is_some()
+    }
+
+    /// The end of the unread lines that are complete, if they are long enough for other threads.
+    fn prefetch_limit(&self) -> Result<Option<u64>, EntrySourceError> {
+        if self.core.split == EntrySplit::Whole {
+            return Ok(None);
         }
+        let (length, _) = self.core.readable_end()?;
+        if length.saturating_sub(self.lines.offset()) < MIN_PREFETCH_BYTES {
+            return Ok(None);
+        }
+        if matches!(self.core.growth, FileGrowth::Fixed(_)) {
+            return Ok(Some(length));
+        }
+        // The last line may still be written.
+        let tail = length - HEAD_BYTES as u64;
+        let bytes = read_range(&self.core.file, tail, HEAD_BYTES).map_err(|error| self.core.error(&error))?;
+        Ok(memchr::memrchr(b'\n', &bytes).map(|newline| tail + newline as u64 + 1))
     }
 
     /// [`EntrySource::poll`] from lines that other threads have read and decoded.
@@ -304,11 +320,10 @@ impl FileSource {
                 self.cursor.emit_next(&line.parsed, sink);
             })?;
             let Some(reached) = reached else {
-                let is_whole = self.remaining_bytes() == 0;
-                return if is_whole {
-                    Ok(PollStatus::End)
-                } else {
-                    Err(self.core.error(&"the reading thread stopped"))
+                return match self.core.growth {
+                    _ if self.lines.offset() < ahead.limit() => Err(self.core.error(&"the reading thread stopped")),
+                    FileGrowth::Fixed(_) => Ok(PollStatus::End),
+                    FileGrowth::Until(_) => Ok(PollStatus::More),
                 };
             };
             self.core.merge(first.0, &marks, reached);
@@ -387,9 +402,12 @@ impl EntrySource for FileSource {
     }
 
     fn poll(&mut self, max_bytes: usize, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<PollStatus, EntrySourceError> {
-        if self.prefetcher.is_none() && max_bytes >= BULK_POLL_BYTES && self.remaining_bytes() >= MIN_PREFETCH_BYTES {
-            self.prefetcher =
-                LinePrefetcher::new(&self.core, self.parser, self.lines.offset(), self.lines.is_shortening());
+        if self.prefetcher.is_none()
+            && max_bytes >= BULK_POLL_BYTES
+            && let Some(limit) = self.prefetch_limit()?
+        {
+            let lines = self.lines.offset()..limit;
+            self.prefetcher = LinePrefetcher::new(&self.core, self.parser, lines, self.lines.is_shortening());
         }
         if self.prefetcher.is_some() {
             return self.poll_prefetched(max_bytes, sink);

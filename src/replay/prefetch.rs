@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     mem,
     num::NonZero,
+    ops::Range,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{self, Receiver, Sender},
@@ -18,7 +19,7 @@ use self_cell::self_cell;
 
 use super::{
     file_lines::read_at,
-    index::{FileGrowth, IndexedFile, LineMark, is_blank},
+    index::{IndexedFile, LineMark, is_blank},
     line_parser::{LineParser, ParsedLine},
     line_shortener::{GIANT, Shortener},
 };
@@ -87,6 +88,7 @@ pub(super) struct LinePrefetcher {
     current: Option<(ParsedBlock, usize)>,
     /// Number of the block after it.
     next: u64,
+    limit: u64,
 }
 
 /// A block that may be filled again.
@@ -102,17 +104,14 @@ impl std::fmt::Debug for LinePrefetcher {
 }
 
 impl LinePrefetcher {
-    /// Starts to read at `offset`, where a line must start; `shortens` giant lines. `None` if the system cannot create
-    /// threads.
-    pub(super) fn new(core: &Arc<IndexedFile>, reading: LineParser, offset: u64, shortens: bool) -> Option<Self> {
+    /// Starts to read the lines at these offsets, which do not change; `shortens` giant lines. `None` if the system cannot
+    /// create threads.
+    pub(super) fn new(core: &Arc<IndexedFile>, reading: LineParser, lines: Range<u64>, shortens: bool) -> Option<Self> {
         // One core is for the fold.
         let threads = thread::available_parallelism().map_or(1, NonZero::get).saturating_sub(1).clamp(1, MAX_THREADS);
         let (spent, blocks) = mpsc::channel();
         let (done, ready) = mpsc::channel();
-        let limit = match core.growth {
-            FileGrowth::Fixed(length) => length,
-            FileGrowth::Until(_) => offset,
-        };
+        let Range { start: offset, end: limit } = lines;
         let reader = BlockReader { offset, limit, number: 0, shorten_giant_lines: shortens, failed: false };
         let worker = ParseWorker {
             core: Arc::clone(core),
@@ -137,11 +136,17 @@ impl LinePrefetcher {
             recycled: spent,
             current: None,
             next: 0,
+            limit,
         })
     }
 
+    /// Offset after the last line.
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// Passes on the lines of one block that start before `stop`. Returns the offset after the last of them, or `None`
-    /// at the end of the file.
+    /// after the last line.
     pub(super) fn lines(
         &mut self,
         stop: u64,
@@ -378,21 +383,26 @@ mod tests {
         *,
     };
     use crate::{
-        run::{EntrySource as _, PollStatus},
+        run::{EntrySource as _, PollStatus, entry_source::EntryRef},
         tape::EntryBody,
     };
 
-    /// Returns all entries of a source, polled with this number of bytes at a time.
-    fn all(source: &mut FileSource, max_bytes: usize) -> Vec<(u64, u64, Vec<u8>, bool)> {
+    /// Number, time and bytes of an entry, and whether it is decoded as expected.
+    type FoundEntry = (u64, u64, Vec<u8>, bool);
+
+    fn entry_of(entry: &EntryRef<'_>) -> FoundEntry {
+        let (EntryBody::Stdout(bytes) | EntryBody::Stdin(bytes) | EntryBody::Note(bytes)) = &entry.body else {
+            panic!("{:?}", entry.body);
+        };
+        let same = entry.decoded.is_none_or(|line| *line == crate::decode::decode_line(bytes));
+        (entry.seq.0, entry.at.0, bytes.to_vec(), same)
+    }
+
+    /// Returns all entries of a source up to its present end, polled with this number of bytes at a time.
+    fn all(source: &mut FileSource, max_bytes: usize) -> Vec<FoundEntry> {
         let mut found = Vec::new();
         loop {
-            let progress = source.poll(max_bytes, &mut |entry| {
-                let (EntryBody::Stdout(bytes) | EntryBody::Stdin(bytes) | EntryBody::Note(bytes)) = entry.body else {
-                    panic!("{:?}", entry.body);
-                };
-                let same = entry.decoded.is_none_or(|line| *line == crate::decode::decode_line(bytes));
-                found.push((entry.seq.0, entry.at.0, bytes.to_vec(), same));
-            });
+            let progress = source.poll(max_bytes, &mut |entry| found.push(entry_of(&entry)));
             if progress.unwrap() != PollStatus::More {
                 return found;
             }
@@ -476,6 +486,30 @@ mod tests {
     }
 
     #[test]
+    fn growing_file_has_the_same_entries() {
+        let whole = file();
+        let expected = all(&mut FileSource::open(whole.path()).unwrap(), 1);
+        let content = std::fs::read(whole.path()).unwrap();
+        let mut growing = tempfile::NamedTempFile::new().unwrap();
+        growing.write_all(&content[..1000]).unwrap();
+        let (mut source, finish) = FileSource::follow(growing.path()).unwrap();
+        let mut found = all(&mut source, 1 << 20);
+        let cut = memchr::memrchr(b'\n', &content[..content.len() / 2]).unwrap() + 100;
+        // Both parts end inside of a line.
+        for part in [&content[1000..cut], &content[cut..]] {
+            growing.write_all(part).unwrap();
+            assert!(source.poll(1 << 20, &mut |entry| found.push(entry_of(&entry))).is_ok());
+            assert!(source.is_prefetching());
+            found.extend(all(&mut source, 1 << 20));
+            assert!(!source.is_prefetching());
+        }
+        assert_eq!(found.len(), expected.len() - 1, "the last line has no newline");
+        finish.finish();
+        found.extend(all(&mut source, 1 << 20));
+        assert!(found == expected);
+    }
+
+    #[test]
     fn panic_of_a_thread_ends_the_reading() {
         let file = file();
         let (done, ready) = mpsc::channel();
@@ -488,7 +522,8 @@ mod tests {
         let core = FileSource::open(file.path()).unwrap().index().file;
         let reading =
             LineParser { format: InputFormat::Capture, epoch: None, is_decodable: true, nests_sidechains: false };
-        let mut prefetcher = LinePrefetcher::new(&core, reading, 0, false).unwrap();
+        let mut prefetcher =
+            LinePrefetcher::new(&core, reading, 0..file.path().metadata().unwrap().len(), false).unwrap();
         // `done` stays open, as that of a thread that waits for a free block.
         prefetcher.ready = ready;
         assert!(prefetcher.receive().is_none());

@@ -161,12 +161,12 @@ impl App {
         if self.timeline.view().state.entries != before || self.reading.progress != PollStatus::More {
             self.changed = self.clock.now;
             self.refresh_facts();
-            self.mark_progress(self.reading.progress == PollStatus::End);
+            self.mark_progress(self.reading.progress != PollStatus::More);
         }
     }
 
-    /// Requests a redraw after a slice of work: immediately after the last one, whose result is the length or the end of
-    /// the run.
+    /// Requests a redraw after a slice of work: immediately after the last one, with which everything is known that is
+    /// there.
     pub(super) fn mark_progress(&mut self, is_complete: bool) {
         self.frames.limiter.mark(if is_complete { RedrawPriority::Now } else { RedrawPriority::Soon });
     }

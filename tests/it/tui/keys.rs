@@ -512,6 +512,16 @@ fn end_of_a_recording_is_shown_immediately() {
             script.painted_at
         );
     }
+    // The same applies to what an active run has recorded when a screen attaches to it.
+    let mut options = options();
+    options.exit_when = Some(ExitCondition::End);
+    let (source, _finish) = FileSource::follow(file.path()).unwrap();
+    let (commands, _orders) = mpsc::channel(8);
+    let (_grows, changed) = watch::channel(0);
+    let (timeline, live) = (Timeline::new(Box::new(source)), live_handle(commands, changed));
+    let (script, exit) = play(timeline, Some(live), options, ScriptedHost::new("", SIZE).until_exit());
+    assert_eq!(exit.reason, ExitReason::ConditionMet);
+    assert!(script.frames > 1 && script.painted_at < Duration::from_millis(33), "{:?}", script.painted_at);
 }
 
 #[test]
