@@ -214,6 +214,7 @@ struct IndexedRunHistory {
     db: Db,
     /// Runs that this installation recorded.
     marked: HashSet<RunId>,
+    newest: RunId,
 }
 
 impl ProjectHistory {
@@ -235,16 +236,16 @@ impl ProjectHistory {
         warnings.extend(ktx_gaps(&ktx));
         let runs = RunStore::new(&project.root);
         let recorded = runs.list()?;
-        if recorded.is_empty() {
+        let Some(newest) = recorded.first().map(|found| found.id) else {
             return Ok(Self { warnings, is_ktx_locked, own: None, ktx });
-        }
+        };
         // A copied index may name runs that have no tape, so only runs with a mark count as written by this
         // installation.
         let marked = recorded.iter().map(|found| found.id).filter(|run| ingest::is_run_marked(&project.root, *run));
         let marked: HashSet<RunId> = marked.collect();
         let (db, unreadable) = recorded_tapes::open_updated_index(&runs)?;
         warnings.extend(unreadable);
-        Ok(Self { warnings, is_ktx_locked, own: Some(IndexedRunHistory { runs, db, marked }), ktx })
+        Ok(Self { warnings, is_ktx_locked, own: Some(IndexedRunHistory { runs, db, marked, newest }), ktx })
     }
 
     /// The newest run, if the changes of its last review are in no commit.
@@ -252,8 +253,8 @@ impl ProjectHistory {
     /// # Errors
     /// If the index cannot be read.
     pub(crate) fn newest_unsaved_review(&self) -> Result<Option<RunId>, RefreshError> {
-        let newest = self.own.as_ref().map(|own| own.db.newest_unsaved_review()).transpose()?;
-        Ok(newest.flatten())
+        let Some(own) = &self.own else { return Ok(None) };
+        Ok(own.db.has_unsaved_review(own.newest)?.then_some(own.newest))
     }
 
     /// Reads the prior results. Only runs earlier than `before` count as processing.
@@ -285,7 +286,7 @@ impl IndexedRunHistory {
         &self,
         before: Option<RunId>,
     ) -> Result<(PriorResults, BTreeMap<FileKey, FileHistory>), RefreshError> {
-        let Self { runs, db, marked } = self;
+        let Self { runs, db, marked, .. } = self;
         let mut baseline = Baseline::default();
         let files = db.prior_files(before)?;
         for ((connection, adapter, path), file) in &files {

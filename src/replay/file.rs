@@ -53,6 +53,9 @@ const BULK_POLL_BYTES: usize = 512 << 10;
 /// Minimum number of remaining bytes for which starting threads is faster.
 const MIN_PREFETCH_BYTES: u64 = 4 << 20;
 
+/// Bytes at the end of a growing file that are searched for the start of its last line.
+const LAST_LINE_BYTES: usize = 64 << 10;
+
 /// Maximum size of the stamp before an entry's body, and of the end of a long line that is searched for its time.
 const MAX_STAMP_BYTES: usize = 1024;
 const TAIL_BYTES: usize = 4096;
@@ -66,7 +69,7 @@ pub(crate) struct FileSource {
     origin: SourceInfo,
     parser: LineParser,
     lines: FileLines,
-    /// Reads on other threads while a finished file is read in bulk; then `lines` only contains the position.
+    /// Reads on other threads while a file is read in bulk; then `lines` only contains the position.
     prefetcher: Option<LinePrefetcher>,
     cursor: FileCursor,
     /// Path of a followed file, to detect that it was replaced.
@@ -286,21 +289,18 @@ impl FileSource {
         self.prefetcher.is_some()
     }
 
-    /// The end of the unread lines that are complete, if they are long enough for other threads.
-    fn prefetch_limit(&self) -> Result<Option<u64>, EntrySourceError> {
-        if self.core.split == EntrySplit::Whole {
-            return Ok(None);
-        }
-        let (length, _) = self.core.readable_end()?;
-        if length.saturating_sub(self.lines.offset()) < MIN_PREFETCH_BYTES {
+    /// The end of the complete lines in a file that has `length` bytes now. `None` if too few of them are unread to start
+    /// threads, and if the last line is so long that its start is not found.
+    fn prefetch_limit(&self, length: u64) -> Result<Option<u64>, EntrySourceError> {
+        if self.core.split == EntrySplit::Whole || length.saturating_sub(self.lines.offset()) < MIN_PREFETCH_BYTES {
             return Ok(None);
         }
         if matches!(self.core.growth, FileGrowth::Fixed(_)) {
             return Ok(Some(length));
         }
         // The last line may still be written.
-        let tail = length - HEAD_BYTES as u64;
-        let bytes = read_range(&self.core.file, tail, HEAD_BYTES).map_err(|error| self.core.error(&error))?;
+        let tail = length.saturating_sub(LAST_LINE_BYTES as u64);
+        let bytes = read_range(&self.core.file, tail, LAST_LINE_BYTES).map_err(|error| self.core.error(&error))?;
         Ok(memchr::memrchr(b'\n', &bytes).map(|newline| tail + newline as u64 + 1))
     }
 
@@ -320,11 +320,13 @@ impl FileSource {
                 self.cursor.emit_next(&line.parsed, sink);
             })?;
             let Some(reached) = reached else {
-                return match self.core.growth {
-                    _ if self.lines.offset() < ahead.limit() => Err(self.core.error(&"the reading thread stopped")),
-                    FileGrowth::Fixed(_) => Ok(PollStatus::End),
-                    FileGrowth::Until(_) => Ok(PollStatus::More),
-                };
+                if self.lines.offset() < ahead.limit() {
+                    return Err(self.core.error(&"the reading thread stopped"));
+                }
+                return Ok(match self.core.growth {
+                    FileGrowth::Fixed(_) => PollStatus::End,
+                    FileGrowth::Until(_) => PollStatus::More,
+                });
             };
             self.core.merge(first.0, &marks, reached);
             self.lines.seek(reached);
@@ -402,17 +404,17 @@ impl EntrySource for FileSource {
     }
 
     fn poll(&mut self, max_bytes: usize, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<PollStatus, EntrySourceError> {
+        let (limit, finished) = self.core.readable_end()?;
         if self.prefetcher.is_none()
             && max_bytes >= BULK_POLL_BYTES
-            && let Some(limit) = self.prefetch_limit()?
+            && let Some(end) = self.prefetch_limit(limit)?
         {
-            let lines = self.lines.offset()..limit;
+            let lines = self.lines.offset()..end;
             self.prefetcher = LinePrefetcher::new(&self.core, self.parser, lines, self.lines.is_shortening());
         }
         if self.prefetcher.is_some() {
             return self.poll_prefetched(max_bytes, sink);
         }
-        let (limit, finished) = self.core.readable_end()?;
         let stop = self.lines.offset().saturating_add(max_bytes.max(1) as u64);
         let begun = self.cursor.next;
         let mut first = begun;

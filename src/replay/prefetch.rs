@@ -1,4 +1,4 @@
-//! Reads and decodes the lines of a finished file ahead of the fold: block by block, on separate threads, returned in
+//! Reads and decodes the complete lines of a file ahead of the fold: block by block, on separate threads, returned in
 //! order. The thread of the fold decodes a block itself instead of waiting for one.
 //!
 //! Owns the threads and a fixed number of blocks. It must not depend on the meaning of a line.

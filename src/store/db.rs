@@ -202,14 +202,11 @@ impl Db {
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
-    /// The newest run, if the changes of its last review are in no commit.
-    pub(crate) fn newest_unsaved_review(&self) -> Result<Option<RunId>, DbError> {
-        let sql = "SELECT run, unsaved_review FROM runs ORDER BY run DESC LIMIT 1";
-        let newest = self.connection.query_row(sql, [], |row| Ok((row.get::<_, String>(0)?, row.get::<_, bool>(1)?)));
-        match newest.optional() {
-            Ok(newest) => Ok(newest.filter(|(_, is_unsaved)| *is_unsaved).and_then(|(run, _)| RunId::parse(&run))),
-            Err(error) => Err(DbFault::from(error).into_db_error(&self.path)),
-        }
+    /// True if the changes of the last review of `run` are in no commit; false for a run that is not indexed.
+    pub(crate) fn has_unsaved_review(&self, run: RunId) -> Result<bool, DbError> {
+        let sql = "SELECT unsaved_review FROM runs WHERE run = ?1";
+        let found = self.connection.query_row(sql, [run.to_string()], |row| row.get(0)).optional();
+        found.map(Option::unwrap_or_default).map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
     fn commit(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<(), rusqlite::Error>) -> Result<(), DbFault> {

@@ -53,7 +53,7 @@ pub(crate) struct ToolExit {
 }
 
 /// A function that paints a frame into an empty buffer, or the part of it outside an area that keeps the content of the
-/// last frame. Returns that area, which is empty if the argument is false: then no frame is on the screen.
+/// last frame, and returns that area. The flag is true if the last frame is on the screen; otherwise the area is empty.
 pub(crate) type FramePainter<'a> = dyn FnMut(&mut Buffer, bool) -> Rect + 'a;
 
 /// Copies the kept area of the last frame into the next one of the same size.

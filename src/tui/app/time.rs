@@ -295,6 +295,7 @@ impl App {
             self.stop(hit);
             return;
         }
+        let is_complete = matches!(advance, Ok(AdvanceStatus::End));
         match advance {
             Ok(AdvanceStatus::Stopped(next)) => {
                 self.playing.next = next;
@@ -317,7 +318,7 @@ impl App {
             }
         }
         self.refresh_facts();
-        self.mark_progress(self.reading.progress == PollStatus::End);
+        self.mark_progress(is_complete);
     }
 
     /// Shortens the time until the next entry, unless the user wants it in full.

@@ -165,8 +165,7 @@ impl App {
         }
     }
 
-    /// Requests a redraw after a slice of work: immediately after the last one, with which everything is known that is
-    /// there.
+    /// Requests a redraw after a slice of work: immediately if the work is complete.
     pub(super) fn mark_progress(&mut self, is_complete: bool) {
         self.frames.limiter.mark(if is_complete { RedrawPriority::Now } else { RedrawPriority::Soon });
     }

@@ -357,6 +357,8 @@ fn projected_sources_wait_for_the_review() {
     is_clean(&place);
     let artifacts = place.run(&["artifacts"]).stdout;
     assert!(artifacts.contains("rejected") && artifacts.contains("saved"), "{artifacts}");
+    let plan = place.run(&["plan"]);
+    assert!(!plan.stderr.contains("wait for a review"), "{plan:?}");
 }
 
 #[test]

@@ -525,6 +525,21 @@ fn end_of_a_recording_is_shown_immediately() {
 }
 
 #[test]
+fn playback_obeys_the_frame_limit() {
+    let mut tape = TapeFixture::new("orbit", false);
+    tape.plan(&["a"]).start("a", 1);
+    for _ in 0..3_000 {
+        tape.wait(1).delta("a", 1, "word ");
+    }
+    let mut options = options();
+    (options.exit_when, options.speed) = (Some(ExitCondition::End), Some(1.0));
+    let (script, exit) = play(tape.timeline(), None, options, ScriptedHost::new("", SIZE).until_exit());
+    assert_eq!(exit.reason, ExitReason::ConditionMet);
+    // 30 frames per second, and a few for other reasons.
+    assert!((60..=120).contains(&script.frames), "{} frames", script.frames);
+}
+
+#[test]
 fn copied_text_is_the_recorded_bytes() {
     let script = record("<tab>gg<down><down>y");
     let lines: Vec<_> = script.copied[0].lines().collect();
