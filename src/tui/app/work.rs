@@ -150,7 +150,7 @@ impl App {
     }
 
     pub(super) fn fold(&mut self, bytes: usize) {
-        let before = self.timeline.view().state.entries;
+        let (before, was_at_end) = (self.timeline.view().state.entries, self.shown.at_end);
         match self.timeline.advance(bytes, &mut |_| {}) {
             Ok(progress) => self.reading.progress = progress,
             Err(error) => {
@@ -161,7 +161,8 @@ impl App {
         if self.timeline.view().state.entries != before || self.reading.progress != PollStatus::More {
             self.changed = self.clock.now;
             self.refresh_facts();
-            self.mark_progress(self.reading.progress != PollStatus::More);
+            // What an active run records later is shown at the limited rate.
+            self.mark_progress(self.shown.at_end && !was_at_end);
         }
     }
 
