@@ -245,8 +245,7 @@ fn is_suspect(byte: u8) -> bool {
     control | (byte == 0x7f) | lead | (byte == 0xef) | (byte >= 0xf0)
 }
 
-/// False only for a block without suspects. The block must have no newlines. Takes far fewer instructions than
-/// [`is_suspect`].
+/// False only for a block without suspects; the block must have no newlines. Cheaper than [`is_suspect`] for each byte.
 fn may_have_suspects(block: &[u8]) -> bool {
     // Control characters wrap around to the upper end.
     let highest = block.iter().fold(0, |highest: u8, byte| highest.max(byte.wrapping_sub(b' ')));

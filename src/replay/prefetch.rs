@@ -28,8 +28,7 @@ use crate::run::entry_source::EntrySourceError;
 /// Size of a block: small enough to remain in the cache between the thread that writes it and the thread that reads it.
 const BLOCK: usize = 128 << 10;
 
-/// Blocks per thread, including the thread of the fold. Lines differ so much that some blocks take far longer than
-/// others.
+/// Blocks per thread, including the thread of the fold. Some take far longer than others, because lines differ much.
 const BLOCKS_PER_THREAD: usize = 3;
 
 /// A block that grew beyond this size for a giant line releases its memory.
@@ -104,8 +103,8 @@ impl std::fmt::Debug for LinePrefetcher {
 }
 
 impl LinePrefetcher {
-    /// Starts to read the lines at these offsets, which do not change; `shortens` giant lines. `None` if the system cannot
-    /// create threads.
+    /// Starts to read the lines at these byte offsets, which must not change; `shortens` giant lines. `None` if no thread
+    /// can be started.
     pub(super) fn new(core: &Arc<IndexedFile>, reading: LineParser, lines: Range<u64>, shortens: bool) -> Option<Self> {
         // One core is for the fold.
         let threads = thread::available_parallelism().map_or(1, NonZero::get).saturating_sub(1).clamp(1, MAX_THREADS);
@@ -282,8 +281,8 @@ impl BlockReader {
     }
 }
 
-/// Reports a panic of its thread. The fold would otherwise wait for the block of that thread, and all other threads for
-/// a free block.
+/// Reports a panic of its thread. The fold would otherwise wait for the block of that thread, and the other threads
+/// would wait for a free block.
 struct PanicNotice<'a>(&'a Sender<Option<NumberedBlock>>);
 
 impl Drop for PanicNotice<'_> {

@@ -4,8 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use super::*;
 
-/// Starts the guard of this process. Without it, each git call begins with a copy of the process, which takes several
-/// times longer.
+/// Starts the guard of this process, without which each git call begins with a copy of the process.
 pub(crate) fn start_group_guard() {
     let test = std::env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join("ingestdeck");
