@@ -211,25 +211,49 @@ pub(crate) async fn run_event_loop<W: ScreenHost>(
     host: &mut W,
 ) -> Result<TuiExit, TuiError> {
     let until = options.exit_when;
-    let mut refusals = None;
-    let (access, mut changed, mut broken) = match live {
-        None => (RunAccess::Replay, None, None),
-        Some(LiveHandle { engine, changed, failed: broken }) => {
-            let access = match engine {
+    let mut sources = LiveEvents::default();
+    let access = match live {
+        None => RunAccess::Replay,
+        Some(LiveHandle { engine, changed, failed }) => {
+            (sources.changed, sources.failed) = (Some(changed), failed);
+            match engine {
                 None => RunAccess::Watch,
                 Some(engine) => {
-                    refusals = Some(engine.refusals);
+                    sources.refusals = Some(engine.refusals);
                     RunAccess::Control { commands: engine.commands, leave_action: engine.leave_action }
                 }
-            };
-            (access, Some(changed), broken)
+            }
         }
     };
     let mut app = App::new(timeline, access, options, host.clock());
+    match handle_events(&mut app, sources, until, host).await {
+        Ok(reason) => Ok(app.leave(reason)),
+        // A frame written to a terminal that has just been closed fails before `input` delivers the hang-up.
+        Err(_) if host.is_closed() => Ok(app.leave(ExitReason::Closed)),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a running run reports to its screen.
+#[derive(Debug, Default)]
+struct LiveEvents {
+    changed: Option<watch::Receiver<u64>>,
+    failed: Option<oneshot::Receiver<String>>,
+    refusals: Option<mpsc::Receiver<RefusalReason>>,
+}
+
+/// Handles events until one closes the screen; returns the reason.
+async fn handle_events<W: ScreenHost>(
+    app: &mut App,
+    live: LiveEvents,
+    until: Option<ExitCondition>,
+    host: &mut W,
+) -> Result<ExitReason, TuiError> {
+    let LiveEvents { mut changed, failed: mut broken, mut refusals } = live;
     loop {
         app.tick(host.clock());
         if app.is_due() {
-            update_terminal_status(&mut app, host);
+            update_terminal_status(app, host);
             host.draw(&mut |buf, shown| app.paint(buf, shown))?;
             app.frame_drawn();
             let reached = match until {
@@ -239,7 +263,7 @@ pub(crate) async fn run_event_loop<W: ScreenHost>(
                 Some(ExitCondition::End) => app.is_at_end(),
             };
             if reached {
-                return Ok(app.leave(ExitReason::ConditionMet));
+                return Ok(ExitReason::ConditionMet);
             }
         }
         let busy = app.is_busy();
@@ -276,15 +300,15 @@ pub(crate) async fn run_event_loop<W: ScreenHost>(
                 let mut next = Some(first);
                 for _ in 0..MAX_INPUTS_PER_FRAME {
                     let Some(input) = next else { break };
-                    if let Some(how) = handle_input(&mut app, host, input).await? {
-                        return Ok(app.leave(how));
+                    if let Some(how) = handle_input(app, host, input).await? {
+                        return Ok(how);
                     }
                     next = host.input().now_or_never();
                 }
                 if let Some(input) = next
-                    && let Some(how) = handle_input(&mut app, host, input).await?
+                    && let Some(how) = handle_input(app, host, input).await?
                 {
-                    return Ok(app.leave(how));
+                    return Ok(how);
                 }
             }
         }

@@ -70,6 +70,11 @@ pub(crate) trait ScreenHost {
     /// Waits for the next input. Cancel-safe: dropping the future loses no input.
     fn input(&mut self) -> impl Future<Output = HostInput>;
 
+    /// Whether the terminal was closed, which also explains a failed write.
+    fn is_closed(&self) -> bool {
+        false
+    }
+
     /// Draws one frame with a single write.
     fn draw(&mut self, paint: &mut FramePainter<'_>) -> io::Result<()>;
 

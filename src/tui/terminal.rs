@@ -10,7 +10,7 @@ mod tty_writer;
 use std::{
     future::poll_fn,
     io::{self, Write},
-    os::fd::AsFd as _,
+    os::fd::{AsFd as _, BorrowedFd},
     process::Stdio,
     sync::atomic::{AtomicBool, AtomicU8, Ordering},
     task::Poll,
@@ -370,13 +370,24 @@ fn watch_hangup() -> io::Result<oneshot::Receiver<()>> {
     let (hangup_tx, hangup_rx) = oneshot::channel();
     // This thread sleeps in `poll` until the process ends.
     std::thread::Builder::new().name("terminal".into()).spawn(move || {
-        // No events are requested, so `poll` reports only errors and hang-up.
-        let mut watched = [PollFd::new(terminal.as_fd(), PollFlags::empty())];
-        while let Err(Errno::EINTR | Errno::EAGAIN) = poll(&mut watched, PollTimeout::NONE) {}
+        poll_hangup(terminal.as_fd(), PollTimeout::NONE);
         // The receiver is gone after the screen closed.
         let _ = hangup_tx.send(());
     })?;
     Ok(hangup_rx)
+}
+
+/// Waits until the terminal is closed, or for `limit`; returns whether it is closed.
+fn poll_hangup(terminal: BorrowedFd<'_>, limit: PollTimeout) -> bool {
+    // No events are requested, so `poll` reports only errors and hang-up.
+    let mut watched = [PollFd::new(terminal, PollFlags::empty())];
+    loop {
+        match poll(&mut watched, limit) {
+            Err(Errno::EINTR | Errno::EAGAIN) => {}
+            Err(_) => return false,
+            Ok(reported) => return reported > 0,
+        }
+    }
 }
 
 impl Drop for Terminal {
@@ -456,6 +467,10 @@ impl ScreenHost for Terminal {
         };
         self.resized |= matches!(input, HostInput::Resize(..));
         input
+    }
+
+    fn is_closed(&self) -> bool {
+        poll_hangup(io::stdout().as_fd(), PollTimeout::ZERO)
     }
 
     fn draw(&mut self, paint: &mut FramePainter<'_>) -> io::Result<()> {
@@ -574,6 +589,14 @@ fn translate(event: Event) -> HostInput {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn closed_terminal_hangs_up() {
+        let (master, slave) = crate::it::support::open_terminal();
+        assert!(!poll_hangup(slave.as_fd(), PollTimeout::ZERO));
+        drop(master);
+        assert!(poll_hangup(slave.as_fd(), PollTimeout::ZERO));
+    }
 
     #[test]
     fn entered_terminal_is_restored() {

@@ -10,7 +10,12 @@ pub(crate) mod git;
 pub(crate) mod hostile;
 mod service;
 
-use std::{sync::LazyLock, thread, time::Duration};
+use std::{fs::File, os::unix::fs::OpenOptionsExt as _, sync::LazyLock, thread, time::Duration};
+
+use nix::{
+    fcntl::OFlag,
+    pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt},
+};
 
 /// Time between two checks of a condition that another process or thread changes.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -36,4 +41,16 @@ pub(crate) fn pause_before_check() {
 pub(crate) async fn pause_task_before_check() {
     // The limit is what ends it.
     let _ = tokio::time::timeout(POLL_INTERVAL, std::future::pending::<()>()).await;
+}
+
+/// Both ends of a new terminal. A process that another test starts does not inherit them, so dropping the first one
+/// closes the terminal.
+pub(crate) fn open_terminal() -> (PtyMaster, File) {
+    let master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let mut options = File::options();
+    let slave = options.read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits());
+    let slave = slave.open(ptsname_r(&master).unwrap()).unwrap();
+    (master, slave)
 }

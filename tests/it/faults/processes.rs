@@ -43,17 +43,14 @@
 //! | SIGINT three times, session with a shell command that ignores it | [`third_interrupt_of_a_session_leaves_no_process`] |
 
 use std::{
-    fs::{self, File},
+    fs,
     io::Read as _,
-    os::unix::fs::OpenOptionsExt as _,
     path::Path,
     process::{Command, ExitStatus},
     time::{Duration, Instant},
 };
 
 use nix::{
-    fcntl::OFlag,
-    pty::{grantpt, posix_openpt, ptsname_r, unlockpt},
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
@@ -62,7 +59,8 @@ use serde_json::Value;
 use super::{CommandOutput, FaultProject, files, script};
 use crate::it::{
     commands::test_dir::{DEADLINE, RunningCommand, TestDir},
-    tui::pty_session::PtySession,
+    support::open_terminal,
+    tui::pty_session::{PtySession, cells},
 };
 
 /// Longest time from the end of the program to the end of its last process: SIGKILL is sent after two seconds.
@@ -446,15 +444,7 @@ fn make_executable(path: &str) {
 
 /// Runs `command` on its own controlling terminal, which is closed as soon as `is_ready`.
 fn on_lost_terminal(command: &Command, is_ready: impl Fn() -> bool) -> ExitStatus {
-    let mut master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let slave = File::options()
-        .read(true)
-        .write(true)
-        .custom_flags(OFlag::O_NOCTTY.bits())
-        .open(ptsname_r(&master).unwrap())
-        .unwrap();
+    let (mut master, slave) = open_terminal();
     let [stdin, stdout, stderr, sized] = [(); 4].map(|()| slave.try_clone().unwrap());
     drop(slave);
     assert!(Command::new("stty").args(["rows", "30", "cols", "100"]).stdin(sized).status().unwrap().success());
@@ -464,8 +454,7 @@ fn on_lost_terminal(command: &Command, is_ready: impl Fn() -> bool) -> ExitStatu
     on_terminal.current_dir(command.get_current_dir().unwrap()).env("TERM", "xterm-256color");
     let mut child = on_terminal.stdin(stdin).stdout(stdout).stderr(stderr).spawn().unwrap();
     drop(on_terminal);
-    let mut screen =
-        vt100::Parser::new(crate::it::tui::pty_session::cells(30), crate::it::tui::pty_session::cells(100), 0);
+    let mut screen = vt100::Parser::new(cells(30), cells(100), 0);
     wait_until("the screen", || {
         let mut buffer = [0; 4096];
         // The clock on the screen causes a frame every second.

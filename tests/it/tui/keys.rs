@@ -11,7 +11,7 @@ use crate::{
         note::{PatchWritten, RunEnded, SaveFailed, Severity, StopMode},
     },
     tui::{
-        ExitCondition, ExitReason, KeyOverrides, Keymap, TuiExit,
+        ExitCondition, ExitReason, KeyOverrides, Keymap, TuiError, TuiExit,
         actions::ALL,
         host::HostInput,
         key::{self, KeyPress},
@@ -19,13 +19,14 @@ use crate::{
     },
 };
 use crossterm::event::KeyCode;
+use nix::libc;
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::{
     hold,
-    scripted_host::{ScriptedHost, live_handle, options, play},
+    scripted_host::{ScriptedHost, live_handle, options, play, try_play},
     tape::{self, TapeFixture},
 };
 
@@ -33,6 +34,20 @@ const SIZE: (u16, u16) = (120, 36);
 
 fn record(keys: &str) -> ScriptedHost {
     play(tape::running().timeline(), None, options(), ScriptedHost::new(keys, SIZE)).0
+}
+
+#[test]
+fn failed_frame_on_a_closed_terminal_is_a_hangup() {
+    for is_closed in [true, false] {
+        let mut script = ScriptedHost::new("jk", SIZE);
+        script.failure = Some((1, is_closed));
+        let (script, exit) = try_play(tape::running().timeline(), None, options(), script);
+        assert_eq!(script.frames, 1);
+        match exit {
+            Ok(exit) => assert_eq!((is_closed, exit.reason), (true, ExitReason::Closed)),
+            Err(TuiError::Terminal(cause)) => assert_eq!((is_closed, cause.raw_os_error()), (false, Some(libc::EIO))),
+        }
+    }
 }
 
 /// The commands that keys send to a run.

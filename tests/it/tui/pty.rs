@@ -9,14 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::{
-    fcntl::{FcntlArg, FdFlag, fcntl},
-    sys::signal::Signal,
-};
+use nix::sys::signal::Signal;
 use portable_pty::PtySize;
 use serde_json::Value;
 
 use super::pty_session::{PtySession, cells};
+use crate::it::support::open_terminal;
 
 #[test]
 fn tui_starts_draws_and_restores_the_terminal() {
@@ -284,10 +282,7 @@ fn stepping_without_a_screen_is_refused() {
 #[test]
 fn lost_terminal_ends_the_program_without_a_signal() {
     // The terminal is not the controlling terminal of the program, so the kernel sends no SIGHUP.
-    let pty = nix::pty::openpty(None, None).unwrap();
-    // An open descriptor of the program would keep its terminal alive.
-    fcntl(&pty.master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
-    let slave = File::from(pty.slave);
+    let (mut master, slave) = open_terminal();
     let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl");
     let mut child = Command::new(crate::it::support::program())
         .args(["replay", "--ui", "tui"])
@@ -298,7 +293,6 @@ fn lost_terminal_ends_the_program_without_a_signal() {
         .stdout(slave)
         .spawn()
         .unwrap();
-    let mut master = File::from(pty.master);
     let mut seen = Vec::new();
     while memchr::memmem::find(&seen, b"\x1b[?2026l").is_none() {
         let mut buffer = [0; 4096];
@@ -317,7 +311,7 @@ fn lost_terminal_ends_the_program_without_a_signal() {
             }
         }
     };
-    assert!(!status.success(), "{status}");
+    assert_eq!(status.code(), Some(129), "{status}");
 }
 
 #[test]

@@ -65,6 +65,8 @@ pub(crate) struct ScriptedHost {
     pub(crate) handouts: Vec<Export>,
     /// The result of opening them.
     pub(crate) opened: Result<ToolExit, Problem>,
+    /// Number of frames after which each draw fails, with the answer to whether the terminal was closed.
+    pub(crate) failure: Option<(usize, bool)>,
 }
 
 impl ScriptedHost {
@@ -87,6 +89,7 @@ impl ScriptedHost {
             news: Vec::new(),
             handouts: Vec::new(),
             opened: Ok(ToolExit::default()),
+            failure: None,
         }
     }
 
@@ -197,7 +200,14 @@ impl ScreenHost for ScriptedHost {
         input
     }
 
+    fn is_closed(&self) -> bool {
+        self.failure.is_some_and(|(_, is_closed)| is_closed)
+    }
+
     fn draw(&mut self, paint: &mut FramePainter<'_>) -> io::Result<()> {
+        if self.failure.is_some_and(|(frames, _)| frames == self.frames) {
+            return Err(io::Error::from_raw_os_error(nix::libc::EIO));
+        }
         self.frames += 1;
         self.painted_at = self.started.elapsed();
         let painted = &mut self.painted;
@@ -292,12 +302,23 @@ pub(crate) fn play(
     timeline: Timeline,
     live: Option<LiveHandle>,
     options: Options,
-    mut script: ScriptedHost,
+    script: ScriptedHost,
 ) -> (ScriptedHost, tui::TuiExit) {
+    let (script, exit) = try_play(timeline, live, options, script);
+    (script, exit.unwrap())
+}
+
+/// Plays `script` on `timeline`, on which drawing may fail.
+pub(crate) fn try_play(
+    timeline: Timeline,
+    live: Option<LiveHandle>,
+    options: Options,
+    mut script: ScriptedHost,
+) -> (ScriptedHost, Result<tui::TuiExit, tui::TuiError>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let exit = runtime.block_on(async {
         script.started = Instant::now();
-        tui::run_event_loop(timeline, live, options, &mut script).await.unwrap()
+        tui::run_event_loop(timeline, live, options, &mut script).await
     });
     (script, exit)
 }
