@@ -22,7 +22,7 @@ mod text;
 pub(crate) use lazy_text::LazyText;
 pub(crate) use line::{AgentLine, ChatLine, LineBody, LineKind, ResultLine, Usage};
 pub(crate) use line_decoder::{LineDecoder, decode_line, guess_kind, is_json, opaque_line};
-pub(crate) use message_block::{MessageBlock, ToolResult, ToolUse, content_text};
+pub(crate) use message_block::{MessageBlock, MessageBlocks, ToolResult, ToolUse, content_text};
 pub(crate) use raw_json::RawJson;
 
 #[cfg(test)]

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use crate::{
         decode::{
-            ChatLine, RawJson, ResultLine, ToolResult, ToolUse,
+            ChatLine, MessageBlocks, RawJson, ResultLine, ToolResult, ToolUse,
             line::{PermissionDenial, SystemLine},
         },
         units::failure_tally::FailureRecovery,
@@ -197,13 +197,17 @@ mod tests {
 
     fn call(id: &'static str, name: &'static str) -> LineBody<'static> {
         let block = MessageBlock::ToolUse(ToolUse { id: id.into(), name: name.into(), input: None });
-        LineBody::Assistant(ChatLine { blocks: vec![block], ..ChatLine::default() })
+        LineBody::Assistant(ChatLine { blocks: MessageBlocks::One([block]), ..ChatLine::default() })
     }
 
     fn result(id: &'static str, content: &'static str, is_error: bool, refused: bool) -> LineBody<'static> {
         let block = ToolResult { tool_use_id: id.into(), content: Some(RawJson(content)), is_error: Some(is_error) };
         let refused = if refused { vec![id.into()] } else { Vec::new() };
-        LineBody::User(ChatLine { blocks: vec![MessageBlock::ToolResult(block)], refused, ..ChatLine::default() })
+        LineBody::User(ChatLine {
+            blocks: MessageBlocks::One([MessageBlock::ToolResult(block)]),
+            refused,
+            ..ChatLine::default()
+        })
     }
 
     fn take(stats: &mut AttemptFactsCollector, body: LineBody<'_>) {
@@ -248,7 +252,7 @@ mod tests {
         let announced = |id: &'static str, name: &'static str, input| {
             let block =
                 MessageBlock::ToolUse(ToolUse { id: id.into(), name: name.into(), input: Some(RawJson(input)) });
-            LineBody::Assistant(ChatLine { blocks: vec![block], ..ChatLine::default() })
+            LineBody::Assistant(ChatLine { blocks: MessageBlocks::One([block]), ..ChatLine::default() })
         };
         let broken = r#"{"__unparsedToolInput":{"raw":"{\"path\": ","len":9}}"#;
         for line in [

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{
-    ChatLine, LazyText, MessageBlock, RawJson, ToolResult, ToolUse, Usage,
+    ChatLine, LazyText, MessageBlock, MessageBlocks, RawJson, ToolResult, ToolUse, Usage,
     json_scanner::{JsonScanner, ScanResult},
     line::TextAuthor,
     line_head::{LineHead, error_text},
@@ -60,8 +60,10 @@ pub(super) fn read<'a>(
         }
         Ok(())
     })?;
-    if role == BlockPlacement::WholeLine {
-        chat.blocks.extend(fields.into_block());
+    if role == BlockPlacement::WholeLine
+        && let Some(block) = fields.into_block()
+    {
+        chat.blocks.push(block);
     }
     if all_refused {
         chat.refused.extend(chat.blocks.iter().filter_map(|block| match block {
@@ -115,19 +117,17 @@ fn counts(scan: &mut JsonScanner<'_>) -> ScanResult<Option<Usage>> {
 }
 
 /// Reads an array of blocks, one block, or one text.
-fn blocks<'a>(scan: &mut JsonScanner<'a>, blocks: &mut Vec<MessageBlock<'a>>) -> ScanResult<()> {
-    blocks.clear();
-    // Nearly every line has one block.
-    blocks.reserve_exact(1);
-    match scan.peek()? {
-        b'[' => scan.array(|scan| {
-            blocks.extend(block(scan)?);
-            Ok(())
-        }),
-        b'{' | b'"' => {
-            blocks.extend(block(scan)?);
-            Ok(())
+fn blocks<'a>(scan: &mut JsonScanner<'a>, blocks: &mut MessageBlocks<'a>) -> ScanResult<()> {
+    *blocks = MessageBlocks::default();
+    let mut read = |scan: &mut JsonScanner<'a>| {
+        if let Some(block) = block(scan)? {
+            blocks.push(block);
         }
+        Ok(())
+    };
+    match scan.peek()? {
+        b'[' => scan.array(read),
+        b'{' | b'"' => read(scan),
         _ => scan.skip(),
     }
 }

@@ -119,7 +119,7 @@ mod tests {
         let json = format!(r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{inside}"}}]}}}}"#);
         let line = decode_line(json.as_bytes());
         let LineBody::Assistant(chat) = &line.body else { panic!("{json}") };
-        let [MessageBlock::Text(prose)] = chat.blocks.as_slice() else { panic!("{json}") };
+        let [MessageBlock::Text(prose)] = &*chat.blocks else { panic!("{json}") };
         look(prose)
     }
 

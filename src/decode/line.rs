@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{LazyText, MessageBlock, RawJson};
+use super::{LazyText, MessageBlocks, RawJson};
 
 /// The kind of a line in one byte, for an index and for the colours of a transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -221,7 +221,7 @@ pub(crate) struct ChatLine<'a> {
     pub message_id: Option<Cow<'a, str>>,
     pub model: Option<Cow<'a, str>>,
     /// Content blocks. A string content becomes one text block.
-    pub blocks: Vec<MessageBlock<'a>>,
+    pub blocks: MessageBlocks<'a>,
     pub usage: Option<Usage>,
     /// `message.stop_reason`: null in the stream, filled in session files.
     pub stop_reason: Option<Cow<'a, str>>,

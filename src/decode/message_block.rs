@@ -1,6 +1,6 @@
 //! Content blocks of a message. An unknown block does not affect the other blocks.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Deref, slice};
 
 use super::{LazyText, RawJson};
 
@@ -16,6 +16,52 @@ pub(crate) enum MessageBlock<'a> {
     Image(Option<Cow<'a, str>>),
     /// Any other block, with its type.
     Unknown(Cow<'a, str>),
+}
+
+/// The blocks of a message. Nearly every line has one block, which needs no allocation.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum MessageBlocks<'a> {
+    One([MessageBlock<'a>; 1]),
+    Many(Vec<MessageBlock<'a>>),
+}
+
+impl<'a> MessageBlocks<'a> {
+    pub(super) fn push(&mut self, block: MessageBlock<'a>) {
+        *self = match std::mem::take(self) {
+            Self::Many(blocks) if blocks.is_empty() => Self::One([block]),
+            Self::One([first]) => Self::Many(vec![first, block]),
+            Self::Many(mut blocks) => {
+                blocks.push(block);
+                Self::Many(blocks)
+            }
+        };
+    }
+}
+
+impl Default for MessageBlocks<'_> {
+    fn default() -> Self {
+        Self::Many(Vec::new())
+    }
+}
+
+impl<'a> Deref for MessageBlocks<'a> {
+    type Target = [MessageBlock<'a>];
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::One(block) => block,
+            Self::Many(blocks) => blocks,
+        }
+    }
+}
+
+impl<'s, 'a> IntoIterator for &'s MessageBlocks<'a> {
+    type Item = &'s MessageBlock<'a>;
+    type IntoIter = slice::Iter<'s, MessageBlock<'a>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

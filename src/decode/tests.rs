@@ -130,7 +130,7 @@ fn content_may_be_a_string_an_object_or_beside_the_message() {
         r#"{"type":"user","message":"hi"}"#,
         r#"{"type":"assistant_message","content":[{"type":"text","text":"hi"}]}"#,
     ] {
-        assert_eq!(chat(text).blocks, [MessageBlock::Text("hi".into())], "{text}");
+        assert_eq!(*chat(text).blocks, [MessageBlock::Text("hi".into())], "{text}");
     }
     assert!(chat(r#"{"type":"user","message":null}"#).blocks.is_empty());
     assert!(chat(r#"{"type":"user"}"#).blocks.is_empty());
@@ -237,11 +237,11 @@ fn invalid_utf8_and_escapes_are_replaced() {
         ("raw\ttab", "raw\ttab"),
     ] {
         let text = format!(r#"{{"type":"user","message":"{inside}"}}"#);
-        assert_eq!(chat(&text).blocks, [MessageBlock::Text(expected.into())], "{inside}");
+        assert_eq!(*chat(&text).blocks, [MessageBlock::Text(expected.into())], "{inside}");
     }
     let bytes = b"{\"type\":\"user\",\"message\":\"a\xff\\n\xc3b\"}";
     let LineBody::User(chat) = decode_line(bytes).body else { panic!() };
-    assert_eq!(chat.blocks, [MessageBlock::Text("a\u{fffd}\n\u{fffd}b".into())]);
+    assert_eq!(*chat.blocks, [MessageBlock::Text("a\u{fffd}\n\u{fffd}b".into())]);
 }
 
 #[test]

@@ -280,7 +280,7 @@ fn label(body: &EntryBody<'_>, size: u64, row: &StreamRow, edited: Option<&str>)
         EntryBody::Stdout(json) | EntryBody::Stdin(json) => {
             let line = decode::decode_line(json);
             let blocks = match &line.body {
-                decode::LineBody::Assistant(chat) | decode::LineBody::User(chat) => chat.blocks.as_slice(),
+                decode::LineBody::Assistant(chat) | decode::LineBody::User(chat) => &*chat.blocks,
                 decode::LineBody::Result(result) if row.is_redundant() => return (row_text::end(result), None),
                 _ => &[],
             };
@@ -316,7 +316,7 @@ fn row_outcome(body: &EntryBody<'_>, size: u64, call: Option<&str>, end: RowOutc
     let EntryBody::Stdout(json) = body else { return String::new() };
     let line = decode::decode_line(json);
     let blocks = match &line.body {
-        decode::LineBody::User(chat) | decode::LineBody::Assistant(chat) => chat.blocks.as_slice(),
+        decode::LineBody::User(chat) | decode::LineBody::Assistant(chat) => &*chat.blocks,
         decode::LineBody::Result(_) => return "no result before the run ended".to_owned(),
         _ => &[],
     };

@@ -220,7 +220,7 @@ proptest! {
             quoted = format!("\"{units}\"");
         }
         let whole = format!(r#"{{"type":"assistant","message":{{"content":[{{"text":{quoted},"type":"text"}}]}}}}"#);
-        prop_assert_eq!(&chat(&whole).blocks, &[MessageBlock::Text(text.into())]);
+        prop_assert_eq!(&*chat(&whole).blocks, &[MessageBlock::Text(text.into())]);
     }
 
     #[test]

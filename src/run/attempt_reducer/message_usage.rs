@@ -6,14 +6,16 @@ use crate::{
 };
 
 /// Number of messages whose id and usage are kept; a stream interleaves only a few.
-const MAX_RECENT_MESSAGES: usize = 16;
+const MAX_RECENT_MESSAGES: u8 = 16;
 
 /// Turns and tokens by distinct message id.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MessageUsage {
     turns: u32,
-    /// Recent messages with the highest usage seen for each.
+    /// Recent messages with the highest usage seen for each, up to [`MAX_RECENT_MESSAGES`].
     recent: Vec<(Box<str>, TokenCounts)>,
+    /// Index of the message that is evicted next.
+    oldest: u8,
     /// Tokens of messages that are no longer in `recent`.
     evicted: TokenCounts,
     tokens: TokenCounts,
@@ -37,11 +39,14 @@ impl MessageUsage {
             (Some((_, seen)), _) => *seen = max_per_field(*seen, usage),
             (None, Some(id)) => {
                 self.turns = self.turns.saturating_add(1);
-                if self.recent.len() == MAX_RECENT_MESSAGES {
-                    let (_, evicted) = self.recent.remove(0);
+                if self.recent.len() == usize::from(MAX_RECENT_MESSAGES) {
+                    let oldest = &mut self.recent[usize::from(self.oldest)];
+                    let (_, evicted) = std::mem::replace(oldest, (id.into(), usage));
                     self.evicted = self.evicted.plus(evicted);
+                    self.oldest = (self.oldest + 1) % MAX_RECENT_MESSAGES;
+                } else {
+                    push_compact(&mut self.recent, (id.into(), usage));
                 }
-                push_compact(&mut self.recent, (id.into(), usage));
             }
             // Each line without a message id counts as a turn.
             (None, None) => {

@@ -88,7 +88,7 @@ pub(super) fn line(body: &LineBody<'_>, json: &[u8], most: usize) -> String {
             format!("session with {model} · {}{servers}", counted(init.tools.len(), "tool"))
         }
         LineBody::System(system) => self::system(system).unwrap_or_else(raw),
-        LineBody::Assistant(chat) | LineBody::User(chat) => match chat.blocks.as_slice() {
+        LineBody::Assistant(chat) | LineBody::User(chat) => match &*chat.blocks {
             [] => raw(),
             blocks => blocks
                 .iter()
