@@ -14,11 +14,12 @@ pub(crate) mod redact;
 mod sections;
 mod snapshot;
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use clap::ValueEnum;
 
 pub(crate) use self::diff::{render_json, render_text};
+use self::redact::Redactor;
 use crate::run::{
     EntrySource, EntrySourceError, PollStatus, RunReport, Timeline, coverage::PriorFileResults, report::ReportBuilder,
 };
@@ -42,12 +43,27 @@ pub(crate) enum ReportFormat {
     Html,
 }
 
-/// Renders the report in a format; `traced` if KTX's trace of the run exists. Pure.
-pub(crate) fn render(report: &RunReport, format: ReportFormat, traced: bool) -> String {
+/// Renders the report in a format, without secrets of known kinds and those of the settings of `project`. Also returns
+/// the number of masked places, with those that are cut off afterwards. `traced` if KTX's trace of the run exists.
+pub(crate) fn render_masked(
+    report: &RunReport,
+    format: ReportFormat,
+    traced: bool,
+    project: Option<&Path>,
+) -> (String, usize) {
+    let mut redactor = Redactor::for_process(project);
+    let text = render(report, format, traced, &mut redactor.consecutive_texts());
+    // Next to each other, two texts may reveal what neither does alone.
+    let text = redactor.text(&text).into_owned();
+    (text, redactor.masked)
+}
+
+/// Renders the report in a format; `mask` returns a text without its secrets.
+fn render(report: &RunReport, format: ReportFormat, traced: bool, mask: &mut dyn FnMut(&str) -> String) -> String {
     match format {
-        ReportFormat::Md => markdown::render(report),
-        ReportFormat::Junit => junit::render(report),
-        ReportFormat::Html => html::render(report),
+        ReportFormat::Md => escape::finish(&markdown::render(report), mask),
+        ReportFormat::Junit => escape::finish(&junit::render(report), mask),
+        ReportFormat::Html => escape::finish(&html::render(report), mask),
         ReportFormat::Json => {
             snapshot::snapshots(report, traced).iter().map(|snapshot| format!("{snapshot}\n")).collect()
         }

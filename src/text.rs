@@ -8,7 +8,7 @@ mod line_edits;
 mod untrusted;
 
 pub(crate) use self::{
-    figures::{clock, count, dollars, latency, list_some, pluralize, seconds, size},
+    figures::{clock, count, dollars, dollars_of_sum, latency, list_some, pluralize, seconds, size},
     line_edits::{LineChange, line_changes, lines},
     untrusted::{
         classified_chars, column_count, fit, fit_middle, graphemes, is_hidden, is_plain, is_simple_piece,

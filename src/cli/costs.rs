@@ -19,7 +19,7 @@ use crate::{
     report::redact::Redactor,
     run::state::TokenCounts,
     store::db::{AttemptCostRow, CostFilter},
-    text::{count, dollars, pluralize},
+    text::{count, dollars, dollars_of_sum, pluralize},
 };
 
 const COLUMNS: [&str; 11] = [
@@ -213,10 +213,7 @@ impl CostSums {
     }
 
     fn text_row(&self, key: &str, sum: &CostSum) -> Vec<Value> {
-        let at_least = |cost: Option<f64>| match cost {
-            Some(_) if sum.unknown > 0 => format!("≥ {}", dollars(cost)),
-            cost => dollars(cost),
-        };
+        let at_least = |cost: Option<f64>| dollars_of_sum(cost, sum.unknown > 0);
         let TokenCounts { input, output, cache_read, cache_write } = sum.tokens;
         let mut row = vec![json!(key), json!(sum.attempts.to_string())];
         row.extend([input, output, cache_read, cache_write].map(|tokens| json!(count(tokens))));

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{args::GlobalArgs, exit::CliError, prior_files, project};
 use crate::{
     replay::FileSource,
-    report::{self, ReportFormat, redact},
+    report::{self, ReportFormat},
     run::EntrySource as _,
     scoped_dir::{PRIVATE_MODE, ScopedDir},
     text::commands::PULL_REQUEST_FILE,
@@ -26,7 +26,7 @@ pub(super) fn write_body(global: &GlobalArgs, tape: &Path) -> Result<(), CliErro
         return Ok(());
     }
     let project = project::resolve_directory(global).ok();
-    let (text, _) = redact::mask_secrets(&report::render(&report, ReportFormat::Md, false), project.as_deref());
+    let (text, _) = report::render_masked(&report, ReportFormat::Md, false, project.as_deref());
     let failed =
         |error| CliError::failed(format!("cannot write {}: {error}", tape.with_file_name(PULL_REQUEST_FILE).display()));
     let dir = ScopedDir::open(tape.parent().unwrap_or(Path::new("."))).map_err(failed)?;

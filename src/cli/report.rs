@@ -11,7 +11,7 @@ use super::{
     output, playback_output, prior_files, project, replay,
 };
 use crate::{
-    report::{self, ReportFormat, redact},
+    report::{self, ReportFormat},
     run::{EntrySource as _, RunReport, trace::trace_path},
     scoped_dir::ScopedDir,
     text::pluralize,
@@ -33,7 +33,7 @@ pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, Cli
         project.is_some_and(|project| project.is_file(&trace_path(job)))
     });
     let project = project::resolve_directory(global).ok();
-    let (text, masked) = redact::mask_secrets(&report::render(&gathered, format, traced), project.as_deref());
+    let (text, masked) = report::render_masked(&gathered, format, traced, project.as_deref());
     if masked > 0 {
         playback_output::print_stderr(&format!(
             "ingestdeck: {} of known kinds masked; other secrets may remain, so review it before you share it",

@@ -1,23 +1,81 @@
 //! Escapes untrusted text inside reports. Pure.
 //!
-//! All text is first made printable as on the screen, so that no control or direction character reaches a file. Then it
-//! is escaped for the format.
+//! A report is first written as a draft, which contains each text as it is. Its secrets are masked before the text is
+//! shortened and escaped: a search would not recognise parts of them. All text is made printable as on the screen, so
+//! that no control or direction character reaches a file. Then it is escaped for the format.
 
+use super::redact::MASK;
 use crate::text;
 
+// A draft has these noncharacters around each text and its form; [`draft`] replaces them in the text.
+const FORM: char = '\u{fdd0}';
+const TEXT: char = '\u{fdd1}';
+const END: char = '\u{fdd2}';
+
+const PLAIN: &str = "plain";
+const CODE: &str = "code";
+const MARKUP: &str = "markup";
+const MARKUP_LINES: &str = "markup lines";
+
+fn draft(form: &str, text: &str, most: usize) -> String {
+    let text = text.replace([FORM, TEXT, END], "\u{fffd}");
+    format!("{FORM}{form}{TEXT}{most}{TEXT}{text}{END}")
+}
+
+/// At most `most` columns of text as plain Markdown, also inside a table, without mentions and links.
+pub(super) fn markdown_text(text: &str, most: usize) -> String {
+    draft(PLAIN, text, most)
+}
+
+/// At most `most` columns of text as Markdown code, also inside a table.
+pub(super) fn markdown_code(text: &str, most: usize) -> String {
+    draft(CODE, text, most)
+}
+
+/// One line of at most `most` columns as the content of an element or of a quoted attribute, in XML and in HTML.
+pub(super) fn markup_line(text: &str, most: usize) -> String {
+    draft(MARKUP, text, most)
+}
+
+/// Several lines as the content of an element.
+pub(super) fn markup_lines(text: &str) -> String {
+    draft(MARKUP_LINES, text, usize::MAX)
+}
+
+/// Completes a draft. `mask` returns a text without its secrets.
+pub(super) fn finish(draft: &str, mask: &mut dyn FnMut(&str) -> String) -> String {
+    let mut pieces = draft.split([FORM, END]);
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    // A text and what follows it alternate.
+    while let (Some(piece), Some(after)) = (pieces.next(), pieces.next()) {
+        let mut parts = piece.splitn(3, TEXT);
+        let mut part = || parts.next().unwrap_or_default();
+        let (form, most, text) = (part(), part().parse().unwrap_or(0), part());
+        let text = mask(text);
+        out.push_str(&match form {
+            PLAIN => finished_text(&text, most),
+            CODE => finished_code(&text, most),
+            MARKUP => markup(&single_line(&text, most)),
+            _ => markup(&safe_lines(&text)),
+        });
+        out.push_str(after);
+    }
+    out
+}
+
 /// Returns one line of at most `most` columns.
-pub(super) fn single_line(text: &str, most: usize) -> String {
+fn single_line(text: &str, most: usize) -> String {
     text::printable(&text::one_row(text, most.saturating_mul(4)), most).into_owned()
 }
 
 /// Returns several lines, each printable.
-pub(super) fn safe_lines(text: &str) -> String {
+fn safe_lines(text: &str) -> String {
     let safe = text.lines().map(|line| text::printable(line, usize::MAX));
     safe.collect::<Vec<_>>().join("\n")
 }
 
 /// Printable text as the content of an element or of a quoted attribute, in XML and in HTML.
-pub(super) fn markup(safe: &str) -> String {
+fn markup(safe: &str) -> String {
     let mut out = String::with_capacity(safe.len());
     for char in safe.chars() {
         match char {
@@ -35,8 +93,7 @@ pub(super) fn markup(safe: &str) -> String {
     out
 }
 
-/// At most `most` columns of text as plain Markdown, also inside a table, without mentions and links.
-pub(super) fn markdown_text(text: &str, most: usize) -> String {
+fn finished_text(text: &str, most: usize) -> String {
     let mut out = String::new();
     for char in single_line(text, most).chars() {
         match char {
@@ -56,7 +113,19 @@ pub(super) fn markdown_text(text: &str, most: usize) -> String {
         }
     }
     // A colon makes a link only before slashes; elsewhere the mark would only be a nuisance.
-    unmark_plain_colons(&out)
+    unescape_masks(&unmark_plain_colons(&out))
+}
+
+/// Writes the mark of a masked secret without backslashes, unless it could be the text of a link.
+fn unescape_masks(markdown: &str) -> String {
+    let escaped = MASK.replace('[', "\\[").replace(']', "\\]");
+    let mut parts = markdown.split(&escaped);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        out.push_str(if part.starts_with(['(', ':']) { &escaped } else { MASK });
+        out.push_str(part);
+    }
+    out
 }
 
 fn unmark_plain_colons(marked: &str) -> String {
@@ -73,8 +142,7 @@ fn unmark_plain_colons(marked: &str) -> String {
     out
 }
 
-/// At most `most` columns of text as Markdown code, also inside a table.
-pub(super) fn markdown_code(text: &str, most: usize) -> String {
+fn finished_code(text: &str, most: usize) -> String {
     let safe = single_line(text, most);
     if !safe.contains(['`', '|', '\\', '<']) && !safe.is_empty() && safe.trim() == safe {
         return format!("`{safe}`");
@@ -98,14 +166,27 @@ mod tests {
 
     #[test]
     fn markdown_text_and_code_are_escaped() {
-        assert_eq!(markdown_text("docs-a: 3 of 4 failed", 80), "docs-a: 3 of 4 failed");
+        assert_eq!(finished_text("docs-a: 3 of 4 failed", 80), "docs-a: 3 of 4 failed");
         assert_eq!(
-            markdown_text("[x](http://e) @all #1 <b>|", 80),
+            finished_text("[x](http://e) @all #1 <b>|", 80),
             r"\[x\](http:<!-- -->//e) @<!-- -->all #<!-- -->1 &lt;b&gt;\|"
         );
-        assert_eq!(markdown_code("docs-a", 80), "`docs-a`");
-        assert_eq!(markdown_code("a|`b`", 80), "<code>a&#124;&#96;b&#96;</code>");
+        assert_eq!(finished_text("[masked] [masked](x) [masked]:", 80), r"[masked] \[masked\](x) \[masked\]:");
+        assert_eq!(finished_code("docs-a", 80), "`docs-a`");
+        assert_eq!(finished_code("a|`b`", 80), "<code>a&#124;&#96;b&#96;</code>");
         assert_eq!(single_line("a\u{202e}b\n\nc\u{1b}[31m", 80), "a\\u{202e}b ⏎ c\\e[31m");
+    }
+
+    #[test]
+    fn texts_are_masked_before_they_are_shortened_and_escaped() {
+        let text = "see postgres://svc:hunter2@db";
+        let draft = format!("<{}|{}|{}>", markdown_text(text, 90), markup_line(text, 24), markdown_code(text, 24));
+        let mut mask = |text: &str| text.replace("hunter2", "[masked]");
+        let expected =
+            r"<see postgres:<!-- -->//svc:[masked]@<!-- -->db|see postgres://svc:[mas…|`see postgres://svc:[mas…`>";
+        assert_eq!(finish(&draft, &mut mask), expected);
+        let odd = markup_lines("a\u{fdd2}b\u{fdd0}<\n") + "end";
+        assert_eq!(finish(&odd, &mut |text| text.to_owned()), "a\u{fffd}b\u{fffd}&lt;end");
     }
 
     proptest! {
@@ -122,7 +203,7 @@ mod tests {
 
         #[test]
         fn markdown_table_keeps_its_columns(text in "[|`\\\\\n a<>-]{0,30}") {
-            for cell in [markdown_text(&text, 100), markdown_code(&text, 100)] {
+            for cell in [finished_text(&text, 100), finished_code(&text, 100)] {
                 let bars = cell.match_indices('|').filter(|(at, _)| !cell[..*at].ends_with('\\'));
                 prop_assert_eq!(bars.count(), 0, "{}", &cell);
                 prop_assert!(!cell.contains('\n'));

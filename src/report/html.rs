@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    escape::{markup, safe_lines, single_line},
+    escape::{markup_line as escape, markup_lines},
     labels,
     sections::{ReportSection, artifact_sections},
 };
@@ -14,7 +14,7 @@ use crate::{
         state::UnitStatus,
     },
     tape::{Millis, note::AttemptOutcome},
-    text::pluralize,
+    text::{self, pluralize},
 };
 
 /// Maximum widths of names and of sentences, in columns.
@@ -67,7 +67,7 @@ fn figures(out: &mut String, report: &RunReport) {
         ("tool calls", format!("{}, {} failed, {} denied", totals.calls, totals.failures, totals.denials)),
         ("turns", totals.turns.to_string()),
         ("time", labels::time(report.duration)),
-        ("cost", labels::dollars(totals.cost, totals.is_cost_partial)),
+        ("cost", text::dollars_of_sum(totals.cost, totals.is_cost_partial)),
         ("tokens", labels::tokens(totals.tokens)),
         ("began", labels::started_at(report).unwrap_or_else(|| "?".to_owned())),
         ("read from", report.origin.format.to_owned()),
@@ -102,7 +102,7 @@ fn failures(out: &mut String, report: &RunReport) {
     for group in &report.failure_groups {
         let count = pluralize(group.units.len(), "unit");
         let _ = writeln!(out, "<li><b>{}</b> ({count})", escape(&group.cause, MAX_NAME_WIDTH));
-        let _ = writeln!(out, "<pre>{}</pre>", markup(&safe_lines(&group.example)));
+        let _ = writeln!(out, "<pre>{}</pre>", markup_lines(&group.example));
         if let Some(remedy) = &group.remedy {
             let _ = writeln!(out, "<p>remedy: {}</p>", escape(remedy, MAX_SENTENCE_WIDTH));
         }
@@ -196,7 +196,7 @@ fn details(out: &mut String, report: &RunReport) {
             pluralize(unit.attempts.len(), "attempt"),
             pluralize(made as usize, "call"),
             labels::time(unit.spending.active_time),
-            labels::dollars(unit.spending.cost, unit.spending.partial),
+            text::dollars_of_sum(unit.spending.cost, unit.spending.partial),
         );
         if let Some(planned) = &unit.planned {
             let files: Vec<String> =
@@ -243,7 +243,7 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
             attempt.state.counts.failures,
             attempt.state.counts.denials
         )),
-        Some(format!("cost {}", labels::dollars(attempt.state.counts.cost_usd, false))),
+        Some(format!("cost {}", text::dollars(attempt.state.counts.cost_usd))),
         labels::model_costs(attempt.state.setup.models()),
         Some(format!("tokens {}", labels::tokens(attempt.state.counts.tokens))),
         Some(format!("model {}", attempt.state.setup.model_name().unwrap_or("?"))),
@@ -268,7 +268,7 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
                 "<li>✗ {} <code>{}</code><pre>{}</pre></li>",
                 labels::time(call.at),
                 escape(&call.tool, MAX_NAME_WIDTH),
-                markup(&safe_lines(&call.error))
+                markup_lines(&call.error)
             );
         }
         out.push_str("</ul>\n");
@@ -401,8 +401,4 @@ fn mark(unit: &UnitReport) -> String {
 
 fn key(unit: &UnitReport) -> String {
     format!("<code>{}</code>", escape(&unit.key, MAX_NAME_WIDTH))
-}
-
-fn escape(text: &str, most: usize) -> String {
-    markup(&single_line(text, most))
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    escape::{markup, safe_lines, single_line},
+    escape::{markup_line, markup_lines},
     labels,
 };
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
         state::UnitStatus,
     },
     tape::Millis,
+    text,
 };
 
 /// Maximum width of an attribute, in columns.
@@ -100,7 +101,7 @@ fn case(out: &mut String, report: &RunReport, connection: &str, unit: &UnitRepor
         verdict @ (JunitResult::Failed | JunitResult::Error) => {
             let element = if verdict == JunitResult::Failed { "failure" } else { "error" };
             let message = attribute(reason);
-            let text = markup(&safe_lines(&failure_text(unit, reason)));
+            let text = markup_lines(&failure_text(unit, reason));
             let _ = writeln!(out, "      <{element} message=\"{message}\" type=\"{kind}\">{text}</{element}>");
         }
     }
@@ -109,7 +110,7 @@ fn case(out: &mut String, report: &RunReport, connection: &str, unit: &UnitRepor
     let decisions = unit.decisions().into_iter().map(|decision| format!("{}: {decision}", decision.kind.label()));
     let lines_out: Vec<String> = attempts.chain(decisions).collect();
     if !lines_out.is_empty() {
-        let _ = writeln!(out, "      <system-out>{}</system-out>", markup(&safe_lines(&lines_out.join("\n"))));
+        let _ = writeln!(out, "      <system-out>{}</system-out>", markup_lines(&lines_out.join("\n")));
     }
     out.push_str("    </testcase>\n");
 }
@@ -136,7 +137,7 @@ fn attempt(attempt: &AttemptReport) -> String {
     let outcome = attempt.state.verdict.as_ref().map_or("no verdict", |verdict| verdict.reason.as_str());
     let session = attempt.state.setup.session.as_deref().unwrap_or("?");
     let model = attempt.state.setup.model_name().unwrap_or("?");
-    let cost = labels::dollars(attempt.state.counts.cost_usd, false);
+    let cost = text::dollars(attempt.state.counts.cost_usd);
     format!(
         "attempt {}: {outcome} · {} · {} turns, {} calls, {} failed · {cost} · model {model} · session {session}",
         attempt.state.number,
@@ -185,5 +186,5 @@ fn seconds(span: Millis) -> String {
 }
 
 fn attribute(text: &str) -> String {
-    markup(&single_line(text, MAX_ATTRIBUTE_WIDTH))
+    markup_line(text, MAX_ATTRIBUTE_WIDTH)
 }

@@ -11,14 +11,6 @@ use crate::{
     text::{self, commands, pluralize},
 };
 
-/// US dollars; `?` if the cost is unknown.
-pub(super) fn dollars(cost: Option<f64>, is_partial: bool) -> String {
-    match cost {
-        Some(_) if is_partial => format!("≥ {}", text::dollars(cost)),
-        Some(_) | None => text::dollars(cost),
-    }
-}
-
 /// What the run used of each model, over all attempts.
 pub(super) fn models(report: &RunReport) -> Vec<ModelSpending> {
     let mut sum: Vec<ModelSpending> = Vec::new();
@@ -34,7 +26,7 @@ pub(super) fn models(report: &RunReport) -> Vec<ModelSpending> {
 
 /// The cost of each model, if there are several.
 pub(super) fn model_costs(models: &[ModelSpending]) -> Option<String> {
-    let parts = models.iter().map(|model| format!("{} {}", model.model, dollars(model.cost_usd, false)));
+    let parts = models.iter().map(|model| format!("{} {}", model.model, text::dollars(model.cost_usd)));
     (models.len() > 1).then(|| parts.collect::<Vec<_>>().join(", "))
 }
 
@@ -108,13 +100,12 @@ pub(super) fn incomplete(report: &RunReport) -> Option<&'static str> {
 /// The command that resumes the run, if units remain and it is a run of a project's units.
 pub(super) fn resume_hint(report: &RunReport) -> Option<String> {
     let header = report.origin.header.as_ref()?;
-    let is_resumable =
-        report.planned.as_ref().is_some_and(|plan| !plan.scripted && !header.scripted && plan.has_project_units());
+    let plan = report.planned.as_ref().filter(|plan| !plan.scripted && !header.scripted)?;
     let is_left = report.units.iter().any(|unit| !unit.is_successful() || unit.is_unsaved);
     if report.outcome == RunOutcome::WaitingApproval {
         return Some(commands::review_command(None, &header.run.short().to_string()));
     }
-    (is_resumable && is_left && report.outcome != RunOutcome::Running)
+    (plan.has_project_units() && is_left && report.outcome != RunOutcome::Running)
         .then(|| commands::resume_command(None, &header.run.short().to_string()))
 }
 

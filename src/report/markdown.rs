@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     run::{RunReport, report::UnitReport, state::UnitStatus},
-    text::pluralize,
+    text::{self, pluralize},
 };
 
 /// Maximum width of a sentence, in columns.
@@ -55,7 +55,7 @@ fn totals(out: &mut String, report: &RunReport) {
         totals.denials,
         pluralize(turns, "turn"),
     );
-    let cost = labels::dollars(totals.cost, totals.is_cost_partial);
+    let cost = text::dollars_of_sum(totals.cost, totals.is_cost_partial);
     let _ =
         writeln!(out, "* {} · cost {cost} · tokens {}", labels::time(report.duration), labels::tokens(totals.tokens));
     if let Some(models) = labels::model_costs(&labels::models(report)) {
@@ -136,7 +136,7 @@ fn units(out: &mut String, report: &RunReport) {
             unit.attempts.len(),
             labels::turns(unit),
             labels::time(unit.spending.active_time),
-            labels::dollars(unit.spending.cost, unit.spending.partial),
+            text::dollars_of_sum(unit.spending.cost, unit.spending.partial),
             markdown_code(model, MAX_NAME_WIDTH),
         );
     }

@@ -35,7 +35,7 @@ mod tables;
 mod words;
 
 /// The replacement of a secret.
-const MASK: &str = "[masked]";
+pub(super) const MASK: &str = "[masked]";
 
 /// The deepest JSON text inside strings of JSON that is parsed.
 const DEEPEST: usize = 12;
@@ -54,13 +54,6 @@ const FULL_LINE: usize = 60;
 
 /// An attempt, and the field of its entries whose lines follow each other.
 type StreamKey = (Option<(String, u32)>, &'static str);
-
-/// Returns `text` without secrets of known kinds, and the number of masked places.
-pub(crate) fn mask_secrets(text: &str, project: Option<&Path>) -> (String, usize) {
-    let mut redactor = Redactor::for_process(project);
-    let text = redactor.text(text).into_owned();
-    (text, redactor.masked)
-}
 
 /// Masks secrets, and counts them.
 #[derive(Debug, Default)]
@@ -120,6 +113,12 @@ impl Redactor {
     pub(crate) fn text<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
         let edits = self.edits(text, &mut None, 0);
         if edits.is_empty() { text.into() } else { json::apply(text, &edits).into() }
+    }
+
+    /// Returns a function that masks one text after the other. A key may be divided between several.
+    pub(super) fn consecutive_texts(&mut self) -> impl FnMut(&str) -> String {
+        let mut open = None;
+        move |text| json::apply(text, &self.edits(text, &mut open, 0))
     }
 
     /// Returns the edits that mask a text at `depth` in JSON. The text continues the block `open`.

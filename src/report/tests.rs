@@ -43,7 +43,7 @@ fn report_of(path: &str) -> RunReport {
 
 /// Every format of the report, each checked for its syntax.
 fn written(report: &RunReport) -> [String; 4] {
-    let all = FORMATS.map(|format| render(report, format, true));
+    let all = FORMATS.map(|format| render(report, format, true, &mut |text| text.to_owned()));
     for line in all[1].lines() {
         valid(&serde_json::from_str(line).unwrap());
     }
@@ -456,8 +456,35 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
         attempts: vec![attempt],
         spending: UnitSpending { cost: Some(0.5), partial: true, active_time: Millis(3) },
         is_unsaved: false,
+        rejected_paths: std::sync::Arc::default(),
         prior_work: None,
         integration: None,
+    }
+}
+
+#[test]
+fn secrets_are_masked_in_every_format() {
+    let token = "ghp_aB3dE5gH7jK9mN1pQ3sT5vX7zA2cE4gI6kM8";
+    let mut report = report_of("captures/api_401.jsonl");
+    let mut unit = hostile("docs", true);
+    let reason = "cannot reach postgres://svc:hunter2@db.example.com/app";
+    unit.reason = Some(reason.to_owned());
+    report.failure_groups[0].example = reason.to_owned();
+    // Shortened texts end within the token.
+    let label = format!("{} token {token}", "x".repeat(80));
+    unit.planned =
+        Some(PlannedUnit { connection: label.clone(), raw_files: vec![label], ..PlannedUnit::default() }.into());
+    report.units = vec![unit];
+    // The lines of a key are separate texts.
+    let line = "MIIEpAIBAAKCAQEA7bq1kR3v9xW2ZcYp4LkQmN8tUoJdHsFgEiVwXyBzPaTnRqSe";
+    let key = ["-----BEGIN RSA PRIVATE KEY-----", line, "-----END RSA PRIVATE KEY-----"];
+    report.messages.0 = key.map(|line| (Millis(1), line.to_owned())).to_vec();
+    for format in FORMATS {
+        let (text, masked) = render_masked(&report, format, true, None);
+        for secret in ["hunter2", &token[..8], line] {
+            assert!(!text.contains(secret), "{format:?}: {secret}\n{text}");
+        }
+        assert!(masked > 0 && text.contains("masked"), "{format:?}\n{text}");
     }
 }
 

@@ -8,7 +8,7 @@ mod output_index;
 mod patch_section;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -178,6 +178,17 @@ pub(crate) fn artifact_path(target: ArtifactTarget, connection: Option<&str>, ke
         ArtifactTarget::Wiki => format!("wiki/global/{key}.md"),
         ArtifactTarget::SemanticLayer => format!("semantic-layer/{}/{key}.yaml", connection.unwrap_or("?")),
     }
+}
+
+/// The changes except those of the artifacts at `paths`.
+pub(crate) fn changes_except(actions: Vec<MemoryAction>, paths: &[String]) -> Vec<MemoryAction> {
+    if actions.is_empty() || paths.is_empty() {
+        return actions;
+    }
+    let index = ActionIndex::new(&actions);
+    let left_out: HashSet<usize> = paths.iter().flat_map(|path| index.places(path)).collect();
+    let kept = actions.into_iter().enumerate().filter(|(place, _)| !left_out.contains(place));
+    kept.map(|(_, action)| action).collect()
 }
 
 /// The artifacts of a run, sorted by path.

@@ -116,6 +116,8 @@ pub(crate) struct UnitReport {
     pub spending: UnitSpending,
     /// True for a success whose changes are not in the project.
     pub is_unsaved: bool,
+    /// Paths of files, of any unit, that a review left as they were before the run.
+    pub rejected_paths: Arc<[String]>,
     /// Output of a prior run whose patch this run puts on the branch.
     pub prior_work: Option<Box<AttemptOutput>>,
     /// Result of integrating its patch, whichever run left the patch.
@@ -264,7 +266,8 @@ impl ReportBuilder {
     /// Builds the report after the last entry. `live` is true while the run is active.
     pub(crate) fn finish(mut self, origin: &SourceInfo, view: &RunView, live: bool) -> RunReport {
         let state = &view.state;
-        let units: Vec<UnitReport> = state.units.iter().map(|unit| self.unit(view, unit, live)).collect();
+        let rejected: Arc<[String]> = state.publication.rejected_paths().map(str::to_owned).collect();
+        let units: Vec<UnitReport> = state.units.iter().map(|unit| self.unit(view, unit, live, &rejected)).collect();
         let list = artifacts::run_artifacts(state);
         let coverage = coverage::coverage(state, &list, self.prior.as_ref());
         RunReport {
@@ -294,7 +297,13 @@ impl ReportBuilder {
         attempts.entry(attempt).or_default()
     }
 
-    fn unit(&mut self, view: &RunView, unit: &state::UnitState, live: bool) -> UnitReport {
+    fn unit(
+        &mut self,
+        view: &RunView,
+        unit: &state::UnitState,
+        live: bool,
+        rejected_paths: &Arc<[String]>,
+    ) -> UnitReport {
         let now = view.state.last_entry_at;
         let state = &view.state;
         let verdict = state.verdict(unit);
@@ -328,6 +337,7 @@ impl ReportBuilder {
             attempts: attempts.collect(),
             spending: UnitSpending::new(unit, now),
             is_unsaved: state.is_unsaved(unit),
+            rejected_paths: Arc::clone(rejected_paths),
             prior_work: match unit.status {
                 UnitStatus::Reused => state.work(unit).cloned().map(Box::new),
                 _ => None,
@@ -437,6 +447,11 @@ impl UnitReport {
         if self.is_unsaved {
             return Vec::new();
         }
+        artifacts::changes_except(self.written(), &self.rejected_paths)
+    }
+
+    /// The changes before a review.
+    fn written(&self) -> Vec<MemoryAction> {
         if let Some(work) = &self.prior_work {
             return work.actions.clone();
         }

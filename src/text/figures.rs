@@ -57,6 +57,12 @@ pub(crate) fn dollars(cost: Option<f64>) -> String {
     }
 }
 
+/// [`dollars`] of a sum: `≥ $0.42` if a part of it is unknown.
+pub(crate) fn dollars_of_sum(cost: Option<f64>, is_partial: bool) -> String {
+    let mark = if cost.is_some() && is_partial { "≥ " } else { "" };
+    format!("{mark}{}", dollars(cost))
+}
+
 /// Formats a count: `84`, `12.3k`, `4.5M`.
 pub(crate) fn count(number: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]

@@ -61,12 +61,20 @@ const FOREIGN_ENDS: &[&str] = &[
     "비밀번호", "wachtwoord", "lösenord", "salasana",
 ];
 
+/// With this prefix, dbt requires that a variable is kept secret: `DBT_ENV_SECRET_GIT`.
+const DBT_PREFIX: [&str; 3] = ["dbt", "env", "secret"];
+
 /// Returns the kind of secret that a name announces; `None` if its value is not secret.
 pub(super) fn kind_of(name: &str) -> Option<NameKind> {
     if name.len() > LONGEST_NAME {
         return None;
     }
     let mut words = words(name);
+    if let [first, second, third, _, ..] = words.as_slice()
+        && [first, second, third] == DBT_PREFIX
+    {
+        return Some(NameKind::Token);
+    }
     while words.len() > 1 && words.last().is_some_and(|last| VARIANTS.contains(&last.as_str()) || is_version(last)) {
         words.pop();
     }
@@ -409,6 +417,8 @@ mod tests {
             ("api_keys", Some(NameKind::Token)),
             ("Secret access key", Some(NameKind::Token)),
             ("SECRET_KEY_BASE", Some(NameKind::Token)),
+            ("DBT_ENV_SECRET_GIT", Some(NameKind::Token)),
+            ("DBT_ENV_CUSTOM_ENV_REGION", None),
             ("AIRFLOW__CORE__FERNET_KEY", Some(NameKind::Token)),
             ("password_hash", Some(NameKind::Password)),
             ("Contraseña", Some(NameKind::Password)),

@@ -54,7 +54,7 @@ impl<'a> ActionIndex<'a> {
     }
 
     /// Positions of the changes of the artifact at `path`, in order.
-    fn places(&self, path: &str) -> Vec<usize> {
+    pub(super) fn places(&self, path: &str) -> Vec<usize> {
         let stem = path.rsplit_once('.').map(|(stem, _)| stem);
         let slug =
             stem.and_then(|stem| stem.rsplit_once('-')).filter(|(_, hash)| hash.len() == 8).map(|(slug, _)| slug);

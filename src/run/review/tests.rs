@@ -82,6 +82,19 @@ fn equal_changes_keep_their_decisions() {
 }
 
 #[test]
+fn feedback_withdrawn_before_it_is_sent_is_forgotten() {
+    let path = "wiki/global/a.md";
+    for decision in [ReviewDecision::Open, ReviewDecision::Accepted] {
+        let mut review = review(vec![file(path, BEFORE, AFTER)]);
+        let feedback = Some("shorter".to_owned());
+        review.decide(&ReviewDecided { feedback, ..decided(path, None, ReviewDecision::SentBack) });
+        review.decide(&decided(path, None, decision));
+        let left: Vec<_> = review.files[0].hunks.iter().map(|hunk| (hunk.decision, hunk.feedback.as_deref())).collect();
+        assert_eq!(left, [(decision, None), (decision, None)]);
+    }
+}
+
+#[test]
 fn edited_text_counts_for_the_same_changes_only() {
     let files = vec![file("wiki/global/a.md", BEFORE, AFTER)];
     let mut first = review(files.clone());

@@ -104,6 +104,15 @@ fn accepted_changes_become_one_commit_and_rejected_ones_none() {
     assert_eq!((pages(&place), subjects(&place)), (vec!["one.md".to_owned(), "three.md".into()], 2));
     let shown = git(&place.path(""), &["show", "--stat", "HEAD", "--", "wiki"]);
     assert!(shown.contains("one.md") && !shown.contains("two.md"), "{shown}");
+    let report = place.run(&["report", "latest"]);
+    let report = report.expect_success();
+    assert!(report.contains("### Saved (2)") && !report.contains("wiki `two` created"), "{report}");
+    let report: Value =
+        serde_json::from_str(place.run(&["report", "latest", "--format", "json"]).expect_success()).unwrap();
+    let rows = report["body"]["provenanceRows"].as_array().unwrap();
+    let keys: Vec<_> = rows.iter().map(|row| (row["artifactKey"].as_str(), row["actionType"].as_str())).collect();
+    assert!(keys.contains(&(Some("one"), Some("wiki_written"))) && keys.contains(&(None, Some("skipped"))), "{keys:?}");
+    assert!(!keys.iter().any(|(key, _)| *key == Some("two")), "{keys:?}");
     let again = review(&place, &claude, &["--list"]);
     assert!(again.expect_refusal(4).starts_with("no run of this project waits for a review"));
 }
