@@ -224,13 +224,17 @@ fn list_runs(store: &RunStore, now: Timestamp, problems: &mut Vec<String>) -> Re
 /// The columns that depend on the index: a run that is not in it has no counts.
 fn home_run(status: RunStatus, known: Option<&IndexedRun>) -> HomeRun {
     let outcome = known.and_then(|known| known.outcome.as_deref());
-    let succeeded = outcome == Some("done") && known.is_some_and(|known| known.budget + known.failed == 0);
+    let is_done = |known: &IndexedRun| outcome == Some("done") && known.failed == 0;
     let state = match status {
         RunStatus::Running => HomeRunState::Active,
         RunStatus::Interrupted => HomeRunState::Interrupted,
-        RunStatus::Finished if known.is_none() => HomeRunState::Unknown,
-        RunStatus::Finished if succeeded => HomeRunState::Succeeded,
-        RunStatus::Finished => HomeRunState::Incomplete,
+        RunStatus::Finished => match known {
+            None => HomeRunState::Unknown,
+            Some(known) if is_done(known) && known.budget == 0 => HomeRunState::Succeeded,
+            Some(known) if is_done(known) => HomeRunState::OutOfBudget,
+            Some(known) if known.failed == 0 => HomeRunState::Stopped,
+            Some(_) => HomeRunState::Incomplete,
+        },
     };
     let word = outcome.filter(|_| status == RunStatus::Finished).unwrap_or(status.as_str());
     let units = known.map(|known| {
@@ -309,6 +313,36 @@ fn age(now: Timestamp, then: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::args::CliCommand, *};
+
+    #[test]
+    fn finished_runs_have_the_sign_of_their_outcome() {
+        for (outcome, budget, failed, expected) in [
+            ("done", 0, 0, HomeRunState::Succeeded),
+            ("done", 1, 0, HomeRunState::OutOfBudget),
+            ("partial", 1, 1, HomeRunState::Incomplete),
+            ("stopped", 0, 0, HomeRunState::Stopped),
+            ("stopped", 0, 1, HomeRunState::Incomplete),
+            ("limit", 1, 0, HomeRunState::Stopped),
+            ("error", 0, 2, HomeRunState::Incomplete),
+        ] {
+            let known = IndexedRun {
+                id: crate::tape::RunId(uuid::Uuid::nil()),
+                started_at: String::new(),
+                project: None,
+                scripted: false,
+                outcome: Some(outcome.to_owned()),
+                duration_ms: 0,
+                units: 2,
+                succeeded: 0,
+                budget,
+                reused: 0,
+                failed,
+                cost_usd: None,
+                tape_bytes: 0,
+            };
+            assert_eq!(home_run(RunStatus::Finished, Some(&known)).state, expected, "{outcome}, {budget}, {failed}");
+        }
+    }
 
     #[test]
     fn choices_are_commands_with_the_given_options() {

@@ -30,7 +30,7 @@ use crate::{
             PriorUnitSummary, RunEnded, RunPlanned, Severity, SharedWrite, SourceRead, SourcesProjected, Verdict,
         },
     },
-    units::reuse::BudgetExhaustion,
+    units::reuse::{BudgetExhaustion, SpentBudget},
 };
 
 /// The counts and facts of a run at one moment.
@@ -387,6 +387,8 @@ pub(crate) struct AttemptSetup {
     pub worker: Option<WorkerNumber>,
     /// Maximum number of turns.
     pub step_budget: Option<u32>,
+    /// The budget that its last result reports as spent.
+    pub spent_budget: Option<SpentBudget>,
     /// The isolation breach, if there was one.
     pub breach: Option<Arc<str>>,
     /// True if the isolation was verified.
@@ -464,9 +466,10 @@ pub(crate) struct AttemptDelivery {
 }
 
 impl AttemptState {
-    /// Turns used and turns allowed.
+    /// The budget that it spent, by its result and its plan.
     pub(crate) fn budget_exhaustion(&self) -> BudgetExhaustion {
-        BudgetExhaustion { turns: self.counts.turns, allowed: self.setup.step_budget }
+        let AttemptSetup { step_budget, spent_budget, .. } = self.setup;
+        BudgetExhaustion { turns: self.counts.turns, allowed: step_budget, reported: spent_budget }
     }
 
     /// Clears the partial text: the message is complete, or will not be completed.

@@ -159,14 +159,14 @@ pub(crate) struct StreamAreas {
 /// Splits the pane of a stream.
 pub(crate) fn stream_areas(pane: Rect, attempt: Option<&AttemptState>) -> StreamAreas {
     let inside = inner(pane);
-    let third = (inside.height / 3).min(6);
+    let (third, half) = ((inside.height / 3).min(6), (inside.height / 2).min(6));
     let most = match attempt {
         // A decision needs the whole call and a few rows of context.
         Some(attempt) if !attempt.held_calls.is_empty() => inside.height.saturating_sub(3),
         _ => third,
     };
-    let above = attempt.map_or(0, |attempt| verdict_lines(attempt, inside.width, third).len());
-    let above = u16::try_from(above).unwrap_or(third).min(inside.height);
+    let above = attempt.map_or(0, |attempt| verdict_lines(attempt, inside.width, half).len());
+    let above = u16::try_from(above).unwrap_or(half).min(inside.height);
     let below = attempt.map_or(0, |attempt| footer_height(attempt, inside.width, most));
     let below = u16::try_from(below).unwrap_or(most).min(inside.height - above);
     let verdict = Rect { height: above, ..inside };

@@ -23,7 +23,7 @@ pub(crate) fn verdict_lines(attempt: &AttemptState, width: u16, most: u16) -> Ve
         return vec![(status_role(UnitStatus::Silent), "silent".to_owned())];
     }
     let (Some(reason), Some(verdict)) = (attempt.failure_reason(), &attempt.verdict) else { return Vec::new() };
-    let columns = usize::from(width).saturating_sub(2);
+    let (columns, most) = (usize::from(width).saturating_sub(2), usize::from(most));
     if columns == 0 || most == 0 {
         return Vec::new();
     }
@@ -39,13 +39,28 @@ pub(crate) fn verdict_lines(attempt: &AttemptState, width: u16, most: u16) -> Ve
         _ => String::new(),
     };
     let reason = with_outcome(word, &format!("{}{calls}", text::one_row(&reason, 600)));
-    let mut lines: Vec<_> = text::wrap_at_most(&reason, columns, 4).into_iter().map(|row| (role, row)).collect();
-    if let Some(remedy) = &verdict.remedy {
-        let remedy = text::one_row(remedy, 300);
-        lines.extend(text::wrap_at_most(&remedy, columns, 2).into_iter().map(|row| (StyleRole::Text, row)));
+    let remedy = verdict.remedy.as_deref().map(|remedy| text::one_row(remedy, 300)).unwrap_or_default();
+    let wrapped_remedy = |most| if remedy.is_empty() { Vec::new() } else { wrap_with_ellipsis(&remedy, columns, most) };
+    let (mut reason_rows, mut remedy_rows) = (wrap_with_ellipsis(&reason, columns, 4), wrapped_remedy(2));
+    if reason_rows.len() + remedy_rows.len() > most {
+        // Parts of both are worth more than one of them.
+        remedy_rows = wrapped_remedy((most / 2).min(2));
+        reason_rows = wrap_with_ellipsis(&reason, columns, (most - remedy_rows.len()).min(4));
     }
-    lines.truncate(usize::from(most));
-    lines
+    let reason_rows = reason_rows.into_iter().map(|row| (role, row));
+    reason_rows.chain(remedy_rows.into_iter().map(|row| (StyleRole::Text, row))).collect()
+}
+
+/// At most `most` rows of `text`; the last one ends in `…` if the text continues.
+fn wrap_with_ellipsis(text: &str, columns: usize, most: usize) -> Vec<String> {
+    let mut rows = text::wrap_at_most(text, columns, most + 1);
+    if rows.len() > most {
+        rows.truncate(most);
+        if let Some(last) = rows.last_mut() {
+            *last = text::printable(&format!("{last}…"), columns).into_owned();
+        }
+    }
+    rows
 }
 
 /// Lines below the rows: the text that is being written.
@@ -108,4 +123,53 @@ pub(crate) fn held_call(call: &HeldCallState, waiting: usize, width: u16, most: 
         document.lines.truncate(most);
     }
     document
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tape::note::{StopReason, Verdict};
+
+    fn failed(reason: &str, remedy: &str) -> AttemptState {
+        let verdict = Verdict {
+            outcome: AttemptOutcome::Failed,
+            stop: StopReason::Error,
+            cause: VerdictCause::Isolation,
+            reason: reason.to_owned(),
+            remedy: Some(remedy.to_owned()),
+        };
+        AttemptState { verdict: Some(verdict), ..AttemptState::default() }
+    }
+
+    #[test]
+    fn cut_reason_leaves_room_for_the_remedy() {
+        let attempt = failed(&"reason ".repeat(60), &"remedy ".repeat(30));
+        for (most, reasons, remedies) in [(0, 0, 0), (1, 1, 0), (2, 1, 1), (3, 2, 1), (4, 2, 2), (6, 4, 2), (20, 4, 2)]
+        {
+            let lines = verdict_lines(&attempt, 40, most);
+            let of = |wanted: StyleRole| lines.iter().filter(|(role, _)| *role == wanted).collect::<Vec<_>>();
+            let (reason, remedy) = (of(StyleRole::Failed), of(StyleRole::Text));
+            assert_eq!((reason.len(), remedy.len()), (reasons, remedies), "{most}: {lines:?}");
+            for last in [reason.last(), remedy.last()].into_iter().flatten() {
+                assert!(last.1.ends_with('…') && text::width(&last.1) <= 38, "{lines:?}");
+            }
+        }
+        let attempt = failed("short", "retry");
+        for most in 2..9 {
+            let lines = verdict_lines(&attempt, 40, most);
+            assert_eq!(lines, [(StyleRole::Failed, "failed: short".into()), (StyleRole::Text, "retry".into())]);
+        }
+    }
+
+    #[test]
+    fn lines_are_the_same_in_the_room_that_they_take() {
+        for (reason, remedy) in [(1, 1), (1, 20), (20, 1), (9, 20), (60, 30)] {
+            let attempt = failed(&"reason ".repeat(reason), &"remedy ".repeat(remedy));
+            for most in 0..9 {
+                let lines = verdict_lines(&attempt, 40, most);
+                let room = u16::try_from(lines.len()).unwrap();
+                assert_eq!(verdict_lines(&attempt, 40, room), lines, "{reason}, {remedy}, {most}");
+            }
+        }
+    }
 }

@@ -25,6 +25,13 @@ pub(crate) enum PriorOutcome<'a> {
     Pending,
 }
 
+/// A budget of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpentBudget {
+    Turns,
+    Cost,
+}
+
 /// The budget that an attempt spent before the model was done. `turns` is zero if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BudgetExhaustion {
@@ -32,17 +39,22 @@ pub(crate) struct BudgetExhaustion {
     pub turns: u32,
     /// Maximum number of turns.
     pub allowed: Option<u32>,
+    /// The budget that the agent named, if it did.
+    pub reported: Option<SpentBudget>,
 }
 
 /// `ran out of turns (20/20)`, as the end of a sentence.
 impl fmt::Display for BudgetExhaustion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self { turns, allowed: Some(allowed) } if turns >= allowed => {
+        let Self { turns, allowed, reported } = *self;
+        match (reported, allowed) {
+            (None | Some(SpentBudget::Turns), Some(allowed)) if turns >= allowed => {
                 write!(f, "ran out of turns ({turns}/{allowed})")
             }
-            Self { turns: 1.., .. } => f.write_str("spent its cost budget"),
-            Self { turns: 0, .. } => f.write_str("ran out of turns or spent its cost budget"),
+            (Some(SpentBudget::Turns), _) => f.write_str("ran out of turns"),
+            (Some(SpentBudget::Cost), _) => f.write_str("spent its cost budget"),
+            (None, Some(_)) if turns > 0 => f.write_str("spent its cost budget"),
+            (None, _) => f.write_str("ran out of turns or spent its cost budget"),
         }
     }
 }
@@ -184,12 +196,17 @@ mod tests {
             (content("k"), ContentDigests { raw_files: "r".into(), model: Some("opus".into()), ..content("n") });
         let newer = ContentDigests { algorithm_version: 9, raw_files: "r".into(), ..content("n") };
         let success = PriorOutcome::Succeeded;
-        let spent = |turns, allowed| PriorOutcome::OutOfBudget(BudgetExhaustion { turns, allowed });
+        let spent = |turns, allowed| PriorOutcome::OutOfBudget(BudgetExhaustion { turns, allowed, reported: None });
+        let reported =
+            |budget, allowed| PriorOutcome::OutOfBudget(BudgetExhaustion { turns: 7, allowed, reported: Some(budget) });
         let cases = [
             (PriorOutcome::Failed("no luck"), Some(&then), Some(&then), "failed in run a1b2c3: no luck"),
             (spent(20, Some(20)), Some(&then), Some(&then), "ran out of turns (20/20) in run a1b2c3"),
             (spent(7, Some(20)), Some(&then), Some(&then), "spent its cost budget in run a1b2c3"),
-            (spent(0, None), Some(&then), None, "ran out of turns or spent its cost budget in run a1b2c3"),
+            (spent(7, None), Some(&then), None, "ran out of turns or spent its cost budget in run a1b2c3"),
+            (reported(SpentBudget::Turns, None), Some(&then), None, "ran out of turns in run a1b2c3"),
+            (reported(SpentBudget::Turns, Some(7)), Some(&then), None, "ran out of turns (7/7) in run a1b2c3"),
+            (reported(SpentBudget::Cost, Some(7)), Some(&then), None, "spent its cost budget in run a1b2c3"),
             (PriorOutcome::Stopped, Some(&then), Some(&then), "was stopped in run a1b2c3"),
             (PriorOutcome::Interrupted, Some(&then), Some(&then), "was interrupted in run a1b2c3"),
             (PriorOutcome::Pending, None, Some(&then), "did not start in run a1b2c3"),

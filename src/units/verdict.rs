@@ -17,7 +17,7 @@ use crate::tape::{
 
 pub(crate) use self::remedy::session_remedy;
 pub(crate) use super::failure_tally::FailureRule;
-use super::failure_tally::FailureTally;
+use super::{failure_tally::FailureTally, reuse::SpentBudget};
 
 /// Maximum length of the prompt, system and user together, in characters. KTX's limit: no process starts above it.
 pub(crate) const MAX_PROMPT_CHARS: usize = 240_000;
@@ -195,16 +195,23 @@ pub(crate) fn open_files_verdict(what: &str) -> Verdict {
 /// before 2.1.88 report a spent budget without one. Unlike in KTX, an absent or unknown subtype is not an error,
 /// because the contract defines such results as successes.
 pub(crate) fn stop_reason(result: &ResultFacts) -> StopReason {
-    let subtype = result.subtype.as_deref();
-    let terminal = result.terminal_reason.as_deref();
-    let max_turns =
-        subtype == Some("error_max_turns") || [terminal, result.stop_reason.as_deref()].contains(&Some("max_turns"));
-    if max_turns || subtype == Some("error_max_budget_usd") || terminal == Some("budget_exhausted") {
+    if spent_budget(result).is_some() {
         return StopReason::Budget;
     }
-    let names_error = subtype.is_some_and(|subtype| subtype.starts_with("error"));
+    let terminal = result.terminal_reason.as_deref();
+    let names_error = result.subtype.as_deref().is_some_and(|subtype| subtype.starts_with("error"));
     let natural = !result.failed && !names_error && matches!(terminal, None | Some("completed"));
     if natural { StopReason::Natural } else { StopReason::Error }
+}
+
+/// The budget that a result reports as spent.
+pub(crate) fn spent_budget(result: &ResultFacts) -> Option<SpentBudget> {
+    let subtype = result.subtype.as_deref();
+    let terminal = result.terminal_reason.as_deref();
+    if subtype == Some("error_max_turns") || [terminal, result.stop_reason.as_deref()].contains(&Some("max_turns")) {
+        return Some(SpentBudget::Turns);
+    }
+    (subtype == Some("error_max_budget_usd") || terminal == Some("budget_exhausted")).then_some(SpentBudget::Cost)
 }
 
 fn start_verdict(unit: &UnitKey, facts: &AttemptFacts) -> Option<Verdict> {

@@ -240,7 +240,9 @@ impl AttemptFold {
             }
             LineBody::Result(_) => {
                 let models = self.reducer.model_spending();
+                let spent_budget = self.reducer.result_facts().and_then(verdict::spent_budget);
                 let attempt = self.attempt(view);
+                attempt.setup.spent_budget = spent_budget;
                 attempt.setup.model_usage = (!models.is_empty()).then(|| Arc::new(models));
                 attempt.clear_live_text();
             }
@@ -331,7 +333,8 @@ impl AttemptFold {
         let unit = self.unit(view);
         let status = match unit.status {
             UnitStatus::Running | UnitStatus::Silent if waits => UnitStatus::Held,
-            UnitStatus::Held if !waits => UnitStatus::Running,
+            // A decision that follows the end of the attempt does not make the unit run again.
+            UnitStatus::Held if !waits && !self.is_complete() => UnitStatus::Running,
             _ => return,
         };
         unit.status = status;

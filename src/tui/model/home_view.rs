@@ -50,8 +50,12 @@ pub(crate) struct HomeRun {
 pub(crate) enum HomeRunState {
     Active,
     Succeeded,
-    /// It ended, and some of its units did not succeed.
+    /// It ended, and some of its units failed.
     Incomplete,
+    /// It ended, and some of its units spent their budget.
+    OutOfBudget,
+    /// It ended before all of its units had ended, and none failed.
+    Stopped,
     /// Its process ended before the run did.
     Interrupted,
     /// It ended, and is not in the index.
@@ -136,7 +140,9 @@ impl HomeLine {
 impl HomeRun {
     /// True if resuming it would run units.
     pub(crate) fn is_resumable(&self) -> bool {
-        !self.is_scripted && matches!(self.state, HomeRunState::Incomplete | HomeRunState::Interrupted)
+        let has_nothing_left =
+            matches!(self.state, HomeRunState::Active | HomeRunState::Succeeded | HomeRunState::Unknown);
+        !self.is_scripted && !has_nothing_left
     }
 }
 
@@ -147,6 +153,8 @@ impl HomeRunState {
             Self::Active => UnitStatus::Running,
             Self::Succeeded => UnitStatus::Succeeded,
             Self::Incomplete => UnitStatus::Failed,
+            Self::OutOfBudget => UnitStatus::BudgetExhausted,
+            Self::Stopped => UnitStatus::Stopped,
             Self::Interrupted => UnitStatus::Interrupted,
             Self::Unknown => UnitStatus::NotStarted,
         }

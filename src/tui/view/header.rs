@@ -213,14 +213,14 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
         }
         None if totals.active_units() > 0 => (StyleRole::Running, glyphs.status(UnitStatus::Running), "running"),
         None if state.publication.is_integrating => {
-            let cut_off = scene.source.ended && scene.source.at_end;
+            let cut_off = scene.source.ended && scene.model.playhead.at_end;
             let status = if cut_off { UnitStatus::Interrupted } else { UnitStatus::Running };
             (status_role(status), glyphs.status(status), if cut_off { "interrupted" } else { "integrating" })
         }
         None if totals.count(UnitStatus::Interrupted) + totals.count(UnitStatus::NotStarted) > 0 => {
             (StyleRole::Interrupted, glyphs.status(UnitStatus::Interrupted), "interrupted")
         }
-        None if totals.count(UnitStatus::Queued) > 0 && scene.source.ended => {
+        None if totals.count(UnitStatus::Queued) > 0 && scene.source.ended && scene.model.playhead.at_end => {
             (StyleRole::Interrupted, glyphs.status(UnitStatus::Interrupted), "interrupted")
         }
         None if totals.count(UnitStatus::Queued) > 0 => {

@@ -187,6 +187,17 @@ fn playback_skips_time_without_entries() {
 }
 
 #[test]
+fn beginning_of_an_ended_run_is_not_its_end() {
+    let mut tape = tape::TapeFixture::new("orbit", false);
+    tape.plan(&["dbt-all", "docs"]).start("dbt-all", 1).end("dbt-all", 1, 0).run_ended(1, 0);
+    let mut paused = options();
+    paused.paused_after = Some(1);
+    let script = play(tape.timeline(), None, paused, ScriptedHost::new("", SIZE)).0;
+    let header = script.text().lines().next().unwrap_or_default().to_owned();
+    assert!(header.contains("starting") && !header.contains("interrupted"), "{header}");
+}
+
+#[test]
 fn speed_doubles_up_to_the_maximum() {
     assert!(bar(&record("0>")).contains("▶ ×1"));
     assert!(bar(&record("0:speed 0.5<enter><lt>")).contains("▶ ×0.25"));
