@@ -215,8 +215,9 @@ fn limit_command(limit: LimitName, value: &str) -> Result<RunCommand, CliError> 
         LimitName::Concurrency => RunLimit::Concurrency(whole()?),
         LimitName::RunBudget if value == NO_LIMIT => RunLimit::RunBudget(None),
         LimitName::RunBudget => {
-            let amount = value.trim_start_matches('$').parse();
-            RunLimit::RunBudget(Some(amount.map_err(|_| invalid("an amount in USD, or none"))?))
+            // JSON has no form for other amounts, and null means that there is no limit.
+            let amount = value.trim_start_matches('$').parse().ok().filter(|amount: &f64| amount.is_finite());
+            RunLimit::RunBudget(Some(amount.ok_or_else(|| invalid("an amount in USD, or none"))?))
         }
         LimitName::Turns => RunLimit::Turns(whole()?),
         LimitName::Retries => RunLimit::Retries(whole()?),
@@ -379,4 +380,20 @@ pub(super) fn print_rows(global: &GlobalArgs, rows: impl Iterator<Item = (Value,
         printed.map_err(|error| playback_output::stdout_failed(&error))?;
     }
     Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_finite_amounts_are_budgets() {
+        for (value, expected) in [("5", Some(5.0)), ("$0.5", Some(0.5)), ("none", None)] {
+            let command = limit_command(LimitName::RunBudget, value).unwrap();
+            assert_eq!(command, RunCommand::Set { limit: RunLimit::RunBudget(expected) });
+        }
+        for value in ["NaN", "inf", "-inf", "1e400", "", "five"] {
+            assert!(limit_command(LimitName::RunBudget, value).is_err(), "{value}");
+        }
+    }
 }

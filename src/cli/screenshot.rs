@@ -1,6 +1,12 @@
 //! `screenshot`: renders a record through the code path of the screen as an SVG, for the pictures of the README.
 
-use std::{collections::VecDeque, fmt::Write as _, future, io, path::PathBuf, time::Duration};
+use std::{
+    collections::VecDeque,
+    fmt::Write as _,
+    future,
+    io::{self, Write as _},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use ratatui::{
@@ -13,7 +19,8 @@ use tokio::time::Instant;
 use super::{
     args::{GlobalArgs, ScreenshotArgs},
     exit::{CliError, Exit},
-    replay, settings,
+    export::{self, out_file},
+    project, replay, settings,
 };
 use crate::{
     diagnostic::Problem,
@@ -30,6 +37,9 @@ use crate::{
 
 /// Size of a cell, in SVG units.
 const CELL_SIZE: (f32, f32) = (8.4, 17.0);
+
+/// Maximum number of columns and of rows.
+const MAX_SIDE: u16 = 1000;
 
 /// Time without an event after which the screen is complete.
 const SETTLE_DELAY: Duration = Duration::from_millis(200);
@@ -66,14 +76,20 @@ pub(crate) fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<E
             }
         }
     })?;
-    std::fs::write(&args.out, svg(&buffer))
-        .map_err(|error| CliError::failed(format!("cannot write {}: {error}", PathBuf::from(&args.out).display())))?;
+    let project = project::resolve_directory(global).ok();
+    let written = out_file::create(&args.out, project.as_deref());
+    let written = written.and_then(|mut out| out.write_all(svg(&buffer).as_bytes()));
+    written.map_err(|error| export::cannot_write(&args.out, &error))?;
     Ok(Exit::Ok)
 }
 
 fn size(text: &str) -> Result<(u16, u16), CliError> {
-    let parsed = text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
-    parsed.ok_or_else(|| CliError::usage(format!("invalid --size `{text}`; expected columns and rows, such as 120x36")))
+    let side = |text: &str| text.parse().ok().filter(|side| (1..=MAX_SIDE).contains(side));
+    let parsed = text.split_once('x').and_then(|(width, height)| Some((side(width)?, side(height)?)));
+    parsed.ok_or_else(|| {
+        let expected = format!("columns and rows up to {MAX_SIDE}, such as 120x36");
+        CliError::usage(format!("invalid --size `{text}`; expected {expected}"))
+    })
 }
 
 fn keys(text: &str) -> Result<VecDeque<KeyPress>, CliError> {
@@ -259,6 +275,9 @@ mod tests {
     #[test]
     fn sizes_are_columns_and_rows() {
         assert_eq!(size("120x36").unwrap(), (120, 36));
-        assert!(size("120").is_err());
+        assert_eq!(size("1x1000").unwrap(), (1, 1000));
+        for wrong in ["120", "0x24", "80x1001", "65535x65535", "80x-1", "x"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -11,13 +11,14 @@ use crate::{
         failure_groups::{FailureGroup, failure_groups},
         recorded_decisions::{self, RecordedDecision},
         shared_files::{self, SharedFile},
+        spending::UnitSpending,
         state::{RECONCILE_KEY, UnitState, UnitStatus},
     },
     tape::note::VerdictCause,
     text::{
         self,
         commands::{project_dir_flag, pull_request_commands, resume_command, review_command, shell_quote},
-        dollars, pluralize,
+        pluralize,
     },
 };
 
@@ -61,6 +62,8 @@ pub(crate) struct RunSummary {
     pub counts: Vec<(UnitStatus, usize)>,
     /// Sum of the known costs of all attempts, in US dollars.
     pub cost_usd: Option<f64>,
+    /// True if some attempt has not reported its cost.
+    pub is_cost_partial: bool,
     /// Turns of all attempts.
     pub turns: u64,
     /// Tool calls of all attempts.
@@ -74,6 +77,8 @@ pub(crate) struct RunSummary {
     pub unfinished: Vec<String>,
     /// True if the record may still grow.
     pub is_open: bool,
+    /// True if a script played the model.
+    is_scripted: bool,
     outcome: Option<String>,
     lost: [u64; 4],
     publication: PublicationSummary,
@@ -130,6 +135,7 @@ impl RunSummary {
         Self {
             counts,
             cost_usd: (!costs.is_empty()).then(|| costs.iter().sum()),
+            is_cost_partial: state.units.iter().any(|unit| UnitSpending::new(unit, state.last_entry_at).partial),
             turns: attempts().map(|attempt| u64::from(attempt.counts.turns)).sum(),
             calls: attempts().map(|attempt| u64::from(attempt.counts.calls)).sum(),
             failed: units_with_status(state, UnitStatus::Failed),
@@ -143,6 +149,7 @@ impl RunSummary {
                 .chain(pending_reconcile_step(state))
                 .collect(),
             is_open: false,
+            is_scripted: state.planned.as_ref().is_some_and(|plan| plan.scripted),
             outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
             lost: [
                 state.loss_counts.malformed,
@@ -242,7 +249,7 @@ impl RunSummary {
         let colon = if counts.is_empty() { "" } else { ": " };
         let _ =
             writeln!(text, "{name} · {outcome} after {} · {units}{colon}{}", state.duration_text(), counts.join(", "));
-        let cost = dollars(self.cost_usd);
+        let cost = text::dollars_of_sum(self.cost_usd, self.is_cost_partial);
         let scripted = if state.units.iter().any(|unit| unit.attempts.iter().any(|attempt| attempt.setup.is_scripted)) {
             " (scripted agent: invented numbers)"
         } else {
@@ -305,8 +312,10 @@ impl RunSummary {
                 if let Some((branch, subject)) = &self.publication.pull_request {
                     let _ = write!(text, "{}", pull_request_commands(branch, subject, tape));
                 }
-                if self.waits_for_review() {
+                if self.waits_for_review() && retry {
                     let _ = writeln!(text, "  {}", review_command(flag, run));
+                } else if self.waits_for_review() && self.is_scripted {
+                    text.push_str("a script played it; `ingestdeck demo --review` on a terminal shows such a review\n");
                 }
                 if retry
                     && (!self.waits_for_review() || self.has_unfinished_units())
@@ -324,6 +333,7 @@ impl RunSummary {
         let is_active = |unit: &UnitState| unit.status.is_in_flight() || unit.status == UnitStatus::Waiting;
         match (&self.outcome, RunOutcome::from_state(state, self.is_open || state.units.iter().any(is_active))) {
             (Some(outcome), _) => outcome,
+            (None, RunOutcome::Running) if state.limits.is_paused => "paused",
             (None, RunOutcome::Running) => "still running",
             (None, RunOutcome::Interrupted) => "interrupted",
             (None, _) => "ended",
@@ -439,6 +449,15 @@ mod tests {
         let replay = "recorded in /p/tape.jsonl\n  ingestdeck replay a1b2c3\n";
         assert_eq!(left(&[]).next_steps(project(None, true)), replay);
         assert_eq!(left(&["a"]).next_steps(project(None, false)), replay);
+    }
+
+    #[test]
+    fn review_command_is_offered_only_for_runs_that_continue() {
+        let waiting = RunSummary { outcome: Some("waiting_approval".to_owned()), ..left(&[]) };
+        assert!(waiting.next_steps(project(None, true)).contains("ingestdeck review a1b2c3"));
+        assert!(!waiting.next_steps(project(None, false)).contains("review"));
+        let scripted = RunSummary { is_scripted: true, ..waiting }.next_steps(project(None, false));
+        assert!(!scripted.contains("ingestdeck review") && scripted.contains("ingestdeck demo --review"), "{scripted}");
     }
 
     #[test]

@@ -133,7 +133,7 @@ pub(crate) enum ResumeError {
     #[error(transparent)]
     Tape(#[from] OpenTapeError),
     /// `latest` was requested, but there is no run of units.
-    #[error("no run of units is recorded in this project yet")]
+    #[error("no run that can be resumed is recorded in this project")]
     NoRun,
     /// The record cannot be continued.
     #[error(transparent)]
@@ -548,7 +548,10 @@ fn find_resumable(runs: &RunStore, what: &str) -> Result<(RecordedRun, RunState)
 /// Why a run cannot be resumed, as the end of a sentence about it.
 pub(crate) fn not_resumable_reason(state: &RunState) -> Option<Problem> {
     match &state.planned {
-        Some(plan) if plan.scripted => Some(Problem::new("was played by a script and cannot be resumed")),
+        Some(plan) if plan.scripted => Some(
+            Problem::new("was played by a script, so it cannot be resumed or reviewed")
+                .with_help("start another with `ingestdeck demo`, or `ingestdeck demo --review`"),
+        ),
         Some(plan) if plan.has_project_units() => None,
         Some(_) if !state.inputs.sources.is_empty() => None,
         _ => Some(

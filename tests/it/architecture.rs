@@ -542,7 +542,6 @@ const FILES_BY_PATH_FOR_A_REASON: &[(&str, &str)] = &[
     ("src/cli/manual.rs", "the directory that --out names"),
     ("src/cli/replay.rs", "whether an argument is a path"),
     ("src/cli/runs.rs", "whether a directory is a project"),
-    ("src/cli/screenshot.rs", "the file that the command line names"),
     ("src/cli/session.rs", "the user's directory for worktrees, and whether a directory is a repository"),
     ("src/cli/settings.rs", "the user's settings and themes"),
     ("src/engine/launch.rs", "an empty directory of this run; the program of --claude-bin"),

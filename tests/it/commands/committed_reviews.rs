@@ -103,6 +103,10 @@ fn review_of_a_commit_keeps_its_decisions_and_continues() {
     );
     let picture = place.path("../review.svg");
     place.run(&["screenshot", "latest", "--keys", "V", "--out", picture.to_str().unwrap()]).expect_success();
+    // A clone may contain a link to another file of the user.
+    std::os::unix::fs::symlink(&picture, place.path("link.svg")).unwrap();
+    let refused = place.run(&["screenshot", "latest", "--out", "link.svg"]);
+    assert!(refused.code != Some(0) && refused.stderr.contains("symbolic link"), "{refused:?}");
     let picture = fs::read_to_string(picture).unwrap();
     assert!(picture.contains("rests on"), "the page names the raw files: {picture}");
     let resumed = place.run(&["run", "--resume-run", "latest", "--ui", "none", "--claude-bin", &claude]);

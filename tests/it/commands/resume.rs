@@ -392,13 +392,15 @@ fn resume_without_a_prior_run_is_refused() {
     let place = place();
     let claude = claude(&place, &[writes("docs-one")]);
     assert!(
-        run(&place, &claude, &["--resume-run", "latest"]).expect_refusal(4).contains("no run of units is recorded")
+        run(&place, &claude, &["--resume-run", "latest"])
+            .expect_refusal(4)
+            .contains("no run that can be resumed is recorded")
     );
     assert!(run(&place, &claude, &["--resume-run", "abc"]).expect_refusal(4).contains("no run matches"));
-    // Demo runs are played by a script and cannot be resumed.
+    // A script played the run of a demo, so it cannot be resumed.
     place.run(&["demo", "--speed", "40", "--ui", "none", "--keep", "kept"]).expect_success();
     let demo = place.run(&["run", "--resume-run", "latest", "--project-dir", "kept", "--claude-bin", &claude]);
-    assert!(demo.expect_refusal(4).contains("no run of units"), "{demo:?}");
+    assert!(demo.expect_refusal(4).contains("no run that can be resumed"), "{demo:?}");
 }
 
 #[test]
