@@ -242,7 +242,8 @@ impl FileReview {
         let is_meant = |hunk: &HunkReview| decided.hunk.as_deref().is_none_or(|id| *hunk.id == *id);
         for hunk in self.hunks.iter_mut().filter(|hunk| is_meant(hunk)) {
             // Feedback that is withdrawn before it is sent does not count as given.
-            if std::mem::replace(&mut hunk.decision, decided.decision) == ReviewDecision::SentBack {
+            let was_sent_back = std::mem::replace(&mut hunk.decision, decided.decision) == ReviewDecision::SentBack;
+            if was_sent_back && decided.decision != ReviewDecision::SentBack {
                 hunk.feedback = None;
             }
             if feedback.is_some() {

@@ -88,6 +88,8 @@ fn feedback_withdrawn_before_it_is_sent_is_forgotten() {
         let mut review = review(vec![file(path, BEFORE, AFTER)]);
         let feedback = Some("shorter".to_owned());
         review.decide(&ReviewDecided { feedback, ..decided(path, None, ReviewDecision::SentBack) });
+        review.decide(&decided(path, None, ReviewDecision::SentBack));
+        assert_eq!(review.files[0].hunks[0].feedback.as_deref(), Some("shorter"), "it is sent back again");
         review.decide(&decided(path, None, decision));
         let left: Vec<_> = review.files[0].hunks.iter().map(|hunk| (hunk.decision, hunk.feedback.as_deref())).collect();
         assert_eq!(left, [(decision, None), (decision, None)]);
