@@ -6,7 +6,8 @@ use std::{
     ffi::OsStr,
     io,
     path::{Path, PathBuf},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use rusqlite::{
@@ -40,6 +41,9 @@ const SCHEMA_VERSION: usize = 11;
 
 /// Maximum wait for another process that writes to the index.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time between two attempts where SQLite does not wait.
+const BUSY_PAUSE: Duration = Duration::from_millis(2);
 
 /// All tables, children before their parents.
 const TABLES: [&str; 7] = ["artifacts", "raw_files", "model_usage", "tool_calls", "attempts", "units", "runs"];
@@ -156,7 +160,7 @@ impl Db {
             // A new index that a power failure damages is rebuilt.
             connection.pragma_update(None, "synchronous", "off")?;
         }
-        connection.pragma_update(None, "journal_mode", "wal")?;
+        use_write_ahead_log(&connection, patience)?;
         create_schema(&mut connection)?;
         // With grouped commits, the cost of full durability is negligible.
         connection.pragma_update(None, "synchronous", "full")?;
@@ -343,6 +347,19 @@ fn create_schema(connection: &mut Connection) -> Result<(), DbFault> {
     transaction.execute_batch(SCHEMA)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION as i64)?;
     Ok(transaction.commit()?)
+}
+
+/// Changes the journal mode. If two processes do so to a new index, SQLite does not wait: one of them gets an error.
+fn use_write_ahead_log(connection: &Connection, patience: Duration) -> Result<(), rusqlite::Error> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let changed = connection.pragma_update(None, "journal_mode", "wal");
+        let is_busy = changed.as_ref().is_err_and(|error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy));
+        if !is_busy || Instant::now() >= deadline {
+            return changed;
+        }
+        thread::sleep(BUSY_PAUSE);
+    }
 }
 
 /// Version of the schema; 0 for an empty database.
