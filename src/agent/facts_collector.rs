@@ -65,6 +65,11 @@ impl AttemptFactsCollector {
         self.reducer.resume_session(paid);
     }
 
+    /// True if no further request to the model is allowed.
+    pub(crate) fn is_at_turn_limit(&self) -> bool {
+        self.max_turns.is_some_and(|limit| self.reducer.turn_count() >= limit)
+    }
+
     /// True once the last turn has its result.
     pub(crate) fn has_result(&self) -> bool {
         self.reducer.result_facts().is_some()

@@ -369,6 +369,25 @@ async fn interrupt_ends_the_turn_with_a_result() {
     assert!(gone(scene.tape.started().pid));
 }
 
+/// With a turn budget of one, no request to the model follows the call, and a message would start another turn.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+async fn message_starts_no_further_turn() {
+    for (budget, messages) in [(2, 1), (1, 0)] {
+        let scene = AttemptFixture::new();
+        let read = ApiTurn::blocks([tool("mcp__ktx__wiki_read", json!({"key": "x"}))]);
+        let api = FakeApi::start([ApiRoute::any([read.delay(Duration::from_millis(500)), ApiTurn::answer("Done.")])]);
+        let launch = UnitLaunch { step_budget: budget, ..scene.claude() };
+        let message = AttemptCommand::Message("Amounts are in euros.".into());
+        let facts = scene.stopped_at("\"init\"", message, launch, Some(&api)).await;
+        assert_eq!(facts.isolation, IsolationStatus::Verified, "{budget}");
+        let asked = api.requests();
+        assert_eq!(asked.len(), usize::try_from(budget).unwrap());
+        assert_eq!(asked.iter().filter(|request| request.body.contains("euros")).count(), messages);
+        assert_eq!(scene.tape.notes().iter().filter(|note| matches!(note, Note::MessageSent { .. })).count(), messages);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 async fn killed_attempt_has_no_result() {

@@ -481,6 +481,9 @@ impl AttemptMachine {
 
     /// Why a request of the agent is refused. Before its isolation is verified, it may connect but not call tools.
     fn refusal_reason(&self, is_call: bool) -> Option<&'static str> {
+        if is_call && self.session.is_none() && self.stats.is_complete() {
+            return Some("no call is accepted after the result");
+        }
         match self.stats.facts.isolation {
             IsolationStatus::Breached(_) => Some("the attempt is being stopped"),
             IsolationStatus::Unverified if is_call => {
@@ -563,6 +566,14 @@ impl AttemptMachine {
         if let Some(sentence) = self.proof.init_breach(init) {
             return self.record_breach(sentence);
         }
+        // The messages of a person that came too late for the last request start another turn. Its settings cannot be
+        // verified, since stdin is closed, and its work would be beyond the limits of the unit.
+        if self.stats.is_complete() && !self.is_awaiting_settings() {
+            let text = "claude began another turn after its result, which was ended; retry the unit with feedback";
+            let mut steps = vec![warning_note(text)];
+            steps.extend(self.escalate_to(EscalationStep::Terminate));
+            return steps;
+        }
         let mut steps = vec![self.isolation_note(None)];
         let is_first = !std::mem::replace(&mut self.has_announced_turn, true);
         self.update_isolation();
@@ -607,6 +618,10 @@ impl AttemptMachine {
             settings_sources: self.settings_sources.clone(),
         }))
     }
+}
+
+fn warning_note(text: &str) -> AttemptEffect {
+    AttemptEffect::RecordNote(Note::Message { level: Severity::Warning, text: text.to_owned() })
 }
 
 fn error_note(text: String) -> AttemptEffect {

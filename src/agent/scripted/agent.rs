@@ -42,7 +42,7 @@ impl ScriptedAgent {
     /// Plays the prompt of the command line, or every prompt from stdin, and returns the exit code.
     pub(super) async fn run(&self, mut prompts: mpsc::UnboundedReceiver<String>) -> u8 {
         if let Some(prompt) = self.run.prompt.as_ref().filter(|_| !self.run.stream_input) {
-            return self.run_turn(prompt).await.err().unwrap_or_else(|| self.exit_code());
+            return self.run_turn(prompt, &mut prompts).await.err().unwrap_or_else(|| self.exit_code());
         }
         loop {
             let prompt = tokio::select! {
@@ -51,7 +51,7 @@ impl ScriptedAgent {
             };
             match prompt {
                 Some(prompt) => {
-                    if let Err(code) = self.run_turn(&prompt).await {
+                    if let Err(code) = self.run_turn(&prompt, &mut prompts).await {
                         return code;
                     }
                 }
@@ -73,8 +73,8 @@ impl ScriptedAgent {
         use_them(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Plays one turn. The error is an exit code.
-    async fn run_turn(&self, prompt: &str) -> Result<(), u8> {
+    /// Plays one turn, which takes the messages that arrive during its calls. The error is an exit code.
+    async fn run_turn(&self, prompt: &str, messages: &mut mpsc::UnboundedReceiver<String>) -> Result<(), u8> {
         let token = self.turn_control.start_turn();
         if let Some(host) = &self.host {
             host.wait_for_handshake().await;
@@ -97,7 +97,7 @@ impl ScriptedAgent {
             }
         };
         self.output.session_or_init(|| self.session_id(part));
-        let mut turn = ScriptedTurn::new(self, part, token, prompt);
+        let mut turn = ScriptedTurn::new(self, part, token, prompt, messages);
         let played = match turn.run().await {
             Err(TurnAbort::Interrupted) => turn.write_aborted_turn().await,
             other => other,

@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::test_dir::{DEADLINE, RunningCommand, TestDir};
+use super::test_dir::{DEADLINE, RunningCommand, TestDir, tape};
 
 /// Two calls with time to hold the unit between them.
 const TWO_CALLS: &str = r#"[[part]]
@@ -45,6 +45,18 @@ fn rows(place: &TestDir, args: &[&str]) -> Vec<Value> {
 
 fn socket(place: &TestDir) -> PathBuf {
     place.sockets().read_dir().unwrap().next().unwrap().unwrap().path()
+}
+
+#[test]
+fn message_from_another_process_is_part_of_the_turn() {
+    let place = TestDir::new();
+    let running = start(&place, TWO_CALLS);
+    place.run(&["ctl", "say", "docs-one", "Amounts are in euros."]).expect_success();
+    let ended = running.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let recorded = fs::read_to_string(tape(&place.path(""))).unwrap();
+    let count = |needle: &str| recorded.lines().filter(|line| line.contains(needle)).count();
+    assert_eq!((count("message_sent"), count(r#""subtype":"init""#)), (1, 1), "{recorded}");
 }
 
 #[test]

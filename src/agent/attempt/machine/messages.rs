@@ -1,11 +1,8 @@
 //! Messages of a person to the agent. They are sent while a call is open: Claude Code then adds them to the running turn.
 //! At another time they could become a turn after the result.
 
-use super::{AttemptEffect, AttemptMachine, AttemptPhase};
-use crate::{
-    agent::control::user_message_frame,
-    tape::{Note, note::Severity},
-};
+use super::{AttemptEffect, AttemptMachine, AttemptPhase, warning_note};
+use crate::{agent::control::user_message_frame, tape::Note};
 
 impl AttemptMachine {
     pub(super) fn handle_message(&mut self, text: String) -> Vec<AttemptEffect> {
@@ -17,8 +14,12 @@ impl AttemptMachine {
         if is_call_open { self.send_messages() } else { Vec::new() }
     }
 
-    /// Sends the messages that wait.
+    /// Sends the messages that wait, unless the turn limit allows no further request to the model: Claude Code would
+    /// start another turn with them.
     pub(super) fn send_messages(&mut self) -> Vec<AttemptEffect> {
+        if self.stats.is_at_turn_limit() {
+            return Vec::new();
+        }
         let messages = std::mem::take(&mut self.outbox).into_iter();
         let send = |text: String| {
             let frame = user_message_frame(&text);
@@ -38,6 +39,6 @@ impl AttemptMachine {
             return Vec::new();
         }
         let text = "a message did not reach the agent, which made no further call; retry the unit with feedback";
-        vec![AttemptEffect::RecordNote(Note::Message { level: Severity::Warning, text: text.to_owned() })]
+        vec![warning_note(text)]
     }
 }
