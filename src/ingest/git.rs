@@ -184,6 +184,9 @@ impl Diagnostic for GitError {
                 "put git itself first on the PATH instead of a wrapper that changes its environment: {}",
                 program.display()
             ),
+            Self::Failed { subcommand, stderr } if subcommand == "blame" && stderr.contains("object name list") => {
+                "create that file, or correct `blame.ignoreRevsFile` in your git configuration".into()
+            }
             Self::TooManyPrograms => "remove those that are not needed from `.git/config`".into(),
             Self::Io { .. } | Self::Failed { .. } | Self::NotACommitId { .. } => return None,
         })

@@ -19,7 +19,7 @@ use super::{
     branch_update::{self, BranchUpdateError},
     committed_changes::CommittedChanges,
     git::{CommitId, GitError},
-    repository::{self, FilteredFile, PATCHES_DIR, RepositoryError},
+    repository::{self, ConvertedFile, PATCHES_DIR, RepositoryError},
     sl_ref_repair,
     workspace::{MAX_FILE_BYTES, Originals, Workspace},
     workspace_check,
@@ -129,9 +129,9 @@ pub(crate) enum IntegrationError {
     /// The current state of the project cannot be determined.
     #[error(transparent)]
     Repository(#[from] RepositoryError),
-    /// A file of the result goes through a git filter.
+    /// git would convert a file of the result.
     #[error(transparent)]
-    FilteredFile(FilteredFile),
+    ConvertedFile(ConvertedFile),
     /// The branch cannot be updated to the result.
     #[error(transparent)]
     BranchUpdate(#[from] BranchUpdateError),
@@ -156,7 +156,7 @@ impl Diagnostic for IntegrationError {
             Self::Git(error) => return error.help(),
             Self::BranchUpdate(error) => return error.help(),
             Self::Repository(error) => return error.help(),
-            Self::FilteredFile(file) => {
+            Self::ConvertedFile(file) => {
                 let help = file.help().unwrap_or_default();
                 format!("{help}; then resume the run: the changes of the units are kept in their patches")
             }
@@ -532,8 +532,8 @@ impl PatchIntegrator {
             // A private repository contains only what a run needs.
             let refused = if repository.is_private() { Vec::new() } else { self.stage_raw_copies(raw)? };
             let staged = staged()?;
-            if let Some(filtered) = repository::first_filtered(&repository.git, &staged)? {
-                return Err(IntegrationError::FilteredFile(filtered));
+            if let Some(converted) = repository::first_converted(&repository.git, &staged)? {
+                return Err(IntegrationError::ConvertedFile(converted));
             }
             let tree = git.run_for_line(&["write-tree"])?;
             // Options of `commit-tree` must precede this separator.

@@ -3,7 +3,7 @@
 //! A run uses the project's own repository, or a [`private`] one if neither the project nor a parent directory has one.
 //! This module must not know units.
 
-mod filtered_files;
+mod converted_files;
 pub(crate) mod private;
 mod target_branch;
 mod unsafe_entries;
@@ -21,8 +21,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-pub(super) use self::filtered_files::first_filtered;
-pub(crate) use self::filtered_files::{FilteredFile, PATH_PLACEHOLDER};
+pub(super) use self::converted_files::first_converted;
+pub(crate) use self::converted_files::{ConvertedFile, PATH_PLACEHOLDER};
 pub(super) use self::target_branch::{BranchUse, TargetBranchError};
 use self::unsafe_entries::UnsafeEntry;
 use super::{
@@ -113,10 +113,9 @@ pub(crate) enum RepositoryError {
         /// Relative to the project.
         paths: Vec<String>,
     },
-    /// A file that a run writes has a git filter. A run disables filters, so it would commit the file's bytes instead
-    /// of, for example, a Git LFS pointer.
+    /// A file that a run writes has a git filter or another encoding than UTF-8.
     #[error(transparent)]
-    FilteredFile(FilteredFile),
+    ConvertedFile(ConvertedFile),
     /// The private repository was not created here, and an update of the project through it was interrupted.
     #[error("`{}` is not trusted: {reason}", private::DIR)]
     UntrustedPrivate { reason: UntrustedRecord },
@@ -158,7 +157,7 @@ impl Diagnostic for RepositoryError {
                 let them = if paths.len() == 1 { "it" } else { "them" };
                 format!("commit or stash {them}, then try again")
             }
-            Self::FilteredFile(file) => return file.help(),
+            Self::ConvertedFile(file) => return file.help(),
             Self::UntrustedPrivate { .. } => {
                 format!(
                     "check wiki/ and semantic-layer/ for missing or half written files, then delete `{}`",
@@ -347,8 +346,8 @@ impl Repository {
                 return Err(RepositoryError::OperationInProgress { project: self.root.clone(), operation: what });
             }
         }
-        if let Some(filtered) = filtered_files::first_filtered_of_run(&self.git, new)? {
-            return Err(RepositoryError::FilteredFile(filtered));
+        if let Some(converted) = converted_files::first_converted_of_run(&self.git, new)? {
+            return Err(RepositoryError::ConvertedFile(converted));
         }
         let status = self.git.run(&[
             "status",
@@ -365,13 +364,14 @@ impl Repository {
         ])?;
         let (head, mut paths) = parse_status(&String::from_utf8_lossy(&status));
         let head = head.ok_or_else(|| RepositoryError::Unborn { project: self.root.clone() })?;
-        if paths.iter().any(|path| !filtered_files::is_writable_by_run(path)) {
+        if paths.iter().any(|path| !converted_files::is_writable_by_run(path)) {
             // Without its filter, git reports a touched file as changed. A run does not modify such files.
             let listed: Vec<u8> = paths.iter().flat_map(|path| [path.as_bytes(), b"\0"].concat()).collect();
-            let filtered = filtered_files::list_filtered(&self.git, &listed)?;
-            paths.retain(|path| {
-                filtered_files::is_writable_by_run(path) || filtered.iter().all(|filtered| filtered.path != *path)
-            });
+            let converted = converted_files::list_converted(&self.git, &listed)?;
+            let is_filtered = |path: &String| {
+                converted.iter().any(|file| matches!(file, ConvertedFile::Filtered { path: of, .. } if of == path))
+            };
+            paths.retain(|path| converted_files::is_writable_by_run(path) || !is_filtered(path));
         }
         if let Some(target) = self.target_branch() {
             // Neither files nor index change.

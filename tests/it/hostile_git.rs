@@ -445,6 +445,29 @@ fn filter_on_what_a_run_writes_is_refused_with_a_remedy() {
     }
 }
 
+/// With it, git would check out the pages in another encoding.
+#[test]
+fn other_encoding_of_what_a_run_writes_is_refused() {
+    let cases = [
+        ("*.md working-tree-encoding=ISO-8859-1\n", Some("ISO-8859-1")),
+        ("*.md working-tree-encoding=utf-8\n", None),
+        ("*.txt working-tree-encoding=ISO-8859-1\n", None),
+        ("*.md working-tree-encoding=ISO-8859-1\n*.md !working-tree-encoding\n", None),
+    ];
+    for (attributes, encoding) in cases {
+        let clone = HostileRepository::of(|origin| write(origin, ".gitattributes", attributes));
+        let [plan, doctor, ran] = clone.run_all_commands();
+        let Some(encoding) = encoding else {
+            assert!(ran.expect_success().contains("1 succeeded"), "{attributes}: {ran:?}");
+            continue;
+        };
+        let sentence = format!("has the git attribute `working-tree-encoding={encoding}`, and a run writes UTF-8");
+        assert!(ran.expect_refusal(2).contains(&sentence), "{attributes}: {ran:?}");
+        assert!(ran.stderr.contains("from this attribute with `!working-tree-encoding`"), "{attributes}: {ran:?}");
+        assert!(plan.stderr.contains(&sentence) && doctor.stdout.contains(&sentence), "{plan:?} {doctor:?}");
+    }
+}
+
 /// Only files that a run writes matter: images of the wiki may be in Git LFS, and so may file types without an adapter.
 #[test]
 fn filter_on_what_a_run_does_not_write_is_accepted() {

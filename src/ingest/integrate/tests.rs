@@ -233,7 +233,7 @@ fn worktree_config_programs_do_not_run() {
         let (mut integration, results) = run.integrate(&patches);
         let fit = results.iter().take(2).all(|result| matches!(result, PatchOutcome::Accepted { .. }));
         assert!(fit, "{condition}: {results:?}");
-        assert!(matches!(integration.save("all", &[]), Err(IntegrationError::FilteredFile(_))), "{condition}");
+        assert!(matches!(integration.save("all", &[]), Err(IntegrationError::ConvertedFile(_))), "{condition}");
         drop(integration);
         assert!(!proof.exists(), "{condition}: {}", fs::read_to_string(&proof).unwrap());
     }
@@ -490,7 +490,7 @@ fn file_with_git_filter_is_not_committed() {
     let before = run.git(&["rev-parse", "HEAD"]);
     let (mut integration, _) = run.integrate(&[patch]);
     let error = integration.save("all", &[]).unwrap_err();
-    assert!(matches!(error, IntegrationError::FilteredFile(_)), "{error}");
+    assert!(matches!(error, IntegrationError::ConvertedFile(_)), "{error}");
     assert!(error.to_string().contains("`wiki/global/big-page.md` goes through the git filter `lfs`"), "{error}");
     assert_eq!(run.git(&["rev-parse", "HEAD"]), before);
 }

@@ -248,7 +248,7 @@ mod tests {
         let page = repository.git.run(&["cat-file", "blob", "HEAD:wiki/global/a.md"]).unwrap();
         assert_eq!(page, b"a\r\n");
         assert_eq!(repository.git.run(&["cat-file", "blob", "HEAD:wiki/folder"]).unwrap(), b"/etc");
-        assert!(super::super::first_filtered(&repository.git, b"wiki/global/a.md\0wiki/x.md\0").unwrap().is_none());
+        assert!(super::super::first_converted(&repository.git, b"wiki/global/a.md\0wiki/x.md\0").unwrap().is_none());
     }
 
     #[test]

@@ -33,6 +33,9 @@ const OPENED_PREFIXES: &[&str] = &["sharedindex.", "MERGE_", "AUTO_MERGE", "BISE
 /// Files of a working tree that git opens in every directory that it visits.
 const OPENED_EVERYWHERE: &[&str] = &[".gitattributes", ".gitignore", ".gitmodules"];
 
+/// Files that git opens at the top of a working tree.
+const OPENED_AT_TOP: &[&str] = &[".mailmap"];
+
 /// Directories of the project in which these files are checked, with the depth of the check.
 const CHECKED_PROJECT_DIRS: &[(&str, usize)] = &[("", 0), ("wiki", 32), ("semantic-layer", 32), ("raw-sources", 4)];
 
@@ -116,9 +119,10 @@ fn find_in_working_tree(top: &ScopedDir) -> io::Result<Option<UnsafeEntry>> {
         let Ok(Some(dir)) = top.dir_if_exists(&path) else { continue };
         for (name, kind) in dir.entries()? {
             let Some(name) = name.to_str() else { continue };
+            let is_read = OPENED_EVERYWHERE.contains(&name) || path.is_empty() && OPENED_AT_TOP.contains(&name);
             let path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
             match kind {
-                FileKind::Special if OPENED_EVERYWHERE.contains(&name) => {
+                FileKind::Special if is_read => {
                     return Ok(Some(UnsafeEntry::NamedPipe { path }));
                 }
                 FileKind::Directory if depth > 0 => open.push((path, depth - 1)),
@@ -190,6 +194,7 @@ mod tests {
             ".git/worktrees/x/index",
             ".git/reftable/tables.list",
             "wiki/deep/.gitattributes",
+            ".mailmap",
         ];
         for name in names {
             let (_dir, root) = project(&[]);

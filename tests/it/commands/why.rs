@@ -350,6 +350,19 @@ fn programs_of_the_repository_do_not_run() {
     assert!(!place.path("PWNED").exists());
 }
 
+#[test]
+fn files_that_git_cannot_read_are_named_with_a_remedy() {
+    let place = project_with_page();
+    git(&place, &["config", "blame.ignoreRevsFile", ".missing"]);
+    let answer = place.run(&["why", PAGE]);
+    let sentence = answer.expect_refusal(1);
+    assert!(sentence.contains(".missing") && sentence.contains("correct `blame.ignoreRevsFile`"), "{answer:?}");
+    git(&place, &["config", "--unset", "blame.ignoreRevsFile"]);
+    nix::unistd::mkfifo(&place.path(".mailmap"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let answer = place.run(&["why", PAGE]);
+    assert!(answer.expect_refusal(2).contains("`.mailmap` is not a regular file"), "{answer:?}");
+}
+
 /// The commit of a run that continues another one contains the patch of that one.
 #[test]
 fn patch_of_a_prior_run_names_its_attempt() {
