@@ -154,8 +154,9 @@ pub(crate) async fn play_script(
         host: host.clone(),
         turn_control: Arc::clone(&turn_control),
         totals,
+        prompts: prompts.into(),
     };
-    let mut performance = std::pin::pin!(actor.run(prompts));
+    let mut performance = std::pin::pin!(actor.run());
     let code = loop {
         tokio::select! {
             code = &mut performance => break code,

@@ -21,11 +21,11 @@ use crate::{
         mcp::ServerEvent,
         process::{EscalationStep, ProcessExit, ProcessTimeouts},
     },
-    decode::{AgentLine, LineBody, line::InitLine},
+    decode::{AgentLine, LineBody},
     run::attempt_reducer::AttemptReducer,
     tape::{
         Note,
-        note::{IsolationChecked, Severity, StopMode},
+        note::{Severity, StopMode},
     },
     units::verdict::{AttemptFacts, IsolationStatus, TimeLimit},
 };
@@ -33,6 +33,7 @@ use crate::{
 mod ending;
 mod messages;
 mod session_lines;
+mod verification;
 
 /// Maximum length of a tool reply in a note, in characters.
 const MAX_DECLINED_CHARS: usize = 300;
@@ -344,12 +345,6 @@ impl AttemptMachine {
         steps
     }
 
-    /// No reply can follow: a turn without a settings reply is not verified.
-    fn fail_missing_settings(&mut self) -> Vec<AttemptEffect> {
-        let is_unproved = self.stats.has_result() && self.is_awaiting_settings();
-        if is_unproved { self.handle_settings(None) } else { Vec::new() }
-    }
-
     /// Handles an event or the end of the tool server.
     pub(super) fn handle_server_event(&mut self, event: Option<ServerEvent>) -> Vec<AttemptEffect> {
         match event {
@@ -526,21 +521,6 @@ impl AttemptMachine {
         }
     }
 
-    /// Handles the reply about settings; `None` if the agent does not report them.
-    fn handle_settings(&mut self, sources: Option<Vec<String>>) -> Vec<AttemptEffect> {
-        if let Some(sentence) = isolation::settings_breach(sources.as_deref()) {
-            self.settings_sources = sources;
-            return self.record_breach(sentence);
-        }
-        self.settings_sources = sources;
-        self.update_isolation();
-        if self.phase == AttemptPhase::VerifyingIsolation && self.escalation.is_none() {
-            self.send_prompt()
-        } else {
-            Vec::new()
-        }
-    }
-
     fn send_prompt(&mut self) -> Vec<AttemptEffect> {
         if self.escalation.is_some() {
             return Vec::new();
@@ -559,64 +539,6 @@ impl AttemptMachine {
     /// True once the agent has announced a turn.
     fn has_begun(&self) -> bool {
         self.session.as_ref().map_or(self.has_announced_turn, SessionMonitor::has_begun)
-    }
-
-    /// Handles the start of a turn, with the tools that the agent announces.
-    fn handle_init(&mut self, init: &InitLine<'_>) -> Vec<AttemptEffect> {
-        if let Some(sentence) = self.proof.init_breach(init) {
-            return self.record_breach(sentence);
-        }
-        // The messages of a person that came too late for the last request start another turn. Its settings cannot be
-        // verified, since stdin is closed, and its work would be beyond the limits of the unit.
-        if self.stats.is_complete() && !self.is_awaiting_settings() {
-            let text = "claude began another turn after its result, which was ended; retry the unit with feedback";
-            let mut steps = vec![warning_note(text)];
-            steps.extend(self.escalate_to(EscalationStep::Terminate));
-            return steps;
-        }
-        let mut steps = vec![self.isolation_note(None)];
-        let is_first = !std::mem::replace(&mut self.has_announced_turn, true);
-        self.update_isolation();
-        if is_first {
-            steps.push(AttemptEffect::StartupFinished);
-        } else if !self.control.is_request_pending(ControlRequest::Settings) {
-            steps.push(AttemptEffect::WriteFrame(self.control.start_request(ControlRequest::Settings)));
-            if self.escalation.is_none() {
-                steps.push(AttemptEffect::SetTimer(AttemptTimer::Settings));
-            }
-        }
-        steps
-    }
-
-    /// True if a later turn has started and its settings are not reported yet.
-    fn is_awaiting_settings(&self) -> bool {
-        let is_later = self.has_announced_turn && self.settings_sources.is_some();
-        is_later && self.control.is_request_pending(ControlRequest::Settings) && self.escalation.is_none()
-    }
-
-    /// Marks the isolation as verified once the agent has reported its tools and settings without a breach.
-    fn update_isolation(&mut self) {
-        let isolation = &mut self.stats.facts.isolation;
-        if *isolation == IsolationStatus::Unverified && self.has_announced_turn && self.settings_sources.is_some() {
-            *isolation = IsolationStatus::Verified;
-        }
-    }
-
-    fn record_breach(&mut self, sentence: String) -> Vec<AttemptEffect> {
-        let mut steps = vec![self.isolation_note(Some(sentence.clone()))];
-        // Keep the first breach.
-        if self.stats.facts.isolation_breach().is_none() {
-            self.stats.facts.isolation = IsolationStatus::Breached(sentence);
-        }
-        steps.extend(self.escalate_to(EscalationStep::Interrupt));
-        steps
-    }
-
-    fn isolation_note(&self, breach: Option<String>) -> AttemptEffect {
-        AttemptEffect::RecordNote(Note::IsolationChecked(IsolationChecked {
-            breach,
-            settings_sources: self.settings_sources.clone(),
-        }))
     }
 }
 

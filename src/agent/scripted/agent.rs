@@ -27,6 +27,8 @@ pub(super) struct ScriptedAgent {
     pub(super) host: Option<Arc<HostConnection>>,
     pub(super) turn_control: Arc<TurnControl>,
     pub(super) totals: Mutex<UsageTotals>,
+    /// User messages from stdin. Those that arrive during a call are part of its turn.
+    pub(super) prompts: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
 }
 
 /// Running totals of the process.
@@ -40,18 +42,18 @@ pub(super) struct UsageTotals {
 
 impl ScriptedAgent {
     /// Plays the prompt of the command line, or every prompt from stdin, and returns the exit code.
-    pub(super) async fn run(&self, mut prompts: mpsc::UnboundedReceiver<String>) -> u8 {
+    pub(super) async fn run(&self) -> u8 {
         if let Some(prompt) = self.run.prompt.as_ref().filter(|_| !self.run.stream_input) {
-            return self.run_turn(prompt, &mut prompts).await.err().unwrap_or_else(|| self.exit_code());
+            return self.run_turn(prompt).await.err().unwrap_or_else(|| self.exit_code());
         }
         loop {
             let prompt = tokio::select! {
                 () = self.turn_control.exit_after_turn.cancelled() => return self.exit_code(),
-                prompt = prompts.recv() => prompt,
+                prompt = async { self.prompts.lock().await.recv().await } => prompt,
             };
             match prompt {
                 Some(prompt) => {
-                    if let Err(code) = self.run_turn(&prompt, &mut prompts).await {
+                    if let Err(code) = self.run_turn(&prompt).await {
                         return code;
                     }
                 }
@@ -73,8 +75,8 @@ impl ScriptedAgent {
         use_them(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Plays one turn, which takes the messages that arrive during its calls. The error is an exit code.
-    async fn run_turn(&self, prompt: &str, messages: &mut mpsc::UnboundedReceiver<String>) -> Result<(), u8> {
+    /// Plays one turn. The error is an exit code.
+    async fn run_turn(&self, prompt: &str) -> Result<(), u8> {
         let token = self.turn_control.start_turn();
         if let Some(host) = &self.host {
             host.wait_for_handshake().await;
@@ -97,7 +99,7 @@ impl ScriptedAgent {
             }
         };
         self.output.session_or_init(|| self.session_id(part));
-        let mut turn = ScriptedTurn::new(self, part, token, prompt, messages);
+        let mut turn = ScriptedTurn::new(self, part, token, prompt);
         let played = match turn.run().await {
             Err(TurnAbort::Interrupted) => turn.write_aborted_turn().await,
             other => other,

@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Value, json};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -48,8 +48,6 @@ pub(super) struct ScriptedTurn<'a> {
     actor: &'a ScriptedAgent,
     part: &'a ScriptPart,
     cancellation: CancellationToken,
-    /// User messages that arrive during the turn.
-    messages_in: &'a mut mpsc::UnboundedReceiver<String>,
     started: Instant,
     message: Option<MessageInProgress>,
     messages: u32,
@@ -70,20 +68,13 @@ pub(super) struct ScriptedTurn<'a> {
 
 impl<'a> ScriptedTurn<'a> {
     /// A turn before its first line.
-    pub(super) fn new(
-        actor: &'a ScriptedAgent,
-        part: &'a ScriptPart,
-        token: CancellationToken,
-        prompt: &str,
-        messages_in: &'a mut mpsc::UnboundedReceiver<String>,
-    ) -> Self {
+    pub(super) fn new(actor: &'a ScriptedAgent, part: &'a ScriptPart, token: CancellationToken, prompt: &str) -> Self {
         // System prompt and tool descriptions, which the script cannot see.
         const UNSEEN: u64 = 2_600;
         Self {
             actor,
             part,
             cancellation: token,
-            messages_in,
             started: Instant::now(),
             message: None,
             messages: 0,
@@ -310,7 +301,7 @@ impl<'a> ScriptedTurn<'a> {
             }
         }
         // As in the real program, messages that arrived before the results are part of the next request to the model.
-        while let Ok(text) = self.messages_in.try_recv() {
+        while let Ok(text) = self.actor.prompts.lock().await.try_recv() {
             self.new_tokens += estimate_tokens(text.chars().count());
         }
         if self.actor.run.max_turns.is_some_and(|most| self.messages >= most) {

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::decode;
+use crate::{decode, tape::note::IsolationChecked};
 
 mod messages;
 
