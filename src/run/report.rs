@@ -40,7 +40,8 @@ use crate::{
 /// Maximum number of failed calls per attempt that are kept with their errors. All are counted.
 const NAMED_FAILURES: usize = 40;
 
-/// Maximum length of such an error in characters.
+/// Maximum length of such an error in characters. It ends with a whole word: reports do not recognise the beginning of a
+/// secret.
 const MAX_ERROR_CHARS: usize = 600;
 
 /// Maximum number of messages that are kept.
@@ -254,7 +255,7 @@ impl ReportBuilder {
                 if gathered.failed.len() < NAMED_FAILURES {
                     let content = detail.result.as_ref().and_then(|result| result.content);
                     let error = content.map(content_text).or_else(|| event.message.clone()).unwrap_or_default();
-                    let error = strip_error_tags(&error).chars().take(MAX_ERROR_CHARS).collect();
+                    let error = whole_words(strip_error_tags(&error), MAX_ERROR_CHARS).to_owned();
                     let (id, tool) = (id.to_owned(), tool.to_owned());
                     gathered.failed.push(FailedCallReport { at: *at, id, tool, error });
                 }
@@ -490,6 +491,17 @@ fn action_at(path: &str) -> Option<MemoryAction> {
     })
 }
 
+/// The whole words among the first `most` characters of `text`.
+fn whole_words(text: &str, most: usize) -> &str {
+    let Some((end, _)) = text.char_indices().nth(most) else { return text };
+    let (head, rest) = text.split_at(end);
+    match head.rfind(char::is_whitespace) {
+        _ if rest.starts_with(char::is_whitespace) => head,
+        Some(space) => head.get(..space).unwrap_or_default(),
+        None => "",
+    }
+}
+
 impl RunReport {
     /// The id of the plan's job, if there is one.
     pub(crate) fn job(&self) -> Option<&str> {
@@ -533,5 +545,19 @@ impl RunReport {
     /// True if a script played the model in any attempt.
     pub(crate) fn is_scripted(&self) -> bool {
         self.units.iter().flat_map(|unit| &unit.attempts).any(|attempt| attempt.state.setup.is_scripted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortened_errors_end_with_a_whole_word() {
+        let cases =
+            [("ab cd", 5, "ab cd"), ("ab cd", 4, "ab"), ("ab cd", 2, "ab"), ("abcd", 3, ""), ("é\té é", 3, "é\té")];
+        for (text, most, expected) in cases {
+            assert_eq!(whole_words(text, most), expected, "{text}, {most}");
+        }
     }
 }

@@ -61,6 +61,14 @@ const FOREIGN_ENDS: &[&str] = &[
     "비밀번호", "wachtwoord", "lösenord", "salasana",
 ];
 
+/// Second words of variables that describe a secret, such as `TOKEN_TTL`.
+#[rustfmt::skip]
+const DESCRIPTIONS: &[&str] = &[
+    "age", "alg", "algorithm", "arn", "column", "count", "dir", "enabled", "endpoint", "expiration", "expires", "expiry", "field", "file",
+    "format", "header", "hasher", "host", "id", "ids", "length", "lifetime", "limit", "manager", "max", "min", "name", "path", "policy",
+    "prefix", "provider", "ref", "reset", "rules", "size", "store", "timeout", "ttl", "type", "uri", "url", "version",
+];
+
 /// With this prefix, dbt requires that a variable is kept secret: `DBT_ENV_SECRET_GIT`.
 const DBT_PREFIX: [&str; 3] = ["dbt", "env", "secret"];
 
@@ -91,7 +99,19 @@ pub(super) fn kind_of(name: &str) -> Option<NameKind> {
     {
         return kind_of_word(singular, before, &words);
     }
-    kind_of_word(last, before, &words)
+    kind_of_word(last, before, &words).or_else(|| variable_kind(name, &words))
+}
+
+/// Classifies a variable of an environment whose secret word is not the last one: `PASSWORD_DB`, `APP_SECRETS_JSON`.
+fn variable_kind(name: &str, words: &[String]) -> Option<NameKind> {
+    if !is_variable(name) {
+        return None;
+    }
+    match words {
+        [before @ .., last, format] if matches!(format.as_str(), "json" | "yaml") => kind_of_word(last, before, words),
+        [first, of] if !DESCRIPTIONS.contains(&of.as_str()) => kind_of_word(first, &[], words),
+        _ => None,
+    }
 }
 
 /// Classifies a name by its last word, its other words, and all of them.

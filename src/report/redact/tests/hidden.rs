@@ -41,6 +41,10 @@ fn texts() -> Vec<(String, String)> {
         "パスワード: #",
         "SECRET_KEY_BASE=#",
         "FERNET_KEY: #",
+        "PASSWORD_DB=#",
+        "TOKEN_GITHUB=#",
+        "export APP_SECRETS_JSON='#'",
+        "Driver={PostgreSQL};Uid=svc;Pwd={#};Server=db",
         // Commands and files.
         "ldapsearch -x -D cn=admin -w # -b dc=x",
         "sqlplus -s scott/#@db",
