@@ -17,7 +17,8 @@ CREATE TABLE runs (
     lost          INTEGER NOT NULL,          -- lines that could not be read
     budget        INTEGER NOT NULL,          -- units whose last attempt used up its budget
     agent         TEXT,                      -- NULL on tapes that do not name it
-    unsaved_review INTEGER NOT NULL          -- 1 if the changes of its last review are in no commit
+    unsaved_review INTEGER NOT NULL,         -- 1 if the changes of its last review are in no commit
+    cost_partial  INTEGER NOT NULL           -- 1 if the cost of an attempt is unknown
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE units (

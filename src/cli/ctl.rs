@@ -277,6 +277,7 @@ fn print_status(global: &GlobalArgs, timeline: &Timeline, content: bool) -> Resu
     let waiting: Vec<Value> = held_calls(state).map(|(unit, call)| call_json(unit, call)).collect();
     let mut json = summary.to_json();
     json["approvals"] = waiting.into();
+    json["paused"] = state.limits.is_paused.into();
     if let Some(review) = state.publication.open_review() {
         json["review"] = json!({"files": review.files.len(), "open": review.counts().open});
     }

@@ -20,7 +20,7 @@ use crate::{
     replay::{FileSource, SessionFile, claude_sessions::recent_sessions},
     run::Timeline,
     store::{RunStatus, RunStore, db::IndexedRun},
-    text::{self, dollars, pluralize},
+    text::{self, dollars, dollars_of_sum, pluralize},
     tui::{self, ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession},
 };
 
@@ -76,17 +76,12 @@ fn browse(
                 Err(failure) => messages.push(failure.to_line()),
             },
             // Another process may have started a run since the list was read.
-            HomeChoice::Resume(_) | HomeChoice::Start if has_active_run(global)? => {
+            HomeChoice::Resume(_) | HomeChoice::Start if runs::find_active(global)?.is_some() => {
                 messages.push("a run of this project is active now; open it, or stop it first".to_owned());
             }
             HomeChoice::Diff(..) | HomeChoice::Resume(_) | HomeChoice::Start => return run(&command),
         }
     }
-}
-
-fn has_active_run(global: &GlobalArgs) -> Result<bool, CliError> {
-    let store = runs::resolve_store(global)?;
-    Ok(store.list()?.iter().any(|run| store.is_alive(run.id).unwrap_or(false)))
 }
 
 /// The arguments of the command that does what was chosen, with the options of this call.
@@ -249,7 +244,7 @@ fn home_run(status: RunStatus, known: Option<&IndexedRun>) -> HomeRun {
         outcome: text::printable(word, 11).into_owned(),
         age: String::new(),
         units: units.unwrap_or_else(|| "?".to_owned()),
-        cost: dollars(known.and_then(|known| known.cost_usd)),
+        cost: dollars_of_sum(known.and_then(|known| known.cost_usd), known.is_some_and(|known| known.is_cost_partial)),
         is_scripted: known.is_some_and(|known| known.scripted),
     }
 }
@@ -338,6 +333,7 @@ mod tests {
                 reused: 0,
                 failed,
                 cost_usd: None,
+                is_cost_partial: false,
                 tape_bytes: 0,
             };
             assert_eq!(home_run(RunStatus::Finished, Some(&known)).state, expected, "{outcome}, {budget}, {failed}");

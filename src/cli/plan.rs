@@ -11,7 +11,7 @@ use super::{
     args::{GlobalArgs, SelectArgs, Ui},
     exit::{self, CliError, Exit},
     model_choice::ModelChoice,
-    output, playback_output, project, settings,
+    output, playback_output, project, runs, settings,
 };
 use crate::{
     diagnostic::{Diagnostic, Problem},
@@ -55,6 +55,7 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
         exit::print_warning(&error);
     }
     project::blocking_files_problems(&project).iter().for_each(exit::print_warning);
+    runs::active_run_problem(global).iter().for_each(exit::print_warning);
     taken.unsaved_run.iter().for_each(|left| exit::print_warning(&left.problem(global.project_dir.as_deref())));
     let repository_text = prepare::describe_repository(&project, Some(&taken.planned));
     if let Err(error) = &repository_text {

@@ -16,11 +16,12 @@ use super::{
 };
 use crate::{
     config::paths::UserDirs,
+    diagnostic::Problem,
     engine::recorded_tapes,
     replay::FileSource,
     run::{EntrySource as _, PollStatus, SourceInfo, Timeline, recorded_decisions},
     store::{RecordedRun, RunStatus, RunStore},
-    text::{self, dollars, pluralize},
+    text::{self, commands, dollars_of_sum, pluralize},
 };
 
 /// Maximum width of a unit key in a table, in columns.
@@ -58,6 +59,22 @@ pub(crate) fn resolve_tape(global: &GlobalArgs, what: &str) -> Result<(RecordedR
     let found = runs.resolve(what)?;
     let tape = recorded_tapes::open_file(&runs, &found)?;
     Ok((found, tape))
+}
+
+/// The active run of the project; `None` if there is none.
+///
+/// # Errors
+/// If the runs cannot be read.
+pub(super) fn find_active(global: &GlobalArgs) -> Result<Option<RecordedRun>, CliError> {
+    let store = resolve_store(global)?;
+    Ok(store.list()?.into_iter().find(|run| store.is_alive(run.id).unwrap_or(false)))
+}
+
+/// Names the active run of the project, with the commands that show and stop it.
+pub(super) fn active_run_problem(global: &GlobalArgs) -> Option<Problem> {
+    let run = find_active(global).ok()??.id.short();
+    let commands = commands::active_run_commands(global.project_dir.as_deref(), &run.to_string());
+    Some(Problem::new(format!("run {run} of this project is active")).with_help(commands))
 }
 
 /// The run in this store whose record is `source`, if it is running. `what` is the name that the user gave.
@@ -117,7 +134,8 @@ pub(super) fn list(global: &GlobalArgs) -> Result<Exit, CliError> {
         let printed = if global.ui == Ui::Json {
             let known = known.map(|run| {
                 json!({"started_at": run.started_at, "outcome": run.outcome, "units": run.units,
-                    "succeeded": run.succeeded, "budget": run.budget, "reused": run.reused, "failed": run.failed, "cost_usd": run.cost_usd})
+                    "succeeded": run.succeeded, "budget": run.budget, "reused": run.reused, "failed": run.failed, "cost_usd": run.cost_usd,
+                    "cost_partial": run.is_cost_partial})
             });
             writeln!(out, "{}", json!({"run": run.id, "state": standing.as_str(), "index": known}))
         } else {
@@ -140,7 +158,7 @@ fn format_run(run: &RecordedRun, standing: RunStatus, known: Option<&crate::stor
     let mut line = format!("{}  {word:<11}", run.id.short());
     if let Some(known) = known {
         let started = text::printable(known.started_at.split('.').next().unwrap_or_default(), 20).into_owned();
-        let cost = dollars(known.cost_usd);
+        let cost = dollars_of_sum(known.cost_usd, known.is_cost_partial);
         let scripted = if known.scripted { "  scripted" } else { "" };
         let plural = if known.units == 1 { " " } else { "s" };
         let budget = if known.budget > 0 { format!("  {} budget", known.budget) } else { String::new() };

@@ -220,7 +220,7 @@ impl RunSummary {
         let outcome = self.outcome.as_deref().or(running);
         json!({
             "type": "run", "state": "summary", "outcome": outcome, "units": units, "turns": self.turns,
-            "calls": self.calls, "cost_usd": self.cost_usd,
+            "calls": self.calls, "cost_usd": self.cost_usd, "cost_partial": self.is_cost_partial,
             "commit": self.publication.saved_commit.as_ref().map(|(commit, ..)| commit), "not_saved": self.publication.save_error,
             "merged": self.publication.shared.iter().map(|file| json!({"path": file.path, "units": file.units})).collect::<Vec<_>>(),
             "flagged": self.publication.flagged.iter().map(|it| json!({"artifact": it.about, "text": it.text})).collect::<Vec<_>>(),

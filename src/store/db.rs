@@ -37,7 +37,7 @@ const SCHEMA: &str = include_str!("../../assets/index.sql");
 /// `user_version` of [`SCHEMA`]. A change of the schema or of the meaning of its rows increments it, and an index of an
 /// earlier version is emptied, so that its rows are made again from the tapes. [`is_earlier`] must know all names that
 /// an earlier version used.
-const SCHEMA_VERSION: usize = 11;
+const SCHEMA_VERSION: usize = 12;
 
 /// Maximum wait for another process that writes to the index.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -119,6 +119,8 @@ pub(crate) struct IndexedRun {
     pub failed: u64,
     /// Cost in US dollars, if known.
     pub cost_usd: Option<f64>,
+    /// True if the cost of an attempt is unknown.
+    pub is_cost_partial: bool,
     /// Length in bytes of the tape when it was indexed. A longer tape must be indexed again.
     pub tape_bytes: u64,
 }
@@ -198,7 +200,8 @@ impl Db {
             let mut statement = self.connection.prepare_cached(
                 "SELECT run, started_at, project, scripted, outcome, duration_ms, units, succeeded, failed, cost_usd,
                         tape_bytes, budget,
-                        (SELECT count(*) FROM units WHERE units.run = runs.run AND units.status = 'reused')
+                        (SELECT count(*) FROM units WHERE units.run = runs.run AND units.status = 'reused'),
+                        cost_partial
                  FROM runs ORDER BY run DESC",
             )?;
             statement.query_map([], read_indexed_run)?.filter_map(Result::transpose).collect()
@@ -385,6 +388,7 @@ fn read_indexed_run(row: &Row<'_>) -> Result<Option<IndexedRun>, rusqlite::Error
         tape_bytes: to_u64(row.get(10)?),
         budget: to_u64(row.get(11)?),
         reused: to_u64(row.get(12)?),
+        is_cost_partial: row.get(13)?,
     }))
 }
 
@@ -410,7 +414,8 @@ fn write(transaction: &Transaction<'_>, rows: &RunIndexRows) -> Result<(), rusql
 
 fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunIndexRows) -> Result<(), rusqlite::Error> {
     let run = &rows.run;
-    let sql = "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
+    let sql =
+        "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
     transaction.prepare_cached(sql)?.execute(params![
         id,
         run.header.project,
@@ -429,6 +434,7 @@ fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunIndexRows) -> Re
         to_i64(run.budget),
         run.header.agent.as_ref().map(serde_name),
         run.has_unsaved_review,
+        run.is_cost_partial,
     ])?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 use crate::{
     run::{
         EntrySource, EntrySourceError, PollStatus, Timeline,
+        spending::UnitSpending,
         state::{ModelSpending, RunState, UnitStatus},
     },
     tape::{Header, Millis, note::Verdict},
@@ -54,6 +55,8 @@ pub(crate) struct RunIndexRow {
     pub failed: u64,
     /// Cost of all attempts; `None` until an attempt reports its cost.
     pub cost_usd: Option<f64>,
+    /// True if the cost of an attempt is unknown.
+    pub is_cost_partial: bool,
     /// Number of unreadable lines.
     pub lost: u64,
     /// True if the changes of its last review are in no commit.
@@ -153,6 +156,7 @@ fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunIndexRow {
         budget: count(&[UnitStatus::BudgetExhausted]),
         failed: count(&[UnitStatus::Failed]),
         cost_usd: costs.reduce(|sum, cost| sum + cost),
+        is_cost_partial: state.units.iter().any(|unit| UnitSpending::new(unit, state.last_entry_at).partial),
         lost: lost.malformed + lost.unknown + lost.unknown_notes + lost.corrupt_entries,
         has_unsaved_review: state.publication.unsaved_review().is_some(),
     }

@@ -29,10 +29,13 @@ pub(crate) fn pull_request_commands(branch: &str, subject: &str, tape: &Path) ->
 
 /// The sentence about a run that a client left, with the commands that reach it.
 pub(crate) fn detached_run(project: Option<&Path>, run: &str) -> String {
+    format!("run {run} continues; {}", active_run_commands(project, run))
+}
+
+/// The commands that show and stop an active run, in a sentence.
+pub(crate) fn active_run_commands(project: Option<&Path>, run: &str) -> String {
     let flag = project_dir_flag(project);
-    format!(
-        "run {run} continues; `ingestdeck attach{flag} {run}` shows it, `ingestdeck ctl{flag} --run {run} stop-all` stops it"
-    )
+    format!("`ingestdeck attach{flag} {run}` shows it, `ingestdeck ctl{flag} --run {run} stop-all` stops it")
 }
 
 /// The sentence about a run that was started in the background.

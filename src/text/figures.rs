@@ -47,10 +47,12 @@ pub(crate) fn seconds(span: Millis) -> String {
     if span.0 < 60_000 { format!("{}.{}s", span.0 / 1000, span.0 % 1000 / 100) } else { span.to_string() }
 }
 
-/// Formats a cost in US dollars: `$0.42`, `$0.0015`, or `$?` if unknown.
+/// Formats a cost in US dollars: `$0.42`, `$0.0015`, `$1.0e12`, or `$?` if unknown.
 pub(crate) fn dollars(cost: Option<f64>) -> String {
     match cost {
         None => "$?".to_owned(),
+        // Only a damaged record has such a cost.
+        Some(cost) if cost >= 1e9 => format!("${cost:.1e}"),
         Some(cost) if cost >= 100.0 => format!("${cost:.0}"),
         Some(cost) if cost > 0.0 && cost < 0.01 => format!("${cost:.4}"),
         Some(cost) => format!("${cost:.2}"),
@@ -89,6 +91,14 @@ mod tests {
             (5 << 40, "5120.0 GB"),
         ] {
             assert_eq!(size(bytes), shown);
+        }
+    }
+
+    #[test]
+    fn costs_of_any_size_stay_short() {
+        let costs = [(0.0, "$0.00"), (0.0015, "$0.0015"), (99.5, "$99.50"), (123.4, "$123"), (1e308, "$1.0e308")];
+        for (cost, shown) in costs {
+            assert_eq!(dollars(Some(cost)), shown);
         }
     }
 }

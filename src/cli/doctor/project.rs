@@ -3,7 +3,8 @@
 
 use super::{
     super::{
-        args::GlobalArgs, exit::CliError, model_choice::ModelChoice, plan::outside_project_message, project, settings,
+        args::GlobalArgs, exit::CliError, model_choice::ModelChoice, plan::outside_project_message, project, runs,
+        settings,
     },
     DoctorCheck, DoctorFinding,
 };
@@ -111,7 +112,8 @@ fn repository(kept: Result<String, RepositoryError>) -> DoctorFinding {
     }
 }
 
-/// Reports why a run cannot be recorded, or which records cannot be read and which earlier work is not committed.
+/// Reports why a run cannot be recorded, or which records cannot be read, which run is active and which earlier work is not
+/// committed.
 fn records(global: &GlobalArgs, project: &Project, planned: Option<&IngestPlan>) -> Vec<DoctorFinding> {
     let read = || -> Result<_, CliError> {
         let history = ProjectHistory::open(project)?;
@@ -121,9 +123,14 @@ fn records(global: &GlobalArgs, project: &Project, planned: Option<&IngestPlan>)
     match read() {
         Ok((past, warnings)) => {
             let left = past.unsaved_run.and_then(|left| left.still_planned(&planned?.units));
-            let sentences =
-                warnings.into_iter().chain(left.map(|left| left.problem(global.project_dir.as_deref()).to_line()));
-            sentences.map(|sentence| DoctorFinding::note(DoctorCheck::Runs, sentence)).collect()
+            let left = left.map(|left| left.problem(global.project_dir.as_deref()));
+            let active = runs::active_run_problem(global);
+            let problems = active.into_iter().chain(left).map(|problem| problem.to_line());
+            warnings
+                .into_iter()
+                .chain(problems)
+                .map(|sentence| DoctorFinding::note(DoctorCheck::Runs, sentence))
+                .collect()
         }
         Err(failure) => vec![DoctorFinding::fail(DoctorCheck::Runs, failure.to_line())],
     }

@@ -204,7 +204,7 @@ impl Fold {
                     Arc::make_mut(planned).concurrency = *slots;
                 }
                 record_change(view, entry, ScheduleChange::Concurrency(*slots));
-                self.report_message(view, entry, Severity::Info, note.to_string());
+                self.report_run_change(view, entry, note, emit);
             }
             Note::LimitChanged(changed) => {
                 if let Some(planned) = &mut view.state.planned {

@@ -229,6 +229,10 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
         None if totals.count(UnitStatus::Failed) > 0 => {
             (StyleRole::Failed, glyphs.status(UnitStatus::Failed), "failed")
         }
+        None if totals.count(UnitStatus::BudgetExhausted) > 0 => {
+            let status = UnitStatus::BudgetExhausted;
+            (status_role(status), glyphs.status(status), "out of budget")
+        }
         None if totals.finished_units() > 0 => (StyleRole::Succeeded, glyphs.status(UnitStatus::Succeeded), "done"),
         None => (StyleRole::Queued, glyphs.status(UnitStatus::Queued), "empty"),
     };

@@ -114,10 +114,19 @@ fn paused_run_resumes_from_another_process() {
     place.run(&["ctl", "pause", "--reason", "lunch"]).expect_success();
     let approvals = rows(&place, &["approvals"]);
     assert_eq!(approvals[0]["tool"], "wiki_list_tags");
+    let status = |key: &str| rows(&place, &["status"])[0][key].clone();
+    assert_eq!((status("paused"), status("cost_partial")), (json!(true), json!(true)));
+    assert_eq!(status("cost_usd"), json!(null));
+    let active = "of this project is active; `ingestdeck attach ";
+    assert!(place.run(&["plan"]).stderr.contains(active));
+    assert!(place.run(&["doctor"]).stdout.contains(active));
+    assert!(place.run(&["runs", "list"]).expect_success().contains("$?"));
     place.run(&["ctl", "resume"]).expect_success();
+    assert_eq!(status("paused"), false);
     let ended = running.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.contains("paused: nothing starts") && ended.stdout.contains("resumed"), "{ended:?}");
+    assert!(!place.run(&["plan"]).stderr.contains(active));
 }
 
 #[test]
@@ -144,6 +153,10 @@ fn limits_are_set_from_another_process() {
     }
     let ended = running.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(
+        ended.stdout.contains("concurrency is now 3") && ended.stdout.contains("concurrency is now 2"),
+        "{ended:?}"
+    );
     let tape = std::fs::read_to_string(super::test_dir::tape(&place.path(""))).unwrap();
     let entries = tape.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).unwrap());
     let changed: Vec<_> = entries

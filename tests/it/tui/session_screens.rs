@@ -37,6 +37,14 @@ fn session_is_rendered_at_every_size() {
 }
 
 #[test]
+fn session_out_of_turns_is_not_done() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/max_turns.jsonl");
+    let text = shown(Timeline::new(Box::new(FileSource::open(&path).unwrap())), "", (120, 36));
+    let header = text.lines().next().unwrap();
+    assert!(header.contains("out of budget") && !header.contains("done"), "{text}");
+}
+
+#[test]
 fn session_steps_back_to_an_earlier_turn() {
     let text = shown(timeline(), "(((((((", (120, 36));
     assert!(
