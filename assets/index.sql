@@ -110,8 +110,8 @@ CREATE TABLE raw_files (
 
 CREATE TABLE artifacts (
     run               TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
-    connection        TEXT NOT NULL,
-    path              TEXT NOT NULL,         -- raw file
+    connection        TEXT NOT NULL,         -- empty for the removal of an artifact, whatever it was written from
+    path              TEXT NOT NULL,         -- raw file; empty for the removal
     target            TEXT NOT NULL,         -- wiki or sl
     target_connection TEXT NOT NULL,         -- of a source; empty for a page
     key               TEXT NOT NULL,

@@ -95,8 +95,12 @@ fn find_reviewable_run(runs: &RunStore, name: Option<&str>) -> Result<(RecordedR
         refuse_second_review(runs, &run, &state)?;
         return Ok((run, state));
     }
+    recorded_tapes::try_update_index(runs);
+    // Without an index, any run may wait.
+    let waiting = runs.open_database().and_then(|db| db.unsaved_reviews());
+    let oldest = waiting.map_or(Some(RunId(uuid::Uuid::nil())), |waiting| waiting.into_iter().min());
     let mut settled = HashSet::new();
-    for run in runs.list()? {
+    for run in runs.list()?.into_iter().take_while(|run| oldest.is_some_and(|oldest| oldest <= run.id)) {
         let Ok(state) = current_state(runs, &run) else { continue };
         settled.extend(settled_run(&run, &state, &settled));
         if settled.contains(&run.id) {
@@ -106,12 +110,10 @@ fn find_reviewable_run(runs: &RunStore, name: Option<&str>) -> Result<(RecordedR
         match no_review_reason(&run, &state, is_active) {
             // What is in commits is reviewed on request only.
             None if state.publication.unsaved_review().is_some() => return Ok((run, state)),
-            Some(reason) if !is_active && state.publication.unsaved_review().is_some() => return Err(reason),
+            Some(reason) if state.publication.unsaved_review().is_some() => return Err(reason),
+            // It may continue the review of the run before it.
+            Some(reason) if is_active && continued_run(&state).is_some() => return Err(reason),
             None | Some(_) => {}
-        }
-        // An older run would be based on an earlier state of the branch.
-        if state.publication.saved.is_some() {
-            break;
         }
     }
     Err(CliError::not_found("no run of this project waits for a review").with_help(
@@ -123,9 +125,11 @@ fn find_reviewable_run(runs: &RunStore, name: Option<&str>) -> Result<(RecordedR
 fn no_review_reason(run: &RecordedRun, state: &RunState, is_active: bool) -> Option<CliError> {
     let (id, publication) = (run.id.short(), &state.publication);
     let missing = || CliError::not_found(format!("run {id} has no changes that wait for a review"));
+    let finished = publication.unsaved_review().filter(|review| review.is_finished);
+    let sent_back = finished.map(|review| review.units_sent_back(|_| false)).unwrap_or_default();
     let is_left = |unit: &UnitState| {
         matches!(unit.status, UnitStatus::Interrupted | UnitStatus::NotStarted | UnitStatus::Queued)
-            && unit.attempts.iter().any(|attempt| attempt.delivery.patch.is_some())
+            && sent_back.iter().any(|(sent, _)| *sent == unit.key)
     };
     match (publication.open_review(), publication.unsaved_review()) {
         (Some(_), _) => None,
@@ -150,8 +154,11 @@ fn no_review_reason(run: &RecordedRun, state: &RunState, is_active: bool) -> Opt
 fn settled_run(run: &RecordedRun, state: &RunState, settled: &HashSet<RunId>) -> Option<RunId> {
     let has_finished = state.publication.review.as_ref().is_some_and(|review| review.is_saved);
     let is_settled = has_finished || settled.contains(&run.id);
-    let continues = state.planned.as_ref().and_then(|planned| planned.continues.as_ref());
-    continues.filter(|_| is_settled).map(|continues| continues.run)
+    continued_run(state).filter(|_| is_settled)
+}
+
+fn continued_run(state: &RunState) -> Option<RunId> {
+    Some(state.planned.as_ref()?.continues.as_ref()?.run)
 }
 
 /// Two reviews of the same commits would decide independently of each other.
@@ -237,6 +244,9 @@ fn change_json(file: &ReviewedFile, review: &FileReview, diff: bool) -> Value {
     });
     if diff {
         json["diff"] = json!(file.diff);
+        if let Some(text) = &review.edited {
+            json["text"] = json!(text);
+        }
     }
     json
 }
@@ -247,7 +257,10 @@ fn change_text(file: &ReviewedFile, review: &FileReview, diff: bool) -> String {
     let units = file.units.iter().map(|unit| text::printable(unit, MAX_PATH_WIDTH)).collect::<Vec<_>>().join(", ");
     let mut line = format!("{decision:<14} {:<8} {path}  {units}", file.change.as_str());
     if diff {
-        for row in file.diff.lines() {
+        if review.edited.is_some() {
+            line.push_str("\n    the text of the reviewer, which replaces the file:");
+        }
+        for row in review.edited.as_deref().unwrap_or(&file.diff).lines() {
             line.push_str(&format!("\n    {}", text::printable(row, MAX_PATH_WIDTH)));
         }
     }

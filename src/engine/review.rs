@@ -202,7 +202,7 @@ impl RunReview {
         for note in named.into_iter().chain([Note::ReviewFinished { sent_back }]) {
             self.recorder.record_note(None, &note).map_err(|error| not_recorded(&error))?;
         }
-        state.is_waiting = false;
+        (state.is_waiting, state.is_finished) = (false, true);
         let amendment = |unit: &UnitKey, feedback: String| Amendment {
             feedback: Some(feedback),
             resume: sessions.get(unit).cloned(),

@@ -26,6 +26,8 @@ pub(crate) struct ReviewState {
     pub files: Vec<FileReview>,
     /// True while the run waits for the end of the review.
     pub is_waiting: bool,
+    /// True once a person ended it, so that the changes that were sent back were made again.
+    pub is_finished: bool,
     /// True once its result is saved.
     pub is_saved: bool,
 }
@@ -72,12 +74,15 @@ pub(crate) struct ReviewCounts {
 
 impl ReviewState {
     /// A review of `request`. Decisions of the review `before` count for equal changes, except that changes that were
-    /// sent back are open again.
+    /// sent back are open again once that review was finished.
     pub(crate) fn new(request: Arc<ReviewRequested>, before: Option<&Self>) -> Self {
         let earlier: HashMap<&str, (&ReviewedFile, &FileReview)> =
             before.iter().flat_map(|before| before.by_path()).map(|known| (&*known.0.path, known)).collect();
-        let files = request.files.iter().map(|file| FileReview::new(file, earlier.get(&*file.path).copied())).collect();
-        let mut new = Self { request: Arc::clone(&request), files, is_waiting: true, is_saved: false };
+        let was_finished = before.is_some_and(|before| before.is_finished);
+        let file = |file| FileReview::new(file, earlier.get(&*file.path).copied(), was_finished);
+        let files = request.files.iter().map(file).collect();
+        let request_of_it = Arc::clone(&request);
+        let mut new = Self { request: request_of_it, files, is_waiting: true, is_finished: false, is_saved: false };
         for decided in &request.decided {
             new.decide(decided);
         }
@@ -200,13 +205,14 @@ impl ReviewedFile {
 }
 
 impl FileReview {
-    fn new(file: &ReviewedFile, before: Option<(&ReviewedFile, &Self)>) -> Self {
+    fn new(file: &ReviewedFile, before: Option<(&ReviewedFile, &Self)>, was_finished: bool) -> Self {
         let is_same_text = before.is_some_and(|(known, _)| known.before == file.before);
         let before = before.map(|(_, review)| review);
         let hunk = |id: String| {
             let earlier = before.and_then(|before| before.hunks.iter().find(|hunk| *hunk.id == *id));
             let decision = earlier.map_or(ReviewDecision::Open, |hunk| hunk.decision);
-            let is_kept = matches!(decision, ReviewDecision::Accepted | ReviewDecision::Rejected);
+            let is_kept = matches!(decision, ReviewDecision::Accepted | ReviewDecision::Rejected)
+                || decision == ReviewDecision::SentBack && !was_finished;
             HunkReview {
                 id: id.into(),
                 decision: if is_kept { decision } else { ReviewDecision::Open },

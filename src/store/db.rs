@@ -216,6 +216,16 @@ impl Db {
         found.map(Option::unwrap_or_default).map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
+    /// The runs whose own record has a review with changes that are in no commit.
+    pub(crate) fn unsaved_reviews(&self) -> Result<Vec<RunId>, DbError> {
+        let read = || -> Result<Vec<RunId>, rusqlite::Error> {
+            let mut statement = self.connection.prepare_cached("SELECT run FROM runs WHERE unsaved_review")?;
+            let ids = statement.query_map([], |row| row.get::<_, String>(0))?;
+            ids.filter_map(|id| id.map(|id| RunId::parse(&id)).transpose()).collect()
+        };
+        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+    }
+
     fn commit(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<(), rusqlite::Error>) -> Result<(), DbFault> {
         // Immediate, so that a writer waits here, where the busy handler applies.
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -1,6 +1,8 @@
 //! Plans a run that continues the review of a prior run: its unsaved patches are integrated again, and nothing is
 //! attempted.
 
+use std::collections::HashSet;
+
 use super::{
     ResumeBasis, ResumeChain, ResumeError, RunPlan, drop_saved_patches, find_resumable, join_names, open_history,
     planned_units, texts,
@@ -36,12 +38,13 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     let history = open_history(project, warn)?;
     let past = history.past(Some(chain.oldest()))?;
     let selection = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone()).unwrap_or_default();
+    let due = plan_against(project, &UnitSelection { full: false, ..selection.clone() }, &past.baseline)?;
     let selection = UnitSelection { full: true, ..selection };
     let mut planned = plan_against(project, &selection, &past.baseline)?;
     planned.reuse_unit_keys(chain.units());
     let committed = chain.committed_run(project, true)?;
     let basis = ResumeBasis { project, chain: &chain, model: None, warn };
-    let mut taken = basis.review(planned, committed.as_ref())?;
+    let mut taken = basis.review(planned, &due, committed.as_ref())?;
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
     chain.add_unsaved(project, &mut taken, warn);
     if let Some(committed) = &committed {
@@ -88,8 +91,14 @@ pub(super) fn waiting_sentence(history: &ProjectHistory) -> Result<Option<String
 }
 
 impl ResumeBasis<'_> {
-    /// The units of the prior run whose patches are in no commit, or all that succeeded if its commits are reviewed.
-    fn review(&self, mut planned: IngestPlan, committed: Option<&CommittedRun>) -> Result<RunPlan, ResumeError> {
+    /// The units of the prior run whose patches are in no commit, or all that succeeded if its commits are reviewed. `due`
+    /// are those that a run would attempt now.
+    fn review(
+        &self,
+        mut planned: IngestPlan,
+        due: &IngestPlan,
+        committed: Option<&CommittedRun>,
+    ) -> Result<RunPlan, ResumeError> {
         let before = self.before();
         let mut continues = before.continues();
         let state = self.chain.state();
@@ -116,7 +125,14 @@ impl ResumeBasis<'_> {
         let units = std::mem::take(&mut planned.units).into_iter();
         let (units, others) = units.partition(|unit| continues.units.contains_key(&unit.planned.unit));
         planned.units = units;
-        self.exclude_units(&mut planned, others);
+        let key = |unit: &WorkUnit| {
+            let planned = &unit.planned;
+            (planned.connection.clone(), planned.adapter.clone(), planned.ktx_key().as_str().to_owned())
+        };
+        let due: HashSet<_> = due.units.iter().map(key).collect();
+        let (due, done): (Vec<_>, Vec<_>) = others.into_iter().partition(|unit| due.contains(&key(unit)));
+        self.exclude_units(&mut planned, due);
+        done.iter().for_each(|unit| planned.exclude_unit(unit, true));
         if committed.is_none() {
             self.leave_changed_files(&mut planned);
         }

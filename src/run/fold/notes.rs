@@ -257,6 +257,9 @@ impl Fold {
             }
             Note::ReviewFinished { .. } => {
                 Self::close_review(view);
+                if let Some(review) = &mut view.state.publication.review {
+                    Arc::make_mut(review).is_finished = true;
+                }
                 view.state.publication.save_error = None;
                 self.report_message(view, entry, Severity::Info, note.to_string());
             }

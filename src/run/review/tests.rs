@@ -74,11 +74,16 @@ fn equal_changes_keep_their_decisions() {
     assert_eq!(first.units_sent_back(|_| false), [("docs".into(), "wiki/global/b.md: name the owner".into())]);
     let again = [file("wiki/global/a.md", BEFORE, "a\nB\nc\nd\ne\nf\nX\n"), file("wiki/global/b.md", "", "new\n")];
     let request = ReviewRequested { base: "beef".into(), files: again.to_vec(), ..ReviewRequested::default() };
-    let second = ReviewState::new(Arc::new(request), Some(&first));
-    let decisions: Vec<_> = second.files.iter().flat_map(|file| &file.hunks).map(|hunk| hunk.decision).collect();
-    assert_eq!(decisions, [ReviewDecision::Rejected, ReviewDecision::Open, ReviewDecision::Open]);
-    let sent_back = &second.files[1].hunks[0];
-    assert_eq!(sent_back.feedback.as_deref(), Some("name the owner"), "the reviewer sees what was asked for");
+    let request = Arc::new(request);
+    // Nothing was made again before the review was finished.
+    for (is_finished, of_sent_back) in [(false, ReviewDecision::SentBack), (true, ReviewDecision::Open)] {
+        first.is_finished = is_finished;
+        let second = ReviewState::new(Arc::clone(&request), Some(&first));
+        let decisions: Vec<_> = second.files.iter().flat_map(|file| &file.hunks).map(|hunk| hunk.decision).collect();
+        assert_eq!(decisions, [ReviewDecision::Rejected, ReviewDecision::Open, of_sent_back]);
+        let sent_back = &second.files[1].hunks[0];
+        assert_eq!(sent_back.feedback.as_deref(), Some("name the owner"), "the reviewer sees what was asked for");
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub(crate) const VIEWS: [(&str, &str); 8] = [
     (
         "runs",
         "SELECT run, project, agent, scripted, started_at, duration_ms, outcome, units, succeeded, budget, failed,
-            cost_usd, entries, lost AS lost_lines FROM main.runs",
+            cost_usd, cost_partial, entries, lost AS lost_lines FROM main.runs",
     ),
     (
         "units",
@@ -63,7 +63,7 @@ pub(crate) const VIEWS: [(&str, &str); 8] = [
         "SELECT session, model, status, run, unit AS task, attempts, completed, failed, last_error, last_started_at
          FROM (
             SELECT a.session, a.model,
-                iif(a.ended_ms IS NOT NULL, a.outcome, iif(r.outcome IS NULL, 'running', 'interrupted')) AS status,
+                iif(a.ended_ms IS NOT NULL, a.outcome, iif(r.outcome IS NULL AND u.status IS NOT 'interrupted', 'running', 'interrupted')) AS status,
                 a.run, a.unit, count(*) OVER every AS attempts,
                 count(*) FILTER (WHERE a.outcome = 'succeeded') OVER every AS completed,
                 count(*) FILTER (WHERE a.outcome = 'failed') OVER every AS failed,
@@ -73,7 +73,7 @@ pub(crate) const VIEWS: [(&str, &str); 8] = [
                 strftime('%Y-%m-%dT%H:%M:%fZ', r.started_at, format('%+.3f seconds', a.started_ms / 1000.0))
                     AS last_started_at,
                 row_number() OVER (PARTITION BY a.session ORDER BY r.started_at DESC, a.started_ms DESC) AS age
-            FROM main.attempts a JOIN main.runs r USING (run)
+            FROM main.attempts a JOIN main.runs r USING (run) LEFT JOIN main.units u USING (run, unit)
             WHERE a.session IS NOT NULL
             WINDOW every AS (PARTITION BY a.session)
          ) WHERE age = 1",
@@ -81,7 +81,8 @@ pub(crate) const VIEWS: [(&str, &str); 8] = [
     ("files", "SELECT run, connection, adapter, path, sha256, bytes, state FROM main.raw_files"),
     (
         "artifacts",
-        "SELECT run, connection, path AS raw_file, target, target_connection, key, change FROM main.artifacts",
+        "SELECT run, connection, path AS raw_file, target, target_connection, key, change FROM main.artifacts
+         WHERE path <> ''",
     ),
 ];
 

@@ -1,16 +1,21 @@
 //! Builds the index rows for the artifacts of a run, by raw file.
 
-use crate::run::{
-    artifacts::{action_raw_files, is_action_of},
-    state::RunState,
+use std::collections::BTreeMap;
+
+use crate::{
+    run::{
+        artifacts::{accepted_projections, action_at, action_raw_files, is_action_of},
+        state::RunState,
+    },
+    tape::note::attempt_output::{ArtifactChange, MemoryAction},
 };
 
-/// An artifact that a unit wrote from a raw file.
+/// An artifact that a unit wrote from a raw file, or one that is removed, whatever it was written from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ArtifactIndexRow {
-    /// Connection of the unit.
+    /// Connection of the unit; empty for the removal.
     pub connection: String,
-    /// Raw file, relative to the source.
+    /// Raw file, relative to the source; empty for the removal.
     pub path: String,
     /// Kind of artifact: `wiki` or `sl`.
     pub target: String,
@@ -22,44 +27,61 @@ pub(crate) struct ArtifactIndexRow {
     pub change: String,
 }
 
-/// The artifacts of a run that reached the project.
+impl ArtifactIndexRow {
+    fn new(connection: &str, path: &str, action: &MemoryAction) -> Self {
+        Self {
+            connection: connection.to_owned(),
+            path: path.to_owned(),
+            target: action.target.as_str().to_owned(),
+            target_connection: action.target_connection_id.clone().unwrap_or_default(),
+            key: action.key.clone(),
+            change: action.change.as_str().to_owned(),
+        }
+    }
+}
+
+/// The artifacts of a run that reached the project, and those that it removed.
 pub(super) fn artifact_rows(state: &RunState) -> Vec<ArtifactIndexRow> {
     let mut rows = Vec::new();
+    // The last change of each artifact, in the order of the units.
+    let mut last = BTreeMap::new();
+    let rejected: Vec<String> = state.publication.rejected_paths().map(str::to_owned).collect();
     for unit in &state.units {
         let Some(work) = state.work(unit).filter(|_| !state.is_unsaved(unit)) else { continue };
         for action in &work.actions {
-            if state.publication.rejected_paths().any(|path| is_action_of(action, path)) {
+            if rejected.iter().any(|path| is_action_of(action, path)) {
                 continue;
             }
-            rows.extend(action_raw_files(unit, action).into_iter().map(|(connection, path)| ArtifactIndexRow {
-                connection: connection.to_owned(),
-                path: path.to_owned(),
-                target: action.target.as_str().to_owned(),
-                target_connection: action.target_connection_id.clone().unwrap_or_default(),
-                key: action.key.clone(),
-                change: action.change.as_str().to_owned(),
-            }));
+            let files = action_raw_files(unit, action).into_iter();
+            rows.extend(files.map(|(connection, path)| ArtifactIndexRow::new(connection, path, action)));
+            last.insert((action.target.as_str(), &action.target_connection_id, &action.key), action);
         }
     }
-    for projected in &state.inputs.projected {
-        for action in projected.actions.iter().filter(|_| projected.reason.is_none()) {
-            let connection = action.target_connection_id.clone().unwrap_or_default();
-            rows.extend(action.raw_paths.iter().flatten().map(|path| ArtifactIndexRow {
-                connection: connection.clone(),
-                path: path.clone(),
-                target: action.target.as_str().to_owned(),
-                target_connection: connection.clone(),
-                key: action.key.clone(),
-                change: action.change.as_str().to_owned(),
-            }));
+    for projected in accepted_projections(state) {
+        let is_saved = !projected.is_unsaved() || state.publication.saved.is_some();
+        for action in projected.actions.iter().filter(|_| is_saved && projected.reason.is_none()) {
+            let connection = action.target_connection_id.as_deref().unwrap_or_default();
+            let files = action.raw_paths.iter().flatten();
+            rows.extend(files.map(|path| ArtifactIndexRow::new(connection, path, action)));
         }
     }
+    let removed = last.into_values().filter(|action| action.change == ArtifactChange::Removed);
+    rows.extend(removed.map(|action| ArtifactIndexRow::new("", "", action)));
+    // A review of commits takes back what it rejects.
+    let review = state.publication.review.as_deref().filter(|_| state.publication.committed_run.is_some());
+    let files = review.iter().flat_map(|review| &review.request.files);
+    let created = files.filter(|file| file.change == ArtifactChange::Created && rejected.contains(&file.path));
+    rows.extend(
+        created
+            .filter_map(|file| action_at(&file.path))
+            .map(|action| ArtifactIndexRow::new("", "", &MemoryAction { change: ArtifactChange::Removed, ..action })),
+    );
     rows
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, sync::Arc};
+    use std::sync::Arc;
 
     use super::*;
     use crate::{
@@ -68,7 +90,7 @@ mod tests {
             RunId,
             note::{
                 AttemptOutput, ContinuedRun, PatchResult, PlannedUnit, PriorUnitSummary, ReusedSuccess, RunPlanned,
-                attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction},
+                attempt_output::ArtifactTarget,
             },
         },
     };

@@ -138,6 +138,61 @@ fn change_sent_back_is_made_again_and_reviewed_again() {
     assert_eq!(decided, [(Some("sent_back"), Some("Make it longer.")), (Some("accepted"), None)]);
 }
 
+#[test]
+fn change_sent_back_stays_so_until_the_review_is_finished() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    let back = review(&place, &claude, &["--send-back", "*/one.md", "--feedback", "Make it longer."]);
+    assert_eq!(back.code, Some(103), "{back:?}");
+    assert_eq!(review(&place, &claude, &["--accept", "*/three.md"]).code, Some(103));
+    let (changes, counts) = listed(&review(&place, &claude, &["--list"]));
+    assert_eq!((&counts["open"], &counts["accepted"], &counts["sent_back"]), (&1.into(), &1.into(), &1.into()));
+    assert_eq!(changes[0]["hunks"][0]["feedback"], "Make it longer.", "{changes:?}");
+    let last = review(&place, &claude, &["--accept", "*/two.md"]);
+    assert_eq!(last.code, Some(103), "{last:?}");
+    let (changes, counts) = listed(&review(&place, &claude, &["--list", "--diff"]));
+    assert_eq!((&counts["open"], &counts["accepted"]), (&1.into(), &2.into()));
+    assert!(changes[0]["diff"].as_str().unwrap().contains("+Second text."), "{changes:?}");
+    assert_eq!(review(&place, &claude, &["--accept", "*"]).code, Some(0));
+    assert_eq!(pages(&place).len(), 3);
+    let plan = place.run(&["plan"]);
+    assert!(plan.expect_success().contains("nothing to do"), "{plan:?}");
+}
+
+#[test]
+fn review_waits_while_a_unit_works_again() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    let hangs = "[[part]]\nunit = \"docs-one\"\nprompt = \"Make it longer\"\nsteps = [{ say = \"now\" }, \"hang\"]\n";
+    place.scripted_claude(&format!("{hangs}{}", NAMES.map(part).concat()));
+    let decide = ["--send-back", "*/one.md", "--feedback", "Make it longer.", "--accept", "*"];
+    let args = [&["review", "--ui", "json", "--claude-bin", &claude], &decide[..]].concat();
+    let mut running = place.start(place.command(&args));
+    running.wait_for("stdout", "\"type\":\"started\"");
+    let list = || review(&place, &claude, &["--list"]);
+    assert!(list().expect_refusal(4).contains("its units work again"), "the review before it is out of date");
+    running.signal(Signal::SIGKILL);
+    running.end();
+    assert!(list().expect_refusal(4).contains("run --resume-run"), "{:?}", list());
+}
+
+/// The files of the units count as ingested, also if an earlier run had ingested others.
+#[test]
+fn accepted_units_are_not_planned_again() {
+    let (place, claude) = place();
+    place.run(&["run", "--no-reconcile", "--ui", "none", "--claude-bin", &claude]).expect_success();
+    place.scripted_claude(&updates());
+    place.write("notes/one.md", "Changed.");
+    commit_all(&place);
+    assert_eq!(run(&place, &claude).code, Some(103));
+    place.run(&["run", "--text", "A note.", "--ui", "none", "--claude-bin", &claude]);
+    let (changes, _) = listed(&review(&place, &claude, &["--list"]));
+    assert_eq!(changes.len(), 1, "a later run does not hide the review: {changes:?}");
+    assert_eq!(review(&place, &claude, &["--accept", "*"]).code, Some(0));
+    let plan = place.run(&["plan"]);
+    assert!(plan.expect_success().contains("nothing to do"), "{plan:?}");
+}
+
 /// The agent knows a column only from the feedback for its second attempt, and its third one continues the session. The
 /// transcript of the session is too large for the fourth one.
 #[test]
