@@ -77,6 +77,8 @@ struct CostSum {
     tokens: TokenCounts,
     /// Sum of the costs in `modelUsage`; `None` if none is known.
     model_usage: Option<f64>,
+    /// True if the cost of a model is unknown.
+    is_usage_partial: bool,
     /// Sum of the costs of the results; `None` if none is known.
     total: Option<f64>,
     /// The part of the costs of results that no model accounts for; `None` if no attempt has both costs.
@@ -108,6 +110,7 @@ impl CostSum {
         self.unknown += u64::from(attempt.cost_usd.is_none());
         self.tokens = self.tokens.plus(attempt.tokens);
         add(&mut self.model_usage, models);
+        self.is_usage_partial |= models.is_none();
         add(&mut self.total, attempt.cost_usd);
         add(&mut self.difference, difference(attempt));
         add(&mut self.cost, attempt.cost_usd);
@@ -148,6 +151,7 @@ impl CostSums {
             sum.unknown += u64::from(model.cost_usd.is_none());
             sum.tokens = sum.tokens.plus(model.tokens);
             add(&mut sum.model_usage, model.cost_usd);
+            sum.is_usage_partial |= model.cost_usd.is_none();
             add(&mut sum.cost, model.cost_usd);
             if let [_] = attempt.models.as_slice() {
                 add(&mut sum.total, attempt.cost_usd);
@@ -220,7 +224,7 @@ impl CostSums {
         row.push(json!(at_least(sum.cost)));
         if self.has_difference() {
             let difference = sum.difference.filter(|_| !sum.is_divided);
-            row.push(json!(dollars(sum.model_usage)));
+            row.push(json!(dollars_of_sum(sum.model_usage, sum.is_usage_partial)));
             row.push(json!(difference.map_or_else(|| "$?".to_owned(), signed_dollars)));
         }
         row

@@ -273,7 +273,10 @@ fn send(global: &GlobalArgs, run: &RecordedRun, command: RunCommand, reason: Opt
 
 fn print_status(global: &GlobalArgs, timeline: &Timeline, content: bool) -> Result<Exit, CliError> {
     let state = &timeline.view().state;
-    let summary = RunSummary::from_state(state).with_open_end(state.ended.is_none());
+    let is_open = state.ended.is_none();
+    let now = playback_output::run_time(timeline).unwrap_or_default();
+    let mut summary = RunSummary::from_state(state);
+    summary.open_until = is_open.then_some(now);
     let waiting: Vec<Value> = held_calls(state).map(|(unit, call)| call_json(unit, call)).collect();
     let mut json = summary.to_json();
     json["approvals"] = waiting.into();

@@ -52,6 +52,7 @@ const METADATA: &[&str] = &[
     "turns",
     "calls",
     "cost_usd",
+    "cost_partial",
     "commit",
     "lost",
 ];
@@ -74,10 +75,12 @@ pub(super) fn print_events(runs: &RunStore, run: &RecordedRun, follow: bool, con
             PollStatus::End => break,
             PollStatus::Waiting => {
                 out.flush();
-                if !follow || timeline.view().state.ended.is_some() || !writer.is_alive() {
+                if timeline.view().state.ended.is_some() || !writer.is_alive() {
                     finish.finish();
-                } else {
+                } else if follow {
                     std::thread::sleep(TAPE_POLL_INTERVAL);
+                } else {
+                    break;
                 }
             }
         }

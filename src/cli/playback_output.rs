@@ -256,7 +256,7 @@ pub(crate) async fn follow(
 }
 
 /// The time of a live run, from the wall clock.
-fn run_time(timeline: &Timeline) -> Option<Millis> {
+pub(super) fn run_time(timeline: &Timeline) -> Option<Millis> {
     let passed = Timestamp::now().duration_since(timeline.source().info().started_at?);
     u64::try_from(passed.as_millis()).ok().map(Millis)
 }

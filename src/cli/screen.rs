@@ -173,8 +173,7 @@ pub(crate) fn print_summary(mut timeline: Timeline) -> Result<(RunSummary, Timel
     use std::io::Write as _;
     timeline.seek(u64::MAX)?;
     let state = &timeline.view().state;
-    let mut summary = RunSummary::from_state(state);
-    summary.is_open = timeline.is_open_ended() || !timeline.is_fully_read();
+    let summary = RunSummary::from_state(state).with_open_end(timeline.is_open_ended() || !timeline.is_fully_read());
     let text = summary.to_text(timeline.source().info(), state);
     // A closed terminal cannot show the summary; the exit reason already reports that.
     let _ = output::stdout().write_all(text.as_bytes());

@@ -14,7 +14,7 @@ use crate::{
         spending::UnitSpending,
         state::{RECONCILE_KEY, UnitState, UnitStatus},
     },
-    tape::note::VerdictCause,
+    tape::{Millis, note::VerdictCause},
     text::{
         self,
         commands::{project_dir_flag, pull_request_commands, resume_command, review_command, shell_quote},
@@ -75,8 +75,8 @@ pub(crate) struct RunSummary {
     pub sessions: Vec<String>,
     /// Units that neither succeeded nor spent their budget, in plan order; they prevent a successful exit code.
     pub unfinished: Vec<String>,
-    /// True if the record may still grow.
-    pub is_open: bool,
+    /// The time of the run now, at least that of its last entry; `None` if the record cannot grow.
+    pub open_until: Option<Millis>,
     /// True if a script played the model.
     is_scripted: bool,
     outcome: Option<String>,
@@ -148,7 +148,7 @@ impl RunSummary {
                 .map(|unit| unit.key.to_string())
                 .chain(pending_reconcile_step(state))
                 .collect(),
-            is_open: false,
+            open_until: None,
             is_scripted: state.planned.as_ref().is_some_and(|plan| plan.scripted),
             outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
             lost: [
@@ -164,9 +164,8 @@ impl RunSummary {
 
     /// The totals of a record that may still grow, if it `is_active`.
     #[must_use]
-    pub(crate) fn with_open_end(mut self, is_active: bool) -> Self {
-        self.is_open = is_active;
-        self
+    pub(crate) fn with_open_end(self, is_active: bool) -> Self {
+        Self { open_until: is_active.then_some(Millis(0)), ..self }
     }
 
     fn count(&self, status: UnitStatus) -> usize {
@@ -216,7 +215,7 @@ impl RunSummary {
         let units: serde_json::Map<String, Value> =
             self.counts.iter().map(|(status, count)| (status.as_str().to_owned(), Value::from(*count))).collect();
         let [malformed, unknown, unknown_notes, torn] = self.lost;
-        let running = self.is_open.then_some(RunOutcome::Running.as_str());
+        let running = self.open_until.map(|_| RunOutcome::Running.as_str());
         let outcome = self.outcome.as_deref().or(running);
         json!({
             "type": "run", "state": "summary", "outcome": outcome, "units": units, "turns": self.turns,
@@ -247,8 +246,8 @@ impl RunSummary {
         let outcome = self.outcome_label(state);
         let units = pluralize(state.units.len(), "unit");
         let colon = if counts.is_empty() { "" } else { ": " };
-        let _ =
-            writeln!(text, "{name} · {outcome} after {} · {units}{colon}{}", state.duration_text(), counts.join(", "));
+        let duration = state.duration_text(self.open_until.unwrap_or_default().max(state.last_entry_at));
+        let _ = writeln!(text, "{name} · {outcome} after {} · {units}{colon}{}", duration, counts.join(", "));
         let cost = text::dollars_of_sum(self.cost_usd, self.is_cost_partial);
         let scripted = if state.units.iter().any(|unit| unit.attempts.iter().any(|attempt| attempt.setup.is_scripted)) {
             " (scripted agent: invented numbers)"
@@ -308,7 +307,8 @@ impl RunSummary {
             }
             NextSteps::Project { tape, flag, run, retry } => {
                 let replay = format!("ingestdeck replay {run}{}", project_dir_flag(flag));
-                let mut text = format!("recorded in {}\n  {replay}\n", tape.display());
+                let path = tape.display().to_string().replace('\n', "\\n");
+                let mut text = format!("recorded in {path}\n  {replay}\n");
                 if let Some((branch, subject)) = &self.publication.pull_request {
                     let _ = write!(text, "{}", pull_request_commands(branch, subject, tape));
                 }
@@ -331,7 +331,10 @@ impl RunSummary {
     /// How the run ended; for a record without an end, whether it is running or was interrupted.
     fn outcome_label(&self, state: &RunState) -> &str {
         let is_active = |unit: &UnitState| unit.status.is_in_flight() || unit.status == UnitStatus::Waiting;
-        match (&self.outcome, RunOutcome::from_state(state, self.is_open || state.units.iter().any(is_active))) {
+        match (
+            &self.outcome,
+            RunOutcome::from_state(state, self.open_until.is_some() || state.units.iter().any(is_active)),
+        ) {
             (Some(outcome), _) => outcome,
             (None, RunOutcome::Running) if state.limits.is_paused => "paused",
             (None, RunOutcome::Running) => "still running",

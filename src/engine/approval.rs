@@ -227,11 +227,12 @@ impl ApprovalQueue {
         }
     }
 
-    /// True if the call with this id waits for a decision, or any call of the unit without an id.
-    pub(crate) fn is_waiting(&self, unit: &UnitKey, tool_use_id: Option<&str>) -> bool {
+    /// The tool of the call that [`decide_call`](Self::decide_call) would decide.
+    pub(crate) fn waiting_tool(&self, unit: &UnitKey, tool_use_id: Option<&str>) -> Option<String> {
         let units = self.units();
-        let mut queued = units.get(unit).into_iter().flat_map(|hold| &hold.queued);
-        queued.any(|waiting| tool_use_id.is_none() || waiting.call.tool_use_id.as_deref() == tool_use_id)
+        let mut queued = units.get(unit)?.queued.iter();
+        let is_meant = |call: &ApprovalRequest| tool_use_id.is_none() || call.tool_use_id.as_deref() == tool_use_id;
+        queued.find(|waiting| is_meant(&waiting.call)).map(|waiting| waiting.call.tool.clone())
     }
 
     /// Decides the call with this id, or the call that has waited longest. Returns false if no such call waits; the

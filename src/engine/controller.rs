@@ -10,11 +10,13 @@ use std::{
 };
 
 use nix::unistd::{Uid, User};
+use serde_json::Value;
 use tokio::sync::{Mutex, mpsc};
 
 use super::{approval::ApprovalQueue, attempt_limits::AttemptLimits, review::RunReview, worker::pool::SlotPool};
 use crate::{
-    control::{CommandOrigin, CommandReply, RefusalReason, RunCommand, RunLimit},
+    control::{CommandOrigin, CommandReply, RefusalReason, RunCommand, RunLimit, UserDecision},
+    ingest::tool,
     run::Recorder,
     tape::{Note, UnitKey, note::CommandReceived},
     units::schedule::ScheduleEvent,
@@ -93,10 +95,16 @@ impl RunController {
         let SharedAccess { approvals, review, order, .. } = self.shared.as_ref();
         self.check(&command)?;
         let _order = order.lock().await;
-        if let RunCommand::Decide { unit, call, .. } = &command
-            && !approvals.is_waiting(unit, call.as_deref())
-        {
-            return Err(RefusalReason::CallNotWaiting { unit: unit.clone() });
+        if let RunCommand::Decide { unit, call, decision } = &command {
+            let Some(tool) = approvals.waiting_tool(unit, call.as_deref()) else {
+                return Err(RefusalReason::CallNotWaiting { unit: unit.clone() });
+            };
+            if let UserDecision::Edit(arguments) = decision {
+                let problems = tool::argument_problems(&tool, &Value::Object(arguments.clone()));
+                if !problems.is_empty() {
+                    return Err(RefusalReason::InvalidArgument { problem: format!("{tool}: {}", problems.join("; ")) });
+                }
+            }
         }
         if matches!(command, RunCommand::FinishReview { .. }) {
             review.check_finished()?;

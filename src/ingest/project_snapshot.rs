@@ -88,10 +88,26 @@ impl ProjectSnapshot {
         let of_instructions = ["--ignored=matching", "--", PROMPTS_DIR, SKILLS_DIR, PINS_FILE];
         let changed = self.repository.git.run(&status)?;
         let instructions = self.repository.git.run(&[&status[..], &of_instructions].concat())?;
-        let entries = changed.split(|byte| *byte == 0).chain(instructions.split(|byte| *byte == 0));
         // Two letters and a blank are in front of each path.
-        let paths = entries.filter_map(|entry| entry.get(3..)).map(|path| String::from_utf8_lossy(path).into_owned());
-        Ok(paths.collect())
+        let paths = |output: &[u8]| -> BTreeSet<String> {
+            let entries = output.split(|byte| *byte == 0).filter_map(|entry| entry.get(3..));
+            entries.map(|path| String::from_utf8_lossy(path).into_owned()).collect()
+        };
+        let mut found = paths(&changed);
+        let root = ScopedDir::open(self.repository.root()).ok();
+        for path in paths(&instructions) {
+            // An ignored directory may have none of them.
+            let inner = [PROMPTS_DIR, SKILLS_DIR, PINS_FILE].into_iter().filter(|name| name.starts_with(&path));
+            let inner: Vec<&str> =
+                inner.filter(|name| name.trim_end_matches('/') != path.trim_end_matches('/')).collect();
+            if inner.is_empty() {
+                found.insert(path);
+                continue;
+            }
+            let is_there = |name: &&str| root.as_ref().is_some_and(|root| matches!(root.kind(name), Ok(Some(_))));
+            found.extend(inner.into_iter().filter(is_there).map(str::to_owned));
+        }
+        Ok(found)
     }
 
     /// Creates a clone in `directory`, which must be empty, with the commit on its own branch.
@@ -158,6 +174,16 @@ mod tests {
             assert!(clone.uncommitted_files().unwrap().is_empty());
             Git::open(place.path()).unwrap().run(&["fsck", "--strict"]).unwrap();
         }
+    }
+
+    #[test]
+    fn ignored_directory_without_instructions_is_not_named() {
+        let (_dir, root) = project(&[(".gitignore", ".ktx/\n")]);
+        write(&root, ".ktx/ingestdeck/runs/x", "x");
+        let uncommitted = || ProjectSnapshot::open(&root).unwrap().uncommitted_files().unwrap();
+        assert!(uncommitted().is_empty());
+        write(&root, ".ktx/prompts/a.md", "x");
+        assert_eq!(uncommitted().into_iter().collect::<Vec<_>>(), [".ktx/prompts"]);
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub(crate) fn alerts(state: &RunState, now: Millis) -> Vec<RunAlert<'_>> {
     }
     if let Some(ended) = &state.ended {
         let failed = state.units.iter().filter(|unit| is_failure(unit.status)).count();
-        let (units, time) = (state.units.len(), state.duration_text());
+        let (units, time) = (state.units.len(), state.duration_text(state.last_entry_at));
         let text = format!("{} after {time}: {failed} of {units} units failed", ended.outcome);
         alerts.push(RunAlert { key: AlertKey::Ended(attempts), unit: None, text });
     }

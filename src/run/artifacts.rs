@@ -21,7 +21,7 @@ use super::{
 use crate::tape::{
     PROJECTION_KEY, UnitKey,
     note::{
-        AttemptOutcome, PatchResult, ReviewDecision,
+        AttemptOutcome, PatchResult, ReviewDecision, SourcesProjected,
         attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnsourcedIdentifier},
     },
 };
@@ -180,6 +180,28 @@ pub(crate) fn artifact_path(target: ArtifactTarget, connection: Option<&str>, ke
     }
 }
 
+/// Returns the page or source at a path. The path does not show whether it is new.
+pub(crate) fn action_at(path: &str) -> Option<MemoryAction> {
+    let (target, key, connection) = if let Some(page) = path.strip_prefix("wiki/global/") {
+        (ArtifactTarget::Wiki, page.strip_suffix(".md")?, None)
+    } else {
+        let (connection, file) = path.strip_prefix("semantic-layer/")?.split_once('/')?;
+        (
+            ArtifactTarget::SemanticLayer,
+            file.strip_suffix(".yaml").or_else(|| file.strip_suffix(".yml"))?,
+            Some(connection.to_owned()),
+        )
+    };
+    Some(MemoryAction {
+        target,
+        change: ArtifactChange::Updated,
+        key: key.to_owned(),
+        detail: String::new(),
+        target_connection_id: connection,
+        raw_paths: None,
+    })
+}
+
 /// The changes except those of the artifacts at `paths`.
 pub(crate) fn changes_except(actions: Vec<MemoryAction>, paths: &[String]) -> Vec<MemoryAction> {
     if actions.is_empty() || paths.is_empty() {
@@ -189,6 +211,25 @@ pub(crate) fn changes_except(actions: Vec<MemoryAction>, paths: &[String]) -> Ve
     let left_out: HashSet<usize> = paths.iter().flat_map(|path| index.places(path)).collect();
     let kept = actions.into_iter().enumerate().filter(|(place, _)| !left_out.contains(place));
     kept.map(|(_, action)| action).collect()
+}
+
+/// The projected sources without those that a review rejected.
+pub(crate) fn accepted_projections(state: &RunState) -> Vec<Arc<SourcesProjected>> {
+    let rejected: Vec<String> = state.publication.rejected_paths().map(str::to_owned).collect();
+    let projected = state.inputs.projected.iter();
+    if rejected.is_empty() {
+        return projected.cloned().collect();
+    }
+    let accepted = projected.filter_map(|projected| {
+        if projected.actions.is_empty() || !projected.is_unsaved() {
+            return Some(Arc::clone(projected));
+        }
+        let actions = changes_except(projected.actions.clone(), &rejected);
+        let paths = projected.paths.iter().filter(|path| !rejected.contains(path)).cloned().collect();
+        let accepted = SourcesProjected { actions, paths, ..(**projected).clone() };
+        (!accepted.actions.is_empty()).then(|| accepted.into())
+    });
+    accepted.collect()
 }
 
 /// The artifacts of a run, sorted by path.

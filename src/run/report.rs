@@ -281,7 +281,7 @@ impl ReportBuilder {
             totals: totals(&units),
             units,
             messages: warnings_and_errors(view),
-            inputs: state.inputs.clone(),
+            inputs: RunInputs { projected: artifacts::accepted_projections(state), ..state.inputs.clone() },
             publication: state.publication.clone(),
             shared_files: shared_files::find_shared_files(state),
             artifacts: ArtifactsReport { list, coverage },
@@ -463,32 +463,9 @@ impl UnitReport {
         }
         good.into_iter()
             .flat_map(|attempt| &attempt.state.delivery.published)
-            .filter_map(|path| action_at(path))
+            .filter_map(|path| artifacts::action_at(path))
             .collect()
     }
-}
-
-/// Returns the page or source at a path. The path does not show whether it is new.
-fn action_at(path: &str) -> Option<MemoryAction> {
-    use crate::tape::note::attempt_output::{ArtifactChange, ArtifactTarget};
-    let (target, key, connection) = if let Some(page) = path.strip_prefix("wiki/global/") {
-        (ArtifactTarget::Wiki, page.strip_suffix(".md")?, None)
-    } else {
-        let (connection, file) = path.strip_prefix("semantic-layer/")?.split_once('/')?;
-        (
-            ArtifactTarget::SemanticLayer,
-            file.strip_suffix(".yaml").or_else(|| file.strip_suffix(".yml"))?,
-            Some(connection.to_owned()),
-        )
-    };
-    Some(MemoryAction {
-        target,
-        change: ArtifactChange::Updated,
-        key: key.to_owned(),
-        detail: String::new(),
-        target_connection_id: connection,
-        raw_paths: None,
-    })
 }
 
 /// The whole words among the first `most` characters of `text`.

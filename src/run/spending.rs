@@ -36,9 +36,9 @@ impl UnitSpending {
 }
 
 impl RunState {
-    /// Duration of the run as text. Time in which it had ended until a retry reopened it is not a part of it.
-    pub(crate) fn duration_text(&self) -> String {
-        let duration = self.last_entry_at.since(self.time_ended);
+    /// Duration of the run until `end`, as text. Time in which it had ended until a retry reopened it is not a part of it.
+    pub(crate) fn duration_text(&self, end: Millis) -> String {
+        let duration = end.since(self.time_ended);
         match self.time_ended {
             Millis(0..1000) => duration.to_string(),
             ended => format!("{duration}, not counting {ended} before a retry"),

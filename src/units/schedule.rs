@@ -516,7 +516,9 @@ impl Schedule {
         let unit = &self.table.units()[at];
         match unit.phase {
             // The unit runs anyway; only its input may change.
-            UnitPhase::Queued | UnitPhase::ReconcilePending if amendment.is_none() => {}
+            UnitPhase::Queued | UnitPhase::ReconcilePending if amendment.is_none() => {
+                push_message(Severity::Info, format!("{key} is queued: it runs without a retry"), effects);
+            }
             UnitPhase::InFlight { .. } => {
                 push_message(Severity::Warning, format!("{key} still runs: stop it before you retry it"), effects);
             }

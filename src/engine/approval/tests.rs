@@ -121,7 +121,7 @@ async fn pause_holds_all_units_until_it_ends() {
     while tape.words().iter().filter(|word| word.ends_with("held wiki_write")).count() < 2 {
         tokio::task::yield_now().await;
     }
-    assert!(approvals.is_waiting(&other, Some("b")) && !approvals.is_waiting(&other, Some("a")));
+    assert!(approvals.waiting_tool(&other, Some("b")).is_some() && approvals.waiting_tool(&other, Some("a")).is_none());
     approvals.resume();
     let [mut first, second] = calls;
     assert_eq!(second.await.unwrap(), ApprovalDecision::Pass);

@@ -8,12 +8,24 @@ use crate::{
 /// What can be typed, for the prompt.
 pub(crate) const FILTER_SYNTAX: &str = "a name, file:PATTERN or cause:PATTERN";
 
+/// True if the parts of `pattern` between `*` are in `text`, in this order.
+fn contains(text: &str, pattern: &str) -> bool {
+    let is_exact = pattern.chars().any(char::is_uppercase);
+    let text = if is_exact { text.to_owned() } else { text.to_lowercase() };
+    let mut rest = text.as_str();
+    pattern.split('*').all(|part| {
+        let found = rest.find(part).and_then(|at| rest.get(at + part.len()..));
+        rest = found.unwrap_or_default();
+        found.is_some()
+    })
+}
+
 /// True if the unit passes the typed text. `file:` compares the files that the unit reads or wrote, `cause:` why it failed.
 pub(super) fn passes(state: &RunState, unit: &UnitState, text: &str) -> bool {
     let (kind, pattern) = text.split_once(':').unwrap_or_default();
     match (kind, pattern.trim_start()) {
         ("file" | "cause", "") => true,
-        ("file", pattern) => files(unit).any(|file| matches(file, pattern)),
+        ("file", pattern) => files(unit).any(|file| contains(file, pattern)),
         ("cause", pattern) => has_cause(state, unit, pattern),
         _ => names(unit).any(|name| matches(name, text)),
     }
@@ -42,9 +54,9 @@ fn has_cause(state: &RunState, unit: &UnitState, pattern: &str) -> bool {
     let calls = unit.attempts.iter().filter_map(|attempt: &AttemptState| attempt.deciding_failure.as_deref());
     let label = state.verdict(unit).map(|verdict| verdict.cause.label());
     let needs_person = unit.status.need() == UnitNeed::Person;
-    calls.into_iter().any(|call| matches(call, pattern))
+    calls.into_iter().any(|call| contains(call, pattern))
         || needs_person
-            && (matches(&state.failure_reason(unit), pattern) || label.is_some_and(|label| matches(label, pattern)))
+            && (contains(&state.failure_reason(unit), pattern) || label.is_some_and(|label| contains(label, pattern)))
 }
 
 #[cfg(test)]
@@ -71,6 +83,15 @@ mod tests {
             retry_at: None,
             hold_mode: Default::default(),
         }
+    }
+
+    #[test]
+    fn stars_of_a_pattern_match_any_text() {
+        for (pattern, expected) in [("*.md", true), ("wiki/*", true), ("w*ORD*", false), ("w*ord*", true), ("*", true)]
+        {
+            assert_eq!(contains("wiki/global/orders.md", pattern), expected, "{pattern}");
+        }
+        assert!(!contains("wiki/global/orders.md", "orders*wiki"), "the order counts");
     }
 
     #[test]

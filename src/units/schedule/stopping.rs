@@ -1,16 +1,19 @@
 //! Requests of a person to stop a unit or the run.
 
-use super::{HaltReason, RunStage, Schedule, ScheduleEffect, unit_table::UnitPhase};
+use super::{HaltReason, RunStage, Schedule, ScheduleEffect, push_message, unit_table::UnitPhase};
 use crate::tape::{
     UnitKey,
-    note::{AttemptOutcome, Note, StopMode, StopReason},
+    note::{AttemptOutcome, Note, Severity, StopMode, StopReason},
 };
 
 impl Schedule {
     pub(super) fn handle_stop_request(&mut self, key: &UnitKey, effects: &mut Vec<ScheduleEffect>) {
         let Some(at) = self.table.find(key) else { return };
         let how = match self.table.units()[at].phase {
-            UnitPhase::InFlight { stop: Some(StopMode::Kill), .. } | UnitPhase::Settled => return,
+            UnitPhase::InFlight { stop: Some(StopMode::Kill), .. } => return,
+            UnitPhase::Settled => {
+                return push_message(Severity::Info, format!("{key} does not run, so nothing is stopped"), effects);
+            }
             UnitPhase::InFlight { stop: Some(StopMode::Stop), .. } => StopMode::Kill,
             UnitPhase::InFlight { .. }
             | UnitPhase::Queued

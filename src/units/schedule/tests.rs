@@ -493,12 +493,12 @@ fn queued_unit_can_be_amended() {
         &mut schedule,
         [ScheduleEvent::RunStarted, retry(None), retry(amendment), attempt_ended(0, 1, succeeded_verdict())],
     );
-    insta::assert_snapshot!(trace, @r"
+    insta::assert_snapshot!(trace, @r#"
     start u0/1
-
+    note: message "u1 is queued: it runs without a retry"
     note u1/0: retry-requested 1 (60 turns)
     start u1/1 (60 turns)
-    ");
+    "#);
 }
 
 #[test]

@@ -66,6 +66,13 @@ fn held_call_is_allowed_from_another_process() {
     place.run(&["ctl", "hold", "docs-one"]).expect_success();
     let approvals = rows(&place, &["approvals"]);
     assert_eq!((&approvals[0]["unit"], &approvals[0]["tool"]), (&json!("docs-one"), &json!("wiki_list_tags")));
+    let events = rows(&place, &["events"]);
+    let summary = &events.last().unwrap()["event"];
+    assert_eq!((&summary["state"], &summary["units"]), (&json!("summary"), &json!({"held": 1})), "{events:?}");
+    assert!(!events.iter().any(|line| line["event"]["type"] == "completed"), "nothing is over: {events:?}");
+    let mistaken = place.run(&["ctl", "edit", "docs-one", "--input", r#"{"tags":1}"#]);
+    assert!(mistaken.expect_refusal(4).contains("`tags` is not a field"), "{mistaken:?}");
+    assert_eq!(rows(&place, &["approvals"]), approvals, "the call still waits");
     let status = rows(&place, &["status"]);
     assert_eq!(status[0]["approvals"], json!(approvals));
     assert_eq!(rows(&place, &["units"])[0]["state"], "held");

@@ -357,6 +357,9 @@ fn projected_sources_wait_for_the_review() {
     is_clean(&place);
     let artifacts = place.run(&["artifacts"]).stdout;
     assert!(artifacts.contains("rejected") && artifacts.contains("saved"), "{artifacts}");
+    let report = place.run(&["report", "latest"]);
+    let written = "1 source of semantic models written before the units: customers";
+    assert!(report.expect_success().contains(written), "{report:?}");
     let plan = place.run(&["plan"]);
     assert!(!plan.stderr.contains("wait for a review"), "{plan:?}");
 }

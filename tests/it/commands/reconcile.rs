@@ -100,6 +100,26 @@ fn removed_raw_files_are_reconciled_once() {
     );
 }
 
+#[test]
+fn removed_artifact_supports_no_raw_file() {
+    let place = two_unit_project();
+    let removes = EVICTS.lines().filter(|line| !line.contains("evict")).collect::<Vec<_>>().join("\n");
+    let removes = removes.replace(", rawPaths = [\"orchard/growers.md\"]", "");
+    run(&place, &player(&place, &removes), &[]).expect_success();
+    assert_eq!(wiki(&place), ["crates.md"]);
+    let text = fs::read_to_string(place.path("handbook/crates.md")).unwrap();
+    place.write("handbook/crates.md", text + "\nMore.\n");
+    git(&place, &["commit", "--quiet", "--all", "--message=More"]);
+    run(&place, &player(&place, LOOKS), &["--no-reconcile"]).expect_success();
+    let coverage = place.run(&["artifacts", "--coverage"]);
+    let growers = coverage.expect_success().lines().find(|line| line.contains("growers.md"));
+    assert!(growers.is_some_and(|line| line.contains("uncovered")), "{coverage:?}");
+    fs::remove_file(place.path("handbook/growers.md")).unwrap();
+    git(&place, &["commit", "--quiet", "--all", "--message=Grow no more"]);
+    let plan = place.run(&["plan"]);
+    assert!(!plan.expect_success().contains("wiki growers"), "{plan:?}");
+}
+
 /// The decisions of the reconcile step count once a review has accepted its changes, also if the run had ended before.
 #[test]
 fn reviewed_evictions_are_settled_once() {
