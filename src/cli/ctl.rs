@@ -54,7 +54,10 @@ pub(crate) fn ctl(global: &GlobalArgs, args: &CtlArgs) -> Result<Exit, CliError>
         None => find_active_run(&runs, "--run")?,
     };
     match &args.verb {
-        CtlVerb::Status { content } => print_status(global, &read_run(&runs, &run)?, *content),
+        CtlVerb::Status { content } => {
+            let is_active = runs.status(&run)? == RunStatus::Running;
+            print_status(global, &read_run(&runs, &run)?, is_active, *content)
+        }
         CtlVerb::Units { content } => {
             let timeline = read_run(&runs, &run)?;
             let units = timeline.view().state.units.iter();
@@ -271,16 +274,15 @@ fn send(global: &GlobalArgs, run: &RecordedRun, command: RunCommand, reason: Opt
     }
 }
 
-fn print_status(global: &GlobalArgs, timeline: &Timeline, content: bool) -> Result<Exit, CliError> {
+fn print_status(global: &GlobalArgs, timeline: &Timeline, is_active: bool, content: bool) -> Result<Exit, CliError> {
     let state = &timeline.view().state;
-    let is_open = state.ended.is_none();
-    let now = playback_output::run_time(timeline).unwrap_or_default();
+    let is_open = is_active && state.ended.is_none();
     let mut summary = RunSummary::from_state(state);
-    summary.open_until = is_open.then_some(now);
+    summary.open_until = is_open.then(|| playback_output::run_time(timeline).unwrap_or_default());
     let waiting: Vec<Value> = held_calls(state).map(|(unit, call)| call_json(unit, call)).collect();
     let mut json = summary.to_json();
     json["approvals"] = waiting.into();
-    json["paused"] = state.limits.is_paused.into();
+    json["paused"] = (is_open && state.limits.is_paused).into();
     if let Some(review) = state.publication.open_review() {
         json["review"] = json!({"files": review.files.len(), "open": review.counts().open});
     }

@@ -95,12 +95,13 @@ fn find_reviewable_run(runs: &RunStore, name: Option<&str>) -> Result<(RecordedR
         refuse_second_review(runs, &run, &state)?;
         return Ok((run, state));
     }
-    recorded_tapes::try_update_index(runs);
+    let recorded = runs.list()?;
+    let index = (!recorded.is_empty()).then(|| recorded_tapes::open_updated_index(runs).ok()).flatten();
+    let waiting = index.and_then(|(db, _)| db.unsaved_reviews().ok());
     // Without an index, any run may wait.
-    let waiting = runs.open_database().and_then(|db| db.unsaved_reviews());
     let oldest = waiting.map_or(Some(RunId(uuid::Uuid::nil())), |waiting| waiting.into_iter().min());
     let mut settled = HashSet::new();
-    for run in runs.list()?.into_iter().take_while(|run| oldest.is_some_and(|oldest| oldest <= run.id)) {
+    for run in recorded.into_iter().take_while(|run| oldest.is_some_and(|oldest| oldest <= run.id)) {
         let Ok(state) = current_state(runs, &run) else { continue };
         settled.extend(settled_run(&run, &state, &settled));
         if settled.contains(&run.id) {

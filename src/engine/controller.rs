@@ -99,7 +99,8 @@ impl RunController {
             let Some(tool) = approvals.waiting_tool(unit, call.as_deref()) else {
                 return Err(RefusalReason::CallNotWaiting { unit: unit.clone() });
             };
-            if let UserDecision::Edit(arguments) = decision {
+            // A session may have other tools with these names.
+            if let (UserDecision::Edit(arguments), Some(_)) = (decision, &self.shared.limits) {
                 let problems = tool::argument_problems(&tool, &Value::Object(arguments.clone()));
                 if !problems.is_empty() {
                     return Err(RefusalReason::InvalidArgument { problem: format!("{tool}: {}", problems.join("; ")) });

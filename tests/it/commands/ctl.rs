@@ -112,6 +112,8 @@ fn unusable_commands_are_refused() {
     assert_eq!(running.end().code, Some(0));
     let over = place.run(&["ctl", "--run", "latest", "drain"]);
     assert!(over.expect_refusal(4).contains("does not accept commands"), "{over:?}");
+    let status = place.run(&["ctl", "--run", "latest", "status"]);
+    assert!(status.expect_success().contains("done after ") && !status.stdout.contains("running"), "{status:?}");
 }
 
 #[test]
