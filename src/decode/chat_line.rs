@@ -101,7 +101,7 @@ impl Usage {
 }
 
 /// Reads `usage`; `None` if it is not an object.
-fn counts(scan: &mut JsonScanner<'_>) -> ScanResult<Option<Usage>> {
+pub(super) fn counts(scan: &mut JsonScanner<'_>) -> ScanResult<Option<Usage>> {
     let mut usage = Usage::default();
     let found = scan.object(|scan, key| {
         match key {

@@ -306,6 +306,12 @@ pub(crate) struct Usage {
 pub(crate) enum StreamDelta<'a> {
     Text(Cow<'a, str>),
     Thinking(Cow<'a, str>),
+    /// `message_delta`: the final counts of a message, which the `assistant` lines before it lack.
+    Usage {
+        /// `api_message_id`; older releases leave it out.
+        message_id: Option<Cow<'a, str>>,
+        usage: Usage,
+    },
     /// Anything else, with its `event.type`.
     Other(Cow<'a, str>),
 }

@@ -123,7 +123,7 @@ fn body<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>, name: Cow<'a, s
 }
 
 fn stream_event<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<StreamDelta<'a>> {
-    let (mut event, mut text, mut thinking) = (None, None, None);
+    let (mut event, mut text, mut thinking, mut usage, mut message_id) = (None, None, None, None, None);
     scan.object(|scan, key| match key {
         b"event" => scan
             .object(|scan, key| {
@@ -137,17 +137,23 @@ fn stream_event<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> Scan
                         }
                         Ok(())
                     })?),
+                    b"usage" => usage = chat_line::counts(scan)?,
                     _ => scan.skip()?,
                 }
                 Ok(())
             })
             .map(drop),
+        b"api_message_id" => {
+            message_id = scan.non_empty_text()?;
+            Ok(())
+        }
         _ => head.read_field(scan, key),
     })?;
-    Ok(match (text, thinking) {
-        (Some(text), _) => StreamDelta::Text(text),
-        (None, Some(thinking)) => StreamDelta::Thinking(thinking),
-        (None, None) => StreamDelta::Other(event.unwrap_or_default()),
+    Ok(match (text, thinking, usage) {
+        (Some(text), ..) => StreamDelta::Text(text),
+        (None, Some(thinking), _) => StreamDelta::Thinking(thinking),
+        (None, None, Some(usage)) => StreamDelta::Usage { message_id, usage },
+        (None, None, None) => StreamDelta::Other(event.unwrap_or_default()),
     })
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::{
     AgentLine, ChatLine, LineBody, LineKind, MessageBlock, RawJson, content_text, decode_line, guess_kind, is_json,
-    line::{PermissionDenial, StreamDelta, SystemLine},
+    line::{PermissionDenial, StreamDelta, SystemLine, Usage},
 };
 
 mod properties;

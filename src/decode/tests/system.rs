@@ -168,6 +168,11 @@ fn partial_messages_add_text_or_thinking() {
     for (event, expected) in [
         (r#"{"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}"#, StreamDelta::Text("a".into())),
         (r#"{"type":"content_block_delta","delta":{"thinking":"b"}}"#, StreamDelta::Thinking("b".into())),
+        (
+            r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":42}}"#,
+            StreamDelta::Usage { message_id: None, usage: Usage { output: 42, ..Usage::default() } },
+        ),
+        (r#"{"type":"message_delta","usage":"odd"}"#, StreamDelta::Other("message_delta".into())),
         (r#"{"type":"message_stop"}"#, StreamDelta::Other("message_stop".into())),
         (r#""odd""#, StreamDelta::Other("".into())),
     ] {

@@ -1,7 +1,7 @@
 //! Turns and tokens of the model's messages. Counts saturate: untrusted counts may have any value.
 
 use crate::{
-    decode::ChatLine,
+    decode::{ChatLine, Usage},
     run::state::{TokenCounts, push_compact},
 };
 
@@ -34,9 +34,8 @@ impl MessageUsage {
     pub(super) fn add_message(&mut self, chat: &ChatLine<'_>) {
         let usage = chat.usage.map(TokenCounts::from).unwrap_or_default();
         let id = chat.message_id.as_deref();
-        let known = id.and_then(|id| self.recent.iter_mut().find(|(known, _)| ids_equal(known, id)));
-        match (known, id) {
-            (Some((_, seen)), _) => *seen = max_per_field(*seen, usage),
+        match (id.and_then(|id| self.message_mut(id)), id) {
+            (Some(seen), _) => *seen = max_per_field(*seen, usage),
             (None, Some(id)) => {
                 self.turns = self.turns.saturating_add(1);
                 if self.recent.len() == usize::from(MAX_RECENT_MESSAGES) {
@@ -54,6 +53,32 @@ impl MessageUsage {
                 self.evicted = self.evicted.plus(usage);
             }
         }
+        self.add_up();
+    }
+
+    /// Adds the final counts of a message of the main loop, by default of the newest. Those of a message without lines
+    /// are ignored.
+    pub(super) fn add_final_counts(&mut self, id: Option<&str>, usage: Usage) {
+        let message = match id {
+            Some(id) => self.message_mut(id),
+            None => self.newest_mut(),
+        };
+        let Some(seen) = message else { return };
+        *seen = max_per_field(*seen, usage.into());
+        self.add_up();
+    }
+
+    fn message_mut(&mut self, id: &str) -> Option<&mut TokenCounts> {
+        self.recent.iter_mut().find(|(known, _)| ids_equal(known, id)).map(|(_, usage)| usage)
+    }
+
+    /// The one before `oldest` in the ring.
+    fn newest_mut(&mut self) -> Option<&mut TokenCounts> {
+        let index = (usize::from(self.oldest) + self.recent.len()).checked_sub(1)? % self.recent.len();
+        Some(&mut self.recent[index].1)
+    }
+
+    fn add_up(&mut self) {
         self.tokens = self.recent.iter().fold(self.evicted, |total, (_, usage)| total.plus(*usage));
     }
 

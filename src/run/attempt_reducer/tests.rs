@@ -82,3 +82,46 @@ fn denials_count_once_and_not_for_interrupted_calls() {
     assert_eq!(counted(&[call], true, named), (0, 0));
     assert_eq!(counted(&[call], true, unnamed), (0, 0));
 }
+
+/// The tokens of the main loop after these lines.
+fn tokens(lines: &[&str]) -> TokenCounts {
+    let mut reducer = AttemptReducer::new(TurnTracker::for_one_prompt());
+    for line in lines {
+        reducer.push(&decode::decode_line(line.as_bytes()));
+    }
+    reducer.counts().tokens
+}
+
+#[test]
+fn final_counts_of_messages_replace_their_estimates() {
+    let message = |id: &str, parent: &str| {
+        format!(
+            r#"{{"type":"assistant","message":{{"id":"{id}","usage":{{"input_tokens":7,"output_tokens":1}},"content":[]}},"parent_tool_use_id":{parent}}}"#
+        )
+    };
+    let end = |id: &str, parent: &str, output: u64| {
+        format!(
+            r#"{{"type":"stream_event","event":{{"type":"message_delta","usage":{{"output_tokens":{output}}}}},"parent_tool_use_id":{parent},"api_message_id":{id}}}"#
+        )
+    };
+    let main = message("m", "null");
+    let output = |lines: &[String]| tokens(&lines.iter().map(String::as_str).collect::<Vec<_>>()).output;
+    assert_eq!(output(&[main.clone(), end(r#""m""#, "null", 40)]), 40);
+    assert_eq!(output(&[main.clone(), end("null", "null", 40)]), 40, "older releases do not name the message");
+    assert_eq!(output(&[end("null", "null", 40), main.clone()]), 1, "no message yet");
+    assert_eq!(output(&[main.clone(), end(r#""other""#, "null", 40)]), 1);
+    assert_eq!(output(&[main.clone(), end(r#""m""#, r#""t""#, 40)]), 1, "the message of a subagent");
+    let lines: Vec<_> = (0..40).flat_map(|id| [message(&format!("m{id}"), "null"), end("null", "null", 10)]).collect();
+    assert_eq!(output(&lines), 400, "also of messages that are no longer kept one by one");
+    assert_eq!(tokens(&[&main, &end(r#""m""#, "null", 40)]).input, 7);
+}
+
+#[test]
+fn capture_that_ends_without_a_result_has_its_tokens() {
+    let capture = include_str!("../../../tests/fixtures/captures/partial_messages.jsonl");
+    let lines: Vec<_> = capture.lines().collect();
+    let cut: Vec<_> = lines.iter().copied().filter(|line| !line.contains(r#""type":"result""#)).collect();
+    assert!(cut.len() < lines.len());
+    assert_eq!(tokens(&cut), tokens(&lines));
+    assert_eq!(tokens(&cut).output, 84);
+}

@@ -102,6 +102,7 @@ pub(super) fn line(body: &LineBody<'_>, json: &[u8], most: usize) -> String {
         LineBody::StreamEvent(
             crate::decode::line::StreamDelta::Text(text) | crate::decode::line::StreamDelta::Thinking(text),
         ) => one_row(text, most),
+        LineBody::StreamEvent(crate::decode::line::StreamDelta::Usage { .. }) => "message_delta".to_owned(),
         LineBody::StreamEvent(crate::decode::line::StreamDelta::Other(kind)) => kind.clone().into_owned(),
         LineBody::ToolProgress { elapsed_seconds, .. } => format!("a call has been running for {elapsed_seconds:.0} s"),
         LineBody::RateLimit(limit) => {
