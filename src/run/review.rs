@@ -270,6 +270,11 @@ impl FileReview {
         self.edited.is_none() && self.hunks.iter().all(|hunk| hunk.decision != ReviewDecision::Accepted)
     }
 
+    /// True if a file that the run removed is there after the review.
+    pub(crate) fn is_removal_undone(&self) -> bool {
+        self.edited.is_some() || self.decision() != Some(ReviewDecision::Accepted)
+    }
+
     fn feedback_text(&self, file: &ReviewedFile) -> Option<String> {
         let sent: Vec<_> =
             self.hunks.iter().enumerate().filter(|(_, hunk)| hunk.decision == ReviewDecision::SentBack).collect();

@@ -37,7 +37,7 @@ const SCHEMA: &str = include_str!("../../assets/index.sql");
 /// `user_version` of [`SCHEMA`]. A change of the schema or of the meaning of its rows increments it, and an index of an
 /// earlier version is emptied, so that its rows are made again from the tapes. [`is_earlier`] must know all names that
 /// an earlier version used.
-const SCHEMA_VERSION: usize = 12;
+const SCHEMA_VERSION: usize = 13;
 
 /// Maximum wait for another process that writes to the index.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -121,7 +121,8 @@ pub(crate) struct IndexedRun {
     pub cost_usd: Option<f64>,
     /// True if the cost of an attempt is unknown.
     pub is_cost_partial: bool,
-    /// Length in bytes of the tape when it was indexed. A longer tape must be indexed again.
+    /// Length in bytes of the tape when it was indexed; 0 while the run worked on. A tape of another length must be indexed
+    /// again.
     pub tape_bytes: u64,
 }
 

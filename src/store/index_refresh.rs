@@ -56,13 +56,14 @@ impl RunStore {
         let mut done = RefreshReport::default();
         let (mut rows, mut calls): (Vec<RunIndexRows>, usize) = (Vec::new(), 0);
         for run in &found {
+            let is_active = self.is_alive(run.id)?;
             let tape = self.open_tape(run);
             // Measured before reading: entries written meanwhile are found by the next refresh.
             let length = tape.as_ref().ok().and_then(|tape| tape.metadata().ok()).map_or(0, |metadata| metadata.len());
             if known.contains(&(run.id, length)) {
                 continue;
             }
-            let gathered = |tape| RunIndexRows::from_source(tape, length).map_err(|error| error.to_string());
+            let gathered = |tape| RunIndexRows::from_source(tape, length, is_active).map_err(|error| error.to_string());
             match tape.map_err(|error| error.to_string()).and_then(|tape| open(&run.tape, tape)).and_then(gathered) {
                 Ok(of_run) => {
                     calls += of_run.calls.len();

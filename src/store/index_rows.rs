@@ -39,7 +39,7 @@ pub(crate) struct RunIndexRows {
 pub(crate) struct RunIndexRow {
     /// Header of the tape.
     pub header: Header,
-    /// Length of the tape in bytes when the rows were built. Later entries are not included.
+    /// Length of the tape in bytes when the rows were built; 0 while the run works on. Later entries are not included.
     pub tape_bytes: u64,
     pub entries: u64,
     /// Time of the last entry.
@@ -121,15 +121,22 @@ pub(crate) enum RowsError {
 }
 
 impl RunIndexRows {
-    /// Folds `source` to its current end. `tape_bytes` is the length of its file before it was opened.
-    pub(crate) fn from_source(source: Box<dyn EntrySource>, tape_bytes: u64) -> Result<Self, RowsError> {
+    /// Folds `source` to its current end. `tape_bytes` is the length of its file before it was opened; the run continues
+    /// after it if it `is_active`.
+    pub(crate) fn from_source(
+        source: Box<dyn EntrySource>,
+        tape_bytes: u64,
+        is_active: bool,
+    ) -> Result<Self, RowsError> {
         let origin = source.info();
         let header = origin.header.clone().ok_or_else(|| RowsError::NotATape(origin.name.clone()))?;
-        let mut timeline = Timeline::new_forward_only(source);
+        let mut timeline = Timeline::new_forward_only(source).with_open_end(is_active);
         let mut calls = calls::CallIndexRowBuilder::default();
         while timeline.advance(SLICE, &mut |emitted| calls.observe(&emitted))? == PollStatus::More {}
         let calls = calls.finish(&mut timeline)?;
         let state = &timeline.view().state;
+        // The engine may be killed, which changes the state without an entry.
+        let tape_bytes = if is_active && state.ended.is_none() { 0 } else { tape_bytes };
         Ok(Self {
             run: run_row(header, tape_bytes, state),
             units: state.units.iter().map(|unit| unit_row(state, unit)).collect(),

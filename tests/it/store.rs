@@ -4,12 +4,16 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use crate::{
     replay::FileSource,
     run::entry_source::{EntrySource, NewEntry, Recorder},
-    store::{Db, RecordedRun, RunStatus, RunStore, index_rows::RunIndexRows, runs::NewRun, runs::RunStoreError},
+    store::{
+        Db, RecordedRun, RunStatus, RunStore, db::QueryLimits, index_rows::RunIndexRows, runs::NewRun,
+        runs::RunStoreError,
+    },
     tape::{
         EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
         note::{
@@ -277,6 +281,32 @@ fn torn_tape_is_indexed_once_and_grown_tape_again() {
 }
 
 #[test]
+fn units_work_in_the_index_until_the_engine_is_gone() {
+    let project = tempfile::tempdir().unwrap();
+    let runs = RunStore::new(project.path());
+    let run = runs.create(None, header).unwrap();
+    note(&run, Some((&"cut".into(), 1)), &Note::AttemptStarted(Box::default()));
+    lines(&run, "cut", "killed_sigterm_tool.jsonl", 2);
+    let mut db = runs.open_database().unwrap();
+    let mut statuses = || {
+        runs.refresh(&mut db, &open).unwrap();
+        let sql = "SELECT a.status, u.status FROM agents a JOIN units u ON (u.run, u.unit) = (a.run, a.task)";
+        let limits = QueryLimits { rows: 9, time: Duration::from_secs(60) };
+        let mut rows = Vec::new();
+        db.query(sql, limits, &mut |_| {}, &mut |row| {
+            rows.push(row);
+            true
+        })
+        .unwrap();
+        rows
+    };
+    assert_eq!(statuses(), [["running", "running"]]);
+    drop(run);
+    assert_eq!(statuses(), [["interrupted", "interrupted"]]);
+    assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 0, "nothing has changed");
+}
+
+#[test]
 fn index_of_an_earlier_version_is_rebuilt() {
     let project = tempfile::tempdir().unwrap();
     let runs = RunStore::new(project.path());
@@ -321,7 +351,7 @@ fn calls_are_indexed_with_their_results() {
     let tape: PathBuf = run.tape.path().to_owned();
     drop(run);
 
-    let rows = RunIndexRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 7).unwrap();
+    let rows = RunIndexRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 7, false).unwrap();
     assert_eq!(rows.run.tape_bytes, 7);
     let of = |unit: &str| rows.calls.iter().filter(|call| call.unit == unit).cloned().collect::<Vec<_>>();
     let good = of("good");
@@ -408,7 +438,7 @@ fn indexed_call_has_the_arguments_that_ran() {
     end(&run);
     let tape = run.tape.path().to_owned();
     drop(run);
-    let rows = RunIndexRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 0).unwrap();
+    let rows = RunIndexRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 0, false).unwrap();
     let inputs: Vec<_> = rows.calls.iter().map(|call| call.input.as_deref().unwrap()).collect();
     assert_eq!(inputs, [r#"{"key":"model"}"#, r#"{"key":"person"}"#]);
 }
@@ -457,7 +487,7 @@ fn indexed_call_names_who_decided_it_and_why() {
     end(&run);
     let tape = run.tape.path().to_owned();
     drop(run);
-    let rows = RunIndexRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 0).unwrap();
+    let rows = RunIndexRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 0, false).unwrap();
     let rulings: Vec<_> = rows
         .calls
         .iter()

@@ -16,7 +16,7 @@ pub(crate) struct ArtifactHistory {
 
 impl Db {
     /// Changes of the newest run to each artifact, by connection and raw file; with `before`, only of runs that started
-    /// before that run. An artifact that a later run removed counts as removed for all of its raw files.
+    /// before that run. An artifact that a later run removed or restored counts as such for all of its raw files.
     pub(crate) fn prior_artifacts(
         &self,
         before: Option<RunId>,
@@ -29,7 +29,7 @@ impl Db {
             )?;
             let mut rows = statement.query([prior_runs::upper_bound(before)])?;
             let mut found: HashMap<(String, String), Vec<ArtifactHistory>> = HashMap::new();
-            let mut removals = Vec::new();
+            let mut of_all_files = Vec::new();
             while let Some(row) = rows.next()? {
                 let artifact = ArtifactIndexRow {
                     connection: row.get(0)?,
@@ -42,16 +42,16 @@ impl Db {
                 let key = (artifact.connection.clone(), artifact.path.clone());
                 let history = ArtifactHistory { run: row.get(6)?, row: artifact };
                 if key.1.is_empty() {
-                    removals.push(history);
+                    of_all_files.push(history);
                 } else {
                     found.entry(key).or_default().push(history);
                 }
             }
             let id = |row: &ArtifactIndexRow| (row.target.clone(), row.target_connection.clone(), row.key.clone());
-            let removals: HashMap<_, _> = removals.iter().map(|removed| (id(&removed.row), removed)).collect();
+            let newest: HashMap<_, _> = of_all_files.iter().map(|newest| (id(&newest.row), newest)).collect();
             for known in found.values_mut().flatten() {
-                if let Some(removed) = removals.get(&id(&known.row)).filter(|removed| removed.run >= known.run) {
-                    (known.run, known.row.change) = (removed.run.clone(), removed.row.change.clone());
+                if let Some(newest) = newest.get(&id(&known.row)).filter(|newest| newest.run >= known.run) {
+                    (known.run, known.row.change) = (newest.run.clone(), newest.row.change.clone());
                 }
             }
             Ok(found)

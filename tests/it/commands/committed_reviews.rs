@@ -8,7 +8,7 @@ use super::{
     reviews::{NAMES, pages, part, place, review, subjects},
     test_dir::{CommandOutput, TestDir},
 };
-use crate::it::support::git::git;
+use crate::{engine::recorded_tapes, it::support::git::git, store::RunStore};
 
 /// [`place`] after a run that committed a page for each of [`NAMES`].
 fn committed() -> (TestDir, String) {
@@ -26,6 +26,16 @@ fn changes(listed: &CommandOutput) -> Vec<String> {
     let changes = lines.filter(|line| line["type"] == "change");
     let word = |line: &Value, key: &str| line[key].as_str().unwrap().to_owned();
     changes.map(|line| ["path", "change", "decision"].map(|key| word(&line, key)).join(" ")).collect()
+}
+
+/// Pages that exist according to the index.
+fn indexed_pages(place: &TestDir) -> Vec<String> {
+    let (db, _) = recorded_tapes::open_updated_index(&RunStore::new(&place.path(""))).unwrap();
+    let artifacts = db.prior_artifacts(None).unwrap().into_values().flatten();
+    let mut pages: Vec<String> =
+        artifacts.filter(|artifact| artifact.row.change != "removed").map(|artifact| artifact.row.key).collect();
+    pages.sort();
+    pages
 }
 
 fn show(place: &TestDir, what: &str) -> String {
@@ -48,6 +58,7 @@ fn rejected_changes_of_a_commit_are_taken_back() {
     assert_eq!(changed, "A\twiki/global/one.md\nA\twiki/global/three.md\n");
     assert!(show(&place, "HEAD").contains("review of run "));
     assert_eq!(git(&place.path(""), &["status", "--porcelain", "-uno"]), "");
+    assert_eq!(indexed_pages(&place), ["one", "three"]);
     // The take-back is a commit that can be taken back, too.
     let again = review(&place, &claude, &["latest", "--list"]);
     assert_eq!(changes(&again), ["wiki/global/two.md removed open"], "{again:?}");
@@ -60,6 +71,7 @@ fn rejected_changes_of_a_commit_are_taken_back() {
     );
     review(&place, &claude, &["latest", "--reject", "*"]).expect_success();
     assert_eq!(pages(&place).len(), 3, "the page is there again");
+    assert_eq!(indexed_pages(&place), ["one", "three", "two"]);
     let why = place.run(&["why", "wiki/global/two.md:6", "--ui", "json"]);
     let why: Value = serde_json::from_str(why.expect_success()).unwrap();
     assert_eq!(why["origin"], "reviewer", "{why}");
