@@ -101,25 +101,37 @@ fn find_reviewable_run(runs: &RunStore, name: Option<&str>) -> Result<(RecordedR
     // Without an index, any run may wait.
     let oldest = waiting.map_or(Some(RunId(uuid::Uuid::nil())), |waiting| waiting.into_iter().min());
     let mut settled = HashSet::new();
+    // The run that an active run continues, and why the active run has no changes.
+    let mut continued: Option<(Option<RunId>, CliError)> = None;
     for run in recorded.into_iter().take_while(|run| oldest.is_some_and(|oldest| oldest <= run.id)) {
         let Ok(state) = current_state(runs, &run) else { continue };
         settled.extend(settled_run(&run, &state, &settled));
         if settled.contains(&run.id) {
             continue;
         }
+        let has_review = state.publication.unsaved_review().is_some();
+        if let Some((_, reason)) = continued.take_if(|(before, _)| *before == Some(run.id)) {
+            if has_review {
+                return Err(reason);
+            }
+            continued = Some((continued_run(&state), reason));
+        }
         let is_active = runs.status(&run)? == RunStatus::Running;
         match no_review_reason(&run, &state, is_active) {
             // What is in commits is reviewed on request only.
-            None if state.publication.unsaved_review().is_some() => return Ok((run, state)),
-            Some(reason) if state.publication.unsaved_review().is_some() => return Err(reason),
-            // It may continue the review of the run before it.
-            Some(reason) if is_active && continued_run(&state).is_some() => return Err(reason),
+            None if has_review => return Ok((run, state)),
+            Some(reason) if has_review => return Err(reason),
+            Some(reason) if is_active => {
+                continued = continued_run(&state).map(|before| (Some(before), reason)).or(continued);
+            }
             None | Some(_) => {}
         }
     }
-    Err(CliError::not_found("no run of this project waits for a review").with_help(
-        "start one with `ingestdeck run --review`, or name a run to review its commits: `ingestdeck review latest`",
-    ))
+    Err(continued.map(|(_, reason)| reason).unwrap_or_else(|| {
+        CliError::not_found("no run of this project waits for a review").with_help(
+            "start one with `ingestdeck run --review`, or name a run to review its commits: `ingestdeck review latest`",
+        )
+    }))
 }
 
 /// Why a run has no changes to decide about; `None` if it has.

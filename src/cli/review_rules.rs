@@ -83,7 +83,7 @@ impl ReviewRules {
 
     /// The commands for a review: the decisions, and its end if no change stays open. A rejection outranks everything,
     /// and an order to send back outranks an acceptance. Unless the review `is_first`, changes with a decision keep it,
-    /// and nothing is sent back.
+    /// nothing is sent back, and changes that could not be made again count as open.
     ///
     /// # Errors
     /// If a pattern matches no change, so that it may be a mistake.
@@ -118,7 +118,8 @@ impl ReviewRules {
             return Err(CliError::not_found("no change matches these patterns")
                 .with_help("list the changes with `ingestdeck review --list`"));
         }
-        let is_complete = decided.counts().open == 0;
+        let counts = decided.counts();
+        let is_complete = counts.open == 0 && (is_first || counts.sent_back == 0);
         let orders = decisions.chunks(MAX_ORDERS).map(|some| RunCommand::Review { decisions: some.to_vec() });
         let finish = || RunCommand::FinishReview { branch: self.branch.clone() };
         Ok(orders.chain(is_complete.then(finish)).collect())
@@ -167,21 +168,20 @@ pub(super) async fn decide_by_rules(
         }
         if let Some(review) = state.publication.open_review() {
             let decided = async {
-                for command in rules.commands(state, review, is_first)? {
+                let commands = rules.commands(state, review, is_first)?;
+                let is_finished = commands.iter().any(|command| matches!(command, RunCommand::FinishReview { .. }));
+                for command in commands {
                     accepted(controller.execute(command, origin()).await)?;
                 }
-                Ok::<_, CliError>(())
+                Ok::<_, CliError>(is_finished)
             };
             let decided = decided.await;
-            let is_failed = decided.is_err();
             is_first = false;
-            while timeline.advance(SLICE, &mut |_| {})? == PollStatus::More {}
-            let is_open =
-                timeline.view().state.publication.open_review().is_some_and(|review| review.counts().open > 0);
-            if is_open || is_failed {
+            if !matches!(decided, Ok(true)) {
                 controller.execute(RunCommand::Drain, origin()).await;
-                return decided;
+                return decided.map(drop);
             }
+            while timeline.advance(SLICE, &mut |_| {})? == PollStatus::More {}
         }
         // The tape may have grown before the last look at it.
         let _ = timeout(POLL_INTERVAL, changed.changed()).await;

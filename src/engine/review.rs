@@ -79,6 +79,11 @@ impl RunReview {
                 ReviewState::new(Arc::clone(&request), Some(&prior)).decisions().into_iter().partition(fits);
             // Only the prior run had the reconcile step.
             Arc::make_mut(&mut request).evicted.extend(prior.request.evicted.iter().cloned());
+        } else if let Some(state) = inner.state.as_ref().filter(|state| inner.is_current && state.is_finished) {
+            // No unit could start, so the changes that were sent back are the same.
+            let mut sent_back = state.decisions();
+            sent_back.retain(|decided| decided.decision == ReviewDecision::SentBack);
+            Arc::make_mut(&mut request).decided = sent_back;
         }
         self.recorder.record_note(None, &Note::ReviewRequested(Arc::clone(&request)))?;
         let mut state = ReviewState::new(request, inner.state.as_ref());

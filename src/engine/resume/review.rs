@@ -38,7 +38,12 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     let history = open_history(project, warn)?;
     let past = history.past(Some(chain.oldest()))?;
     let selection = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone()).unwrap_or_default();
-    let due = plan_against(project, &UnitSelection { full: false, ..selection.clone() }, &past.baseline)?;
+    let changed = UnitSelection { full: false, ..selection.clone() };
+    let mut due = Vec::new();
+    // A later run may have processed other content, or failed.
+    for past in [&past, &history.past(None)?] {
+        due.extend(plan_against(project, &changed, &past.baseline)?.units);
+    }
     let selection = UnitSelection { full: true, ..selection };
     let mut planned = plan_against(project, &selection, &past.baseline)?;
     planned.reuse_unit_keys(chain.units());
@@ -92,11 +97,11 @@ pub(super) fn waiting_sentence(history: &ProjectHistory) -> Result<Option<String
 
 impl ResumeBasis<'_> {
     /// The units of the prior run whose patches are in no commit, or all that succeeded if its commits are reviewed. `due`
-    /// are those that a run would attempt now.
+    /// are those that a run would attempt now, or would have attempted before the prior run.
     fn review(
         &self,
         mut planned: IngestPlan,
-        due: &IngestPlan,
+        due: &[WorkUnit],
         committed: Option<&CommittedRun>,
     ) -> Result<RunPlan, ResumeError> {
         let before = self.before();
@@ -129,7 +134,7 @@ impl ResumeBasis<'_> {
             let planned = &unit.planned;
             (planned.connection.clone(), planned.adapter.clone(), planned.ktx_key().as_str().to_owned())
         };
-        let due: HashSet<_> = due.units.iter().map(key).collect();
+        let due: HashSet<_> = due.iter().map(key).collect();
         let (due, done): (Vec<_>, Vec<_>) = others.into_iter().partition(|unit| due.contains(&key(unit)));
         self.exclude_units(&mut planned, due);
         done.iter().for_each(|unit| planned.exclude_unit(unit, true));

@@ -193,6 +193,50 @@ fn accepted_units_are_not_planned_again() {
     assert!(plan.expect_success().contains("nothing to do"), "{plan:?}");
 }
 
+/// What a later run processed outlasts the review of an earlier one.
+#[test]
+fn results_of_later_runs_outlast_a_review() {
+    let (place, claude) = place();
+    place.run(&["run", "--no-reconcile", "--ui", "none", "--claude-bin", &claude]).expect_success();
+    let leaves = "[[part]]\nunit = \"docs-two\"\nsteps = [{ say = \"I leave it as it was.\" }]\n";
+    place.scripted_claude(&format!("{}{leaves}", updates()));
+    let two = fs::read_to_string(place.path("notes/two.md")).unwrap();
+    place.write("notes/one.md", "Changed.");
+    commit_all(&place);
+    assert_eq!(run(&place, &claude).code, Some(103));
+    place.write("notes/two.md", "Changed.");
+    let only = ["run", "--no-reconcile", "--only", "docs-two", "--ui", "none", "--claude-bin", &claude];
+    place.run(&only).expect_success();
+    place.write("notes/two.md", &two);
+    assert_eq!(review(&place, &claude, &["--accept", "*"]).code, Some(0));
+    let plan = place.run(&["plan", "--ui", "json"]);
+    assert!(plan.expect_success().contains("\"docs-two\""), "{plan:?}");
+}
+
+/// With a spent budget, no unit can make its changes again.
+#[test]
+fn changes_stay_sent_back_if_no_unit_may_start() {
+    let (place, claude) = place();
+    let paid = "{ say = \"Done.\" }, { result = { cost_usd = 1.0 } }";
+    place.scripted_claude(&NAMES.map(part).concat().replace("{ say = \"Done.\" }", paid));
+    let args = ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", &claude];
+    place.run(&args).expect_success();
+    let began = Instant::now();
+    let list = || listed(&review(&place, &claude, &["--list"]));
+    while place.run(&["review", "--list", "--ui", "json"]).code != Some(103) {
+        assert!(began.elapsed() < DEADLINE, "the run does not wait for a review");
+    }
+    place.run(&["ctl", "set", "run-budget", "1"]).expect_success();
+    let decide = ["--send-back", "*/one.md", "--feedback", "Make it longer.", "--accept", "*"];
+    let output = review(&place, &claude, &decide);
+    assert_eq!(output.code, Some(103), "{output:?}");
+    let (changes, counts) = list();
+    assert_eq!((&counts["sent_back"], &counts["accepted"]), (&1.into(), &2.into()), "{counts}");
+    assert_eq!(changes[0]["hunks"][0]["feedback"], "Make it longer.", "{changes:?}");
+    let output = review(&place, &claude, &["--accept", "*/two.md"]);
+    assert_eq!((output.code, pages(&place).len()), (Some(103), 0), "{output:?}");
+}
+
 /// The agent knows a column only from the feedback for its second attempt, and its third one continues the session. The
 /// transcript of the session is too large for the fourth one.
 #[test]
@@ -370,6 +414,8 @@ fn page_is_kept_if_its_unit_gives_up_the_change() {
 #[test]
 fn commit_that_was_refused_first_is_recorded() {
     let (place, claude) = place();
+    let paid = "{ say = \"Done.\" }, { result = { cost_usd = 1.0 } }";
+    place.scripted_claude(&NAMES.map(part).concat().replace("{ say = \"Done.\" }", paid));
     let args = ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", &claude];
     place.run(&args).expect_success();
     while review(&place, &claude, &["--list"]).code != Some(103) {}
@@ -392,6 +438,8 @@ fn commit_that_was_refused_first_is_recorded() {
 #[test]
 fn branch_that_moves_during_the_review_keeps_the_decisions() {
     let (place, claude) = place();
+    let paid = "{ say = \"Done.\" }, { result = { cost_usd = 1.0 } }";
+    place.scripted_claude(&NAMES.map(part).concat().replace("{ say = \"Done.\" }", paid));
     let args = ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", &claude];
     place.run(&args).expect_success();
     while review(&place, &claude, &["--list"]).code != Some(103) {}
@@ -507,6 +555,8 @@ fn mistaken_patterns_are_refused() {
 #[test]
 fn killed_engine_loses_no_decision() {
     let (place, claude) = place();
+    let paid = "{ say = \"Done.\" }, { result = { cost_usd = 1.0 } }";
+    place.scripted_claude(&NAMES.map(part).concat().replace("{ say = \"Done.\" }", paid));
     let args = ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", &claude];
     let launched: Value = serde_json::from_str(place.run(&args).expect_success()).unwrap();
     let pid = i32::try_from(launched["pid"].as_i64().unwrap()).unwrap();
