@@ -221,8 +221,8 @@ pub(crate) fn accepted_projections(state: &RunState) -> Vec<Arc<SourcesProjected
         return projected.cloned().collect();
     }
     let accepted = projected.filter_map(|projected| {
-        // Without a patch, they were committed before the review.
-        if projected.actions.is_empty() || projected.patch.is_none() {
+        // With a commit and without a patch, they were committed before the review.
+        if projected.actions.is_empty() || (projected.commit.is_some() && projected.patch.is_none()) {
             return Some(Arc::clone(projected));
         }
         let actions = changes_except(projected.actions.clone(), &rejected);

@@ -6,6 +6,7 @@
 mod connection;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
@@ -255,7 +256,7 @@ impl ReportBuilder {
                 if gathered.failed.len() < NAMED_FAILURES {
                     let content = detail.result.as_ref().and_then(|result| result.content);
                     let error = content.map(content_text).or_else(|| event.message.clone()).unwrap_or_default();
-                    let error = whole_words(strip_error_tags(&error), MAX_ERROR_CHARS).to_owned();
+                    let error = whole_words(strip_error_tags(&error), MAX_ERROR_CHARS).into_owned();
                     let (id, tool) = (id.to_owned(), tool.to_owned());
                     gathered.failed.push(FailedCallReport { at: *at, id, tool, error });
                 }
@@ -468,15 +469,16 @@ impl UnitReport {
     }
 }
 
-/// The whole words among the first `most` characters of `text`.
-fn whole_words(text: &str, most: usize) -> &str {
-    let Some((end, _)) = text.char_indices().nth(most) else { return text };
+/// The whole words among the first `most` characters of `text`, and the number of characters after them.
+fn whole_words(text: &str, most: usize) -> Cow<'_, str> {
+    let Some((end, _)) = text.char_indices().nth(most) else { return text.into() };
     let (head, rest) = text.split_at(end);
-    match head.rfind(char::is_whitespace) {
+    let head = match head.rfind(char::is_whitespace) {
         _ if rest.starts_with(char::is_whitespace) => head,
         Some(space) => head.get(..space).unwrap_or_default(),
         None => "",
-    }
+    };
+    format!("{head} … ({} more characters)", text[head.len()..].chars().count()).into()
 }
 
 impl RunReport {
@@ -531,8 +533,13 @@ mod tests {
 
     #[test]
     fn shortened_errors_end_with_a_whole_word() {
-        let cases =
-            [("ab cd", 5, "ab cd"), ("ab cd", 4, "ab"), ("ab cd", 2, "ab"), ("abcd", 3, ""), ("é\té é", 3, "é\té")];
+        let cases = [
+            ("ab cd", 5, "ab cd"),
+            ("ab cd", 4, "ab … (3 more characters)"),
+            ("ab cd", 2, "ab … (3 more characters)"),
+            ("abcd", 3, " … (4 more characters)"),
+            ("é\té é", 3, "é\té … (2 more characters)"),
+        ];
         for (text, most, expected) in cases {
             assert_eq!(whole_words(text, most), expected, "{text}, {most}");
         }

@@ -14,7 +14,10 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD as BASE64};
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::{json, key_block, names};
+use super::{
+    json, key_block,
+    names::{self, NamedValue},
+};
 use crate::{ingest::project, scoped_dir::ScopedDir};
 
 /// Bytes of the shortest value that is masked everywhere.
@@ -57,7 +60,10 @@ impl KnownValues {
         let mut values = BTreeSet::new();
         for (name, value) in &variables {
             let upper = name.to_ascii_uppercase();
-            if names::kind_of(name).is_some() || ENDS.iter().any(|end| upper.ends_with(end)) {
+            let value_of = NamedValue { text: value, quoted: true, alone: true };
+            // The secret word of other names may describe what the value is for.
+            let is_secret = || names::kind_of(name).is_some_and(|kind| names::is_secret(kind, name, value_of));
+            if names::kind_by_last_word(name).is_some() || is_secret() || ENDS.iter().any(|end| upper.ends_with(end)) {
                 add(value, &mut values);
             }
             if HOLDERS.iter().any(|end| upper.ends_with(end)) {

@@ -64,9 +64,10 @@ const FOREIGN_ENDS: &[&str] = &[
 /// Second words of variables that describe a secret, such as `TOKEN_TTL`.
 #[rustfmt::skip]
 const DESCRIPTIONS: &[&str] = &[
-    "age", "alg", "algorithm", "arn", "column", "count", "dir", "enabled", "endpoint", "expiration", "expires", "expiry", "field", "file",
-    "format", "header", "hasher", "host", "id", "ids", "length", "lifetime", "limit", "manager", "max", "min", "name", "path", "policy",
-    "prefix", "provider", "ref", "reset", "rules", "size", "store", "timeout", "ttl", "type", "uri", "url", "version",
+    "age", "alg", "algorithm", "arn", "audience", "budget", "column", "count", "dir", "domain", "enabled", "endpoint", "expiration",
+    "expires", "expiry", "field", "file", "format", "header", "hasher", "host", "id", "ids", "issuer", "length", "lifetime", "limit",
+    "manager", "max", "min", "model", "name", "path", "policy", "prefix", "project", "provider", "ref", "region", "reset", "rules",
+    "samesite", "scope", "scopes", "secure", "size", "store", "timeout", "ttl", "type", "uri", "url", "version",
 ];
 
 /// With this prefix, dbt requires that a variable is kept secret: `DBT_ENV_SECRET_GIT`.
@@ -74,23 +75,19 @@ const DBT_PREFIX: [&str; 3] = ["dbt", "env", "secret"];
 
 /// Returns the kind of secret that a name announces; `None` if its value is not secret.
 pub(super) fn kind_of(name: &str) -> Option<NameKind> {
-    if name.len() > LONGEST_NAME {
-        return None;
-    }
-    let mut words = words(name);
+    kind_by_last_word(name).or_else(|| variable_kind(name))
+}
+
+/// The same, by the last word of the name alone. For values, which may look like a variable, such as `SECRET_SAUCE`.
+pub(super) fn kind_by_last_word(name: &str) -> Option<NameKind> {
+    let words = distinctive_words(name)?;
     if let [first, second, third, _, ..] = words.as_slice()
         && [first, second, third] == DBT_PREFIX
     {
         return Some(NameKind::Token);
     }
-    while words.len() > 1 && words.last().is_some_and(|last| VARIANTS.contains(&last.as_str()) || is_version(last)) {
-        words.pop();
-    }
     let (last, before) = words.split_last()?;
     let last = last.trim_end_matches(|char: char| char.is_ascii_digit());
-    if before.first().is_some_and(|first| QUESTIONS.contains(&first.as_str())) {
-        return None;
-    }
     let is_plural = last.ends_with('s') && !last.ends_with("ss");
     let singular = if is_plural { &last[..last.len() - 1] } else { last };
     if is_plural
@@ -99,19 +96,36 @@ pub(super) fn kind_of(name: &str) -> Option<NameKind> {
     {
         return kind_of_word(singular, before, &words);
     }
-    kind_of_word(last, before, &words).or_else(|| variable_kind(name, &words))
+    kind_of_word(last, before, &words)
 }
 
 /// Classifies a variable of an environment whose secret word is not the last one: `PASSWORD_DB`, `APP_SECRETS_JSON`.
-fn variable_kind(name: &str, words: &[String]) -> Option<NameKind> {
-    if !is_variable(name) {
-        return None;
-    }
-    match words {
-        [before @ .., last, format] if matches!(format.as_str(), "json" | "yaml") => kind_of_word(last, before, words),
-        [first, of] if !DESCRIPTIONS.contains(&of.as_str()) => kind_of_word(first, &[], words),
+fn variable_kind(name: &str) -> Option<NameKind> {
+    let words = distinctive_words(name).filter(|_| is_variable(name))?;
+    match words.as_slice() {
+        [before @ .., last, format] if matches!(format.as_str(), "json" | "yaml") => kind_of_word(last, before, &words),
+        [first, of] if !DESCRIPTIONS.contains(&of.as_str()) => kind_of_word(first, &[], &words),
         _ => None,
     }
+}
+
+/// The words of a name without those that distinguish several secrets; `None` for a name that is too long or asks
+/// about a secret.
+fn distinctive_words(name: &str) -> Option<Vec<String>> {
+    if name.len() > LONGEST_NAME {
+        return None;
+    }
+    let mut words = words(name);
+    if let [first, second, third, _, ..] = words.as_slice()
+        && [first, second, third] == DBT_PREFIX
+    {
+        return Some(words);
+    }
+    while words.len() > 1 && words.last().is_some_and(|last| VARIANTS.contains(&last.as_str()) || is_version(last)) {
+        words.pop();
+    }
+    let is_question = words.len() > 1 && QUESTIONS.contains(&words[0].as_str());
+    (!is_question).then_some(words)
 }
 
 /// Classifies a name by its last word, its other words, and all of them.
@@ -219,7 +233,7 @@ pub(super) fn is_secret(kind: NameKind, name: &str, value: NamedValue<'_>) -> bo
     }
     let has_digit = text.bytes().any(|byte| byte.is_ascii_digit());
     let is_word = text.chars().all(|char| char.is_alphabetic() || "_-.' ".contains(char));
-    let is_name = !has_digit && kind_of(text).is_some();
+    let is_name = !has_digit && kind_by_last_word(text).is_some();
     if is_path(text) || is_name || (!value.quoted && is_code(text)) {
         return false;
     }
@@ -243,7 +257,7 @@ pub(super) fn is_variable(name: &str) -> bool {
 
 /// True for words that mention a secret, as the label of a field does.
 fn is_about_secrets(words: &[&str]) -> bool {
-    words.iter().any(|word| kind_of(word.trim_matches(|char: char| !char.is_alphanumeric())).is_some())
+    words.iter().any(|word| kind_by_last_word(word.trim_matches(|char: char| !char.is_alphanumeric())).is_some())
 }
 
 /// True for text with the digits or symbols of a generated password, which prose hardly has.

@@ -17,7 +17,7 @@ use crate::{
         Millis, Note,
         note::{
             AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision, ContinuedRun, LimitChanged, RunPlanned,
-            Severity,
+            Severity, SourcesProjected,
         },
     },
 };
@@ -69,10 +69,10 @@ impl Fold {
                     self.report_message(view, entry, level, text);
                 }
                 // Changes that no longer fit the branch are lost.
-                let earlier = view.state.inputs.projected.iter_mut().filter(|_| projected.reason.is_some());
-                for earlier in earlier.filter(|it| it.is_unsaved() && it.connection == projected.connection) {
-                    Arc::make_mut(earlier).patch = None;
-                }
+                let is_lost = |earlier: &Arc<SourcesProjected>| {
+                    projected.reason.is_some() && earlier.is_unsaved() && earlier.connection == projected.connection
+                };
+                view.state.inputs.projected.retain(|earlier| !is_lost(earlier));
                 view.state.inputs.projected.push(Arc::new((**projected).clone()));
             }
             // The effects of keys on the screen are visible; other commands need an explanation.

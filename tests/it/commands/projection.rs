@@ -365,6 +365,20 @@ fn projected_sources_wait_for_the_review() {
 }
 
 #[test]
+fn rejected_projections_are_not_reported_as_written() {
+    let place = metricflow_project();
+    begin(&place);
+    reviewed_run(&place, READS);
+    let output = review(&place, &["--reject", "*"]);
+    assert_eq!((output.code, subjects(&place).len()), (Some(0), 1), "{output:?}");
+    let report = place.run(&["report", "latest"]);
+    assert!(!report.expect_success().contains("written before the units"), "{report:?}");
+    let sql = "SELECT count(*) FROM artifacts";
+    let count = place.run(&["runs", "query", sql, "--format", "csv"]);
+    assert_eq!(count.expect_success().lines().last(), Some("0"), "{count:?}");
+}
+
+#[test]
 fn committed_projections_are_taken_back() {
     let place = metricflow_project();
     begin(&place);

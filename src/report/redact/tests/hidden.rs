@@ -58,6 +58,8 @@ fn texts() -> Vec<(String, String)> {
     let words = "legal winner thank year wave sausage worth useful legal winner thank yellow";
     texts.extend(
         [
+            ("DB_PASSWORD=#", "SECRET_SAUCE"),
+            ("DB_PASSWORD=\"#\"", "COOKIE_MONSTER"),
             ("https://maps.example/api?key=#", "aB3dE5gH7jK9mN1pQ"),
             ("https://maps.example/api?key=#&x=1", "AIzaSyD1e2F3g4H5i6J7"),
             ("{\"auths\": {\"registry.example\": {\"auth\": \"#\"}}}", &*basic),

@@ -26,6 +26,7 @@ fn ordinary() -> Vec<Vec<u8>> {
         "export PGPASSWORD=$DB_PASSWORD && psql -h db -p 5432 -U svc -c 'select #'",
         "{\"usage\":{\"input_tokens\":#,\"cache_read_input_tokens\":123456789},\"max_tokens\":4096,\"progressToken\":\"toolu_9\"}",
         "dimension: account_key { type: number sql: ${TABLE}.account_key ;; primary_key: yes } # task-list-#",
+        "COOKIE_DOMAIN=shop#.example.com\nTOKEN_ISSUER=auth0.example.com\nexport SECRET_REGION=us-east-1\n",
         "basic authentication, bearer bonds #, cookie: chocolate; credentials: service-account.json, key-value pairs",
         // False positives of an earlier version.
         "from sk-learn-compatible-estimator-v2 import x#\npassphrase: (optional)\nlogin page password field #",
