@@ -300,12 +300,13 @@ impl<'a> ScriptedTurn<'a> {
                 None => break,
             }
         }
-        // As in the real program, messages that arrived before the results are part of the next request to the model.
+        // As in the real program, messages at the turn limit start another turn.
+        if self.actor.run.max_turns.is_some_and(|most| self.messages >= most) {
+            return Ok(self.write_max_turns_result().await?);
+        }
+        // Messages that arrived before the results are part of the next request to the model.
         while let Ok(text) = self.actor.prompts.lock().await.try_recv() {
             self.new_tokens += estimate_tokens(text.chars().count());
-        }
-        if self.actor.run.max_turns.is_some_and(|most| self.messages >= most) {
-            self.write_max_turns_result().await?;
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ impl AttemptMachine {
     /// start another turn with them.
     pub(super) fn send_messages(&mut self) -> Vec<AttemptEffect> {
         if self.stats.is_at_turn_limit() {
-            return Vec::new();
+            return self.undelivered_messages();
         }
         let messages = std::mem::take(&mut self.outbox).into_iter();
         let send = |text: String| {
@@ -38,7 +38,7 @@ impl AttemptMachine {
         if self.session.is_some() || std::mem::take(&mut self.outbox).is_empty() {
             return Vec::new();
         }
-        let text = "a message did not reach the agent, which made no further call; retry the unit with feedback";
+        let text = "a message did not reach the agent, which makes no further request; retry the unit with feedback";
         vec![warning_note(text)]
     }
 }
