@@ -67,6 +67,7 @@ pub(super) fn print_events(runs: &RunStore, run: &RecordedRun, follow: bool, con
     let writer = WatchedRun::new(runs.clone(), run.clone());
     let filter = MetadataFilter::new(output::raw_stdout(), content);
     let mut out = JsonWriter::new(filter, timeline.source().info(), EventVocabulary::Takopi);
+    let mut is_active = false;
     loop {
         let progress = timeline.advance(SLICE, &mut |emitted| out.write_event(&emitted))?;
         match progress {
@@ -80,13 +81,14 @@ pub(super) fn print_events(runs: &RunStore, run: &RecordedRun, follow: bool, con
                 } else if follow {
                     std::thread::sleep(TAPE_POLL_INTERVAL);
                 } else {
+                    is_active = true;
                     break;
                 }
             }
         }
     }
     let state = &timeline.view().state;
-    let summary = RunSummary::from_state(state).with_open_end(state.ended.is_none());
+    let summary = RunSummary::from_state(state).with_open_end(is_active);
     out.finish(state, &summary).map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
