@@ -110,7 +110,7 @@ pub(crate) enum ApprovalDecision {
     AllowEdited(Value),
     /// A person refuses the call; the model reads the reason.
     Deny(String),
-    /// The call is not possible, regardless of a person's decision; the model reads why.
+    /// A rule denies the call, or it is not possible, regardless of a person's decision; the model reads why.
     DenyByPolicy(String),
 }
 

@@ -109,6 +109,11 @@ impl AttemptFactsCollector {
         self.facts.work.tally.record_refusal(tool, tool_use_id, reason);
     }
 
+    /// Records that a rule denied a call. The agent reports it as failed.
+    pub(crate) fn record_denial(&mut self, tool_use_id: Option<&str>) {
+        self.reducer.record_denial(tool_use_id);
+    }
+
     /// Records the end of a call of our tool server. Returns false for a failure that is already counted.
     pub(crate) fn record_tool_reply(
         &mut self,

@@ -11,7 +11,7 @@ use super::{
     args::{GlobalArgs, SelectArgs, Ui},
     exit::{self, CliError, Exit},
     model_choice::ModelChoice,
-    output, playback_output, project, runs, settings,
+    output, playback_output, policy, project, runs, settings,
 };
 use crate::{
     diagnostic::{Diagnostic, Problem},
@@ -53,6 +53,9 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
     }
     if let Err(error) = project.check_backend() {
         exit::print_warning(&error);
+    }
+    if let Err(error) = policy::check_project_rules(&project.root) {
+        exit::print_warning(&Problem::new(error.to_line()));
     }
     project::blocking_files_problems(&project).iter().for_each(exit::print_warning);
     runs::active_run_problem(global).iter().for_each(exit::print_warning);

@@ -27,7 +27,20 @@ pub(crate) fn call_policy(config: &Config, directory: &Path) -> Result<CallPolic
         allow: of_user(&config.policy.allow, "allow")?,
         ..CallPolicy::default()
     };
-    let Some(bytes) = read_project_file(directory)? else { return Ok(policy) };
+    add_project_rules(directory, &mut policy)?;
+    Ok(policy)
+}
+
+/// Checks the file with the rules of the project in `directory`.
+///
+/// # Errors
+/// If it cannot be read or a rule is invalid.
+pub(super) fn check_project_rules(directory: &Path) -> Result<(), CliError> {
+    add_project_rules(directory, &mut CallPolicy::default())
+}
+
+fn add_project_rules(directory: &Path, policy: &mut CallPolicy) -> Result<(), CliError> {
+    let Some(bytes) = read_project_file(directory)? else { return Ok(()) };
     let text = String::from_utf8(bytes).map_err(|_| CliError::usage(format!("{PROJECT_FILE} is not UTF-8 text")))?;
     let place = Path::new(PROJECT_FILE);
     let content = file::parse(place, &text).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
@@ -58,7 +71,7 @@ pub(crate) fn call_policy(config: &Config, directory: &Path) -> Result<CallPolic
         // A misspelled section would silently drop its rules.
         return Err(CliError::usage(crate::diagnostic::Diagnostic::to_line(warning)));
     }
-    Ok(policy)
+    Ok(())
 }
 
 /// The file with the rules of the project in `directory`; `None` if it has none.

@@ -354,7 +354,7 @@ impl AttemptApprovalGate {
         let note =
             Note::CallDecided { tool_use_id: call.tool_use_id, decision, input: None, reason: reason.clone(), rule };
         match (self.approvals.record_note(&self.unit, self.attempt, &note), reason) {
-            (Ok(()), Some(reason)) => ApprovalDecision::Deny(reason),
+            (Ok(()), Some(reason)) => ApprovalDecision::DenyByPolicy(reason),
             (Ok(()), None) => ApprovalDecision::Allow,
             (Err(error), _) => ApprovalDecision::DenyByPolicy(format!("the decision cannot be recorded: {error}")),
         }

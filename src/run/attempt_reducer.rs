@@ -161,6 +161,11 @@ impl AttemptReducer {
         self.calls.count_refusal(id);
     }
 
+    /// Records that a rule denied a call, which counts as failed.
+    pub(crate) fn record_denial(&mut self, id: Option<&str>) {
+        self.calls.count_denial(id);
+    }
+
     /// Records that a tool declined a call.
     pub(crate) fn record_decline(&mut self, id: Option<&str>) {
         self.calls.count_decline(id);

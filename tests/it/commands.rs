@@ -32,6 +32,7 @@ mod records;
 mod reports;
 mod resume;
 mod reviews;
+mod rules;
 mod sessions;
 mod texts;
 mod tools;

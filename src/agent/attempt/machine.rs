@@ -374,9 +374,13 @@ impl AttemptMachine {
             .iter()
             .position(|(held, ..)| held == request_id)
             .map(|at| self.pending_approvals.swap_remove(at));
-        if let (Some((_, tool, id)), ApprovalDecision::Deny(reason)) = (held, &decision) {
-            // Recorded before the agent reads the decision, because it then reports the call as failed.
-            self.stats.record_refusal(&tool, id.as_deref(), reason);
+        // Recorded before the agent reads the decision, because it then reports the call as failed.
+        match (held, &decision) {
+            (Some((_, tool, id)), ApprovalDecision::Deny(reason)) => {
+                self.stats.record_refusal(&tool, id.as_deref(), reason);
+            }
+            (Some((_, _, id)), ApprovalDecision::DenyByPolicy(_)) => self.stats.record_denial(id.as_deref()),
+            _ => {}
         }
         self.control.resolve_approval(request_id, decision).map(AttemptEffect::WriteFrame).into_iter().collect()
     }

@@ -150,7 +150,7 @@ impl<'a> ScriptedTurn<'a> {
         let actor = self.actor;
         let tools = actor.host.as_ref().map(|host| host.tools()).unwrap_or_default();
         let tools: Vec<String> = tools.iter().map(HostTool::id).collect();
-        let cwd = std::env::current_dir().unwrap_or_default();
+        let cwd = std::env::current_dir().unwrap_or_default().display().to_string();
         json!({
             "type": "system", "subtype": "init", "cwd": cwd, "session_id": "", "tools": tools,
             "mcp_servers": actor.host.as_ref().map_or_else(|| json!([]), |host| host.servers()),

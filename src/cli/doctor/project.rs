@@ -3,8 +3,8 @@
 
 use super::{
     super::{
-        args::GlobalArgs, exit::CliError, model_choice::ModelChoice, plan::outside_project_message, project, runs,
-        settings,
+        args::GlobalArgs, exit::CliError, model_choice::ModelChoice, plan::outside_project_message, policy, project,
+        runs, settings,
     },
     DoctorCheck, DoctorFinding,
 };
@@ -49,6 +49,9 @@ pub(super) fn check_project(global: &GlobalArgs, findings: &mut Vec<DoctorFindin
     };
     let planned = plan(&project, &UnitSelection::default());
     examine_settings(&project, &planned, findings);
+    if let Err(error) = policy::check_project_rules(&project.root) {
+        findings.push(DoctorFinding::fail(DoctorCheck::Project, error.to_line()));
+    }
     findings.extend(
         project::blocking_files_problems(&project)
             .into_iter()

@@ -400,7 +400,7 @@ async fn rule_denies_or_allows_without_a_person() {
     let (approvals, tape) = held_by_policy(true);
     let gate = approvals.gate(&unit(), 1);
     let denied = gate.decide(called("a", "sl_edit", json!({}), 0)).await;
-    assert_eq!(denied, ApprovalDecision::Deny("The policy denies this call (rule `sl_*`).".into()));
+    assert_eq!(denied, ApprovalDecision::DenyByPolicy("The policy denies this call (rule `sl_*`).".into()));
     let allowed = ApprovalRequest { asks_permission: true, ..called("b", "wiki_write", json!({"key": "b"}), 0) };
     assert_eq!(gate.decide(allowed).await, ApprovalDecision::Allow);
     assert_eq!(gate.decide(called("c", "read", json!({}), 0)).await, ApprovalDecision::Pass);
@@ -428,7 +428,7 @@ async fn held_call_is_denied_if_no_person_watches() {
     let (approvals, tape) = held_by_policy(false);
     let denied = approvals.gate(&unit(), 1).decide(call("a")).await;
     let refusal = "The call needs the approval of a person (rule `wiki_write arg:^a$`).";
-    assert_eq!(denied, ApprovalDecision::Deny(refusal.into()));
+    assert_eq!(denied, ApprovalDecision::DenyByPolicy(refusal.into()));
     assert_eq!(rules_of(&tape), ["rule wiki_write arg:^a$"]);
 }
 

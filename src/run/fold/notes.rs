@@ -151,7 +151,7 @@ impl Fold {
                 view.last_change.marks.add(ActivityMark::Hold);
                 record_change(view, entry, ScheduleChange::CallHeld { attempt: attempt_id.0 });
             }
-            Note::CallDecided { tool_use_id, decision, .. } => {
+            Note::CallDecided { tool_use_id, decision, rule, .. } => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
                 self.enter(view, attempt_id, entry);
                 let fold = self.attempt_fold(attempt_id);
@@ -166,7 +166,10 @@ impl Fold {
                 }
                 let denied = *decision == CallDecision::Denied;
                 if let (true, Some(id)) = (denied, tool_use_id) {
-                    fold.record_calls(view, |reducer| reducer.record_refusal(Some(id)));
+                    fold.record_calls(view, |reducer| match rule {
+                        Some(_) => reducer.record_denial(Some(id)),
+                        None => reducer.record_refusal(Some(id)),
+                    });
                 }
                 // A denial is shown as the end of the call, and the release of a unit has its own row.
                 let shown = denied || *decision == CallDecision::Released;
