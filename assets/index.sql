@@ -18,7 +18,8 @@ CREATE TABLE runs (
     budget        INTEGER NOT NULL,          -- units whose last attempt used up its budget
     agent         TEXT,                      -- NULL on tapes that do not name it
     unsaved_review INTEGER NOT NULL,         -- 1 if the changes of its last review are in no commit
-    cost_partial  INTEGER NOT NULL           -- 1 if the cost of an attempt is unknown
+    cost_partial  INTEGER NOT NULL,          -- 1 if the cost of an attempt is unknown
+    active        INTEGER NOT NULL           -- 1 if the run worked on when these rows were made
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE units (
@@ -46,7 +47,7 @@ CREATE TABLE attempts (
     ended_ms      INTEGER,
     outcome       TEXT,                      -- NULL without a verdict
     stop          TEXT,
-    cause         TEXT,                      -- JSON
+    cause         TEXT,
     reason        TEXT,
     turns         INTEGER NOT NULL,
     calls         INTEGER NOT NULL,
@@ -110,8 +111,8 @@ CREATE TABLE raw_files (
 
 CREATE TABLE artifacts (
     run               TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
-    connection        TEXT NOT NULL,         -- empty for the removal of an artifact, whatever it was written from
-    path              TEXT NOT NULL,         -- raw file; empty for the removal
+    connection        TEXT NOT NULL,         -- empty for the removal or restoration of an artifact, whatever it was written from
+    path              TEXT NOT NULL,         -- raw file; empty for the removal or restoration
     target            TEXT NOT NULL,         -- wiki or sl
     target_connection TEXT NOT NULL,         -- of a source; empty for a page
     key               TEXT NOT NULL,

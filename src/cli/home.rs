@@ -334,6 +334,7 @@ mod tests {
                 failed,
                 cost_usd: None,
                 is_cost_partial: false,
+                is_active: false,
                 tape_bytes: 0,
             };
             assert_eq!(home_run(RunStatus::Finished, Some(&known)).state, expected, "{outcome}, {budget}, {failed}");

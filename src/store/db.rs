@@ -121,8 +121,9 @@ pub(crate) struct IndexedRun {
     pub cost_usd: Option<f64>,
     /// True if the cost of an attempt is unknown.
     pub is_cost_partial: bool,
-    /// Length in bytes of the tape when it was indexed; 0 while the run worked on. A tape of another length must be indexed
-    /// again.
+    /// True if the run worked on when it was indexed. Its state may have changed without an entry, if it was killed.
+    pub is_active: bool,
+    /// Length in bytes of the tape when it was indexed. A tape of another length must be indexed again.
     pub tape_bytes: u64,
 }
 
@@ -202,7 +203,7 @@ impl Db {
                 "SELECT run, started_at, project, scripted, outcome, duration_ms, units, succeeded, failed, cost_usd,
                         tape_bytes, budget,
                         (SELECT count(*) FROM units WHERE units.run = runs.run AND units.status = 'reused'),
-                        cost_partial
+                        cost_partial, active
                  FROM runs ORDER BY run DESC",
             )?;
             statement.query_map([], read_indexed_run)?.filter_map(Result::transpose).collect()
@@ -400,6 +401,7 @@ fn read_indexed_run(row: &Row<'_>) -> Result<Option<IndexedRun>, rusqlite::Error
         budget: to_u64(row.get(11)?),
         reused: to_u64(row.get(12)?),
         is_cost_partial: row.get(13)?,
+        is_active: row.get(14)?,
     }))
 }
 
@@ -425,8 +427,8 @@ fn write(transaction: &Transaction<'_>, rows: &RunIndexRows) -> Result<(), rusql
 
 fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunIndexRows) -> Result<(), rusqlite::Error> {
     let run = &rows.run;
-    let sql =
-        "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)";
+    let sql = "INSERT INTO runs
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)";
     transaction.prepare_cached(sql)?.execute(params![
         id,
         run.header.project,
@@ -446,6 +448,7 @@ fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunIndexRows) -> Re
         run.header.agent.as_ref().map(serde_name),
         run.has_unsaved_review,
         run.is_cost_partial,
+        run.is_active,
     ])?;
     Ok(())
 }
@@ -488,7 +491,7 @@ fn write_attempt(transaction: &Transaction<'_>, run: &str, attempt: &AttemptInde
         attempt.ended.map(|ended| to_i64(ended.0)),
         verdict.map(|verdict| serde_name(&verdict.outcome)),
         verdict.map(|verdict| serde_name(&verdict.stop)),
-        verdict.map(|verdict| serde_json::to_string(&verdict.cause).unwrap_or_default()),
+        verdict.map(|verdict| serde_name(&verdict.cause)),
         verdict.map(|verdict| &verdict.reason),
         attempt.turns,
         attempt.calls,

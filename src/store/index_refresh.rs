@@ -1,9 +1,9 @@
 //! Brings the index up to date with the tapes, reading only tapes that have changed.
 
-use std::{fs::File, path::Path};
+use std::{collections::HashMap, fs::File, path::Path};
 
 use super::{
-    db::{Db, DbError},
+    db::{Db, DbError, IndexedRun},
     index_rows::RunIndexRows,
     runs::{RunStore, RunStoreError},
 };
@@ -48,21 +48,24 @@ impl RunStore {
     /// tape is skipped.
     pub(crate) fn refresh(&self, db: &mut Db, open: &OpenTape<'_>) -> Result<RefreshReport, RefreshError> {
         let found = self.list()?;
-        let known: Vec<(RunId, u64)> = db.list()?.iter().map(|listed| (listed.id, listed.tape_bytes)).collect();
+        let known: HashMap<RunId, IndexedRun> = db.list()?.into_iter().map(|listed| (listed.id, listed)).collect();
         let ids: Vec<RunId> = found.iter().map(|run| run.id).collect();
-        if known.iter().any(|(id, _)| !ids.contains(id)) {
+        if known.keys().any(|id| !ids.contains(id)) {
             db.retain(&ids)?;
         }
         let mut done = RefreshReport::default();
         let (mut rows, mut calls): (Vec<RunIndexRows>, usize) = (Vec::new(), 0);
         for run in &found {
-            let is_active = self.is_alive(run.id)?;
+            // If it cannot be determined, the tape decides alone.
+            let is_alive = || self.is_alive(run.id).unwrap_or(false);
             let tape = self.open_tape(run);
             // Measured before reading: entries written meanwhile are found by the next refresh.
             let length = tape.as_ref().ok().and_then(|tape| tape.metadata().ok()).map_or(0, |metadata| metadata.len());
-            if known.contains(&(run.id, length)) {
+            let known = known.get(&run.id);
+            if known.is_some_and(|known| known.tape_bytes == length && (!known.is_active || is_alive())) {
                 continue;
             }
+            let is_active = is_alive();
             let gathered = |tape| RunIndexRows::from_source(tape, length, is_active).map_err(|error| error.to_string());
             match tape.map_err(|error| error.to_string()).and_then(|tape| open(&run.tape, tape)).and_then(gathered) {
                 Ok(of_run) => {

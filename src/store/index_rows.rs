@@ -39,7 +39,7 @@ pub(crate) struct RunIndexRows {
 pub(crate) struct RunIndexRow {
     /// Header of the tape.
     pub header: Header,
-    /// Length of the tape in bytes when the rows were built; 0 while the run works on. Later entries are not included.
+    /// Length of the tape in bytes when the rows were built. Later entries are not included.
     pub tape_bytes: u64,
     pub entries: u64,
     /// Time of the last entry.
@@ -61,6 +61,8 @@ pub(crate) struct RunIndexRow {
     pub lost: u64,
     /// True if the changes of its last review are in no commit.
     pub has_unsaved_review: bool,
+    /// True if the run continues after these entries.
+    pub is_active: bool,
 }
 
 /// Status of a unit of an earlier run whose commits a run reviews, and that did not work again.
@@ -135,10 +137,9 @@ impl RunIndexRows {
         while timeline.advance(SLICE, &mut |emitted| calls.observe(&emitted))? == PollStatus::More {}
         let calls = calls.finish(&mut timeline)?;
         let state = &timeline.view().state;
-        // The engine may be killed, which changes the state without an entry.
-        let tape_bytes = if is_active && state.ended.is_none() { 0 } else { tape_bytes };
+        let is_active = is_active && state.ended.is_none();
         Ok(Self {
-            run: run_row(header, tape_bytes, state),
+            run: RunIndexRow { is_active, ..run_row(header, tape_bytes, state) },
             units: state.units.iter().map(|unit| unit_row(state, unit)).collect(),
             attempts: state.units.iter().flat_map(attempt_rows).collect(),
             calls,
@@ -166,6 +167,7 @@ fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunIndexRow {
         is_cost_partial: state.units.iter().any(|unit| UnitSpending::new(unit, state.last_entry_at).partial),
         lost: lost.malformed + lost.unknown + lost.unknown_notes + lost.corrupt_entries,
         has_unsaved_review: state.publication.unsaved_review().is_some(),
+        is_active: false,
     }
 }
 
