@@ -177,9 +177,6 @@ fn continued_run(state: &RunState) -> Option<RunId> {
 /// Two reviews of the same commits would decide independently of each other.
 fn refuse_second_review(runs: &RunStore, run: &RecordedRun, state: &RunState) -> Result<(), CliError> {
     let is_waiting = state.publication.unsaved_review().is_some();
-    if is_waiting && state.publication.committed_run.is_none() {
-        return Ok(());
-    }
     let mut settled = HashSet::new();
     for later in runs.list()?.into_iter().take_while(|later| later.id != run.id) {
         // An unreadable record is reported when it is opened.

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     config::paths::UserDirs,
     diagnostic::Problem,
-    engine::recorded_tapes,
+    engine::{recorded_tapes, resume},
     replay::FileSource,
     run::{EntrySource as _, PollStatus, SourceInfo, Timeline, recorded_decisions},
     store::{RecordedRun, RunStatus, RunStore},
@@ -226,7 +226,7 @@ pub(super) fn show(global: &GlobalArgs, what: &str) -> Result<Exit, CliError> {
                 tape: &found.tape,
                 flag: global.project_dir.as_deref(),
                 run: &found.id.short().to_string(),
-                retry: !is_scripted && standing != RunStatus::Running,
+                retry: !is_scripted && standing != RunStatus::Running && resume::not_resumable_reason(state).is_none(),
             };
             out.write_linked(&summary.next_steps(next), &found.tape)
         })()

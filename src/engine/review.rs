@@ -35,6 +35,8 @@ struct InnerReview {
     state: Option<ReviewState>,
     /// The session of the last attempt at each unit.
     sessions: HashMap<UnitKey, String>,
+    /// Units that worked since the end of the last review.
+    worked: HashSet<UnitKey>,
     /// Decisions of a prior run about the same changes.
     prior: Option<ReviewState>,
     /// The last review is about the changes that are integrated now.
@@ -58,7 +60,9 @@ impl RunReview {
 
     /// Records the session of an attempt, in which its agent can be asked for changes.
     pub(crate) fn record_session(&self, unit: &UnitKey, session: &str) {
-        self.inner().sessions.insert(unit.clone(), session.to_owned());
+        let mut inner = self.inner();
+        inner.sessions.insert(unit.clone(), session.to_owned());
+        inner.worked.insert(unit.clone());
     }
 
     /// Begins a review of the changes in `request`.
@@ -79,10 +83,14 @@ impl RunReview {
                 ReviewState::new(Arc::clone(&request), Some(&prior)).decisions().into_iter().partition(fits);
             // Only the prior run had the reconcile step.
             Arc::make_mut(&mut request).evicted.extend(prior.request.evicted.iter().cloned());
-        } else if let Some(state) = inner.state.as_ref().filter(|state| inner.is_current && state.is_finished) {
-            // No unit could start, so the changes that were sent back are the same.
+        } else if let Some(state) = inner.state.as_ref().filter(|state| state.is_finished) {
+            // Units that could not start did not make the changes again that were sent back.
+            let has_worked = |path: &str| {
+                let file = state.file(path).map(|(file, _)| file);
+                file.is_some_and(|file| file.units.iter().any(|unit| inner.worked.contains(unit)))
+            };
             let mut sent_back = state.decisions();
-            sent_back.retain(|decided| decided.decision == ReviewDecision::SentBack);
+            sent_back.retain(|it| it.decision == ReviewDecision::SentBack && !has_worked(&it.path));
             Arc::make_mut(&mut request).decided = sent_back;
         }
         self.recorder.record_note(None, &Note::ReviewRequested(Arc::clone(&request)))?;
@@ -197,7 +205,7 @@ impl RunReview {
     /// If it cannot be recorded.
     pub(crate) fn finish(&self, is_branch_named: bool) -> Result<Vec<(UnitKey, Amendment)>, RefusalReason> {
         let mut inner = self.inner();
-        let InnerReview { state: Some(state), sessions, repository, .. } = &mut *inner else {
+        let InnerReview { state: Some(state), sessions, worked, repository, .. } = &mut *inner else {
             return Ok(Vec::new());
         };
         let units = state.units_sent_back(|unit| !sessions.contains_key(unit));
@@ -208,6 +216,7 @@ impl RunReview {
             self.recorder.record_note(None, &note).map_err(|error| not_recorded(&error))?;
         }
         (state.is_waiting, state.is_finished) = (false, true);
+        worked.clear();
         let amendment = |unit: &UnitKey, feedback: String| Amendment {
             feedback: Some(feedback),
             resume: sessions.get(unit).cloned(),

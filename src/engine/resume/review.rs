@@ -39,17 +39,15 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     let past = history.past(Some(chain.oldest()))?;
     let selection = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone()).unwrap_or_default();
     let changed = UnitSelection { full: false, ..selection.clone() };
-    let mut due = Vec::new();
+    let due = plan_against(project, &changed, &past.baseline)?.units;
     // A later run may have processed other content, or failed.
-    for past in [&past, &history.past(None)?] {
-        due.extend(plan_against(project, &changed, &past.baseline)?.units);
-    }
+    let outdated = plan_against(project, &changed, &history.past(None)?.baseline)?.units;
     let selection = UnitSelection { full: true, ..selection };
     let mut planned = plan_against(project, &selection, &past.baseline)?;
     planned.reuse_unit_keys(chain.units());
     let committed = chain.committed_run(project, true)?;
     let basis = ResumeBasis { project, chain: &chain, model: None, warn };
-    let mut taken = basis.review(planned, &due, committed.as_ref())?;
+    let mut taken = basis.review(planned, (&due, &outdated), committed.as_ref())?;
     drop_saved_patches(&runs, chain.id(), &mut taken)?;
     chain.add_unsaved(project, &mut taken, warn);
     if let Some(committed) = &committed {
@@ -96,12 +94,12 @@ pub(super) fn waiting_sentence(history: &ProjectHistory) -> Result<Option<String
 }
 
 impl ResumeBasis<'_> {
-    /// The units of the prior run whose patches are in no commit, or all that succeeded if its commits are reviewed. `due`
-    /// are those that a run would attempt now, or would have attempted before the prior run.
+    /// The units of the prior run whose patches are in no commit, or all that succeeded if its commits are reviewed. A run
+    /// before the prior one would have attempted the units `due`, and a run now attempts those that are `outdated`.
     fn review(
         &self,
         mut planned: IngestPlan,
-        due: &[WorkUnit],
+        (due, outdated): (&[WorkUnit], &[WorkUnit]),
         committed: Option<&CommittedRun>,
     ) -> Result<RunPlan, ResumeError> {
         let before = self.before();
@@ -134,8 +132,10 @@ impl ResumeBasis<'_> {
             let planned = &unit.planned;
             (planned.connection.clone(), planned.adapter.clone(), planned.ktx_key().as_str().to_owned())
         };
-        let due: HashSet<_> = due.iter().map(key).collect();
+        let [due, outdated] = [due, outdated].map(|units| units.iter().map(key).collect::<HashSet<_>>());
+        let (outdated, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|unit| outdated.contains(&key(unit)));
         let (due, done): (Vec<_>, Vec<_>) = others.into_iter().partition(|unit| due.contains(&key(unit)));
+        outdated.iter().for_each(|unit| planned.exclude_unit(unit, false));
         self.exclude_units(&mut planned, due);
         done.iter().for_each(|unit| planned.exclude_unit(unit, true));
         if committed.is_none() {

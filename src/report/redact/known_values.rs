@@ -61,8 +61,10 @@ impl KnownValues {
         for (name, value) in &variables {
             let upper = name.to_ascii_uppercase();
             let value_of = NamedValue { text: value, quoted: true, alone: true };
+            let is_structured = value.contains("://") || value.trim_start().starts_with(['{', '[']);
             // The secret word of other names may describe what the value is for.
-            let is_secret = || names::kind_of(name).is_some_and(|kind| names::is_secret(kind, name, value_of));
+            let is_secret =
+                || names::kind_of(name).is_some_and(|kind| is_structured || names::is_secret(kind, name, value_of));
             if names::kind_by_last_word(name).is_some() || is_secret() || ENDS.iter().any(|end| upper.ends_with(end)) {
                 add(value, &mut values);
             }

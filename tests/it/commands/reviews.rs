@@ -196,21 +196,25 @@ fn accepted_units_are_not_planned_again() {
 /// What a later run processed outlasts the review of an earlier one.
 #[test]
 fn results_of_later_runs_outlast_a_review() {
-    let (place, claude) = place();
-    place.run(&["run", "--no-reconcile", "--ui", "none", "--claude-bin", &claude]).expect_success();
-    let leaves = "[[part]]\nunit = \"docs-two\"\nsteps = [{ say = \"I leave it as it was.\" }]\n";
-    place.scripted_claude(&format!("{}{leaves}", updates()));
-    let two = fs::read_to_string(place.path("notes/two.md")).unwrap();
-    place.write("notes/one.md", "Changed.");
-    commit_all(&place);
-    assert_eq!(run(&place, &claude).code, Some(103));
-    place.write("notes/two.md", "Changed.");
-    let only = ["run", "--no-reconcile", "--only", "docs-two", "--ui", "none", "--claude-bin", &claude];
-    place.run(&only).expect_success();
-    place.write("notes/two.md", &two);
-    assert_eq!(review(&place, &claude, &["--accept", "*"]).code, Some(0));
-    let plan = place.run(&["plan", "--ui", "json"]);
-    assert!(plan.expect_success().contains("\"docs-two\""), "{plan:?}");
+    for is_unit_of_the_review in [false, true] {
+        let (place, claude) = place();
+        if !is_unit_of_the_review {
+            place.run(&["run", "--no-reconcile", "--ui", "none", "--claude-bin", &claude]).expect_success();
+        }
+        let leaves = "[[part]]\nunit = \"docs-two\"\nsteps = [{ say = \"I leave it as it was.\" }]\n";
+        place.scripted_claude(&format!("{}{leaves}{}", updates(), part("three")));
+        let two = fs::read_to_string(place.path("notes/two.md")).unwrap();
+        place.write("notes/one.md", "Changed.");
+        commit_all(&place);
+        assert_eq!(run(&place, &claude).code, Some(103));
+        place.write("notes/two.md", "Changed.");
+        let only = ["run", "--no-reconcile", "--only", "docs-two", "--ui", "none", "--claude-bin", &claude];
+        place.run(&only).expect_success();
+        place.write("notes/two.md", &two);
+        assert_eq!(review(&place, &claude, &["--accept", "*"]).code, Some(0));
+        let plan = place.run(&["plan", "--ui", "json"]);
+        assert!(plan.expect_success().contains("\"docs-two\""), "{is_unit_of_the_review}: {plan:?}");
+    }
 }
 
 /// With a spent budget, no unit can make its changes again.
@@ -414,8 +418,6 @@ fn page_is_kept_if_its_unit_gives_up_the_change() {
 #[test]
 fn commit_that_was_refused_first_is_recorded() {
     let (place, claude) = place();
-    let paid = "{ say = \"Done.\" }, { result = { cost_usd = 1.0 } }";
-    place.scripted_claude(&NAMES.map(part).concat().replace("{ say = \"Done.\" }", paid));
     let args = ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", &claude];
     place.run(&args).expect_success();
     while review(&place, &claude, &["--list"]).code != Some(103) {}
@@ -438,8 +440,6 @@ fn commit_that_was_refused_first_is_recorded() {
 #[test]
 fn branch_that_moves_during_the_review_keeps_the_decisions() {
     let (place, claude) = place();
-    let paid = "{ say = \"Done.\" }, { result = { cost_usd = 1.0 } }";
-    place.scripted_claude(&NAMES.map(part).concat().replace("{ say = \"Done.\" }", paid));
     let args = ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", &claude];
     place.run(&args).expect_success();
     while review(&place, &claude, &["--list"]).code != Some(103) {}
@@ -555,8 +555,6 @@ fn mistaken_patterns_are_refused() {
 #[test]
 fn killed_engine_loses_no_decision() {
     let (place, claude) = place();
-    let paid = "{ say = \"Done.\" }, { result = { cost_usd = 1.0 } }";
-    place.scripted_claude(&NAMES.map(part).concat().replace("{ say = \"Done.\" }", paid));
     let args = ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", &claude];
     let launched: Value = serde_json::from_str(place.run(&args).expect_success()).unwrap();
     let pid = i32::try_from(launched["pid"].as_i64().unwrap()).unwrap();
