@@ -59,6 +59,9 @@ pub(crate) fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliEr
         Err(error) if error.exit == Exit::NotFound && path.is_file() => {
             return watch_session(global, path, &args.run);
         }
+        Err(error) if error.exit == Exit::NotFound && looks_like_a_path => {
+            return Err(error.prefixed(&format!("there is no file {}, and ", args.run)));
+        }
         resolved => resolved?,
     };
     let (source, finish) = recorded_tapes::follow(&runs, &found)?;

@@ -82,10 +82,10 @@ impl AttemptReducer {
             (_, LineBody::Init(init)) => self.cost.set_release(init.version.as_deref()),
             (_, LineBody::Assistant(chat)) => self.assistant(chat, line.parent_tool_use_id.is_some()),
             (_, LineBody::User(chat)) => self.results(chat, &mut calls),
-            (_, LineBody::StreamEvent(StreamDelta::Usage { message_id, usage })) => {
-                if line.parent_tool_use_id.is_none() {
-                    self.usage.add_final_counts(message_id.as_deref(), *usage);
-                }
+            (_, LineBody::StreamEvent(StreamDelta::Usage { message_id, usage }))
+                if line.parent_tool_use_id.is_none() =>
+            {
+                self.usage.add_final_counts(message_id.as_deref(), *usage);
             }
             (_, LineBody::System(SystemLine::PermissionDenied { tool_name, tool_use_id, message })) => {
                 let name = (!tool_name.is_empty()).then(|| tool_name.to_string());

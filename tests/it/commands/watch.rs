@@ -64,4 +64,6 @@ fn watch_without_a_run_is_an_error() {
     place.notes(&["one"]);
     assert!(place.run(&["watch"]).expect_refusal(4).contains("no run is recorded"));
     assert!(place.run(&["watch", "abc"]).expect_refusal(4).contains("no run matches"));
+    let missing = place.run(&["watch", "./abc.jsonl"]);
+    assert!(missing.expect_refusal(4).contains("there is no file ./abc.jsonl, and no run matches"), "{missing:?}");
 }
