@@ -3,7 +3,11 @@
 //! A run that still waits gets the decisions through its engine. For a run that ended before, an engine starts again with
 //! the patches of that run, and nothing is attempted unless changes are sent back.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 
@@ -100,13 +104,12 @@ fn find_reviewable_run(runs: &RunStore, name: Option<&str>) -> Result<(RecordedR
     let waiting = index.and_then(|(db, _)| db.unsaved_reviews().ok());
     // Without an index, any run may wait.
     let oldest = waiting.map_or(Some(RunId(uuid::Uuid::nil())), |waiting| waiting.into_iter().min());
-    let mut settled = HashSet::new();
+    let mut settled = SettledRuns::default();
     // The run that an active run continues, and why the active run has no changes.
     let mut continued: Option<(Option<RunId>, CliError)> = None;
     for run in recorded.into_iter().take_while(|run| oldest.is_some_and(|oldest| oldest <= run.id)) {
         let Ok(state) = current_state(runs, &run) else { continue };
-        settled.extend(settled_run(&run, &state, &settled));
-        if settled.contains(&run.id) {
+        if settled.add(&run, &state) {
             continue;
         }
         let has_review = state.publication.unsaved_review().is_some();
@@ -163,40 +166,55 @@ fn no_review_reason(run: &RecordedRun, state: &RunState, is_active: bool) -> Opt
     }
 }
 
-/// The run that `run` continues, if the review of both is over: `run` finished it, or is one of the `settled` runs.
-fn settled_run(run: &RecordedRun, state: &RunState, settled: &HashSet<RunId>) -> Option<RunId> {
-    let has_finished = state.publication.review.as_ref().is_some_and(|review| review.is_saved);
-    let is_settled = has_finished || settled.contains(&run.id);
-    continued_run(state).filter(|_| is_settled)
+/// Runs whose reviews later runs finished, each with the units of those later runs.
+#[derive(Default)]
+struct SettledRuns(HashMap<RunId, HashSet<UnitKey>>);
+
+impl SettledRuns {
+    /// Adds a run after all later ones. Returns true if a later run finished its review, with all changes that wait.
+    fn add(&mut self, run: &RecordedRun, state: &RunState) -> bool {
+        let unsaved = || state.units.iter().filter(|unit| unit.planned.is_some() && state.is_unsaved(unit));
+        let is_settled = self.0.get(&run.id).is_some_and(|taken| unsaved().all(|unit| taken.contains(&unit.key)));
+        let has_finished = state.publication.review.as_ref().is_some_and(|review| review.is_saved);
+        if let Some(before) = continued_run(state).filter(|_| is_settled || has_finished) {
+            self.0.entry(before).or_default().extend(state.units.iter().map(|unit| unit.key.clone()));
+        }
+        is_settled
+    }
 }
 
 fn continued_run(state: &RunState) -> Option<RunId> {
     Some(state.planned.as_ref()?.continues.as_ref()?.run)
 }
 
-/// Two reviews of the same commits would decide independently of each other.
+/// Refuses a review that a later run finished. Two reviews of the same commits would decide independently of each other.
 fn refuse_second_review(runs: &RunStore, run: &RecordedRun, state: &RunState) -> Result<(), CliError> {
     let is_waiting = state.publication.unsaved_review().is_some();
-    let mut settled = HashSet::new();
+    let (mut settled, mut continuing) = (SettledRuns::default(), None);
     for later in runs.list()?.into_iter().take_while(|later| later.id != run.id) {
         // An unreadable record is reported when it is opened.
         let Ok(state) = current_state(runs, &later) else { continue };
         let (id, name) = (run.id.short(), later.id.short());
-        let finished = settled_run(&later, &state, &settled);
-        if is_waiting && finished == Some(run.id) {
-            return Err(CliError::not_found(format!("the review of run {id} was finished by run {name}"))
-                .with_help(format!("show what it changed with `ingestdeck artifacts {name}`")));
+        let is_settled = settled.add(&later, &state);
+        if continued_run(&state) == Some(run.id) {
+            continuing = Some(name.clone());
         }
-        settled.extend(finished);
         let publication = &state.publication;
-        let is_open = publication.unsaved_review().is_some() && !settled.contains(&later.id);
+        let is_open = publication.unsaved_review().is_some() && !is_settled;
         let is_own = ingest::is_run_marked(runs.project(), later.id);
         if !is_waiting && publication.committed_run == Some(run.id) && is_open && is_own {
             let message = format!("the commits of run {id} are reviewed by run {name}, which waits for decisions");
             return Err(CliError::usage(message).with_help(format!("continue with `ingestdeck review {name}`")));
         }
     }
-    Ok(())
+    match continuing {
+        Some(name) if is_waiting && settled.add(run, state) => {
+            let message = format!("the review of run {} was finished by run {name}", run.id.short());
+            Err(CliError::not_found(message)
+                .with_help(format!("show what it changed with `ingestdeck artifacts {name}`")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The review of what the commits of a run changed, without any decision.

@@ -15,6 +15,7 @@ use rusqlite::{
     params,
 };
 use serde::Serialize;
+use serde_json::Value;
 
 use super::index_rows::{AttemptIndexRow, CallIndexRow, RunIndexRows, UnitIndexRow};
 use crate::{diagnostic::Diagnostic, run::state::ModelSpending, scoped_dir::ScopedDir, tape::RunId};
@@ -37,7 +38,7 @@ const SCHEMA: &str = include_str!("../../assets/index.sql");
 /// `user_version` of [`SCHEMA`]. A change of the schema or of the meaning of its rows increments it, and an index of an
 /// earlier version is emptied, so that its rows are made again from the tapes. [`is_earlier`] must know all names that
 /// an earlier version used.
-const SCHEMA_VERSION: usize = 13;
+const SCHEMA_VERSION: usize = 14;
 
 /// Maximum wait for another process that writes to the index.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -544,7 +545,12 @@ fn write_call(transaction: &Transaction<'_>, run: &str, call: &CallIndexRow) -> 
 
 /// The name of a value on the tape.
 fn serde_name(value: &impl Serialize) -> String {
-    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    match serde_json::to_value(value) {
+        Ok(Value::String(name)) => name,
+        // A variant with fields.
+        Ok(Value::Object(fields)) => fields.into_iter().next().map(|(name, _)| name).unwrap_or_default(),
+        _ => String::new(),
+    }
 }
 
 /// SQL for a moment in milliseconds since 1970. A tape counts `elapsed` from the start of its run `r`; moments outside
@@ -580,6 +586,13 @@ fn remove(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tape::note::VerdictCause;
+
+    #[test]
+    fn names_leave_out_the_fields_of_a_value() {
+        assert_eq!(serde_name(&VerdictCause::ToolFailures), "tool_failures");
+        assert_eq!(serde_name(&VerdictCause::UsageLimit { resets_at: Some(1) }), "usage_limit");
+    }
 
     #[test]
     fn damaged_index_is_replaced_but_newer_index_is_refused() {

@@ -217,6 +217,43 @@ fn results_of_later_runs_outlast_a_review() {
     }
 }
 
+fn newest_run(place: &TestDir) -> String {
+    let newest = place.run(&["runs", "list", "--ui", "json"]).stdout;
+    let newest: Value = serde_json::from_str(newest.lines().next().unwrap()).unwrap();
+    newest["run"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn review_that_a_later_run_finished_is_refused() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    let first = newest_run(&place);
+    assert_eq!(review(&place, &claude, &["--reject", "*"]).code, Some(0));
+    for more in [&["--list"][..], &["--accept", "*"]] {
+        let refused = review(&place, &claude, &[&[first.as_str()], more].concat());
+        assert!(refused.expect_refusal(4).contains("was finished by run"), "{refused:?}");
+    }
+}
+
+#[test]
+fn changes_that_a_later_run_did_not_take_are_reviewed() {
+    let (place, claude) = place();
+    place.scripted_claude(&[part("one"), part("three")].concat());
+    run(&place, &claude);
+    let first = newest_run(&place);
+    place.scripted_claude(&NAMES.map(part).concat());
+    let only = ["run", "--resume-run", &first, "--only", "docs-two", "--no-reconcile", "--ui", "none"];
+    let resumed = place.run(&[&only[..], &["--claude-bin", &claude]].concat());
+    assert_eq!(resumed.code, Some(103), "{resumed:?}");
+    assert_eq!(review(&place, &claude, &["--accept", "*"]).code, Some(0));
+    assert_eq!(pages(&place), ["two.md"]);
+    for name in [&[][..], &[first.as_str()]] {
+        assert_eq!(listed(&review(&place, &claude, &[name, &["--list"]].concat())).0.len(), 2, "{name:?}");
+    }
+    assert_eq!(review(&place, &claude, &["--accept", "*"]).code, Some(0));
+    assert_eq!(pages(&place).len(), 3);
+}
+
 /// With a spent budget, no unit can make its changes again.
 #[test]
 fn changes_stay_sent_back_if_no_unit_may_start() {
