@@ -26,7 +26,7 @@ pub(crate) struct ReviewState {
     pub files: Vec<FileReview>,
     /// True while the run waits for the end of the review.
     pub is_waiting: bool,
-    /// True once a person ended it, so that the changes that were sent back were made again.
+    /// True once a person ended it: units that can start make the changes again that were sent back.
     pub is_finished: bool,
     /// True once its result is saved.
     pub is_saved: bool,
