@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     report::redact::Redactor,
-    run::state::TokenCounts,
+    run::{spending::round_cost, state::TokenCounts},
     store::db::{AttemptCostRow, CostFilter},
     text::{count, dollars, dollars_of_sum, pluralize},
 };
@@ -175,8 +175,7 @@ impl CostSums {
             CostGrouping::Unit => "unit",
             CostGrouping::Run => "run",
         };
-        // Sums of binary fractions have more digits than the agent reports.
-        let usd = |cost: Option<f64>| cost.map(|cost| (cost * 1e9).round() / 1e9 + 0.0);
+        let usd = |cost: Option<f64>| cost.map(round_cost);
         // The cost of a result cannot be divided among models.
         let whole = |cost: Option<f64>| usd(cost.filter(|_| !sum.is_divided));
         let TokenCounts { input, output, cache_read, cache_write } = sum.tokens;

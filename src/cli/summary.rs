@@ -11,7 +11,7 @@ use crate::{
         failure_groups::{FailureGroup, failure_groups},
         recorded_decisions::{self, RecordedDecision},
         shared_files::{self, SharedFile},
-        spending::UnitSpending,
+        spending::{UnitSpending, run_cost},
         state::{RECONCILE_KEY, UnitState, UnitStatus},
     },
     tape::{Millis, note::VerdictCause},
@@ -124,7 +124,6 @@ impl RunSummary {
     /// The totals of `state`.
     pub(crate) fn from_state(state: &RunState) -> Self {
         let attempts = || state.units.iter().flat_map(|unit| &unit.attempts);
-        let costs: Vec<f64> = attempts().filter_map(|attempt| attempt.counts.cost_usd).collect();
         let mut counts: Vec<(UnitStatus, usize)> = Vec::new();
         for unit in &state.units {
             match counts.iter_mut().find(|(status, _)| *status == unit.status) {
@@ -134,7 +133,7 @@ impl RunSummary {
         }
         Self {
             counts,
-            cost_usd: (!costs.is_empty()).then(|| costs.iter().sum()),
+            cost_usd: run_cost(state),
             is_cost_partial: state.units.iter().any(|unit| UnitSpending::new(unit, state.last_entry_at).partial),
             turns: attempts().map(|attempt| u64::from(attempt.counts.turns)).sum(),
             calls: attempts().map(|attempt| u64::from(attempt.counts.calls)).sum(),

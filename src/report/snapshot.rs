@@ -12,6 +12,7 @@ use crate::{
         RunOutcome, RunReport,
         quality::{QualityFigure, RunQuality},
         report::{AttemptReport, FailedCallReport, ToolCallCounts, UnitReport},
+        spending::sum_costs,
         state::{TokenCounts, UnitStatus},
         trace::trace_path,
     },
@@ -78,6 +79,7 @@ fn snapshot(
         | RunOutcome::Limit
         | RunOutcome::Stopped
         | RunOutcome::WaitingApproval
+        | RunOutcome::Reviewed(_)
         | RunOutcome::Interrupted => None,
     };
     if let Some(status) = status {
@@ -401,7 +403,7 @@ fn extras(report: &RunReport, units: &[&UnitReport], unmapped: &[&UnmappedFile],
         "durationMs": report.duration.0,
         "toolFailures": report.planned.as_ref().map(|planned| planned.tool_failures.as_str()),
         "failureMode": report.planned.as_ref().map(|planned| planned.failure_mode.as_str()),
-        "costUsd": units.iter().filter_map(|unit| unit.spending.cost).reduce(|sum, cost| sum + cost),
+        "costUsd": sum_costs(units.iter().filter_map(|unit| unit.spending.cost)),
         "costPartial": units.iter().any(|unit| unit.spending.partial),
         "units": units.iter().map(|unit| unit_extras(report, unit)).collect::<Vec<_>>(),
         "unmapped": unmapped,

@@ -3,7 +3,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::state::{AttemptState, RunState, UnitState, UnitStatus};
+use super::{
+    spending::{run_cost, sum_costs},
+    state::{AttemptState, RunState, UnitState, UnitStatus},
+};
 use crate::{
     tape::{
         RunId, UnitKey,
@@ -27,13 +30,11 @@ impl<'a> PriorRunView<'a> {
 
     /// Returns the facts about the run as a whole; `reused` has no units yet.
     pub(crate) fn continues(&self) -> ContinuedRun {
-        let costs =
-            self.state.units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.counts.cost_usd);
         let outcome = self.state.ended.as_ref().map(|ended| ended.outcome.clone());
         ContinuedRun {
             run: self.run,
             outcome,
-            cost_usd: costs.reduce(|sum, cost| sum + cost),
+            cost_usd: run_cost(self.state),
             units: Default::default(),
             unreconciled: self.unreconciled_patches(),
         }
@@ -61,8 +62,7 @@ impl<'a> PriorRunView<'a> {
     pub(crate) fn prior_unit_summary(&self, unit: &UnitState) -> Option<PriorUnitSummary> {
         let before = self.prior_success(unit);
         let attempts = u32::try_from(unit.attempts.len()).unwrap_or(u32::MAX);
-        let costs = unit.attempts.iter().filter_map(|attempt| attempt.counts.cost_usd);
-        let cost_usd = costs.reduce(|sum, cost| sum + cost);
+        let cost_usd = sum_costs(unit.attempts.iter().filter_map(|attempt| attempt.counts.cost_usd));
         match (attempts, before) {
             (0, before) => before.map(|before| PriorUnitSummary { reused: None, ..before.clone() }),
             (_, before) => {

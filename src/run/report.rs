@@ -22,7 +22,7 @@ use super::{
     outcome::RunOutcome,
     recorded_decisions::{RecordedDecision, recorded_decisions},
     shared_files::{self, SharedFile},
-    spending::{UnitSpending, attempt_duration},
+    spending::{UnitSpending, attempt_duration, sum_costs},
     state::{self, AttemptState, LossCounts, Publication, RECONCILE_KEY, RunInputs, RunView, TokenCounts, UnitStatus},
 };
 use crate::{
@@ -375,9 +375,6 @@ fn totals(units: &[UnitReport]) -> ReportTotals {
         totals.retries += unit.attempts.len().saturating_sub(1);
         totals.attempts += unit.attempts.len();
         for attempt in &unit.attempts {
-            if let Some(cost) = attempt.state.counts.cost_usd {
-                totals.cost = Some(totals.cost.unwrap_or_default() + cost);
-            }
             totals.tokens = totals.tokens.plus(attempt.state.counts.tokens);
             totals.turns += u64::from(attempt.state.counts.turns);
             totals.calls += u64::from(attempt.state.counts.calls);
@@ -385,6 +382,8 @@ fn totals(units: &[UnitReport]) -> ReportTotals {
             totals.denials += u64::from(attempt.state.counts.denials);
         }
     }
+    let costs = units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.state.counts.cost_usd);
+    totals.cost = if totals.attempts == 0 { Some(0.0) } else { sum_costs(costs) };
     totals
 }
 

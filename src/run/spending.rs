@@ -20,7 +20,7 @@ impl UnitSpending {
         let mut spent = Self::default();
         for attempt in &unit.attempts {
             match attempt.counts.cost_usd {
-                Some(cost) => spent.cost = Some(spent.cost.unwrap_or_default() + cost),
+                Some(cost) => spent.cost = sum_costs(spent.cost.into_iter().chain([cost])),
                 None if attempt.setup.is_cost_included => {}
                 None => spent.partial = true,
             }
@@ -44,6 +44,25 @@ impl RunState {
             ended => format!("{duration}, not counting {ended} before a retry"),
         }
     }
+}
+
+/// The cost of all attempts of a run in US dollars: zero if there were none, `None` if none reported a cost.
+pub(crate) fn run_cost(state: &RunState) -> Option<f64> {
+    let mut attempts = state.units.iter().flat_map(|unit| &unit.attempts).peekable();
+    match attempts.peek() {
+        Some(_) => sum_costs(attempts.filter_map(|attempt| attempt.counts.cost_usd)),
+        None => Some(0.0),
+    }
+}
+
+/// The sum of `costs` in US dollars; `None` without any.
+pub(crate) fn sum_costs(costs: impl IntoIterator<Item = f64>) -> Option<f64> {
+    costs.into_iter().reduce(|sum, cost| sum + cost).map(round_cost)
+}
+
+/// Rounds US dollars to the digits that agents report, because sums of binary fractions have more.
+pub(crate) fn round_cost(cost: f64) -> f64 {
+    (cost * 1e9).round() / 1e9 + 0.0
 }
 
 /// Duration of an attempt of `unit` until `now`.
@@ -161,6 +180,24 @@ mod tests {
             counts: AttemptCounts { cost_usd: cost, ..AttemptCounts::default() },
             ..AttemptState::default()
         }
+    }
+
+    #[test]
+    fn run_without_attempts_costs_nothing() {
+        let mut unit = UnitState {
+            key: "u".into(),
+            planned: None,
+            status: UnitStatus::Reused,
+            attempts: Vec::new(),
+            retry_at: None,
+            hold_mode: HoldMode::Off,
+        };
+        let cost = |unit: &UnitState| run_cost(&RunState { units: vec![unit.clone()], ..RunState::default() });
+        assert_eq!(cost(&unit), Some(0.0));
+        unit.attempts = vec![attempt(0, 0, Some(5), None)];
+        assert_eq!(cost(&unit), None);
+        unit.attempts.extend([0.1, 0.2].map(|dollars| attempt(0, 0, Some(5), Some(dollars))));
+        assert_eq!(cost(&unit), Some(0.3), "without the digits of a binary fraction");
     }
 
     #[test]
