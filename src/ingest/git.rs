@@ -560,9 +560,16 @@ fn what(args: &[&str]) -> String {
 
 /// The end of stderr, on one line.
 fn stderr_tail(stderr: &[u8]) -> String {
-    let text = String::from_utf8_lossy(stderr);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let text = lines.join("; ");
+    let mut text = String::new();
+    for line in String::from_utf8_lossy(stderr).lines().map(str::trim).filter(|line| !line.is_empty()) {
+        // A line such as `To add an exception, call:` continues on the next one.
+        text.push_str(match text.as_str() {
+            "" => "",
+            before if before.ends_with(':') => " ",
+            _ => "; ",
+        });
+        text.push_str(line);
+    }
     let from = text.char_indices().rev().nth(MAX_STDERR_BYTES).map_or(0, |(at, _)| at);
     text[from..].escape_debug().to_string().replace("\\'", "'").replace("\\\"", "\"")
 }

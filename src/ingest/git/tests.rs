@@ -277,6 +277,14 @@ fn failed_call_reports_stderr_and_hung_call_is_ended() {
     assert!(matches!(error, GitError::TimedOut { .. }), "{error}");
 }
 
+#[test]
+fn lines_of_stderr_become_one_line() {
+    let stderr =
+        "fatal: detected dubious ownership\nTo add an exception, call:\n\n\tgit config safe.directory x\nend\n";
+    let joined = "fatal: detected dubious ownership; To add an exception, call: git config safe.directory x; end";
+    assert_eq!(stderr_tail(stderr.as_bytes()), joined);
+}
+
 fn within(git: &Git, time: Duration) -> Git {
     Git { limits: GitCallLimits { time, ..LIMITS }, ..git.clone() }
 }
