@@ -202,6 +202,11 @@ pub(super) fn may_be_document(head: &[u8]) -> bool {
         && serde_json::from_slice::<IgnoredAny>(first).is_err_and(|error| error.is_eof())
 }
 
+/// True if a complete line of the beginning of a stream is JSON.
+pub(super) fn has_json_line(head: &[u8]) -> bool {
+    complete_lines(head, DetectionExtent::Growing).any(|line| classify_line(line, true).is_some())
+}
+
 fn compression(head: &[u8]) -> Option<&'static str> {
     const MAGICS: [(&[u8], &str); 4] = [
         (super::zstd_reader::ZSTD_MAGIC, "zstdcat"),

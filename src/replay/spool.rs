@@ -27,6 +27,12 @@ use super::{
 /// Size of a read: the capacity of a pipe is 64 KiB, so larger reads are not faster.
 const CHUNK: usize = 64 << 10;
 
+/// Length of the text without a line of JSON after which a stream counts as a capture.
+const MAX_PRECEDING_TEXT: usize = 64 << 10;
+
+/// Maximum size of a document over several lines.
+const MAX_DOCUMENT_BYTES: usize = 16 << 20;
+
 /// Bytes after which the free space is checked again.
 const SPACE_CHECK_INTERVAL: u64 = 16 << 20;
 
@@ -65,9 +71,15 @@ pub(super) fn spool(name: &str, input: impl Read + Send + 'static) -> Result<Spo
     let error = StreamError::default();
     let mut head = Vec::new();
     let mut chunk = vec![0; CHUNK];
-    // A document over several lines can only be detected when it is complete.
-    let is_open = |head: &[u8]| memchr::memchr(b'\n', head).is_none() || detect::may_be_document(head);
-    while is_open(&head) && head.len() < (16 << 20) {
+    // A document over several lines can only be detected when it is complete. Text may precede the first line of JSON.
+    let is_open = |head: &[u8]| match head.len() {
+        0..MAX_PRECEDING_TEXT => !detect::has_json_line(head) || detect::may_be_document(head),
+        MAX_PRECEDING_TEXT..MAX_DOCUMENT_BYTES => {
+            memchr::memchr(b'\n', head).is_none() || detect::may_be_document(head)
+        }
+        _ => false,
+    };
+    while is_open(&head) {
         let count = read(&mut input, &mut chunk).map_err(failed)?;
         if count == 0 {
             finished.store(true, Ordering::Release);
@@ -158,6 +170,20 @@ fn read(input: &mut impl Read, chunk: &mut [u8]) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replay::detect::InputFormat;
+
+    #[test]
+    fn text_before_json_is_skipped_for_detection() {
+        let is_capture = |text: String| {
+            spool("stdin", io::Cursor::new(text)).map(|stream| stream.detected.format == InputFormat::Capture)
+        };
+        let line = r#"{"type":"system","session_id":"s"}"#;
+        assert!(is_capture(format!("warning\nanother\n{line}\n")).unwrap());
+        let text = "text\n".repeat(MAX_PRECEDING_TEXT / 5 + 1);
+        assert!(is_capture(format!("{text}{line}\n")).unwrap(), "a stream is not collected without end");
+        let error = is_capture("hello\nworld\n".to_owned()).unwrap_err();
+        assert!(matches!(error, OpenError::Unsupported { .. }), "{error}");
+    }
 
     #[test]
     fn spool_keeps_reserved_space_free() {
