@@ -165,10 +165,11 @@ impl<'a> ScriptedTurn<'a> {
         // Milliseconds of a script are far below 2^52.
         #[expect(clippy::cast_precision_loss, reason = "exact for every wait that ends in a lifetime")]
         let time = Duration::try_from_secs_f64(ms as f64 / 1_000.0 / self.actor.speed).unwrap_or(Duration::MAX);
+        // The timer rounds up to a millisecond, which is too long for no wait.
         tokio::select! {
             biased;
             () = self.cancellation.cancelled() => Err(TurnAbort::Interrupted),
-            () = tokio::time::sleep(time) => Ok(()),
+            () = async { if !time.is_zero() { tokio::time::sleep(time).await } } => Ok(()),
         }
     }
 
