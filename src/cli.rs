@@ -104,7 +104,11 @@ fn parse_and_run() -> Exit {
         Ok(parsed) => parsed,
         Err(error) => {
             // Help and version are answers, not errors.
-            output::print_usage(&error);
+            if let Err(error) = output::print_usage(&error) {
+                let failure = playback_output::stdout_failed(&error);
+                exit::print_error(&failure);
+                return failure.exit;
+            }
             return if error.use_stderr() { Exit::Usage } else { Exit::Ok };
         }
     };

@@ -128,15 +128,21 @@ pub(crate) fn refuse_missing_command() -> Result<(), clap::Error> {
 }
 
 /// Prints the error of [`parse_arguments`]: usage errors to stderr, help and version to stdout.
-pub(crate) fn print_usage(error: &clap::Error) {
+///
+/// # Errors
+/// If help or version cannot be written. A closed stdout is not an error.
+pub(crate) fn print_usage(error: &clap::Error) -> io::Result<()> {
     // Without styles, every control sequence in the text comes from a quoted value.
     let shown = error.render().ansi().to_string();
-    // A closed stdout is not an error when help is printed.
-    let _ = match (has_hidden_arguments(), error.use_stderr()) {
+    let printed = match (has_hidden_arguments(), error.use_stderr()) {
         (false, _) => error.print(),
         (true, true) => EscapingWriter::text(io::stderr()).write_all(shown.as_bytes()),
         (true, false) => stdout().write_all(shown.as_bytes()),
     };
+    match printed.and_then(|()| io::stdout().flush()) {
+        Err(failure) if failure.kind() != io::ErrorKind::BrokenPipe && !error.use_stderr() => Err(failure),
+        _ => Ok(()),
+    }
 }
 
 /// True if an argument, or a variable that replaces one, has a character to escape.

@@ -13,6 +13,7 @@ mod bench;
 mod branches;
 mod broken;
 mod committed_reviews;
+mod continued_reviews;
 mod ctl;
 mod doctor;
 mod end_to_end;
@@ -45,6 +46,17 @@ pub(crate) mod why;
 mod workers;
 
 use self::test_dir::TestDir;
+
+#[cfg(target_os = "linux")]
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    let place = TestDir::new();
+    for words in [&["--help"][..], &["--version"], &["help"], &["run", "--help"]] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let ended = place.command(words).stdout(full).output().unwrap();
+        assert_eq!((ended.status.code(), ended.stderr.is_empty()), (Some(1), false), "{words:?}");
+    }
+}
 
 #[test]
 fn help_lists_every_command() {
