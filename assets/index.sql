@@ -19,7 +19,8 @@ CREATE TABLE runs (
     agent         TEXT,                      -- NULL on tapes that do not name it
     unsaved_review INTEGER NOT NULL,         -- 1 if the changes of its last review are in no commit
     cost_partial  INTEGER NOT NULL,          -- 1 if the cost of an attempt is unknown
-    active        INTEGER NOT NULL           -- 1 if the run worked on when these rows were made
+    active        INTEGER NOT NULL,          -- 1 if the run worked on when these rows were made
+    continuation  TEXT                       -- JSON: what it did with results of prior runs; NULL if it continues none
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE units (

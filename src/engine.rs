@@ -8,6 +8,7 @@ pub(crate) mod approval;
 pub(crate) mod attached_clients;
 pub(crate) mod attempt_limits;
 pub(crate) mod attempt_order;
+pub(crate) mod continued_runs;
 pub(crate) mod control_socket;
 pub(crate) mod controller;
 pub(crate) mod descriptors;

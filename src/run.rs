@@ -12,6 +12,7 @@ pub(crate) mod bench;
 pub(crate) mod bookmark;
 pub(crate) mod breakpoint;
 pub(crate) mod commit_trailers;
+pub(crate) mod continuation;
 pub(crate) mod coverage;
 pub(crate) mod diff;
 mod effective_result;

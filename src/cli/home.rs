@@ -16,9 +16,12 @@ use super::{
 };
 use crate::{
     diagnostic::Diagnostic as _,
-    engine::{launch::runtime, recorded_tapes},
+    engine::{continued_runs::ContinuedRuns, launch::runtime, recorded_tapes},
     replay::{FileSource, SessionFile, claude_sessions::recent_sessions},
-    run::Timeline,
+    run::{
+        Timeline,
+        outcome::{REVIEWED, column_text},
+    },
     store::{RunStatus, RunStore, db::IndexedRun},
     text::{self, dollars, dollars_of_sum, pluralize},
     tui::{self, ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession},
@@ -186,14 +189,14 @@ fn list_runs(store: &RunStore, now: Timestamp, problems: &mut Vec<String>) -> Re
     if found.is_empty() {
         return Ok(Vec::new());
     }
-    let indexed = match recorded_tapes::open_updated_index(store) {
+    let (indexed, continued) = match recorded_tapes::open_updated_index(store) {
         Ok((db, unreadable)) => {
             problems.extend(unreadable);
-            db.list().unwrap_or_default()
+            (db.list().unwrap_or_default(), ContinuedRuns::from_index(&db, store.project()).unwrap_or_default())
         }
         Err(error) => {
             problems.push(error.to_string());
-            Vec::new()
+            Default::default()
         }
     };
     let mut listed = Vec::new();
@@ -206,7 +209,7 @@ fn list_runs(store: &RunStore, now: Timestamp, problems: &mut Vec<String>) -> Re
                     id: run.id.to_string(),
                     short: run.id.short(),
                     age: age(now, started),
-                    ..home_run(status, known)
+                    ..home_run(status, known, continued.reviewed_by(run.id).is_some())
                 });
             }
             // One unreadable run must not hide the others.
@@ -217,9 +220,10 @@ fn list_runs(store: &RunStore, now: Timestamp, problems: &mut Vec<String>) -> Re
 }
 
 /// The columns that depend on the index: a run that is not in it has no counts.
-fn home_run(status: RunStatus, known: Option<&IndexedRun>) -> HomeRun {
+fn home_run(status: RunStatus, known: Option<&IndexedRun>, is_reviewed: bool) -> HomeRun {
     let outcome = known.and_then(|known| known.outcome.as_deref());
-    let is_done = |known: &IndexedRun| outcome == Some("done") && known.failed == 0;
+    let outcome = if is_reviewed { Some(REVIEWED) } else { outcome };
+    let is_done = |known: &IndexedRun| is_reviewed || (outcome == Some("done") && known.failed == 0);
     let state = match status {
         RunStatus::Running => HomeRunState::Active,
         RunStatus::Interrupted => HomeRunState::Interrupted,
@@ -241,7 +245,7 @@ fn home_run(status: RunStatus, known: Option<&IndexedRun>) -> HomeRun {
         id: String::new(),
         short: String::new(),
         state,
-        outcome: text::printable(word, 11).into_owned(),
+        outcome: text::printable(column_text(word), 11).into_owned(),
         age: String::new(),
         units: units.unwrap_or_else(|| "?".to_owned()),
         cost: dollars_of_sum(known.and_then(|known| known.cost_usd), known.is_some_and(|known| known.is_cost_partial)),
@@ -337,7 +341,11 @@ mod tests {
                 is_active: false,
                 tape_bytes: 0,
             };
-            assert_eq!(home_run(RunStatus::Finished, Some(&known)).state, expected, "{outcome}, {budget}, {failed}");
+            assert_eq!(
+                home_run(RunStatus::Finished, Some(&known), false).state,
+                expected,
+                "{outcome}, {budget}, {failed}"
+            );
         }
     }
 

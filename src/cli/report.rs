@@ -8,11 +8,12 @@ use super::{
     args::{GlobalArgs, ReportArgs, Ui},
     exit::{CliError, Exit},
     export::{self, out_file},
-    output, playback_output, prior_files, project, replay,
+    output, playback_output, prior_files, project, replay, runs,
 };
 use crate::{
+    engine::continued_runs::ContinuedRuns,
     report::{self, ReportFormat},
-    run::{EntrySource as _, RunReport, trace::trace_path},
+    run::{EntrySource as _, RunOutcome, RunReport, trace::trace_path},
     scoped_dir::ScopedDir,
     text::pluralize,
 };
@@ -62,7 +63,15 @@ pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, Cli
 pub(crate) fn gather_report(global: &GlobalArgs, what: &str) -> Result<RunReport, CliError> {
     let (source, live) = replay::open_record(global, what)?;
     let prior = prior_files::prior_results(global, source.info());
-    Ok(report::fold_report(source, live, prior)?)
+    let origin = source.info().clone();
+    let mut report = report::fold_report(source, live, prior)?;
+    if report.outcome == RunOutcome::WaitingApproval
+        && let Some((runs, run)) = runs::find_recorded(global, what, &origin)?
+        && let Some(by) = ContinuedRuns::read(&runs)?.reviewed_by(run.id)
+    {
+        report.outcome = RunOutcome::Reviewed(by);
+    }
+    Ok(report)
 }
 
 /// The part of the report about one connection.

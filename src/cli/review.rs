@@ -3,11 +3,7 @@
 //! A run that still waits gets the decisions through its engine. For a run that ended before, an engine starts again with
 //! the patches of that run, and nothing is attempted unless changes are sent back.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -24,6 +20,7 @@ use crate::{
     control::CommandOrigin,
     diagnostic::Problem,
     engine::{
+        continued_runs::ContinuedRuns,
         control_socket::ControlClient,
         launch::{ReviewOptions, runtime},
         recorded_tapes, resume,
@@ -52,12 +49,19 @@ const MAX_PATH_WIDTH: usize = 200;
 pub(crate) fn review(global: &GlobalArgs, args: &ReviewArgs) -> Result<Exit, CliError> {
     let rules = ReviewRules::new(args)?;
     let runs = runs::resolve_store(global)?;
-    let (run, state) = find_reviewable_run(&runs, args.run.as_deref())?;
-    let of_commits = match state.publication.unsaved_review() {
+    let continued = ContinuedRuns::read(&runs)?;
+    let (run, state) = find_reviewable_run(&runs, &continued, args.run.as_deref())?;
+    let waiting = state.publication.unsaved_review().map(|review| {
+        let settled = continued.settled_units(run.id);
+        review
+            .clone()
+            .without_files(|file| !file.units.is_empty() && file.units.iter().all(|unit| settled.contains(unit)))
+    });
+    let of_commits = match waiting {
         Some(_) => None,
         None => Some(committed_review(&runs, &run, &state)?),
     };
-    let review = of_commits.as_ref().or_else(|| state.publication.unsaved_review());
+    let review = of_commits.as_ref().or(waiting.as_ref());
     if let Some(review) = review.filter(|_| !rules.is_empty()) {
         // A mistaken pattern must not begin a review.
         rules.commands(&state, review, true)?;
@@ -88,57 +92,59 @@ pub(crate) fn review(global: &GlobalArgs, args: &ReviewArgs) -> Result<Exit, Cli
 }
 
 /// The run that a review is about: the named one, or the newest with changes that wait.
-fn find_reviewable_run(runs: &RunStore, name: Option<&str>) -> Result<(RecordedRun, RunState), CliError> {
+fn find_reviewable_run(
+    runs: &RunStore,
+    continued: &ContinuedRuns,
+    name: Option<&str>,
+) -> Result<(RecordedRun, RunState), CliError> {
     if let Some(name) = name {
         let run = runs.resolve(name)?;
         let state = current_state(runs, &run)?;
+        refuse_second_review(runs, continued, &run, &state)?;
         let is_active = runs.status(&run)? == RunStatus::Running;
-        if let Some(reason) = no_review_reason(&run, &state, is_active) {
-            return Err(reason);
-        }
-        refuse_second_review(runs, &run, &state)?;
-        return Ok((run, state));
+        return match no_review_reason(&run, &state, is_active, &continued.settled_units(run.id)) {
+            Some(reason) => Err(reason),
+            None => Ok((run, state)),
+        };
     }
-    let recorded = runs.list()?;
-    let index = (!recorded.is_empty()).then(|| recorded_tapes::open_updated_index(runs).ok()).flatten();
-    let waiting = index.and_then(|(db, _)| db.unsaved_reviews().ok());
-    // Without an index, any run may wait.
-    let oldest = waiting.map_or(Some(RunId(uuid::Uuid::nil())), |waiting| waiting.into_iter().min());
-    let mut settled = SettledRuns::default();
     // The run that an active run continues, and why the active run has no changes.
-    let mut continued: Option<(Option<RunId>, CliError)> = None;
-    for run in recorded.into_iter().take_while(|run| oldest.is_some_and(|oldest| oldest <= run.id)) {
-        let Ok(state) = current_state(runs, &run) else { continue };
-        if settled.add(&run, &state) {
-            continue;
-        }
-        let has_review = state.publication.unsaved_review().is_some();
-        if let Some((_, reason)) = continued.take_if(|(before, _)| *before == Some(run.id)) {
+    let mut before_active: Option<(Option<RunId>, CliError)> = None;
+    for run in runs.list()? {
+        let has_review = continued.has_open_review(run.id);
+        if let Some((_, reason)) = before_active.take_if(|(before, _)| *before == Some(run.id)) {
             if has_review {
                 return Err(reason);
             }
-            continued = Some((continued_run(&state), reason));
+            before_active = Some((continued.continued_run(run.id), reason));
         }
-        let is_active = runs.status(&run)? == RunStatus::Running;
-        match no_review_reason(&run, &state, is_active) {
-            // What is in commits is reviewed on request only.
+        let is_continuing = continued.continued_run(run.id).is_some();
+        // What is in commits is reviewed on request only.
+        let is_active = (has_review || is_continuing) && runs.status(&run)? == RunStatus::Running;
+        if !has_review && !is_active {
+            continue;
+        }
+        let Ok(state) = current_state(runs, &run) else { continue };
+        match no_review_reason(&run, &state, is_active, &continued.settled_units(run.id)) {
             None if has_review => return Ok((run, state)),
             Some(reason) if has_review => return Err(reason),
-            Some(reason) if is_active => {
-                continued = continued_run(&state).map(|before| (Some(before), reason)).or(continued);
-            }
+            Some(reason) if is_active => before_active = Some((continued.continued_run(run.id), reason)),
             None | Some(_) => {}
         }
     }
-    Err(continued.map(|(_, reason)| reason).unwrap_or_else(|| {
+    Err(before_active.map(|(_, reason)| reason).unwrap_or_else(|| {
         CliError::not_found("no run of this project waits for a review").with_help(
             "start one with `ingestdeck run --review`, or name a run to review its commits: `ingestdeck review latest`",
         )
     }))
 }
 
-/// Why a run has no changes to decide about; `None` if it has.
-fn no_review_reason(run: &RecordedRun, state: &RunState, is_active: bool) -> Option<CliError> {
+/// Why a run has no changes to decide about; `None` if it has. The results of the units `settled` no longer wait.
+fn no_review_reason(
+    run: &RecordedRun,
+    state: &RunState,
+    is_active: bool,
+    settled: &HashSet<&UnitKey>,
+) -> Option<CliError> {
     let (id, publication) = (run.id.short(), &state.publication);
     let missing = || CliError::not_found(format!("run {id} has no changes that wait for a review"));
     let finished = publication.unsaved_review().filter(|review| review.is_finished);
@@ -146,6 +152,7 @@ fn no_review_reason(run: &RecordedRun, state: &RunState, is_active: bool) -> Opt
     let is_left = |unit: &UnitState| {
         matches!(unit.status, UnitStatus::Interrupted | UnitStatus::NotStarted | UnitStatus::Queued)
             && sent_back.iter().any(|(sent, _)| *sent == unit.key)
+            && !settled.contains(&unit.key)
     };
     match (publication.open_review(), publication.unsaved_review()) {
         (Some(_), _) => None,
@@ -166,55 +173,44 @@ fn no_review_reason(run: &RecordedRun, state: &RunState, is_active: bool) -> Opt
     }
 }
 
-/// Runs whose reviews later runs finished, each with the units of those later runs.
-#[derive(Default)]
-struct SettledRuns(HashMap<RunId, HashSet<UnitKey>>);
-
-impl SettledRuns {
-    /// Adds a run after all later ones. Returns true if a later run finished its review, with all changes that wait.
-    fn add(&mut self, run: &RecordedRun, state: &RunState) -> bool {
-        let unsaved = || state.units.iter().filter(|unit| unit.planned.is_some() && state.is_unsaved(unit));
-        let is_settled = self.0.get(&run.id).is_some_and(|taken| unsaved().all(|unit| taken.contains(&unit.key)));
-        let has_finished = state.publication.review.as_ref().is_some_and(|review| review.is_saved);
-        if let Some(before) = continued_run(state).filter(|_| is_settled || has_finished) {
-            self.0.entry(before).or_default().extend(state.units.iter().map(|unit| unit.key.clone()));
-        }
-        is_settled
+/// Refuses a review that a later run finished or continues. Two reviews of the same changes would decide independently of
+/// each other.
+fn refuse_second_review(
+    runs: &RunStore,
+    continued: &ContinuedRuns,
+    run: &RecordedRun,
+    state: &RunState,
+) -> Result<(), CliError> {
+    let id = run.id.short();
+    if let Some(by) = continued.reviewed_by(run.id) {
+        return Err(CliError::not_found(format!("the review of run {id} was finished by run {}", by.short()))
+            .with_help(format!("show what it changed with `ingestdeck artifacts {}`", by.short())));
     }
-}
-
-fn continued_run(state: &RunState) -> Option<RunId> {
-    Some(state.planned.as_ref()?.continues.as_ref()?.run)
-}
-
-/// Refuses a review that a later run finished. Two reviews of the same commits would decide independently of each other.
-fn refuse_second_review(runs: &RunStore, run: &RecordedRun, state: &RunState) -> Result<(), CliError> {
-    let is_waiting = state.publication.unsaved_review().is_some();
-    let (mut settled, mut continuing) = (SettledRuns::default(), None);
+    let refused = |message: String, later: RunId| {
+        Err(CliError::usage(message).with_help(format!("continue with `ingestdeck review {}`", later.short())))
+    };
+    if state.publication.unsaved_review().is_some() {
+        return match continued.open_successor(run.id) {
+            Some(later) => refused(
+                format!("run {} continues run {id} and waits for decisions about its changes", later.short()),
+                later,
+            ),
+            None => Ok(()),
+        };
+    }
     for later in runs.list()?.into_iter().take_while(|later| later.id != run.id) {
+        if !continued.has_open_review(later.id) || !ingest::is_run_marked(runs.project(), later.id) {
+            continue;
+        }
         // An unreadable record is reported when it is opened.
         let Ok(state) = current_state(runs, &later) else { continue };
-        let (id, name) = (run.id.short(), later.id.short());
-        let is_settled = settled.add(&later, &state);
-        if continued_run(&state) == Some(run.id) {
-            continuing = Some(name.clone());
-        }
-        let publication = &state.publication;
-        let is_open = publication.unsaved_review().is_some() && !is_settled;
-        let is_own = ingest::is_run_marked(runs.project(), later.id);
-        if !is_waiting && publication.committed_run == Some(run.id) && is_open && is_own {
+        if state.publication.committed_run == Some(run.id) {
+            let name = later.id.short();
             let message = format!("the commits of run {id} are reviewed by run {name}, which waits for decisions");
-            return Err(CliError::usage(message).with_help(format!("continue with `ingestdeck review {name}`")));
+            return refused(message, later.id);
         }
     }
-    match continuing {
-        Some(name) if is_waiting && settled.add(run, state) => {
-            let message = format!("the review of run {} was finished by run {name}", run.id.short());
-            Err(CliError::not_found(message)
-                .with_help(format!("show what it changed with `ingestdeck artifacts {name}`")))
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// The review of what the commits of a run changed, without any decision.

@@ -17,10 +17,14 @@ use super::{
 use crate::{
     config::paths::UserDirs,
     diagnostic::Problem,
-    engine::{recorded_tapes, resume},
+    engine::{continued_runs::ContinuedRuns, recorded_tapes, resume},
     replay::FileSource,
-    run::{EntrySource as _, PollStatus, SourceInfo, Timeline, recorded_decisions},
-    store::{RecordedRun, RunStatus, RunStore},
+    run::{
+        EntrySource as _, PollStatus, SourceInfo, Timeline,
+        outcome::{self, REVIEWED},
+        recorded_decisions,
+    },
+    store::{RecordedRun, RunStatus, RunStore, db::IndexedRun},
     text::{self, commands, dollars_of_sum, pluralize},
 };
 
@@ -126,20 +130,23 @@ pub(super) fn list(global: &GlobalArgs) -> Result<Exit, CliError> {
         return if global.ui == Ui::Json { Ok(Exit::Ok) } else { print_no_runs().map(|()| Exit::Ok) };
     }
     recorded_tapes::try_update_index(runs);
-    let listed = runs.open_database().and_then(|db| db.list()).unwrap_or_default();
+    let db = runs.open_database().ok();
+    let listed = db.as_ref().and_then(|db| db.list().ok()).unwrap_or_default();
+    let continued = db.and_then(|db| ContinuedRuns::from_index(&db, runs.project()).ok()).unwrap_or_default();
     let mut out = output::stdout_for(global.ui);
     for run in &found {
         let standing = runs.status(run)?;
         let known = listed.iter().find(|listed| listed.id == run.id);
+        let reviewed_by = continued.reviewed_by(run.id);
         let printed = if global.ui == Ui::Json {
             let known = known.map(|run| {
                 json!({"started_at": run.started_at, "outcome": run.outcome, "units": run.units,
                     "succeeded": run.succeeded, "budget": run.budget, "reused": run.reused, "failed": run.failed, "cost_usd": run.cost_usd,
-                    "cost_partial": run.is_cost_partial})
+                    "cost_partial": run.is_cost_partial, "reviewed_by": reviewed_by})
             });
             writeln!(out, "{}", json!({"run": run.id, "state": standing.as_str(), "index": known}))
         } else {
-            writeln!(out, "{}", format_run(run, standing, known))
+            writeln!(out, "{}", format_run(run, standing, known, reviewed_by.is_some()))
         };
         printed.map_err(|error| playback_output::stdout_failed(&error))?;
     }
@@ -151,10 +158,11 @@ pub(super) fn print_no_runs() -> Result<(), CliError> {
         .map_err(|error| playback_output::stdout_failed(&error))
 }
 
-fn format_run(run: &RecordedRun, standing: RunStatus, known: Option<&crate::store::db::IndexedRun>) -> String {
+fn format_run(run: &RecordedRun, standing: RunStatus, known: Option<&IndexedRun>, is_reviewed: bool) -> String {
     // The outcome of a finished run is more specific than its status.
     let outcome = known.and_then(|known| known.outcome.as_deref()).filter(|_| standing == RunStatus::Finished);
-    let word = text::printable(outcome.unwrap_or(standing.as_str()), 11);
+    let word = if is_reviewed { REVIEWED } else { outcome.unwrap_or(standing.as_str()) };
+    let word = text::printable(outcome::column_text(word), 11);
     let mut line = format!("{}  {word:<11}", run.id.short());
     if let Some(known) = known {
         let started = text::printable(known.started_at.split('.').next().unwrap_or_default(), 20).into_owned();
@@ -189,12 +197,15 @@ pub(super) fn show(global: &GlobalArgs, what: &str) -> Result<Exit, CliError> {
     while timeline.advance(1 << 20, &mut |_| {})? == PollStatus::More {}
     let state = &timeline.view().state;
     let summary = RunSummary::from_state(state).with_open_end(standing == RunStatus::Running);
+    let continued = ContinuedRuns::read(runs)?;
+    let (reviewed_by, settled) = (continued.reviewed_by(found.id), continued.settled_units(found.id));
     let mut out = output::stdout_for(global.ui);
     let printed = if global.ui == Ui::Json {
         let mut event = summary.to_json();
         event["run"] = json!(found.id);
         event["standing"] = json!(standing.as_str());
         event["tape"] = json!(found.tape);
+        event["reviewed_by"] = json!(reviewed_by);
         if !state.inputs.projected.is_empty() {
             event["projected"] = state.inputs.projected.iter().map(|projected| json!(**projected)).collect();
         }
@@ -208,12 +219,16 @@ pub(super) fn show(global: &GlobalArgs, what: &str) -> Result<Exit, CliError> {
             for projected in &state.inputs.projected {
                 writeln!(out, "  {:<11} {}", "projected", text::printable(&projected.to_string(), MAX_DECISION_WIDTH))?;
             }
+            if let Some(by) = reviewed_by {
+                writeln!(out, "its changes waited for a review, which run {} finished", by.short())?;
+            }
             for unit in &state.units {
                 let pad = widest.saturating_sub(text::width(&unit.key));
                 let key = text::printable(&unit.key, MAX_KEY_WIDTH);
                 let attempts = pluralize(unit.attempts.len(), "attempt");
                 // Results of an active run are not unsaved yet.
-                let is_unsaved = standing != RunStatus::Running && state.is_unsaved(unit);
+                let is_unsaved =
+                    standing != RunStatus::Running && state.is_unsaved(unit) && !settled.contains(&unit.key);
                 let saved = if is_unsaved { ", not saved" } else { "" };
                 writeln!(out, "  {:<11} {key}{:pad$}  {attempts}{saved}", unit.status.as_str(), "")?;
                 for decision in state.work(unit).map(recorded_decisions::recorded_decisions).unwrap_or_default() {
@@ -226,7 +241,10 @@ pub(super) fn show(global: &GlobalArgs, what: &str) -> Result<Exit, CliError> {
                 tape: &found.tape,
                 flag: global.project_dir.as_deref(),
                 run: &found.id.short().to_string(),
-                retry: !is_scripted && standing != RunStatus::Running && resume::not_resumable_reason(state).is_none(),
+                retry: !is_scripted
+                    && standing != RunStatus::Running
+                    && reviewed_by.is_none()
+                    && resume::not_resumable_reason(state).is_none(),
             };
             out.write_linked(&summary.next_steps(next), &found.tape)
         })()

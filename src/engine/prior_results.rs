@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 
-use super::{recorded_tapes, unsaved_run::UnsavedRun};
+use super::{continued_runs::ContinuedRuns, recorded_tapes, unsaved_run::UnsavedRun};
 use crate::{
     ingest::{
         self, DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory,
@@ -248,13 +248,22 @@ impl ProjectHistory {
         Ok(Self { warnings, is_ktx_locked, own: Some(IndexedRunHistory { runs, db, marked, newest }), ktx })
     }
 
-    /// The newest run, if the changes of its last review are in no commit.
+    /// How the recorded runs continue each other.
     ///
     /// # Errors
     /// If the index cannot be read.
-    pub(crate) fn newest_unsaved_review(&self) -> Result<Option<RunId>, RefreshError> {
+    pub(crate) fn continued_runs(&self) -> Result<ContinuedRuns, RefreshError> {
+        let Some(own) = &self.own else { return Ok(ContinuedRuns::default()) };
+        Ok(ContinuedRuns::from_index(&own.db, own.runs.project())?)
+    }
+
+    /// The newest run, or one that it continues, if its changes wait for a review.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub(crate) fn newest_open_review(&self) -> Result<Option<RunId>, RefreshError> {
         let Some(own) = &self.own else { return Ok(None) };
-        Ok(own.db.has_unsaved_review(own.newest)?.then_some(own.newest))
+        Ok(self.continued_runs()?.open_review_of(own.newest))
     }
 
     /// Reads the prior results. Only runs earlier than `before` count as processing.

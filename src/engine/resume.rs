@@ -14,6 +14,7 @@ use self::chain::ResumeChain;
 pub(crate) use self::{chain::committed_run, review::plan_review, texts::plan_new_texts};
 use super::{
     WarningSink,
+    continued_runs::ContinuedRuns,
     prepare::TargetBranch,
     prior_results::ProjectHistory,
     recorded_tapes::{self, OpenTapeError},
@@ -244,7 +245,7 @@ pub(crate) fn plan_run(
         ContinueMode::Failed => basis.retry_failed(planned, others)?,
     };
     unreconciled::drop_reconciled_patches(&runs, &mut taken)?;
-    drop_saved_patches(&runs, chain.id(), &mut taken)?;
+    drop_saved_patches(&runs, &history.continued_runs()?, chain.id(), &mut taken)?;
     chain.add_unsaved(project, &mut taken, warn);
     taken.committed = chain.committed_run(project, false)?;
     let left = still_planned(project, past.unsaved_run.filter(|_| is_failed))?;
@@ -270,40 +271,32 @@ fn still_planned(project: &Project, left: Option<UnsavedRun>) -> Result<Option<U
     Ok(left.still_planned(&whole.units))
 }
 
-/// Removes patches that a later run integrated: applying them again would restore content that was reverted since.
+/// Removes patches that a later run integrated, or whose units worked again in one: applying them again would restore
+/// content that was reverted since.
 ///
 /// # Errors
 /// If later runs took over everything that `run` left.
-fn drop_saved_patches(runs: &RunStore, run: RunId, taken: &mut RunPlan) -> Result<(), ResumeError> {
-    let Some(continues) = &mut taken.continues else { return Ok(()) };
-    let of = |unit: &UnitKey| Some((unit.clone(), continues.units.get(unit)?.run));
-    let mut waiting: HashMap<UnitKey, RunId> =
-        pending_patches(Some(continues)).filter_map(|(unit, _)| of(unit)).collect();
-    if waiting.is_empty() {
-        return Ok(());
-    }
-    let standing: HashSet<&UnitKey> = reused_units(Some(continues)).collect();
-    let keys = taken.planned.units.iter().map(|unit| &unit.planned.unit);
-    let mut open: HashSet<UnitKey> = keys.filter(|unit| !standing.contains(unit)).cloned().collect();
-    let (mut saved, mut newest) = (HashSet::new(), None);
-    for found in runs.list()?.into_iter().take_while(|found| found.id != run) {
-        // An unreadable record proves no saved unit.
-        let Ok(state) = recorded_tapes::fold(runs, &found) else { continue };
-        let of_it: HashSet<UnitKey> =
-            waiting.iter().filter(|waiting| has_saved(&state, *waiting)).map(|(unit, _)| unit.clone()).collect();
-        if of_it.is_empty() {
-            continue;
-        }
-        newest.get_or_insert(found.id);
-        let took_on: HashSet<&UnitKey> = planned_units(&state).map(|unit| &unit.key).collect();
-        open.retain(|unit| !took_on.contains(unit));
-        waiting.retain(|unit, _| !of_it.contains(unit));
-        saved.extend(of_it);
-    }
-    if let Some(later) = newest.filter(|_| waiting.is_empty() && open.is_empty()) {
+fn drop_saved_patches(
+    runs: &RunStore,
+    continued: &ContinuedRuns,
+    run: RunId,
+    taken: &mut RunPlan,
+) -> Result<(), ResumeError> {
+    let Some(continues) = &taken.continues else { return Ok(()) };
+    let pending: HashSet<UnitKey> = pending_patches(Some(continues)).map(|(unit, _)| unit.clone()).collect();
+    let saved_by: HashMap<UnitKey, RunId> = pending
+        .iter()
+        .filter_map(|unit| {
+            let result = continued.settled_result(continues.units.get(unit)?.run, unit);
+            Some((unit.clone(), result.filter(|result| result.is_saved)?.by))
+        })
+        .collect();
+    let Some(&later) = saved_by.values().max() else { return Ok(()) };
+    if saved_by.len() == pending.len() && takes_on_rest(runs, taken, saved_by.values().copied().collect())? {
         return Err(ResumeError::Continued { run, later });
     }
-    for (_, earlier) in continues.units.iter_mut().filter(|(unit, _)| saved.contains(*unit)) {
+    let units = taken.continues.iter_mut().flat_map(|continues| &mut continues.units);
+    for (_, earlier) in units.filter(|(unit, _)| saved_by.contains_key(*unit)) {
         if let Some(reused) = &mut earlier.reused {
             // The same state as for every unit that is on the branch.
             (reused.pending_patch, reused.output) = (None, AttemptOutput::default());
@@ -312,10 +305,17 @@ fn drop_saved_patches(runs: &RunStore, run: RunId, taken: &mut RunPlan) -> Resul
     Ok(())
 }
 
-/// True if this run reused the result of `unit` from run `of` and saved it.
-fn has_saved(state: &RunState, (unit, of): (&UnitKey, &RunId)) -> bool {
-    let took = state.prior_unit_summary(unit).is_some_and(|earlier| earlier.run == *of && earlier.reused.is_some());
-    took && state.publication.prior_patches.get(unit).is_some_and(|taken| taken.is_saved)
+/// True if the runs `later` planned all units that would run.
+fn takes_on_rest(runs: &RunStore, taken: &RunPlan, later: HashSet<RunId>) -> Result<bool, ResumeError> {
+    let mut open: HashSet<&UnitKey> = taken.units_to_run().map(|unit| &unit.planned.unit).collect();
+    for found in runs.list()?.into_iter().filter(|found| later.contains(&found.id)) {
+        // An unreadable record proves nothing.
+        let Ok(state) = recorded_tapes::fold(runs, &found) else { continue };
+        planned_units(&state).for_each(|unit| {
+            open.remove(&unit.key);
+        });
+    }
+    Ok(open.is_empty())
 }
 
 /// The inputs for the comparison of a plan.

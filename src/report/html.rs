@@ -37,7 +37,8 @@ pub(super) fn render(report: &RunReport) -> String {
     );
     let word = report.outcome.as_str();
     let _ = writeln!(out, "<h1>{title} <span class=\"outcome {word}\">{}</span></h1>", labels::outcome(report));
-    for sentence in [labels::incomplete(report), report.is_scripted().then_some(labels::SCRIPTED)].into_iter().flatten()
+    for sentence in
+        [labels::incomplete(report), report.is_scripted().then(|| labels::SCRIPTED.to_owned())].into_iter().flatten()
     {
         let _ = writeln!(out, "<p class=\"note\">{sentence}</p>");
     }

@@ -72,7 +72,7 @@ fn suite(out: &mut String, report: &RunReport, connection: &str, adapter: Option
     property("outcome", report.outcome.as_str());
     property("adapter", adapter.unwrap_or("?"));
     if let Some(sentence) = labels::incomplete(report) {
-        property("incomplete", sentence);
+        property("incomplete", &sentence);
     }
     if report.is_scripted() {
         property("scripted", labels::SCRIPTED);

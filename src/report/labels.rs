@@ -87,14 +87,18 @@ pub(super) fn started_at(report: &RunReport) -> Option<String> {
 }
 
 /// The sentence about an incomplete record.
-pub(super) fn incomplete(report: &RunReport) -> Option<&'static str> {
-    match report.outcome {
+pub(super) fn incomplete(report: &RunReport) -> Option<String> {
+    let sentence = match report.outcome {
+        RunOutcome::Reviewed(by) if !report.is_empty => {
+            return Some(format!("The changes waited for a review, which run {} finished.", by.short()));
+        }
         _ if report.is_empty => Some("Nothing is recorded in it."),
         RunOutcome::Running => Some("The run is still active: units that are queued or running have no outcome yet."),
         RunOutcome::WaitingApproval => Some("The changes wait for a review: no commit contains them."),
         RunOutcome::Interrupted => Some("The record breaks off: what happened after its last entry is not known."),
         _ => None,
-    }
+    };
+    sentence.map(str::to_owned)
 }
 
 /// The command that resumes the run, if units remain and it is a run of a project's units.
@@ -102,6 +106,9 @@ pub(super) fn resume_hint(report: &RunReport) -> Option<String> {
     let header = report.origin.header.as_ref()?;
     let plan = report.planned.as_ref().filter(|plan| !plan.scripted && !header.scripted)?;
     let is_left = report.units.iter().any(|unit| !unit.is_successful() || unit.is_unsaved);
+    if let RunOutcome::Reviewed(_) = report.outcome {
+        return None;
+    }
     if report.outcome == RunOutcome::WaitingApproval {
         return Some(commands::review_command(None, &header.run.short().to_string()));
     }

@@ -23,7 +23,8 @@ const MAX_NAMED: usize = 30;
 pub(super) fn render(report: &RunReport) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "## Ingest {}: {}\n", labels::outcome(report), plain(&labels::title(report), MAX_NAME_WIDTH));
-    for sentence in [labels::incomplete(report), report.is_scripted().then_some(labels::SCRIPTED)].into_iter().flatten()
+    for sentence in
+        [labels::incomplete(report), report.is_scripted().then(|| labels::SCRIPTED.to_owned())].into_iter().flatten()
     {
         let _ = writeln!(out, "> {sentence}\n");
     }

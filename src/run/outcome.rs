@@ -1,6 +1,15 @@
 //! The outcome of a run as one word that all summaries, lists and reports share. Pure.
 
 use super::state::{RunState, UnitState, UnitStatus};
+use crate::tape::RunId;
+
+/// The text of [`RunOutcome::Reviewed`].
+pub(crate) const REVIEWED: &str = "reviewed";
+
+/// The text of an outcome in a narrow column.
+pub(crate) fn column_text(outcome: &str) -> &str {
+    if outcome == RunOutcome::WaitingApproval.as_str() { "waiting" } else { outcome }
+}
 
 /// The current or final outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +26,8 @@ pub(crate) enum RunOutcome {
     Stopped,
     /// Changes wait for a review.
     WaitingApproval,
+    /// Changes waited for a review, and this later run finished it. No record of the run itself has this outcome.
+    Reviewed(RunId),
     /// The tape ends without the end of the run.
     Interrupted,
 }
@@ -51,6 +62,7 @@ impl RunOutcome {
             Self::Limit => "limit",
             Self::Stopped => "stopped",
             Self::WaitingApproval => "waiting_approval",
+            Self::Reviewed(_) => REVIEWED,
             Self::Interrupted => "interrupted",
         }
     }

@@ -89,6 +89,18 @@ impl ReviewState {
         new
     }
 
+    /// The review without the files that `is_excluded`.
+    pub(crate) fn without_files(mut self, is_excluded: impl Fn(&ReviewedFile) -> bool) -> Self {
+        let kept: Vec<bool> = self.request.files.iter().map(|file| !is_excluded(file)).collect();
+        if kept.contains(&false) {
+            let mut keep = kept.iter().copied();
+            self.files.retain(|_| keep.next().unwrap_or(true));
+            let mut keep = kept.iter().copied();
+            Arc::make_mut(&mut self.request).files.retain(|_| keep.next().unwrap_or(true));
+        }
+        self
+    }
+
     /// The files with their decisions.
     pub(crate) fn by_path(&self) -> impl Iterator<Item = (&ReviewedFile, &FileReview)> {
         self.request.files.iter().zip(&self.files)

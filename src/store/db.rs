@@ -10,10 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rusqlite::{
-    Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, Transaction, TransactionBehavior, config::DbConfig,
-    params,
-};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, config::DbConfig, params};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -22,12 +19,14 @@ use crate::{diagnostic::Diagnostic, run::state::ModelSpending, scoped_dir::Scope
 
 mod artifacts;
 mod audit;
+mod continuations;
 mod costs;
 mod prior_runs;
 mod query;
 
 pub(crate) use artifacts::ArtifactHistory;
 pub(crate) use audit::{AUDIT_COLUMNS, AuditFilter};
+pub(crate) use continuations::IndexedContinuation;
 pub(crate) use costs::{AttemptCostRow, CostFilter};
 pub(crate) use prior_runs::{FileHistory, FileKey, UnitEffort, UnitHistory};
 pub(crate) use query::{IndexQueryError, QueryLimits};
@@ -38,7 +37,7 @@ const SCHEMA: &str = include_str!("../../assets/index.sql");
 /// `user_version` of [`SCHEMA`]. A change of the schema or of the meaning of its rows increments it, and an index of an
 /// earlier version is emptied, so that its rows are made again from the tapes. [`is_earlier`] must know all names that
 /// an earlier version used.
-const SCHEMA_VERSION: usize = 14;
+const SCHEMA_VERSION: usize = 15;
 
 /// Maximum wait for another process that writes to the index.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -208,23 +207,6 @@ impl Db {
                  FROM runs ORDER BY run DESC",
             )?;
             statement.query_map([], read_indexed_run)?.filter_map(Result::transpose).collect()
-        };
-        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
-    }
-
-    /// True if the changes of the last review of `run` are in no commit; false for a run that is not indexed.
-    pub(crate) fn has_unsaved_review(&self, run: RunId) -> Result<bool, DbError> {
-        let sql = "SELECT unsaved_review FROM runs WHERE run = ?1";
-        let found = self.connection.query_row(sql, [run.to_string()], |row| row.get(0)).optional();
-        found.map(Option::unwrap_or_default).map_err(|error| DbFault::from(error).into_db_error(&self.path))
-    }
-
-    /// The runs whose own record has a review with changes that are in no commit.
-    pub(crate) fn unsaved_reviews(&self) -> Result<Vec<RunId>, DbError> {
-        let read = || -> Result<Vec<RunId>, rusqlite::Error> {
-            let mut statement = self.connection.prepare_cached("SELECT run FROM runs WHERE unsaved_review")?;
-            let ids = statement.query_map([], |row| row.get::<_, String>(0))?;
-            ids.filter_map(|id| id.map(|id| RunId::parse(&id)).transpose()).collect()
         };
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
@@ -429,7 +411,7 @@ fn write(transaction: &Transaction<'_>, rows: &RunIndexRows) -> Result<(), rusql
 fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunIndexRows) -> Result<(), rusqlite::Error> {
     let run = &rows.run;
     let sql = "INSERT INTO runs
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)";
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
     transaction.prepare_cached(sql)?.execute(params![
         id,
         run.header.project,
@@ -450,6 +432,7 @@ fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunIndexRows) -> Re
         run.has_unsaved_review,
         run.is_cost_partial,
         run.is_active,
+        (!run.continuation.is_empty()).then(|| serde_json::to_string(&run.continuation).ok()).flatten(),
     ])?;
     Ok(())
 }

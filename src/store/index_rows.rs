@@ -3,7 +3,8 @@
 use crate::{
     run::{
         EntrySource, EntrySourceError, PollStatus, Timeline,
-        spending::UnitSpending,
+        continuation::RunContinuation,
+        spending::{UnitSpending, run_cost},
         state::{ModelSpending, RunState, UnitStatus},
     },
     tape::{Header, Millis, note::Verdict},
@@ -61,6 +62,7 @@ pub(crate) struct RunIndexRow {
     pub lost: u64,
     /// True if the changes of its last review are in no commit.
     pub has_unsaved_review: bool,
+    pub continuation: RunContinuation,
     /// True if the run continues after these entries.
     pub is_active: bool,
 }
@@ -151,8 +153,7 @@ impl RunIndexRows {
 
 fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunIndexRow {
     let count = |wanted: &[UnitStatus]| state.units.iter().filter(|unit| wanted.contains(&unit.status)).count() as u64;
-    let costs = state.units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.counts.cost_usd);
-    let lost = state.loss_counts;
+    let (run, lost) = (header.run, state.loss_counts);
     RunIndexRow {
         header,
         tape_bytes,
@@ -163,10 +164,11 @@ fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunIndexRow {
         succeeded: count(&[UnitStatus::Succeeded]),
         budget: count(&[UnitStatus::BudgetExhausted]),
         failed: count(&[UnitStatus::Failed]),
-        cost_usd: costs.reduce(|sum, cost| sum + cost),
+        cost_usd: run_cost(state),
         is_cost_partial: state.units.iter().any(|unit| UnitSpending::new(unit, state.last_entry_at).partial),
         lost: lost.malformed + lost.unknown + lost.unknown_notes + lost.corrupt_entries,
         has_unsaved_review: state.publication.unsaved_review().is_some(),
+        continuation: RunContinuation::from_state(run, state),
         is_active: false,
     }
 }

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     diagnostic::Diagnostic,
+    run::continuation::runs_continuing,
     scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir},
     tape::RunId,
 };
@@ -53,7 +54,10 @@ impl RunStore {
         db: &Db,
         wanted: RetentionPolicy,
     ) -> Result<Vec<(RecordedRun, RetentionDecision)>, PruneError> {
-        let needed = db.required_runs()?;
+        let mut needed = db.required_runs()?;
+        let continuations = db.continuations()?;
+        let oldest_first = continuations.iter().rev().map(|known| (known.run, &known.continuation));
+        needed.extend(runs_continuing(oldest_first, |run| needed.contains(&run)));
         let known: BTreeSet<RunId> = db.list()?.iter().map(|listed| listed.id).collect();
         let fate = |(index, run): (usize, RecordedRun)| {
             let is_young =

@@ -48,7 +48,7 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     let committed = chain.committed_run(project, true)?;
     let basis = ResumeBasis { project, chain: &chain, model: None, warn };
     let mut taken = basis.review(planned, (&due, &outdated), committed.as_ref())?;
-    drop_saved_patches(&runs, chain.id(), &mut taken)?;
+    drop_saved_patches(&runs, &history.continued_runs()?, chain.id(), &mut taken)?;
     chain.add_unsaved(project, &mut taken, warn);
     if let Some(committed) = &committed {
         let is_continued = chain.state().publication.unsaved_review().is_some();
@@ -89,7 +89,7 @@ fn review_branch(
 /// The sentence about the newest run if its changes wait for a review. Sources that it derived belong to no unit, so the
 /// plan of units does not show them.
 pub(super) fn waiting_sentence(history: &ProjectHistory) -> Result<Option<String>, RefreshError> {
-    let id = history.newest_unsaved_review()?.as_ref().map(RunId::short);
+    let id = history.newest_open_review()?.as_ref().map(RunId::short);
     Ok(id.map(|id| format!("the changes of run {id} wait for a review; decide with `ingestdeck review {id}`")))
 }
 

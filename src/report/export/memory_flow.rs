@@ -100,6 +100,7 @@ fn replay(
         | RunOutcome::Limit
         | RunOutcome::Stopped
         | RunOutcome::WaitingApproval
+        | RunOutcome::Reviewed(_)
         | RunOutcome::Interrupted => "error",
     };
     let errors =

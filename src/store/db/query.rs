@@ -313,7 +313,7 @@ mod tests {
             db.connection
                 .execute_batch(
                     "INSERT INTO runs VALUES ('r1', 'p', 'ingestdeck', '2026-01-31T23:59:59.5Z', 0, 1, 2, 3, NULL, 1, 1, 0,
-                        0.5, 0, 0, 'claude', 0, 0, 0);
+                        0.5, 0, 0, 'claude', 0, 0, 0, NULL);
                      INSERT INTO attempts VALUES ('r1', 'u', 1, 's', 'm', 1600, 2000, 'succeeded', 'natural', NULL, NULL,
                         1, 1, 0, 0, 0.5, 1, 2, 3, 4)",
                 )

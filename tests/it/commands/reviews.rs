@@ -52,7 +52,7 @@ fn commit_all(place: &TestDir) {
     git(&root, &["commit", "--quiet", "-m", "start"]);
 }
 
-fn run(place: &TestDir, claude: &str) -> CommandOutput {
+pub(super) fn run(place: &TestDir, claude: &str) -> CommandOutput {
     place.run(&["run", "--review", "--no-reconcile", "--ui", "json", "--claude-bin", claude])
 }
 
@@ -72,7 +72,7 @@ pub(super) fn subjects(place: &TestDir) -> usize {
 }
 
 /// The JSON lines of a listing: the changes, then the counts.
-fn listed(output: &CommandOutput) -> (Vec<Value>, Value) {
+pub(super) fn listed(output: &CommandOutput) -> (Vec<Value>, Value) {
     let mut lines: Vec<Value> = output.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let counts = lines.pop().unwrap();
     (lines, counts)
@@ -217,7 +217,7 @@ fn results_of_later_runs_outlast_a_review() {
     }
 }
 
-fn newest_run(place: &TestDir) -> String {
+pub(super) fn newest_run(place: &TestDir) -> String {
     let newest = place.run(&["runs", "list", "--ui", "json"]).stdout;
     let newest: Value = serde_json::from_str(newest.lines().next().unwrap()).unwrap();
     newest["run"].as_str().unwrap().to_owned()

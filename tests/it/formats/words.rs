@@ -5,8 +5,8 @@ use crate::{
     actions::{ActionPhase, event::ActionKind},
     cli::exit::Exit,
     run::{
-        OutcomeDetail, RunOutcome, diff::DiffStatus, recorded_decisions::RecordedDecisionKind, state::UnitStatus,
-        trace::TraceLevel,
+        OutcomeDetail, RunOutcome, diff::DiffStatus, outcome::REVIEWED, recorded_decisions::RecordedDecisionKind,
+        state::UnitStatus, trace::TraceLevel,
     },
     store::RunStatus,
     tape::note::{
@@ -22,8 +22,11 @@ macro_rules! words {
     ($out:ident, $heading:literal, $type:ident { $($variant:ident),+ $(,)? }) => {
         words!($out, $heading, as_str, $type { $($variant),+ });
     };
-    ($out:ident, $heading:literal, $method:ident, $type:ident { $($variant:ident),+ $(,)? }) => {{
-        let _exhaustive = |value: &$type| match value { $($type::$variant => (),)+ };
+    ($out:ident, $heading:literal, $type:ident { $($variant:ident),+ $(,)? } and $other:pat) => {
+        words!($out, $heading, as_str, $type { $($variant),+ } and $other);
+    };
+    ($out:ident, $heading:literal, $method:ident, $type:ident { $($variant:ident),+ $(,)? } $(and $other:pat)?) => {{
+        let _exhaustive = |value: &$type| match value { $($type::$variant => (),)+ $($other => (),)? };
         let words: Vec<String> = [$($type::$variant),+].iter().map(|value| value.$method().to_owned()).collect();
         $out.push_str(&format!("{}: {}\n", $heading, words.join(", ")));
     }};
@@ -54,7 +57,9 @@ fn words_of_states_and_kinds_are_as_published() {
         out,
         "run outcomes",
         RunOutcome { Running, Done, Partial, Error, AgentUnusable, Limit, Stopped, WaitingApproval, Interrupted }
+        and RunOutcome::Reviewed(_)
     );
+    out.push_str(&format!("run outcome in lists and reports: {REVIEWED}\n"));
     words!(out, "run states in lists", RunStatus { Running, Finished, Interrupted });
     words!(
         out,

@@ -1,0 +1,112 @@
+//! Which runs continue which, and which reviews later runs finished.
+
+use std::{collections::HashSet, path::Path};
+
+use super::recorded_tapes;
+use crate::{
+    ingest,
+    run::continuation::{RunContinuation, SettledResult, SettledResults},
+    store::{
+        Db, RunStore,
+        db::{DbError, IndexedContinuation},
+        runs::RunStoreError,
+    },
+    tape::{RunId, UnitKey},
+};
+
+/// The runs of a project that continue others, or that others can continue.
+#[derive(Debug, Default)]
+pub(crate) struct ContinuedRuns {
+    /// In the order from the newest to the oldest.
+    runs: Vec<IndexedContinuation>,
+    settled: SettledResults,
+}
+
+impl ContinuedRuns {
+    /// Reads the updated index, or all tapes if it cannot be used.
+    ///
+    /// # Errors
+    /// If the runs cannot be listed.
+    pub(crate) fn read(runs: &RunStore) -> Result<Self, RunStoreError> {
+        let indexed = recorded_tapes::open_updated_index(runs).ok();
+        if let Some(found) = indexed.and_then(|(db, _)| Self::from_index(&db, runs.project()).ok()) {
+            return Ok(found);
+        }
+        let folded = runs.list()?.into_iter().filter_map(|found| {
+            // An unreadable record proves nothing.
+            let state = recorded_tapes::fold(runs, &found).ok()?;
+            let continuation = RunContinuation::from_state(found.id, &state);
+            let has_unsaved_review = state.publication.unsaved_review().is_some();
+            Some(IndexedContinuation { run: found.id, has_unsaved_review, continuation })
+        });
+        Ok(Self::new(runs.project(), folded.collect()))
+    }
+
+    /// Reads the index of the project at `root`.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub(crate) fn from_index(db: &Db, root: &Path) -> Result<Self, DbError> {
+        Ok(Self::new(root, db.continuations()?))
+    }
+
+    fn new(root: &Path, runs: Vec<IndexedContinuation>) -> Self {
+        let marked: HashSet<RunId> =
+            runs.iter().map(|known| known.run).filter(|run| ingest::is_run_marked(root, *run)).collect();
+        let mut settled = SettledResults::default();
+        for IndexedContinuation { run, continuation, .. } in &runs {
+            // A record from elsewhere settles nothing of this installation.
+            settled.add(*run, continuation, |prior| marked.contains(run) || !marked.contains(&prior));
+        }
+        Self { runs, settled }
+    }
+
+    fn get(&self, run: RunId) -> Option<&IndexedContinuation> {
+        self.runs.iter().find(|known| known.run == run)
+    }
+
+    /// The run that `run` continues.
+    pub(crate) fn continued_run(&self, run: RunId) -> Option<RunId> {
+        self.get(run)?.continuation.continues
+    }
+
+    /// The later run that finished the review of `run`; `None` if changes of it still wait, or if it had no review.
+    pub(crate) fn reviewed_by(&self, run: RunId) -> Option<RunId> {
+        let known = self.get(run).filter(|known| known.has_unsaved_review)?;
+        self.settled.settled_by(run, &known.continuation)
+    }
+
+    /// True if changes of `run` wait for a review, and no later run finished it.
+    pub(crate) fn has_open_review(&self, run: RunId) -> bool {
+        self.get(run).is_some_and(|known| known.has_unsaved_review) && self.reviewed_by(run).is_none()
+    }
+
+    /// The newest run with an open review that continues `run`, directly or through others.
+    pub(crate) fn open_successor(&self, run: RunId) -> Option<RunId> {
+        let mut chain = HashSet::from([run]);
+        for known in self.runs.iter().rev() {
+            if known.continuation.continues.is_some_and(|before| chain.contains(&before)) {
+                chain.insert(known.run);
+            }
+        }
+        let mut later = self.runs.iter().filter(|known| known.run != run && chain.contains(&known.run));
+        later.find(|known| self.has_open_review(known.run)).map(|known| known.run)
+    }
+
+    /// The first run with an open review among `run` and those that it continues.
+    pub(crate) fn open_review_of(&self, run: RunId) -> Option<RunId> {
+        let mut seen = HashSet::new();
+        let chain = std::iter::successors(Some(run), |run| self.continued_run(*run));
+        chain.take_while(|run| seen.insert(*run)).find(|run| self.has_open_review(*run))
+    }
+
+    /// The units of `run` whose changes wait no longer.
+    pub(crate) fn settled_units(&self, run: RunId) -> HashSet<&UnitKey> {
+        self.get(run).map(|known| self.settled.settled_units(&known.continuation)).unwrap_or_default()
+    }
+
+    /// How a later run settled the result of `unit` that `run` produced.
+    pub(crate) fn settled_result(&self, run: RunId, unit: &UnitKey) -> Option<SettledResult> {
+        self.settled.result(run, unit)
+    }
+}

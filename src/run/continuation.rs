@@ -1,0 +1,406 @@
+//! How runs continue each other: which results of a run later runs saved, replaced or left out. Pure.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::state::{RECONCILE_KEY, RunState, UnitState, UnitStatus};
+use crate::tape::{RunId, UnitKey, note::PriorUnitSummary};
+
+/// What one run did with the results of prior runs, and which of its results are in no commit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct RunContinuation {
+    /// The run that it continues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub continues: Option<RunId>,
+    /// The results of prior runs that it was planned with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    results: Vec<ContinuedResult>,
+    /// Its results that are in no commit, and those that it took over.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pending: Vec<UnitResult>,
+    /// True if sources that it derived are in no commit.
+    has_pending_sources: bool,
+    /// True if its review is finished and saved.
+    is_review_saved: bool,
+}
+
+/// The result of a unit, named by the run that produced it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct UnitResult {
+    run: RunId,
+    unit: UnitKey,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct ContinuedResult {
+    #[serde(flatten)]
+    result: UnitResult,
+    status: ContinuedStatus,
+}
+
+/// What a run did with the result of a prior run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ContinuedStatus {
+    /// It is saved, or a new result of the unit is.
+    Saved,
+    /// It can no longer be used: its unit is gone, its patch did not fit, or a reviewer sent it back.
+    LeftOut,
+    /// It waits as before, or until a new result of the unit is saved.
+    Open,
+}
+
+impl RunContinuation {
+    /// Derives what `run` did from its final state.
+    pub(crate) fn from_state(run: RunId, state: &RunState) -> Self {
+        let continues = state.planned.as_ref().and_then(|planned| planned.continues.as_ref());
+        let units: HashMap<&UnitKey, &UnitState> = state.units.iter().map(|unit| (&unit.key, unit)).collect();
+        let mut results: Vec<ContinuedResult> = Vec::new();
+        for (key, prior) in continues.into_iter().flat_map(|continues| &continues.units) {
+            let status = continued_status(state, key, prior, units.get(key).copied());
+            let result = UnitResult { run: prior.run, unit: key.clone() };
+            results.extend(status.map(|status| ContinuedResult { result, status }));
+        }
+        let step = UnitKey::from(RECONCILE_KEY);
+        // A new reconcile step replaces that of the continued run.
+        if let Some(continues) = continues.filter(|continues| !continues.units.contains_key(&step)) {
+            let status = match units.get(&step) {
+                Some(unit) if is_successful(unit) && !state.is_unsaved(unit) => ContinuedStatus::Saved,
+                _ => ContinuedStatus::Open,
+            };
+            results.push(ContinuedResult { result: UnitResult { run: continues.run, unit: step }, status });
+        }
+        let unsaved = state.units.iter().filter(|unit| state.is_unsaved(unit));
+        let pending = unsaved.map(|unit| {
+            let prior = state.prior_unit_summary(&unit.key).filter(|_| unit.attempts.is_empty());
+            UnitResult { run: prior.map_or(run, |prior| prior.run), unit: unit.key.clone() }
+        });
+        Self {
+            continues: continues.map(|continues| continues.run),
+            results,
+            pending: pending.collect(),
+            has_pending_sources: state.inputs.projected.iter().any(|projected| projected.is_unsaved()),
+            is_review_saved: state.publication.review.as_ref().is_some_and(|review| review.is_saved),
+        }
+    }
+
+    /// True if it continues no run, and no run can continue it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.continues.is_none() && self.pending.is_empty() && !self.has_pending_sources
+    }
+}
+
+/// What the run did with the result `prior` of the unit `key`; `None` if that was on the branch before.
+fn continued_status(
+    state: &RunState,
+    key: &UnitKey,
+    prior: &PriorUnitSummary,
+    unit: Option<&UnitState>,
+) -> Option<ContinuedStatus> {
+    let is_taken = prior.reused.is_some();
+    if prior.reused.as_ref().is_some_and(|reused| reused.pending_patch.is_none()) {
+        return None;
+    }
+    Some(match (unit, state.publication.prior_patches.get(key)) {
+        (Some(unit), _) if !unit.attempts.is_empty() => match unit.status {
+            _ if is_successful(unit) && !state.is_unsaved(unit) => ContinuedStatus::Saved,
+            UnitStatus::Failed | UnitStatus::Stopped if is_taken => ContinuedStatus::LeftOut,
+            _ => ContinuedStatus::Open,
+        },
+        (_, Some(patch)) if patch.is_saved => ContinuedStatus::Saved,
+        (_, Some(patch)) if !patch.result.keeps_success() => ContinuedStatus::LeftOut,
+        (None, _) if is_taken && key.as_str() != RECONCILE_KEY => ContinuedStatus::LeftOut,
+        _ => ContinuedStatus::Open,
+    })
+}
+
+fn is_successful(unit: &UnitState) -> bool {
+    matches!(unit.status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted) && !unit.attempts.is_empty()
+}
+
+/// The run that settled a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SettledResult {
+    pub by: RunId,
+    /// True if it is saved, or a newer result of its unit is.
+    pub is_saved: bool,
+}
+
+/// The results that later runs settled. Runs are added from the newest to the oldest.
+#[derive(Debug, Default)]
+pub(crate) struct SettledResults {
+    results: HashMap<UnitResult, SettledResult>,
+    /// Runs whose reviews later runs finished.
+    finished: HashMap<RunId, RunId>,
+}
+
+impl SettledResults {
+    /// Adds what `run` did with the results of the runs that it `may_settle`.
+    pub(crate) fn add(&mut self, run: RunId, continuation: &RunContinuation, may_settle: impl Fn(RunId) -> bool) {
+        for continued in continuation.results.iter().filter(|continued| may_settle(continued.result.run)) {
+            let own = UnitResult { run, unit: continued.result.unit.clone() };
+            let settled = match continued.status {
+                ContinuedStatus::Saved => Some(SettledResult { by: run, is_saved: true }),
+                ContinuedStatus::LeftOut => Some(SettledResult { by: run, is_saved: false }),
+                ContinuedStatus::Open => None,
+            };
+            // A later run may have saved the new result.
+            let Some(settled) = self.results.get(&own).copied().or(settled) else { continue };
+            let known = self.results.entry(continued.result.clone()).or_insert(settled);
+            if settled.is_saved && !known.is_saved {
+                *known = settled;
+            }
+        }
+        let finished = if continuation.is_review_saved { Some(run) } else { self.finished.get(&run).copied() };
+        if let (Some(before), Some(by)) = (continuation.continues.filter(|before| may_settle(*before)), finished) {
+            self.finished.entry(before).or_insert(by);
+        }
+    }
+
+    /// How a later run settled the result of `unit` that `run` produced.
+    pub(crate) fn result(&self, run: RunId, unit: &UnitKey) -> Option<SettledResult> {
+        self.results.get(&UnitResult { run, unit: unit.clone() }).copied()
+    }
+
+    /// The later run that settled the last of everything that `run` left in no commit; `None` if something still waits.
+    pub(crate) fn settled_by(&self, run: RunId, continuation: &RunContinuation) -> Option<RunId> {
+        let finished = self.finished.get(&run).copied();
+        let pending = continuation.pending.iter().map(|pending| self.results.get(pending).map(|settled| settled.by));
+        let last = pending.collect::<Option<Vec<_>>>()?.into_iter().max();
+        match last {
+            Some(last) if !continuation.has_pending_sources => Some(last),
+            last => finished.map(|finished| last.map_or(finished, |last| last.max(finished))),
+        }
+    }
+
+    /// Units of `run` whose results later runs settled.
+    pub(crate) fn settled_units<'a>(&self, continuation: &'a RunContinuation) -> HashSet<&'a UnitKey> {
+        let settled = continuation.pending.iter().filter(|pending| self.results.contains_key(*pending));
+        settled.map(|pending| &pending.unit).collect()
+    }
+}
+
+/// The runs that continue what the runs `kept` left for a review: without them, settled results would wait again. `runs`
+/// are all runs, from the oldest to the newest.
+pub(crate) fn runs_continuing<'a>(
+    runs: impl Iterator<Item = (RunId, &'a RunContinuation)>,
+    is_kept: impl Fn(RunId) -> bool,
+) -> Vec<RunId> {
+    let (mut found, mut chain) = (Vec::new(), HashSet::new());
+    let mut pending: HashSet<UnitResult> = HashSet::new();
+    for (run, continuation) in runs {
+        let continued: Vec<UnitResult> =
+            continuation.results.iter().map(|it| &it.result).filter(|it| pending.contains(*it)).cloned().collect();
+        if !continued.is_empty() || continuation.continues.is_some_and(|before| chain.contains(&before)) {
+            found.push(run);
+            chain.insert(run);
+            // The result of the unit in this run may be the one that is saved.
+            pending.extend(continued.into_iter().map(|result| UnitResult { run, ..result }));
+        } else if is_kept(run) && (!continuation.pending.is_empty() || continuation.has_pending_sources) {
+            chain.insert(run);
+        }
+        if chain.contains(&run) {
+            pending.extend(continuation.pending.iter().cloned());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use super::*;
+    use crate::{
+        run::state::{AttemptDelivery, AttemptState, PriorPatchIntegration},
+        tape::note::{AttemptOutput, ContinuedRun, PatchResult, PatchWritten, ReusedSuccess, RunPlanned},
+    };
+
+    fn id(number: u128) -> RunId {
+        RunId(uuid::Uuid::from_u128(number))
+    }
+
+    fn result(run: u128, unit: &str) -> UnitResult {
+        UnitResult { run: id(run), unit: unit.into() }
+    }
+
+    /// A run that waits with these results.
+    fn waiting(results: &[(u128, &str)]) -> RunContinuation {
+        let pending = results.iter().map(|(run, unit)| result(*run, unit)).collect();
+        RunContinuation { pending, ..RunContinuation::default() }
+    }
+
+    /// A run that continues the run `before`, and whose review is saved.
+    fn continuing(before: u128, results: &[(u128, &str, ContinuedStatus)]) -> RunContinuation {
+        let results =
+            results.iter().map(|(run, unit, status)| ContinuedResult { result: result(*run, unit), status: *status });
+        RunContinuation {
+            continues: Some(id(before)),
+            results: results.collect(),
+            is_review_saved: true,
+            ..RunContinuation::default()
+        }
+    }
+
+    /// The results that these runs settled, from the newest to the oldest.
+    fn settled(runs: &[(u128, &RunContinuation)]) -> SettledResults {
+        let mut settled = SettledResults::default();
+        runs.iter().for_each(|(run, continuation)| settled.add(id(*run), continuation, |_| true));
+        settled
+    }
+
+    #[test]
+    fn review_waits_until_later_runs_settled_each_result() {
+        use ContinuedStatus::{LeftOut, Open, Saved};
+        let first = waiting(&[(1, "a"), (1, "b")]);
+        let by = |runs: &[(u128, &RunContinuation)]| settled(runs).settled_by(id(1), &first);
+        let only_a = continuing(1, &[(1, "a", Saved)]);
+        assert_eq!(by(&[]), None);
+        assert_eq!(by(&[(2, &only_a)]), None, "nothing is known about `b`");
+        assert_eq!(by(&[(3, &continuing(1, &[(1, "b", LeftOut)])), (2, &only_a)]), Some(id(3)));
+        assert_eq!(by(&[(3, &continuing(1, &[(1, "b", Open)])), (2, &only_a)]), None);
+        let elsewhere = continuing(1, &[(1, "a", Saved), (9, "b", Saved)]);
+        assert_eq!(by(&[(2, &elsewhere)]), None, "`b` of another run");
+    }
+
+    #[test]
+    fn result_is_replaced_once_the_new_one_is_saved() {
+        use ContinuedStatus::{LeftOut, Open, Saved};
+        // Run 2 makes the result of `a` again, and run 3 saves it or leaves it out.
+        let again = RunContinuation { is_review_saved: false, ..continuing(1, &[(1, "a", Open)]) };
+        let of_first = |status| {
+            let later = continuing(2, &[(2, "a", status)]);
+            settled(&[(3, &later), (2, &again)]).result(id(1), &"a".into())
+        };
+        assert_eq!(of_first(Saved), Some(SettledResult { by: id(3), is_saved: true }));
+        assert_eq!(of_first(LeftOut), Some(SettledResult { by: id(3), is_saved: false }));
+        assert_eq!(of_first(Open), None);
+        let (left, saved) = (continuing(1, &[(1, "a", LeftOut)]), continuing(1, &[(1, "a", Saved)]));
+        let both = settled(&[(3, &left), (2, &saved)]).result(id(1), &"a".into());
+        assert_eq!(both, Some(SettledResult { by: id(2), is_saved: true }), "a saved patch is not applied again");
+    }
+
+    #[test]
+    fn sources_and_commits_are_settled_with_the_review() {
+        let sources = RunContinuation { has_pending_sources: true, ..waiting(&[(1, "a")]) };
+        let saved = continuing(1, &[(1, "a", ContinuedStatus::Saved)]);
+        let cut_off = RunContinuation { is_review_saved: false, ..saved.clone() };
+        let by = |run: u128, of: &RunContinuation, later: &RunContinuation| {
+            settled(&[(3, later), (2, &continuing(1, &[]))]).settled_by(id(run), of)
+        };
+        assert_eq!(settled(&[(2, &cut_off)]).settled_by(id(1), &sources), None);
+        assert_eq!(settled(&[(2, &saved)]).settled_by(id(1), &sources), Some(id(2)));
+        // A review of commits leaves no results. Run 3 continues run 2, which continues run 1.
+        assert_eq!(by(1, &waiting(&[]), &continuing(2, &[])), Some(id(2)));
+        assert_eq!(settled(&[(2, &cut_off)]).settled_by(id(1), &waiting(&[])), None);
+    }
+
+    #[test]
+    fn runs_that_continue_a_waiting_run_are_kept_with_it() {
+        use ContinuedStatus::{Open, Saved};
+        let (first, other) = (waiting(&[(1, "a")]), waiting(&[(2, "b")]));
+        // Run 3 makes `a` again, and run 5 saves it; run 4 saves `b`.
+        let (again, of_other, last) =
+            (continuing(1, &[(1, "a", Open)]), continuing(2, &[(2, "b", Saved)]), continuing(9, &[(3, "a", Saved)]));
+        let all = [(1, &first), (2, &other), (3, &again), (4, &of_other), (5, &last)];
+        let found = |kept: u128| runs_continuing(all.into_iter().map(|(run, it)| (id(run), it)), |run| run == id(kept));
+        assert_eq!((found(1), found(2)), (vec![id(3), id(5)], vec![id(4)]));
+        assert_eq!((found(3), found(8)), (vec![], vec![]), "a run without results that wait");
+    }
+
+    #[test]
+    fn record_from_elsewhere_settles_nothing_of_this_installation() {
+        let first = waiting(&[(1, "a")]);
+        let mut settled = SettledResults::default();
+        settled.add(id(2), &continuing(1, &[(1, "a", ContinuedStatus::Saved)]), |run| run != id(1));
+        assert_eq!((settled.settled_by(id(1), &first), settled.result(id(1), &"a".into())), (None, None));
+    }
+
+    /// Run 2, which continues run 1 with the unit `a`: `reused` is its patch there.
+    fn state(reused: Option<&str>, unit: Option<UnitState>) -> RunState {
+        let reused = reused.map(|patch| ReusedSuccess {
+            attempt: 1,
+            is_budget_exhausted: false,
+            content: Default::default(),
+            pending_patch: Some(patch.to_owned()),
+            output: AttemptOutput::default(),
+        });
+        let prior = PriorUnitSummary { run: id(1), attempts: 1, cost_usd: None, reused };
+        let units = BTreeMap::from([("a".into(), prior)]);
+        let continues =
+            ContinuedRun { run: id(1), outcome: None, cost_usd: None, units, unreconciled: BTreeMap::new() };
+        let planned = RunPlanned { continues: Some(continues), ..RunPlanned::default() };
+        RunState { planned: Some(Arc::new(planned)), units: unit.into_iter().collect(), ..RunState::default() }
+    }
+
+    fn unit(status: UnitStatus, attempt: Option<AttemptState>) -> Option<UnitState> {
+        let attempts = attempt.into_iter().collect();
+        Some(UnitState {
+            key: "a".into(),
+            planned: None,
+            status,
+            attempts,
+            retry_at: None,
+            hold_mode: Default::default(),
+        })
+    }
+
+    /// An attempt whose patch is saved or not.
+    fn attempt(is_saved: bool) -> Option<AttemptState> {
+        let written = PatchWritten { path: Some("2.patch".into()), ..PatchWritten::default() };
+        let delivery = AttemptDelivery { patch: Some(Arc::new(written)), is_saved, ..AttemptDelivery::default() };
+        Some(AttemptState { delivery, ..AttemptState::default() })
+    }
+
+    #[test]
+    fn status_of_a_result_follows_from_its_unit() {
+        use ContinuedStatus::{LeftOut, Open, Saved};
+        let found = |state: &RunState| {
+            let of_run = RunContinuation::from_state(id(2), state);
+            let of_unit = of_run.results.iter().find(|continued| continued.result == result(1, "a"));
+            (of_unit.map(|continued| continued.status), of_run.pending)
+        };
+        let patch = Some("1.patch");
+        assert_eq!(found(&state(patch, None)), (Some(LeftOut), vec![]), "it is no longer in the plan");
+        let reused = |integration: Option<(PatchResult, bool)>| {
+            let mut state = state(patch, unit(UnitStatus::Reused, None));
+            if let Some((result, is_saved)) = integration {
+                let shared_writes = Arc::default();
+                let taken = PriorPatchIntegration { result, verdict: None, is_saved, shared_writes };
+                state.publication.prior_patches.insert("a".into(), taken);
+            }
+            found(&state)
+        };
+        assert_eq!(reused(None), (Some(Open), vec![result(1, "a")]));
+        assert_eq!(reused(Some((PatchResult::Accepted, false))), (Some(Open), vec![result(1, "a")]));
+        assert_eq!(reused(Some((PatchResult::Accepted, true))), (Some(Saved), vec![]));
+        let refused = [(PatchResult::TextualConflict, false)].map(|it| reused(Some(it)).0);
+        assert_eq!(refused, [Some(LeftOut)]);
+        for (taken, status, attempt, expected) in [
+            (None, UnitStatus::Succeeded, attempt(true), Saved),
+            (None, UnitStatus::Succeeded, attempt(false), Open),
+            (None, UnitStatus::Failed, attempt(false), Open),
+            (patch, UnitStatus::Succeeded, attempt(true), Saved),
+            (patch, UnitStatus::Failed, attempt(false), LeftOut),
+            (patch, UnitStatus::Interrupted, attempt(false), Open),
+        ] {
+            assert_eq!(found(&state(taken, unit(status, attempt))).0, Some(expected), "{status:?} {taken:?}");
+        }
+    }
+
+    #[test]
+    fn new_reconcile_step_replaces_that_of_the_continued_run() {
+        let step = |status, attempt| {
+            let mut state = state(None, unit(status, attempt));
+            state.units[0].key = RECONCILE_KEY.into();
+            let of_run = RunContinuation::from_state(id(2), &state);
+            let of_step = of_run.results.into_iter().find(|continued| continued.result == result(1, RECONCILE_KEY));
+            of_step.unwrap().status
+        };
+        assert_eq!(step(UnitStatus::Succeeded, attempt(true)), ContinuedStatus::Saved);
+        assert_eq!(step(UnitStatus::Succeeded, attempt(false)), ContinuedStatus::Open);
+        assert_eq!(step(UnitStatus::Queued, None), ContinuedStatus::Open);
+    }
+}
