@@ -76,7 +76,7 @@ pub fn main() -> ExitCode {
     let mut words = std::env::args_os();
     match words.nth(1) {
         // The remaining arguments are those of `claude`; clap must not parse them.
-        Some(word) if word == SCRIPTED_AGENT => scripted::run(words.map(|word| word.to_string_lossy().into_owned())),
+        Some(word) if word == SCRIPTED_AGENT => scripted::run(words),
         // The worker sets its own resource limits before anything else runs.
         Some(word) if word == ingest::SQL_WORKER => ingest::run_sql_worker(),
         Some(word) if word == group_guard::GROUP_GUARD => group_guard::run(),

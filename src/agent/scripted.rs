@@ -8,7 +8,7 @@
 //! ingestdeck scripted-agent --script FILE [--attempt N] [--unit KEY] [--speed F] [claude's own arguments…]
 //! ```
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc};
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -69,7 +69,7 @@ pub(crate) enum AgentSignal {
 }
 
 /// The subcommand: parses `words` (the arguments after its name) and plays on the process's own streams.
-pub(crate) fn run(words: impl IntoIterator<Item = String>) -> ExitCode {
+pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return print_error(&format!("scripted-agent: cannot start: {error}")),

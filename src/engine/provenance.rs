@@ -62,12 +62,12 @@ impl Diagnostic for ProvenanceError {
             Self::NoRepository => "`ingestdeck run` records the history of pages and sources".into(),
             Self::Repository(error) => return error.help(),
             Self::Git(error) => return error.help(),
-            Self::FileNotFound { .. }
-            | Self::NotAFile { .. }
-            | Self::FileTooLarge { .. }
-            | Self::Binary { .. }
-            | Self::NoSuchLine { .. }
-            | Self::Io { .. } => return None,
+            Self::FileNotFound { .. } | Self::NotAFile { .. } | Self::Binary { .. } => {
+                "name a page or source by its path, such as wiki/global/orders.md; `ingestdeck artifacts latest` lists \
+                 those of the newest run"
+                    .into()
+            }
+            Self::FileTooLarge { .. } | Self::NoSuchLine { .. } | Self::Io { .. } => return None,
         })
     }
 }

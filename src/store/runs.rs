@@ -134,7 +134,10 @@ impl Diagnostic for RunStoreError {
             Self::Empty => "start one with `ingestdeck run`".into(),
             Self::Ambiguous { .. } => "give more of the id".into(),
             Self::Record(error) => return error.help(),
-            Self::Io { .. } => return None,
+            Self::Io { cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
+                "give your user access to it, or use the program as its owner".into()
+            }
+            Self::Io { cause, .. } => return scoped_dir::remedy(cause).map(str::to_owned),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Arguments of the scripted agent: its own first, then those of `claude`. The module must not read files or the
 //! environment.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 /// Parsed arguments of the scripted agent.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,23 +88,25 @@ const VARIADIC_FLAGS: &[&str] = &["--allowedTools", "--disallowedTools", "--tool
 
 impl ScriptedAgentArgs {
     /// Parses the arguments after the subcommand.
-    pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, ScriptedArgsError> {
-        let mut words = words.into_iter().peekable();
+    pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Self, ScriptedArgsError> {
+        let mut words = words.into_iter().map(Into::<OsString>::into).peekable();
         let (mut script, mut attempt, mut unit, mut speed) = (None, 1, None, 1.0);
-        while let Some(flag) =
-            words.next_if(|word| matches!(word.as_str(), "--script" | "--attempt" | "--unit" | "--speed"))
-        {
-            let value = words.next().ok_or_else(|| ScriptedArgsError::OwnFlag(format!("{flag} needs a value")))?;
+        let is_own = |word: &OsString| matches!(word.to_str(), Some("--script" | "--attempt" | "--unit" | "--speed"));
+        while let Some(flag) = words.next_if(is_own) {
+            let flag = flag.to_string_lossy();
+            let given = words.next().ok_or_else(|| ScriptedArgsError::OwnFlag(format!("{flag} needs a value")))?;
+            let value = given.to_string_lossy().into_owned();
             let wrong = || ScriptedArgsError::OwnFlag(format!("{flag} cannot be `{value}`"));
-            match flag.as_str() {
-                "--script" => script = Some(PathBuf::from(value)),
+            match &*flag {
+                // A path need not be UTF-8.
+                "--script" => script = Some(PathBuf::from(given)),
                 "--attempt" => attempt = value.parse().map_err(|_| wrong())?,
                 "--unit" => unit = Some(value),
                 _ => speed = value.parse().ok().filter(|speed| *speed > 0.0).ok_or_else(wrong)?,
             }
         }
         // A separator between the two sets of flags is optional.
-        let claude: Vec<String> = words.collect();
+        let claude: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
         let claude = match claude.as_slice() {
             [first, rest @ ..] if first == "--" => rest,
             all => all,
@@ -211,6 +213,15 @@ mod tests {
         for line in ["--script s auth status", "--script s -- auth status --json"] {
             assert_eq!(parse(line).unwrap().request, ScriptedCommand::AuthStatus);
         }
+    }
+
+    #[test]
+    fn path_of_the_script_need_not_be_utf_8() {
+        use std::os::unix::ffi::OsStringExt as _;
+
+        let path = OsString::from_vec(b"dir\xff/s.toml".to_vec());
+        let words = [OsString::from("--script"), path.clone(), "--version".into()];
+        assert_eq!(ScriptedAgentArgs::parse(words).unwrap().script.into_os_string(), path);
     }
 
     #[test]
