@@ -223,7 +223,7 @@ fn list_runs(store: &RunStore, now: Timestamp, problems: &mut Vec<String>) -> Re
 fn home_run(status: RunStatus, known: Option<&IndexedRun>, is_reviewed: bool) -> HomeRun {
     let outcome = known.and_then(|known| known.outcome.as_deref());
     let outcome = if is_reviewed { Some(REVIEWED) } else { outcome };
-    let is_done = |known: &IndexedRun| is_reviewed || (outcome == Some("done") && known.failed == 0);
+    let is_done = |known: &IndexedRun| (is_reviewed || outcome == Some("done")) && known.failed == 0;
     let state = match status {
         RunStatus::Running => HomeRunState::Active,
         RunStatus::Interrupted => HomeRunState::Interrupted,

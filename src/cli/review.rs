@@ -143,7 +143,7 @@ fn no_review_reason(
     run: &RecordedRun,
     state: &RunState,
     is_active: bool,
-    settled: &HashSet<&UnitKey>,
+    settled: &HashSet<UnitKey>,
 ) -> Option<CliError> {
     let (id, publication) = (run.id.short(), &state.publication);
     let missing = || CliError::not_found(format!("run {id} has no changes that wait for a review"));
@@ -183,8 +183,12 @@ fn refuse_second_review(
 ) -> Result<(), CliError> {
     let id = run.id.short();
     if let Some(by) = continued.reviewed_by(run.id) {
+        let resume = match continued.has_left_out(run.id) {
+            true => format!("; `ingestdeck run --resume-run {id}` takes what it left out"),
+            false => String::new(),
+        };
         return Err(CliError::not_found(format!("the review of run {id} was finished by run {}", by.short()))
-            .with_help(format!("show what it changed with `ingestdeck artifacts {}`", by.short())));
+            .with_help(format!("show what it changed with `ingestdeck artifacts {}`{resume}", by.short())));
     }
     let refused = |message: String, later: RunId| {
         Err(CliError::usage(message).with_help(format!("continue with `ingestdeck review {}`", later.short())))

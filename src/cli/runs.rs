@@ -212,6 +212,7 @@ pub(super) fn show(global: &GlobalArgs, what: &str) -> Result<Exit, CliError> {
         writeln!(out, "{event}")
     } else {
         (|| {
+            let summary = if reviewed_by.is_some() { summary.with_settled_review() } else { summary };
             writeln!(out, "run {}  {}", found.id, standing.as_str())?;
             let widest =
                 state.units.iter().map(|unit| text::width(&unit.key)).max().unwrap_or_default().min(MAX_KEY_WIDTH);
@@ -241,10 +242,7 @@ pub(super) fn show(global: &GlobalArgs, what: &str) -> Result<Exit, CliError> {
                 tape: &found.tape,
                 flag: global.project_dir.as_deref(),
                 run: &found.id.short().to_string(),
-                retry: !is_scripted
-                    && standing != RunStatus::Running
-                    && reviewed_by.is_none()
-                    && resume::not_resumable_reason(state).is_none(),
+                retry: !is_scripted && standing != RunStatus::Running && resume::not_resumable_reason(state).is_none(),
             };
             out.write_linked(&summary.next_steps(next), &found.tape)
         })()

@@ -9,6 +9,7 @@ use crate::{
     run::{
         RunOutcome, RunState, SourceInfo,
         failure_groups::{FailureGroup, failure_groups},
+        outcome::REVIEWED,
         recorded_decisions::{self, RecordedDecision},
         shared_files::{self, SharedFile},
         spending::{UnitSpending, run_cost},
@@ -182,6 +183,17 @@ impl RunSummary {
     /// True if the run ended with changes that wait for a review.
     fn waits_for_review(&self) -> bool {
         self.outcome.as_deref() == Some(RunOutcome::WaitingApproval.as_str())
+    }
+
+    /// The summary of a run whose waiting changes a later run settled: it shows what is left besides them.
+    pub(crate) fn with_settled_review(mut self) -> Self {
+        if self.waits_for_review() {
+            self.outcome = Some(REVIEWED.to_owned());
+        }
+        if !self.has_unfinished_units() {
+            self.unfinished.clear();
+        }
+        self
     }
 
     /// True if units have no result, apart from changes that are in no commit.

@@ -11,7 +11,7 @@ use crate::{
         db::{DbError, IndexedContinuation},
         runs::RunStoreError,
     },
-    tape::{RunId, UnitKey},
+    tape::{PROJECTION_KEY, RunId, UnitKey},
 };
 
 /// The runs of a project that continue others, or that others can continue.
@@ -20,6 +20,8 @@ pub(crate) struct ContinuedRuns {
     /// In the order from the newest to the oldest.
     runs: Vec<IndexedContinuation>,
     settled: SettledResults,
+    /// Runs that this installation recorded.
+    marked: HashSet<RunId>,
 }
 
 impl ContinuedRuns {
@@ -28,6 +30,9 @@ impl ContinuedRuns {
     /// # Errors
     /// If the runs cannot be listed.
     pub(crate) fn read(runs: &RunStore) -> Result<Self, RunStoreError> {
+        if runs.list()?.is_empty() {
+            return Ok(Self::default());
+        }
         let indexed = recorded_tapes::open_updated_index(runs).ok();
         if let Some(found) = indexed.and_then(|(db, _)| Self::from_index(&db, runs.project()).ok()) {
             return Ok(found);
@@ -58,11 +63,12 @@ impl ContinuedRuns {
             // A record from elsewhere settles nothing of this installation.
             settled.add(*run, continuation, |prior| marked.contains(run) || !marked.contains(&prior));
         }
-        Self { runs, settled }
+        Self { runs, settled, marked }
     }
 
     fn get(&self, run: RunId) -> Option<&IndexedContinuation> {
-        self.runs.iter().find(|known| known.run == run)
+        let at = self.runs.binary_search_by(|known| run.cmp(&known.run)).ok()?;
+        self.runs.get(at)
     }
 
     /// The run that `run` continues.
@@ -81,16 +87,15 @@ impl ContinuedRuns {
         self.get(run).is_some_and(|known| known.has_unsaved_review) && self.reviewed_by(run).is_none()
     }
 
-    /// The newest run with an open review that continues `run`, directly or through others.
+    /// The newest later run with an open review in which results of `run` wait, too.
     pub(crate) fn open_successor(&self, run: RunId) -> Option<RunId> {
-        let mut chain = HashSet::from([run]);
-        for known in self.runs.iter().rev() {
-            if known.continuation.continues.is_some_and(|before| chain.contains(&before)) {
-                chain.insert(known.run);
-            }
-        }
-        let mut later = self.runs.iter().filter(|known| known.run != run && chain.contains(&known.run));
-        later.find(|known| self.has_open_review(known.run)).map(|known| known.run)
+        let of_run = &self.get(run)?.continuation;
+        let mut later = self.runs.iter().take_while(|known| known.run > run);
+        let is_open = |known: &&IndexedContinuation| {
+            let may_continue = self.marked.contains(&known.run) || !self.marked.contains(&run);
+            may_continue && known.continuation.shares_pending(of_run) && self.has_open_review(known.run)
+        };
+        later.find(is_open).map(|known| known.run)
     }
 
     /// The first run with an open review among `run` and those that it continues.
@@ -101,8 +106,22 @@ impl ContinuedRuns {
     }
 
     /// The units of `run` whose changes wait no longer.
-    pub(crate) fn settled_units(&self, run: RunId) -> HashSet<&UnitKey> {
-        self.get(run).map(|known| self.settled.settled_units(&known.continuation)).unwrap_or_default()
+    pub(crate) fn settled_units(&self, run: RunId) -> HashSet<UnitKey> {
+        let Some(known) = self.get(run) else { return HashSet::new() };
+        let mut units: HashSet<UnitKey> = self.settled.settled(run, &known.continuation).into_keys().cloned().collect();
+        units.extend(self.has_finished_sources(run).then(|| UnitKey::from(PROJECTION_KEY)));
+        units
+    }
+
+    /// True if a later run left out a result of `run` for which another run may still ask.
+    pub(crate) fn has_left_out(&self, run: RunId) -> bool {
+        let settled = self.get(run).map(|known| self.settled.settled(run, &known.continuation)).unwrap_or_default();
+        settled.into_values().any(|result| !result.is_saved)
+    }
+
+    /// True if a later run saved or rejected the sources that `run` derived. It takes over all that are up to date.
+    pub(crate) fn has_finished_sources(&self, run: RunId) -> bool {
+        self.settled.finished_by(run).is_some()
     }
 
     /// How a later run settled the result of `unit` that `run` produced.

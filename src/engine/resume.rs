@@ -245,8 +245,9 @@ pub(crate) fn plan_run(
         ContinueMode::Failed => basis.retry_failed(planned, others)?,
     };
     unreconciled::drop_reconciled_patches(&runs, &mut taken)?;
-    drop_saved_patches(&runs, &history.continued_runs()?, chain.id(), &mut taken)?;
-    chain.add_unsaved(project, &mut taken, warn);
+    let runs_so_far = history.continued_runs()?;
+    drop_saved_patches(&runs, &runs_so_far, chain.id(), &mut taken)?;
+    chain.add_unsaved(project, &runs_so_far, &mut taken, warn);
     taken.committed = chain.committed_run(project, false)?;
     let left = still_planned(project, past.unsaved_run.filter(|_| is_failed))?;
     Ok(RunPlan { efforts: past.efforts, unsaved_run: left, is_ktx_locked: history.is_ktx_locked, ..taken })

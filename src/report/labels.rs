@@ -105,10 +105,8 @@ pub(super) fn incomplete(report: &RunReport) -> Option<String> {
 pub(super) fn resume_hint(report: &RunReport) -> Option<String> {
     let header = report.origin.header.as_ref()?;
     let plan = report.planned.as_ref().filter(|plan| !plan.scripted && !header.scripted)?;
-    let is_left = report.units.iter().any(|unit| !unit.is_successful() || unit.is_unsaved);
-    if let RunOutcome::Reviewed(_) = report.outcome {
-        return None;
-    }
+    let is_reviewed = matches!(report.outcome, RunOutcome::Reviewed(_));
+    let is_left = report.units.iter().any(|unit| !unit.is_successful() || unit.is_unsaved && !is_reviewed);
     if report.outcome == RunOutcome::WaitingApproval {
         return Some(commands::review_command(None, &header.run.short().to_string()));
     }

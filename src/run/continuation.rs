@@ -20,10 +20,12 @@ pub(crate) struct RunContinuation {
     /// Its results that are in no commit, and those that it took over.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pending: Vec<UnitResult>,
-    /// True if sources that it derived are in no commit.
-    has_pending_sources: bool,
+    /// True if changes wait that are the result of no unit: derived sources, or commits under review.
+    has_other_changes: bool,
     /// True if its review is finished and saved.
     is_review_saved: bool,
+    /// True if its own reconcile step is saved.
+    is_step_saved: bool,
 }
 
 /// The result of a unit, named by the run that produced it.
@@ -46,7 +48,7 @@ struct ContinuedResult {
 enum ContinuedStatus {
     /// It is saved, or a new result of the unit is.
     Saved,
-    /// It can no longer be used: its unit is gone, its patch did not fit, or a reviewer sent it back.
+    /// The run saved others without it: its unit is gone, its patch did not fit, or a reviewer sent it back.
     LeftOut,
     /// It waits as before, or until a new result of the unit is saved.
     Open,
@@ -63,17 +65,14 @@ impl RunContinuation {
             let result = UnitResult { run: prior.run, unit: key.clone() };
             results.extend(status.map(|status| ContinuedResult { result, status }));
         }
-        let step = UnitKey::from(RECONCILE_KEY);
-        // A new reconcile step replaces that of the continued run.
-        if let Some(continues) = continues.filter(|continues| !continues.units.contains_key(&step)) {
-            let status = match units.get(&step) {
-                Some(unit) if is_successful(unit) && !state.is_unsaved(unit) => ContinuedStatus::Saved,
-                _ => ContinuedStatus::Open,
-            };
-            results.push(ContinuedResult { result: UnitResult { run: continues.run, unit: step }, status });
-        }
-        let unsaved = state.units.iter().filter(|unit| state.is_unsaved(unit));
-        let pending = unsaved.map(|unit| {
+        let publication = &state.publication;
+        let finished = publication.unsaved_review().filter(|review| review.is_finished);
+        let sent_back = finished.map(|review| review.units_sent_back(|_| false)).unwrap_or_default();
+        let is_pending = |unit: &&UnitState| {
+            let works = !unit.status.is_finished() || unit.status == UnitStatus::Interrupted;
+            state.is_unsaved(unit) || works && sent_back.iter().any(|(sent, _)| *sent == unit.key)
+        };
+        let pending = state.units.iter().filter(is_pending).map(|unit| {
             let prior = state.prior_unit_summary(&unit.key).filter(|_| unit.attempts.is_empty());
             UnitResult { run: prior.map_or(run, |prior| prior.run), unit: unit.key.clone() }
         });
@@ -81,14 +80,22 @@ impl RunContinuation {
             continues: continues.map(|continues| continues.run),
             results,
             pending: pending.collect(),
-            has_pending_sources: state.inputs.projected.iter().any(|projected| projected.is_unsaved()),
-            is_review_saved: state.publication.review.as_ref().is_some_and(|review| review.is_saved),
+            has_other_changes: state.inputs.projected.iter().any(|projected| projected.is_unsaved())
+                || publication.committed_run.is_some() && publication.unsaved_review().is_some(),
+            is_review_saved: publication.review.as_ref().is_some_and(|review| review.is_saved),
+            is_step_saved: units.get(&UnitKey::from(RECONCILE_KEY)).is_some_and(|unit| is_saved(unit)),
         }
+    }
+
+    /// True if results of `other` wait in this run, too.
+    pub(crate) fn shares_pending(&self, other: &Self) -> bool {
+        let pending: HashSet<&UnitResult> = other.pending.iter().collect();
+        self.pending.iter().any(|result| pending.contains(result))
     }
 
     /// True if it continues no run, and no run can continue it.
     pub(crate) fn is_empty(&self) -> bool {
-        self.continues.is_none() && self.pending.is_empty() && !self.has_pending_sources
+        self.continues.is_none() && self.pending.is_empty() && !self.has_other_changes
     }
 }
 
@@ -100,24 +107,29 @@ fn continued_status(
     unit: Option<&UnitState>,
 ) -> Option<ContinuedStatus> {
     let is_taken = prior.reused.is_some();
+    let publication = &state.publication;
+    let has_saved = !publication.saves.is_empty() || publication.review.as_ref().is_some_and(|review| review.is_saved);
+    let left_out = || if has_saved { ContinuedStatus::LeftOut } else { ContinuedStatus::Open };
     if prior.reused.as_ref().is_some_and(|reused| reused.pending_patch.is_none()) {
         return None;
     }
-    Some(match (unit, state.publication.prior_patches.get(key)) {
+    Some(match (unit, publication.prior_patches.get(key)) {
         (Some(unit), _) if !unit.attempts.is_empty() => match unit.status {
-            _ if is_successful(unit) && !state.is_unsaved(unit) => ContinuedStatus::Saved,
-            UnitStatus::Failed | UnitStatus::Stopped if is_taken => ContinuedStatus::LeftOut,
+            _ if is_saved(unit) => ContinuedStatus::Saved,
+            UnitStatus::Failed | UnitStatus::Stopped if is_taken => left_out(),
             _ => ContinuedStatus::Open,
         },
         (_, Some(patch)) if patch.is_saved => ContinuedStatus::Saved,
-        (_, Some(patch)) if !patch.result.keeps_success() => ContinuedStatus::LeftOut,
-        (None, _) if is_taken && key.as_str() != RECONCILE_KEY => ContinuedStatus::LeftOut,
+        (_, Some(patch)) if !patch.result.keeps_success() => left_out(),
+        (None, _) if is_taken && key.as_str() != RECONCILE_KEY => left_out(),
         _ => ContinuedStatus::Open,
     })
 }
 
-fn is_successful(unit: &UnitState) -> bool {
-    matches!(unit.status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted) && !unit.attempts.is_empty()
+/// True if the last attempt of `unit` succeeded, and its changes, if any, are on the branch.
+fn is_saved(unit: &UnitState) -> bool {
+    matches!(unit.status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted)
+        && unit.latest().is_some_and(|attempt| attempt.delivery.is_saved)
 }
 
 /// The run that settled a result.
@@ -134,6 +146,8 @@ pub(crate) struct SettledResults {
     results: HashMap<UnitResult, SettledResult>,
     /// Runs whose reviews later runs finished.
     finished: HashMap<RunId, RunId>,
+    /// Runs of which a later run saved a new reconcile step.
+    steps: HashMap<RunId, RunId>,
 }
 
 impl SettledResults {
@@ -153,9 +167,13 @@ impl SettledResults {
                 *known = settled;
             }
         }
-        let finished = if continuation.is_review_saved { Some(run) } else { self.finished.get(&run).copied() };
-        if let (Some(before), Some(by)) = (continuation.continues.filter(|before| may_settle(*before)), finished) {
+        let Some(before) = continuation.continues.filter(|before| may_settle(*before)) else { return };
+        let later = |is_own, known: &HashMap<_, RunId>| if is_own { Some(run) } else { known.get(&run).copied() };
+        if let Some(by) = later(continuation.is_review_saved, &self.finished) {
             self.finished.entry(before).or_insert(by);
+        }
+        if let Some(by) = later(continuation.is_step_saved, &self.steps) {
+            self.steps.entry(before).or_insert(by);
         }
     }
 
@@ -164,21 +182,41 @@ impl SettledResults {
         self.results.get(&UnitResult { run, unit: unit.clone() }).copied()
     }
 
+    /// The later run that finished the review of `run` or of what it left.
+    pub(crate) fn finished_by(&self, run: RunId) -> Option<RunId> {
+        self.finished.get(&run).copied()
+    }
+
     /// The later run that settled the last of everything that `run` left in no commit; `None` if something still waits.
     pub(crate) fn settled_by(&self, run: RunId, continuation: &RunContinuation) -> Option<RunId> {
-        let finished = self.finished.get(&run).copied();
-        let pending = continuation.pending.iter().map(|pending| self.results.get(pending).map(|settled| settled.by));
-        let last = pending.collect::<Option<Vec<_>>>()?.into_iter().max();
-        match last {
-            Some(last) if !continuation.has_pending_sources => Some(last),
+        let finished = self.finished_by(run);
+        let settled = self.settled(run, continuation);
+        if settled.len() < continuation.pending.len() {
+            return None;
+        }
+        match settled.into_values().map(|settled| settled.by).max() {
+            Some(last) if !continuation.has_other_changes => Some(last),
             last => finished.map(|finished| last.map_or(finished, |last| last.max(finished))),
         }
     }
 
-    /// Units of `run` whose results later runs settled.
-    pub(crate) fn settled_units<'a>(&self, continuation: &'a RunContinuation) -> HashSet<&'a UnitKey> {
-        let settled = continuation.pending.iter().filter(|pending| self.results.contains_key(*pending));
-        settled.map(|pending| &pending.unit).collect()
+    /// How later runs settled the pending results of `run`, by unit.
+    pub(crate) fn settled<'a>(
+        &self,
+        run: RunId,
+        continuation: &'a RunContinuation,
+    ) -> HashMap<&'a UnitKey, SettledResult> {
+        let pending = continuation.pending.iter();
+        let mut settled: HashMap<&UnitKey, SettledResult> =
+            pending.filter_map(|pending| Some((&pending.unit, *self.results.get(pending)?))).collect();
+        // A new reconcile step replaces the one that reviewed the same results, not one that reviewed others.
+        let mut open = continuation.pending.iter().filter(|pending| !settled.contains_key(&pending.unit));
+        if let (Some(step), None, Some(by)) = (open.next(), open.next(), self.steps.get(&run))
+            && step.unit.as_str() == RECONCILE_KEY
+        {
+            settled.insert(&step.unit, SettledResult { by: *by, is_saved: true });
+        }
+        settled
     }
 }
 
@@ -198,7 +236,7 @@ pub(crate) fn runs_continuing<'a>(
             chain.insert(run);
             // The result of the unit in this run may be the one that is saved.
             pending.extend(continued.into_iter().map(|result| UnitResult { run, ..result }));
-        } else if is_kept(run) && (!continuation.pending.is_empty() || continuation.has_pending_sources) {
+        } else if is_kept(run) && (!continuation.pending.is_empty() || continuation.has_other_changes) {
             chain.insert(run);
         }
         if chain.contains(&run) {
@@ -214,7 +252,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        run::state::{AttemptDelivery, AttemptState, PriorPatchIntegration},
+        run::{
+            review::ReviewState,
+            state::{AttemptDelivery, AttemptState, PriorPatchIntegration},
+        },
         tape::note::{AttemptOutput, ContinuedRun, PatchResult, PatchWritten, ReusedSuccess, RunPlanned},
     };
 
@@ -284,7 +325,7 @@ mod tests {
 
     #[test]
     fn sources_and_commits_are_settled_with_the_review() {
-        let sources = RunContinuation { has_pending_sources: true, ..waiting(&[(1, "a")]) };
+        let sources = RunContinuation { has_other_changes: true, ..waiting(&[(1, "a")]) };
         let saved = continuing(1, &[(1, "a", ContinuedStatus::Saved)]);
         let cut_off = RunContinuation { is_review_saved: false, ..saved.clone() };
         let by = |run: u128, of: &RunContinuation, later: &RunContinuation| {
@@ -347,11 +388,22 @@ mod tests {
         })
     }
 
-    /// An attempt whose patch is saved or not.
-    fn attempt(is_saved: bool) -> Option<AttemptState> {
-        let written = PatchWritten { path: Some("2.patch".into()), ..PatchWritten::default() };
+    /// An attempt with this patch, which is saved or not.
+    fn attempt_with(patch: Option<&str>, is_saved: bool) -> Option<AttemptState> {
+        let written = PatchWritten { path: patch.map(str::to_owned), ..PatchWritten::default() };
         let delivery = AttemptDelivery { patch: Some(Arc::new(written)), is_saved, ..AttemptDelivery::default() };
         Some(AttemptState { delivery, ..AttemptState::default() })
+    }
+
+    fn attempt(is_saved: bool) -> Option<AttemptState> {
+        attempt_with(Some("2.patch"), is_saved)
+    }
+
+    /// The state after changes were saved.
+    fn after_save(mut state: RunState) -> RunState {
+        let review = ReviewState { is_saved: true, ..ReviewState::default() };
+        state.publication.review = Some(review.into());
+        state
     }
 
     #[test]
@@ -363,7 +415,8 @@ mod tests {
             (of_unit.map(|continued| continued.status), of_run.pending)
         };
         let patch = Some("1.patch");
-        assert_eq!(found(&state(patch, None)), (Some(LeftOut), vec![]), "it is no longer in the plan");
+        assert_eq!(found(&state(patch, None)), (Some(Open), vec![]), "nothing is saved without it yet");
+        assert_eq!(found(&after_save(state(patch, None))).0, Some(LeftOut), "it is no longer in the plan");
         let reused = |integration: Option<(PatchResult, bool)>| {
             let mut state = state(patch, unit(UnitStatus::Reused, None));
             if let Some((result, is_saved)) = integration {
@@ -371,36 +424,55 @@ mod tests {
                 let taken = PriorPatchIntegration { result, verdict: None, is_saved, shared_writes };
                 state.publication.prior_patches.insert("a".into(), taken);
             }
-            found(&state)
+            (found(&state), found(&after_save(state)).0)
         };
-        assert_eq!(reused(None), (Some(Open), vec![result(1, "a")]));
-        assert_eq!(reused(Some((PatchResult::Accepted, false))), (Some(Open), vec![result(1, "a")]));
-        assert_eq!(reused(Some((PatchResult::Accepted, true))), (Some(Saved), vec![]));
-        let refused = [(PatchResult::TextualConflict, false)].map(|it| reused(Some(it)).0);
-        assert_eq!(refused, [Some(LeftOut)]);
+        let waiting = || (Some(Open), vec![result(1, "a")]);
+        assert_eq!(reused(None).0, waiting());
+        assert_eq!(reused(Some((PatchResult::Accepted, false))).0, waiting());
+        assert_eq!(reused(Some((PatchResult::Accepted, true))).0, (Some(Saved), vec![]));
+        let (before, after) = reused(Some((PatchResult::TextualConflict, false)));
+        assert_eq!((before.0, after), (Some(Open), Some(LeftOut)));
         for (taken, status, attempt, expected) in [
             (None, UnitStatus::Succeeded, attempt(true), Saved),
             (None, UnitStatus::Succeeded, attempt(false), Open),
             (None, UnitStatus::Failed, attempt(false), Open),
             (patch, UnitStatus::Succeeded, attempt(true), Saved),
-            (patch, UnitStatus::Failed, attempt(false), LeftOut),
+            (None, UnitStatus::Succeeded, attempt_with(None, false), Open),
+            (None, UnitStatus::Succeeded, attempt_with(None, true), Saved),
+            (patch, UnitStatus::Failed, attempt(false), Open),
             (patch, UnitStatus::Interrupted, attempt(false), Open),
         ] {
             assert_eq!(found(&state(taken, unit(status, attempt))).0, Some(expected), "{status:?} {taken:?}");
         }
+        let failed = after_save(state(patch, unit(UnitStatus::Failed, attempt(false))));
+        assert_eq!(found(&failed).0, Some(LeftOut), "a reviewer sent it back, and the others are saved");
     }
 
     #[test]
-    fn new_reconcile_step_replaces_that_of_the_continued_run() {
-        let step = |status, attempt| {
+    fn new_reconcile_step_replaces_one_about_the_same_results() {
+        let first = waiting(&[(1, "a"), (1, RECONCILE_KEY)]);
+        let step = |results: &[(u128, &str, ContinuedStatus)]| {
+            let later = RunContinuation { is_step_saved: true, ..continuing(1, results) };
+            settled(&[(2, &later)]).settled(id(1), &first).into_keys().cloned().collect::<HashSet<UnitKey>>()
+        };
+        assert_eq!(step(&[]), HashSet::new(), "it did not see `a`");
+        let both = HashSet::from(["a".into(), RECONCILE_KEY.into()]);
+        assert_eq!(step(&[(1, "a", ContinuedStatus::Saved)]), both);
+        let without = continuing(1, &[(1, "a", ContinuedStatus::Saved)]);
+        assert_eq!(settled(&[(2, &without)]).settled_by(id(1), &first), None, "the step waits");
+        let is_step_saved = |status, attempt| {
             let mut state = state(None, unit(status, attempt));
             state.units[0].key = RECONCILE_KEY.into();
-            let of_run = RunContinuation::from_state(id(2), &state);
-            let of_step = of_run.results.into_iter().find(|continued| continued.result == result(1, RECONCILE_KEY));
-            of_step.unwrap().status
+            RunContinuation::from_state(id(2), &state).is_step_saved
         };
-        assert_eq!(step(UnitStatus::Succeeded, attempt(true)), ContinuedStatus::Saved);
-        assert_eq!(step(UnitStatus::Succeeded, attempt(false)), ContinuedStatus::Open);
-        assert_eq!(step(UnitStatus::Queued, None), ContinuedStatus::Open);
+        assert!(is_step_saved(UnitStatus::Succeeded, attempt(true)));
+        assert!(!is_step_saved(UnitStatus::Succeeded, attempt(false)) && !is_step_saved(UnitStatus::Queued, None));
+    }
+
+    #[test]
+    fn only_runs_with_the_same_results_share_a_review() {
+        let (first, other) = (waiting(&[(1, "a"), (1, "b")]), waiting(&[(1, "b")]));
+        assert!(first.shares_pending(&other) && other.shares_pending(&first));
+        assert!(!first.shares_pending(&waiting(&[(2, "a")])) && !first.shares_pending(&waiting(&[])));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{ResumeError, RunPlan, fold_finished, planned_units};
 use crate::{
     diagnostic::Problem,
-    engine::{WarningSink, prepare::TargetBranch, warn_all},
+    engine::{WarningSink, continued_runs::ContinuedRuns, prepare::TargetBranch, warn_all},
     ingest::{
         self,
         committed_changes::{CommittedRun, RunCommit},
@@ -91,8 +91,8 @@ impl ResumeChain {
     }
 
     /// Sources that the run projected and that are in no commit. Patches of a record from elsewhere do not count.
-    fn unsaved_projections(&self, project: &Project) -> Vec<SourcesProjected> {
-        let is_own = ingest::is_run_marked(&project.root, self.id());
+    fn unsaved_projections(&self, project: &Project, continued: &ContinuedRuns) -> Vec<SourcesProjected> {
+        let is_own = ingest::is_run_marked(&project.root, self.id()) && !continued.has_finished_sources(self.id());
         let unsaved = self.state().inputs.projected.iter().filter(|projected| is_own && projected.is_unsaved());
         unsaved.map(|projected| SourcesProjected::clone(projected)).collect()
     }
@@ -149,11 +149,17 @@ impl ResumeChain {
     }
 
     /// Adds to a plan what the run has decided and not saved.
-    pub(super) fn add_unsaved(&self, project: &Project, plan: &mut RunPlan, warn: WarningSink<'_>) {
+    pub(super) fn add_unsaved(
+        &self,
+        project: &Project,
+        continued: &ContinuedRuns,
+        plan: &mut RunPlan,
+        warn: WarningSink<'_>,
+    ) {
         plan.review = self.decisions(project);
         plan.branch = self.branch(project);
         let (current, old): (Vec<_>, Vec<_>) =
-            self.unsaved_projections(project).into_iter().partition(|it| self.is_current(it, &plan.planned));
+            self.unsaved_projections(project, continued).into_iter().partition(|it| self.is_current(it, &plan.planned));
         plan.projected = current;
         let connections = old.into_iter().filter_map(|projected| projected.connection);
         let sentence =

@@ -21,9 +21,10 @@ use crate::{
     run::state::RECONCILE_KEY,
     store::{RunStore, index_refresh::RefreshError},
     tape::{
-        RunId,
-        note::{PriorUnitSummary, ReusedSuccess},
+        RunId, UnitKey,
+        note::{ContinuedRun, PriorUnitSummary, ReusedSuccess},
     },
+    text::pluralize,
     units::reuse::{PriorOutcome, PriorUnit},
 };
 
@@ -48,8 +49,9 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     let committed = chain.committed_run(project, true)?;
     let basis = ResumeBasis { project, chain: &chain, model: None, warn };
     let mut taken = basis.review(planned, (&due, &outdated), committed.as_ref())?;
-    drop_saved_patches(&runs, &history.continued_runs()?, chain.id(), &mut taken)?;
-    chain.add_unsaved(project, &mut taken, warn);
+    let runs_so_far = history.continued_runs()?;
+    drop_saved_patches(&runs, &runs_so_far, chain.id(), &mut taken)?;
+    chain.add_unsaved(project, &runs_so_far, &mut taken, warn);
     if let Some(committed) = &committed {
         let is_continued = chain.state().publication.unsaved_review().is_some();
         taken.branch = review_branch(project, committed, taken.branch, is_continued)?;
@@ -111,17 +113,19 @@ impl ResumeBasis<'_> {
             // A review that was cut off leaves the patch of a run before it.
             let left = || {
                 let is_saved = state.publication.prior_patches.get(&unit.key).is_some_and(|patch| patch.is_saved);
-                let reused = prior?.units.get(&unit.key)?.reused.as_ref()?;
-                Some(reused.clone())
-                    .filter(|reused| !is_saved && unit.attempts.is_empty() && reused.pending_patch.is_some())
+                let earlier = prior?.units.get(&unit.key)?;
+                let reused = earlier.reused.as_ref()?;
+                let is_left = !is_saved && unit.attempts.is_empty() && reused.pending_patch.is_some();
+                is_left.then(|| (reused.clone(), earlier.run))
             };
             // The reconcile step has no unit that could be sent back.
             let saved = || success(&past).filter(|_| committed.is_some() && unit.planned.is_some());
-            let Some(reused) = pending_success(&past).or_else(left).or_else(saved) else { continue };
+            let own = |reused| (reused, past.run);
+            let found = pending_success(&past).map(own).or_else(left).or_else(|| saved().map(own));
+            let Some((reused, run)) = found else { continue };
             let summary = before.prior_unit_summary(unit);
-            let summary =
-                summary.unwrap_or(PriorUnitSummary { run: past.run, attempts: 0, cost_usd: None, reused: None });
-            let summary = PriorUnitSummary { run: past.run, reused: Some(reused), ..summary };
+            let summary = summary.unwrap_or(PriorUnitSummary { run, attempts: 0, cost_usd: None, reused: None });
+            let summary = PriorUnitSummary { run, reused: Some(reused), ..summary };
             continues.units.insert(unit.key.clone(), summary);
         }
         let known = planned_units(state).count();
@@ -139,6 +143,7 @@ impl ResumeBasis<'_> {
         self.exclude_units(&mut planned, due);
         done.iter().for_each(|unit| planned.exclude_unit(unit, true));
         if committed.is_none() {
+            self.warn_gone_units(&continues, &planned);
             self.leave_changed_files(&mut planned);
         }
         for unit in &mut planned.units {
@@ -168,6 +173,21 @@ impl ResumeBasis<'_> {
 }
 
 impl ResumeBasis<'_> {
+    /// Names units whose changes cannot be reviewed, because the plan no longer contains them.
+    fn warn_gone_units(&self, continues: &ContinuedRun, planned: &IngestPlan) {
+        let there: HashSet<&UnitKey> = planned.units.iter().map(|unit| &unit.planned.unit).collect();
+        let is_gone = |unit: &&UnitKey| unit.as_str() != RECONCILE_KEY && !there.contains(*unit);
+        let gone: Vec<&str> = continues.units.keys().filter(is_gone).map(UnitKey::as_str).collect();
+        if !gone.is_empty() {
+            let (what, names) = (pluralize(gone.len(), "unit"), join_names(&gone));
+            let run = continues.run.short();
+            warn_all(
+                self.warn,
+                &[format!("{what} of run {run} left out because the plan does not contain them: {names}")],
+            );
+        }
+    }
+
     /// Leaves raw files that changed after their units worked to the next run: the changes under review do not rest on
     /// them.
     fn leave_changed_files(&self, planned: &mut IngestPlan) {

@@ -1,6 +1,6 @@
 //! How the indexed runs continue each other.
 
-use rusqlite::{Error, types::Type};
+use rusqlite::Error;
 
 use super::{Db, DbError, DbFault};
 use crate::{run::continuation::RunContinuation, tape::RunId};
@@ -25,10 +25,8 @@ impl Db {
             let rows = statement.query_map([], |row| {
                 let (id, has_unsaved_review, json): (String, bool, Option<String>) =
                     (row.get(0)?, row.get(1)?, row.get(2)?);
-                let continuation = json.map(|json| serde_json::from_str(&json)).transpose();
-                let continuation =
-                    continuation.map_err(|error| Error::FromSqlConversionFailure(2, Type::Text, error.into()))?;
-                let continuation = continuation.unwrap_or_default();
+                // A damaged text proves nothing.
+                let continuation = json.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
                 Ok(RunId::parse(&id).map(|run| IndexedContinuation { run, has_unsaved_review, continuation }))
             })?;
             rows.filter_map(Result::transpose).collect()

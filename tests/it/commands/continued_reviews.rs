@@ -61,10 +61,15 @@ fn unit_that_is_gone_is_left_out_for_good() {
     let (place, claude) = place();
     run(&place, &claude);
     fs::remove_file(place.path("notes/two.md")).unwrap();
-    assert_eq!(review(&place, &claude, &["--accept", "*"]).code, Some(0));
+    let first = newest_run(&place);
+    let reviewed = review(&place, &claude, &["--accept", "*"]);
+    assert_eq!(reviewed.code, Some(0));
+    assert!(reviewed.stderr.contains("does not contain them: docs-two"), "{reviewed:?}");
     assert_eq!(pages(&place), ["one.md", "three.md"]);
     let over = review(&place, &claude, &["--list"]);
     assert!(over.expect_refusal(4).contains("no run"), "{over:?}");
+    let over = review(&place, &claude, &[&first, "--list"]);
+    assert!(over.expect_refusal(4).contains(&format!("--resume-run {}", &first[first.len() - 6..])), "{over:?}");
 }
 
 /// Two reviews of the same changes would decide independently of each other.

@@ -437,6 +437,36 @@ fn rejected_projections_stay_rejected() {
 }
 
 #[test]
+fn sources_that_a_later_run_rejected_stay_rejected() {
+    let place = metricflow_project();
+    begin(&place);
+    let plan = place.run(&["plan", "--ui", "json"]);
+    let planned: Value = serde_json::from_str(plan.stdout.lines().next().unwrap()).unwrap();
+    let page = format!(
+        r#"
+[[part]]
+unit = {}
+steps = [
+  {{ call = {{ tool = "record_verification_ledger", with = {{ summary = "Read it." }} }} }},
+  {{ call = {{ tool = "wiki_write", with = {{ key = "page", summary = "A page", content = "Text." }} }} }},
+  {{ say = "Done." }},
+]
+[[part]]
+steps = [{{ call = {{ tool = "wiki_write", with = {{ no = 1 }} }} }}, {{ say = "Done." }}]
+"#,
+        planned["unit"]
+    );
+    assert_eq!(reviewed_run(&place, &page).code, Some(103));
+    assert_eq!(run(&place, &["--failed=latest", "--no-reconcile"]).code, Some(103));
+    assert_eq!(review(&place, &["--reject", "*"]).code, Some(0));
+    let listed = review(&place, &["--list"]);
+    let paths: Vec<&str> = listed.stdout.lines().filter(|line| line.contains("\"change\"")).collect();
+    assert!(paths.len() == 1 && paths[0].contains("wiki/global/page.md"), "{listed:?}");
+    assert_eq!(review(&place, &["--accept", "*"]).code, Some(0));
+    assert_eq!((source(&place, "customers"), subjects(&place).len()), (String::new(), 2));
+}
+
+#[test]
 fn projections_are_reviewed_although_every_unit_failed() {
     let place = metricflow_project();
     begin(&place);
