@@ -184,7 +184,7 @@ fn refuse_second_review(
     let id = run.id.short();
     if let Some(by) = continued.reviewed_by(run.id) {
         let resume = match continued.has_left_out(run.id) {
-            true => format!("; `ingestdeck run --resume-run {id}` takes what it left out"),
+            true => format!("; `ingestdeck run --resume-run {id}` takes what it left out, if the plan contains it"),
             false => String::new(),
         };
         return Err(CliError::not_found(format!("the review of run {id} was finished by run {}", by.short()))

@@ -11,7 +11,7 @@ use crate::{
         db::{DbError, IndexedContinuation},
         runs::RunStoreError,
     },
-    tape::{PROJECTION_KEY, RunId, UnitKey},
+    tape::{PROJECTION_KEY, RECONCILE_KEY, RunId, UnitKey},
 };
 
 /// The runs of a project that continue others, or that others can continue.
@@ -87,22 +87,33 @@ impl ContinuedRuns {
         self.get(run).is_some_and(|known| known.has_unsaved_review) && self.reviewed_by(run).is_none()
     }
 
-    /// The newest later run with an open review in which results of `run` wait, too.
+    /// The newest later run with an open review in which changes of `run` wait, too.
     pub(crate) fn open_successor(&self, run: RunId) -> Option<RunId> {
         let of_run = &self.get(run)?.continuation;
         let mut later = self.runs.iter().take_while(|known| known.run > run);
         let is_open = |known: &&IndexedContinuation| {
             let may_continue = self.marked.contains(&known.run) || !self.marked.contains(&run);
-            may_continue && known.continuation.shares_pending(of_run) && self.has_open_review(known.run)
+            let shares_others = || {
+                of_run.has_other_changes
+                    && known.continuation.has_other_changes
+                    && self.chain(known.run).any(|it| it == run)
+            };
+            may_continue
+                && (known.continuation.shares_pending(of_run) || shares_others())
+                && self.has_open_review(known.run)
         };
         later.find(is_open).map(|known| known.run)
     }
 
     /// The first run with an open review among `run` and those that it continues.
     pub(crate) fn open_review_of(&self, run: RunId) -> Option<RunId> {
+        self.chain(run).find(|run| self.has_open_review(*run))
+    }
+
+    /// `run`, and the runs that it continues.
+    fn chain(&self, run: RunId) -> impl Iterator<Item = RunId> {
         let mut seen = HashSet::new();
-        let chain = std::iter::successors(Some(run), |run| self.continued_run(*run));
-        chain.take_while(|run| seen.insert(*run)).find(|run| self.has_open_review(*run))
+        std::iter::successors(Some(run), |run| self.continued_run(*run)).take_while(move |run| seen.insert(*run))
     }
 
     /// The units of `run` whose changes wait no longer.
@@ -124,8 +135,12 @@ impl ContinuedRuns {
         self.settled.finished_by(run).is_some()
     }
 
-    /// How a later run settled the result of `unit` that `run` produced.
-    pub(crate) fn settled_result(&self, run: RunId, unit: &UnitKey) -> Option<SettledResult> {
-        self.settled.result(run, unit)
+    /// How a later run settled the result of `unit` that waits in `run`, and that `producer` made.
+    pub(crate) fn settled_result(&self, run: RunId, unit: &UnitKey, producer: RunId) -> Option<SettledResult> {
+        let step = || self.settled.settled(run, &self.get(run)?.continuation).get(unit).copied();
+        match unit.as_str() {
+            RECONCILE_KEY => self.settled.result(producer, unit).or_else(step),
+            _ => self.settled.result(producer, unit),
+        }
     }
 }

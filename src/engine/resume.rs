@@ -288,7 +288,7 @@ fn drop_saved_patches(
     let saved_by: HashMap<UnitKey, RunId> = pending
         .iter()
         .filter_map(|unit| {
-            let result = continued.settled_result(continues.units.get(unit)?.run, unit);
+            let result = continued.settled_result(run, unit, continues.units.get(unit)?.run);
             Some((unit.clone(), result.filter(|result| result.is_saved)?.by))
         })
         .collect();

@@ -21,8 +21,8 @@ pub(crate) struct RunContinuation {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pending: Vec<UnitResult>,
     /// True if changes wait that are the result of no unit: derived sources, or commits under review.
-    has_other_changes: bool,
-    /// True if its review is finished and saved.
+    pub has_other_changes: bool,
+    /// True if its review is finished and saved, or an earlier one with all sources.
     is_review_saved: bool,
     /// True if its own reconcile step is saved.
     is_step_saved: bool,
@@ -50,6 +50,8 @@ enum ContinuedStatus {
     Saved,
     /// The run saved others without it: its unit is gone, its patch did not fit, or a reviewer sent it back.
     LeftOut,
+    /// A reviewer sent it back, and its unit worked again. It waits until the new result is saved.
+    SentBack,
     /// It waits as before, or until a new result of the unit is saved.
     Open,
 }
@@ -76,21 +78,24 @@ impl RunContinuation {
             let prior = state.prior_unit_summary(&unit.key).filter(|_| unit.attempts.is_empty());
             UnitResult { run: prior.map_or(run, |prior| prior.run), unit: unit.key.clone() }
         });
+        let has_sources = state.inputs.projected.iter().any(|projected| projected.is_unsaved());
         Self {
             continues: continues.map(|continues| continues.run),
             results,
             pending: pending.collect(),
-            has_other_changes: state.inputs.projected.iter().any(|projected| projected.is_unsaved())
+            has_other_changes: has_sources
                 || publication.committed_run.is_some() && publication.unsaved_review().is_some(),
-            is_review_saved: publication.review.as_ref().is_some_and(|review| review.is_saved),
+            is_review_saved: publication.review.as_ref().is_some_and(|review| review.is_saved)
+                || !publication.saves.is_empty() && !has_sources,
             is_step_saved: units.get(&UnitKey::from(RECONCILE_KEY)).is_some_and(|unit| is_saved(unit)),
         }
     }
 
-    /// True if results of `other` wait in this run, too.
-    pub(crate) fn shares_pending(&self, other: &Self) -> bool {
-        let pending: HashSet<&UnitResult> = other.pending.iter().collect();
-        self.pending.iter().any(|result| pending.contains(result))
+    /// True if results of the earlier run `prior` wait in this run, too, or new ones that a reviewer asked for.
+    pub(crate) fn shares_pending(&self, prior: &Self) -> bool {
+        let pending: HashSet<&UnitResult> = prior.pending.iter().collect();
+        let again = self.results.iter().filter(|continued| continued.status == ContinuedStatus::SentBack);
+        self.pending.iter().chain(again.map(|continued| &continued.result)).any(|result| pending.contains(result))
     }
 
     /// True if it continues no run, and no run can continue it.
@@ -117,6 +122,7 @@ fn continued_status(
         (Some(unit), _) if !unit.attempts.is_empty() => match unit.status {
             _ if is_saved(unit) => ContinuedStatus::Saved,
             UnitStatus::Failed | UnitStatus::Stopped if is_taken => left_out(),
+            _ if is_taken => ContinuedStatus::SentBack,
             _ => ContinuedStatus::Open,
         },
         (_, Some(patch)) if patch.is_saved => ContinuedStatus::Saved,
@@ -158,7 +164,7 @@ impl SettledResults {
             let settled = match continued.status {
                 ContinuedStatus::Saved => Some(SettledResult { by: run, is_saved: true }),
                 ContinuedStatus::LeftOut => Some(SettledResult { by: run, is_saved: false }),
-                ContinuedStatus::Open => None,
+                ContinuedStatus::SentBack | ContinuedStatus::Open => None,
             };
             // A later run may have saved the new result.
             let Some(settled) = self.results.get(&own).copied().or(settled) else { continue };
@@ -168,11 +174,16 @@ impl SettledResults {
             }
         }
         let Some(before) = continuation.continues.filter(|before| may_settle(*before)) else { return };
-        let later = |is_own, known: &HashMap<_, RunId>| if is_own { Some(run) } else { known.get(&run).copied() };
-        if let Some(by) = later(continuation.is_review_saved, &self.finished) {
+        let finished = if continuation.is_review_saved { Some(run) } else { self.finished_by(run) };
+        if let Some(by) = finished {
             self.finished.entry(before).or_insert(by);
         }
-        if let Some(by) = later(continuation.is_step_saved, &self.steps) {
+        let step = match self.result(run, &RECONCILE_KEY.into()) {
+            _ if continuation.is_step_saved => Some(run),
+            Some(step) if step.is_saved => Some(step.by),
+            _ => self.steps.get(&run).copied(),
+        };
+        if let Some(by) = step {
             self.steps.entry(before).or_insert(by);
         }
     }
@@ -213,6 +224,8 @@ impl SettledResults {
         let mut open = continuation.pending.iter().filter(|pending| !settled.contains_key(&pending.unit));
         if let (Some(step), None, Some(by)) = (open.next(), open.next(), self.steps.get(&run))
             && step.unit.as_str() == RECONCILE_KEY
+            && !settled.is_empty()
+            && settled.values().all(|settled| settled.by == *by)
         {
             settled.insert(&step.unit, SettledResult { by: *by, is_saved: true });
         }
@@ -408,7 +421,7 @@ mod tests {
 
     #[test]
     fn status_of_a_result_follows_from_its_unit() {
-        use ContinuedStatus::{LeftOut, Open, Saved};
+        use ContinuedStatus::{LeftOut, Open, Saved, SentBack};
         let found = |state: &RunState| {
             let of_run = RunContinuation::from_state(id(2), state);
             let of_unit = of_run.results.iter().find(|continued| continued.result == result(1, "a"));
@@ -440,7 +453,8 @@ mod tests {
             (None, UnitStatus::Succeeded, attempt_with(None, false), Open),
             (None, UnitStatus::Succeeded, attempt_with(None, true), Saved),
             (patch, UnitStatus::Failed, attempt(false), Open),
-            (patch, UnitStatus::Interrupted, attempt(false), Open),
+            (patch, UnitStatus::Interrupted, attempt(false), SentBack),
+            (patch, UnitStatus::Succeeded, attempt(false), SentBack),
         ] {
             assert_eq!(found(&state(taken, unit(status, attempt))).0, Some(expected), "{status:?} {taken:?}");
         }
@@ -458,6 +472,15 @@ mod tests {
         assert_eq!(step(&[]), HashSet::new(), "it did not see `a`");
         let both = HashSet::from(["a".into(), RECONCILE_KEY.into()]);
         assert_eq!(step(&[(1, "a", ContinuedStatus::Saved)]), both);
+        // Run 3 makes a step without `a`.
+        let other = RunContinuation { is_step_saved: true, ..continuing(1, &[]) };
+        let saved = continuing(1, &[(1, "a", ContinuedStatus::Saved)]);
+        let found = settled(&[(3, &other), (2, &saved)]).settled_by(id(1), &first);
+        assert_eq!(found, None, "the step that saw `a` waits");
+        // Run 2 waits, and run 3 saves what it made.
+        let waits = RunContinuation { is_review_saved: false, ..continuing(1, &[(1, "a", ContinuedStatus::Open)]) };
+        let saves = [(1, "a", ContinuedStatus::Saved), (2, RECONCILE_KEY, ContinuedStatus::Saved)];
+        assert_eq!(settled(&[(3, &continuing(2, &saves)), (2, &waits)]).settled_by(id(1), &first), Some(id(3)));
         let without = continuing(1, &[(1, "a", ContinuedStatus::Saved)]);
         assert_eq!(settled(&[(2, &without)]).settled_by(id(1), &first), None, "the step waits");
         let is_step_saved = |status, attempt| {
@@ -474,5 +497,8 @@ mod tests {
         let (first, other) = (waiting(&[(1, "a"), (1, "b")]), waiting(&[(1, "b")]));
         assert!(first.shares_pending(&other) && other.shares_pending(&first));
         assert!(!first.shares_pending(&waiting(&[(2, "a")])) && !first.shares_pending(&waiting(&[])));
+        let sent_back = continuing(1, &[(1, "a", ContinuedStatus::SentBack)]);
+        let made_again = continuing(1, &[(1, "a", ContinuedStatus::Open)]);
+        assert!(sent_back.shares_pending(&first) && !made_again.shares_pending(&first));
     }
 }
