@@ -316,6 +316,10 @@ mod tests {
     #[test]
     fn finished_runs_have_the_sign_of_their_outcome() {
         for (outcome, budget, failed, expected) in [
+            ("waiting_approval", 0, 0, HomeRunState::Stopped),
+            ("reviewed", 0, 0, HomeRunState::Succeeded),
+            ("reviewed", 1, 0, HomeRunState::OutOfBudget),
+            ("reviewed", 0, 1, HomeRunState::Incomplete),
             ("done", 0, 0, HomeRunState::Succeeded),
             ("done", 1, 0, HomeRunState::OutOfBudget),
             ("partial", 1, 1, HomeRunState::Incomplete),
@@ -329,7 +333,8 @@ mod tests {
                 started_at: String::new(),
                 project: None,
                 scripted: false,
-                outcome: Some(outcome.to_owned()),
+                // The record of a run whose review a later one finished states that it waits.
+                outcome: Some(outcome.replace(REVIEWED, "waiting_approval")),
                 duration_ms: 0,
                 units: 2,
                 succeeded: 0,
@@ -341,11 +346,9 @@ mod tests {
                 is_active: false,
                 tape_bytes: 0,
             };
-            assert_eq!(
-                home_run(RunStatus::Finished, Some(&known), false).state,
-                expected,
-                "{outcome}, {budget}, {failed}"
-            );
+            let shown = home_run(RunStatus::Finished, Some(&known), outcome == REVIEWED);
+            assert_eq!(shown.state, expected, "{outcome}, {budget}, {failed}");
+            assert_eq!(shown.outcome, column_text(outcome));
         }
     }
 

@@ -173,8 +173,8 @@ fn no_review_reason(
     }
 }
 
-/// Refuses a review that a later run finished or continues. Two reviews of the same changes would decide independently of
-/// each other.
+/// Refuses a review that a later run finished or continues, because two reviews of the same changes would contradict
+/// each other, and both would be committed.
 fn refuse_second_review(
     runs: &RunStore,
     continued: &ContinuedRuns,
