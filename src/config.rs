@@ -21,7 +21,8 @@ use serde::de::DeserializeOwned;
 use self::schema::{KEYS, SettingKey};
 pub(crate) use self::{
     schema::{
-        DisconnectAction, MismatchPolicy, NotifyMode, ProgressMode, ToolFailures, TurnLimitAction, UnsourcedAction,
+        DisconnectAction, MismatchPolicy, NotifyMode, ProgressMode, ToolFailures, TurnLimitAction, UnreadAction,
+        UnsourcedAction, WorkChecks,
     },
     value::SettingValue,
 };
@@ -193,6 +194,15 @@ pub(crate) struct IngestSettings {
     pub review: Setting<bool>,
     /// What unsourced identifiers do to a unit.
     pub unsourced: Setting<UnsourcedAction>,
+    /// What raw files that the agent left unread do to a unit.
+    pub unread: Setting<UnreadAction>,
+}
+
+impl IngestSettings {
+    /// The checks of what an agent did.
+    pub(crate) fn checks(&self) -> WorkChecks {
+        WorkChecks { unsourced: *self.unsourced, unread: *self.unread }
+    }
 }
 
 /// Section `[notify]`: notifications while no screen is attached.
@@ -465,6 +475,7 @@ impl Config {
                 turn_limit: get(&merged, "ingest.turn_limit"),
                 review: get(&merged, "ingest.review"),
                 unsourced: get(&merged, "ingest.unsourced"),
+                unread: get(&merged, "ingest.unread"),
             },
             notify: NotifySettings { url: get(&merged, "notify.url") },
             otel: OtelSettings { endpoint: get(&merged, "otel.endpoint"), content: get(&merged, "otel.content") },

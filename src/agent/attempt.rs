@@ -424,6 +424,11 @@ impl AttemptRunner {
                 // The receiver is optional.
                 let _ = self.ready.take().map(|ready| ready.send(()));
             }
+            AttemptEffect::AskToolsBeforeStop(request_id) => {
+                let question = self.tools.as_ref().and_then(|tools| tools.tools.question_before_stop());
+                let effects = self.machine.handle_stop_question(&request_id, question);
+                self.apply_effects(effects);
+            }
             AttemptEffect::SetTimer(alarm) => {
                 self.timer = Some((Instant::now() + alarm.duration(&self.timeouts), alarm));
             }

@@ -22,6 +22,7 @@ const TOO_MANY_REQUESTS_MESSAGE: &str = "too many calls are open; wait for their
 const PRE_TOOL_USE: &str = "pre_tool_use";
 const POST_TOOL_USE: &str = "post_tool_use";
 const POST_TOOL_USE_FAILURE: &str = "post_tool_use_failure";
+const STOP: &str = "stop";
 
 /// One line to the agent: JSON without its newline.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub(crate) enum ControlRequest {
     Initialize {
         /// Announce our tool server.
         tools: bool,
+        /// Ask us before a turn ends.
+        asks_to_stop: bool,
     },
     /// End the running turn.
     Interrupt,
@@ -67,18 +70,18 @@ pub(crate) enum ControlRequest {
 impl ControlRequest {
     fn to_json(self) -> Value {
         match self {
-            Self::Initialize { tools } => {
+            Self::Initialize { tools, asks_to_stop } => {
                 let hook = |id: &str| json!([{"hookCallbackIds": [id], "timeout": HOOK_TIMEOUT_SECONDS}]);
                 let servers: &[&str] = if tools { &[mcp::SERVER_NAME] } else { &[] };
-                json!({
-                    "subtype": "initialize",
-                    "hooks": {
-                        "PreToolUse": hook(PRE_TOOL_USE),
-                        "PostToolUse": hook(POST_TOOL_USE),
-                        "PostToolUseFailure": hook(POST_TOOL_USE_FAILURE),
-                    },
-                    "sdkMcpServers": servers,
-                })
+                let mut hooks = json!({
+                    "PreToolUse": hook(PRE_TOOL_USE),
+                    "PostToolUse": hook(POST_TOOL_USE),
+                    "PostToolUseFailure": hook(POST_TOOL_USE_FAILURE),
+                });
+                if asks_to_stop {
+                    hooks["Stop"] = hook(STOP);
+                }
+                json!({"subtype": "initialize", "hooks": hooks, "sdkMcpServers": servers})
             }
             Self::Interrupt => json!({"subtype": "interrupt"}),
             Self::Settings => json!({"subtype": "get_settings"}),
@@ -131,6 +134,10 @@ pub(crate) enum ControlEffect {
     },
     /// The agent no longer waits for a reply to this request.
     ApprovalCancelled(String),
+    /// The agent is about to end its turn: answer with [`ControlProtocol::answer_stop`].
+    StopRequested {
+        request_id: String,
+    },
     /// The agent reports that a call failed.
     ToolFailed {
         /// Tool name without the server prefix.
@@ -154,6 +161,8 @@ pub(crate) struct ControlProtocol {
     pending_approvals: Vec<PendingDecision>,
     /// A person answers requests for permission. Without one, they are denied.
     answers_permissions: bool,
+    /// The agent was asked to go on instead of ending its turn.
+    has_asked: bool,
 }
 
 /// A request of the agent that waits for a decision.
@@ -259,6 +268,18 @@ impl ControlProtocol {
         Some(success_frame(request_id, json!({"hookSpecificOutput": output})))
     }
 
+    /// True once the agent was asked to go on instead of ending its turn.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.has_asked
+    }
+
+    /// Lets the agent end its turn, or makes it go on with `question`.
+    pub(crate) fn answer_stop(&mut self, request_id: &str, question: Option<&str>) -> ControlFrame {
+        self.has_asked |= question.is_some();
+        let answer = question.map_or_else(|| json!({}), |text| json!({"decision": "block", "reason": text}));
+        success_frame(request_id, answer)
+    }
+
     fn handle_request(&mut self, request_id: &str, mut body: Value) -> Vec<ControlEffect> {
         let effect = match body.get("subtype").and_then(Value::as_str) {
             Some("mcp_message") => return self.handle_tool_message(request_id, body),
@@ -326,6 +347,7 @@ impl ControlProtocol {
                 let message = text("/input/error").unwrap_or_default();
                 vec![should_continue, ControlEffect::ToolFailed { tool, tool_use_id, message }]
             }
+            STOP => vec![ControlEffect::StopRequested { request_id: request_id.to_owned() }],
             _ => vec![should_continue],
         }
     }
@@ -422,7 +444,7 @@ mod tests {
     #[test]
     fn initialize_frame_matches_protocol() {
         let mut control = ControlProtocol::default();
-        let frame = control.start_request(ControlRequest::Initialize { tools: true });
+        let frame = control.start_request(ControlRequest::Initialize { tools: true, asks_to_stop: true });
         let hook = |id: &str| json!([{"hookCallbackIds": [id], "timeout": 86_400}]);
         assert_eq!(
             json_of(&frame),
@@ -432,11 +454,12 @@ mod tests {
                     "PreToolUse": hook("pre_tool_use"),
                     "PostToolUse": hook("post_tool_use"),
                     "PostToolUseFailure": hook("post_tool_use_failure"),
+                    "Stop": hook("stop"),
                 },
                 "sdkMcpServers": ["ktx"],
             }})
         );
-        let without = json_of(&control.start_request(ControlRequest::Initialize { tools: false }));
+        let without = json_of(&control.start_request(ControlRequest::Initialize { tools: false, asks_to_stop: false }));
         assert_eq!(without["request"]["sdkMcpServers"], json!([]));
     }
 
@@ -685,7 +708,7 @@ mod tests {
         crate::it::support::fuzz::fuzz("control frames", &corpus, |bytes| {
             let Ok(body) = serde_json::from_slice::<Value>(bytes) else { return };
             let mut control = ControlProtocol::default();
-            control.start_request(ControlRequest::Initialize { tools: true });
+            control.start_request(ControlRequest::Initialize { tools: true, asks_to_stop: false });
             let effects = request(&mut control, "r1", body.clone());
             assert!(!effects.is_empty(), "an agent would wait for ever for an answer to {body}");
             for kind in ["control_response", "control_cancel_request", "unknown"] {

@@ -70,6 +70,11 @@ impl AttemptFactsCollector {
         self.max_turns.is_some_and(|limit| self.reducer.turn_count() >= limit)
     }
 
+    /// True if the limit allows this number of further requests to the model.
+    pub(crate) fn has_turns_left(&self, turns: u32) -> bool {
+        self.max_turns.is_none_or(|limit| self.reducer.turn_count().saturating_add(turns) <= limit)
+    }
+
     /// True once the last turn has its result.
     pub(crate) fn has_result(&self) -> bool {
         self.reducer.result_facts().is_some()

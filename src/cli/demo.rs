@@ -125,7 +125,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         silence_after: *config.ingest.silence_after,
         agent: AgentOptions { partial_messages: true, ..AgentOptions::default() },
         rule: FailureRule::Strict,
-        unsourced: *config.ingest.unsourced,
+        checks: config.ingest.checks(),
     };
     let slots = project.settings.work_units.max_concurrency;
     let agent = Arc::new(ScriptedClaude { exe, script, speed: args.speed });

@@ -87,8 +87,12 @@ impl<W: Write> LinesWriter<W> {
                     return;
                 }
                 let mut text = format!("{}{}", status.as_str(), self.progress.suffix(*status));
-                // The reason of a success adds nothing to its status.
-                if let Some(reason) = cause.or(*reason).filter(|_| *status != UnitStatus::Succeeded) {
+                // The reason of a success adds only its details to its status.
+                let detail = match *status {
+                    UnitStatus::Succeeded => reason.and_then(|reason| Some(reason.split_once("; ")?.1)),
+                    _ => cause.or(*reason),
+                };
+                if let Some(reason) = detail {
                     let _ = write!(text, ": {reason}");
                 }
                 self.line(*at, &attempt_label(unit, *attempt), status.glyph(), &text);

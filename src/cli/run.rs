@@ -153,7 +153,7 @@ pub(crate) fn start_run(
         run_budget_usd: budget("--max-run-budget-usd", args.max_run_budget_usd)?,
         silence_after: *config.ingest.silence_after,
         rule: attempt_limits::rule_of(*config.ingest.tool_failures),
-        unsourced: *config.ingest.unsourced,
+        checks: config.ingest.checks(),
     };
     // One text after the other, so that each can build on what the earlier ones became.
     // With workers, this machine may run nothing.

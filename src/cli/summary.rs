@@ -15,7 +15,10 @@ use crate::{
         spending::{UnitSpending, run_cost},
         state::{RECONCILE_KEY, UnitState, UnitStatus},
     },
-    tape::{Millis, note::VerdictCause},
+    tape::{
+        Millis,
+        note::{VerdictCause, attempt_output::UnreadFile},
+    },
     text::{
         self,
         commands::{project_dir_flag, pull_request_commands, resume_command, review_command, shell_quote},
@@ -28,6 +31,9 @@ const MAX_SENTENCE_WIDTH: usize = 300;
 
 /// Maximum number of units that are named for one reason.
 const MAX_GROUP_UNITS: usize = 6;
+
+/// Maximum number of unread files that are named.
+const MAX_UNREAD_FILES: usize = 5;
 
 /// Maximum number of shared files that are named.
 const MAX_SHARED_FILES: usize = 5;
@@ -72,6 +78,7 @@ pub(crate) struct RunSummary {
     pub failed: Vec<UnitSummary>,
     /// Units whose budget ran out. They do not count as failed.
     pub budget: Vec<UnitSummary>,
+    use_of_files: FileUseSummary,
     /// Session ids in order of their attempts.
     pub sessions: Vec<String>,
     /// Units that neither succeeded nor spent their budget, in plan order; they prevent a successful exit code.
@@ -85,6 +92,27 @@ pub(crate) struct RunSummary {
     publication: PublicationSummary,
     /// The cause that kept every unit from running.
     blocking_cause: Option<VerdictCause>,
+}
+
+/// What successful units did with their raw files.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct FileUseSummary {
+    /// Keys of units that neither changed nor decided anything.
+    nothing_written: Vec<String>,
+    /// Raw files that units left unread, with the keys of these units.
+    unread: Vec<(String, UnreadFile)>,
+}
+
+impl FileUseSummary {
+    fn from_state(state: &RunState) -> Self {
+        let mut summary = Self::default();
+        for unit in state.units.iter().filter(|unit| unit.status == UnitStatus::Succeeded) {
+            let Some(work) = unit.latest().and_then(|attempt| attempt.delivery.output.as_deref()) else { continue };
+            summary.nothing_written.extend(work.nothing_written.then(|| unit.key.to_string()));
+            summary.unread.extend(work.unread.iter().map(|file| (unit.key.to_string(), file.clone())));
+        }
+        summary
+    }
 }
 
 /// What a run left on the project's branch.
@@ -140,6 +168,7 @@ impl RunSummary {
             calls: attempts().map(|attempt| u64::from(attempt.counts.calls)).sum(),
             failed: units_with_status(state, UnitStatus::Failed),
             budget: units_with_status(state, UnitStatus::BudgetExhausted),
+            use_of_files: FileUseSummary::from_state(state),
             sessions: attempts().filter_map(|attempt| attempt.setup.session.as_deref().map(str::to_owned)).collect(),
             unfinished: state
                 .units
@@ -236,6 +265,8 @@ impl RunSummary {
             "flagged": self.publication.flagged.iter().map(|it| json!({"artifact": it.about, "text": it.text})).collect::<Vec<_>>(),
             "failed": self.failed.iter().map(UnitSummary::to_json).collect::<Vec<_>>(),
             "budget": self.budget.iter().map(UnitSummary::to_json).collect::<Vec<_>>(),
+            "nothing_written": self.use_of_files.nothing_written,
+            "unread": self.use_of_files.unread.iter().map(|(unit, file)| json!({"unit": unit, "path": file.path, "part": file.part})).collect::<Vec<_>>(),
             "lost": {"malformed": malformed, "unknown": unknown, "unknown_notes": unknown_notes, "torn": torn},
         })
     }
@@ -252,8 +283,15 @@ impl RunSummary {
             let _ = writeln!(text, "{name} · nothing is recorded in it");
             return text;
         }
-        let counts: Vec<String> =
-            self.counts.iter().map(|(status, count)| format!("{count} {}", status.as_str())).collect();
+        let idle = match self.use_of_files.nothing_written.len() {
+            0 => String::new(),
+            idle => format!(" ({idle} read, nothing written)"),
+        };
+        let count = |(status, count): &(UnitStatus, usize)| {
+            let idle = if *status == UnitStatus::Succeeded { idle.as_str() } else { "" };
+            format!("{count} {}{idle}", status.as_str())
+        };
+        let counts: Vec<String> = self.counts.iter().map(count).collect();
         let outcome = self.outcome_label(state);
         let units = pluralize(state.units.len(), "unit");
         let colon = if counts.is_empty() { "" } else { ": " };
@@ -281,6 +319,20 @@ impl RunSummary {
         }
         for group in failure_groups(state) {
             write_failure_group(&mut text, state, &group);
+        }
+        let unread = &self.use_of_files.unread;
+        if !unread.is_empty() {
+            let named = unread.iter().take(MAX_UNREAD_FILES);
+            let named: Vec<String> =
+                named.map(|(unit, file)| format!("{}{} ({unit})", file.path, file.part_note())).collect();
+            let more = match unread.len().saturating_sub(MAX_UNREAD_FILES) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let count = pluralize(unread.len(), "raw file");
+            let line =
+                format!("{count} left unread: {}{more}; `ingestdeck plan --unread` plans them", named.join(", "));
+            let _ = writeln!(text, "  ▲ {}", text::printable(&line, MAX_SENTENCE_WIDTH));
         }
         for file in self.publication.shared.iter().take(MAX_SHARED_FILES) {
             let _ = writeln!(text, "  ▲ {}", text::printable(&file.to_string(), MAX_SENTENCE_WIDTH));

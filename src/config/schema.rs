@@ -50,6 +50,24 @@ pub(crate) enum UnsourcedAction {
     Fail,
 }
 
+/// What happens to a unit whose agent left raw files unread although it was asked to read them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum UnreadAction {
+    /// They are recorded and shown.
+    #[default]
+    Warn,
+    /// They also fail the unit.
+    Fail,
+}
+
+/// Checks of what an agent did, beyond those that always apply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WorkChecks {
+    pub unsourced: UnsourcedAction,
+    pub unread: UnreadAction,
+}
+
 /// What follows a unit that has used its turns or its budget, in a run that a person watches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -129,6 +147,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     key("ingest.turn_limit", SettingKind::OneOf(&["finish", "wait"]), Some("finish")),
     key("ingest.review", SettingKind::Bool, Some("false")),
     key("ingest.unsourced", SettingKind::OneOf(&["off", "warn", "fail"]), Some("warn")),
+    key("ingest.unread", SettingKind::OneOf(&["warn", "fail"]), Some("warn")),
     key("notify.url", SettingKind::Text, None),
     key("otel.endpoint", SettingKind::Text, None),
     key("otel.content", SettingKind::Bool, Some("false")),

@@ -54,6 +54,7 @@ fn default_config_has_documented_values() {
     ingest.turn_limit = "finish"  # default
     ingest.review = false  # default
     ingest.unsourced = "warn"  # default
+    ingest.unread = "warn"  # default
     # notify.url is not set  # default
     # otel.endpoint is not set  # default
     otel.content = false  # default
@@ -105,6 +106,7 @@ fn every_key_reaches_its_field() {
         turn_limit = "wait"
         review = true
         unsourced = "fail"
+        unread = "fail"
         [notify]
         url = "https://example.com/hook"
         [otel]
@@ -133,6 +135,7 @@ fn every_key_reaches_its_field() {
     assert_eq!(changed, KEYS.len(), "the file above names every key");
     assert!(!*config.ingest.reconcile && *config.ingest.review);
     assert_eq!(*config.ingest.unsourced, UnsourcedAction::Fail);
+    assert_eq!(*config.ingest.unread, UnreadAction::Fail);
     let times = [Some(*config.ingest.silence_after), *config.ingest.silence_timeout, *config.ingest.unit_timeout];
     assert_eq!(times.map(|time| time.map(|time| time.as_secs())), [Some(30), Some(90), Some(3600)]);
     assert_eq!(*config.ingest.allow_paths, ["/data/dbt", "~/warehouse.db"]);

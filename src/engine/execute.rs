@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, attempt::AgentOptions, session_lock::SessionLocks},
-    config::schema::UnsourcedAction,
+    config::schema::WorkChecks,
     ingest::{attempt::WrittenPatch, git::CommitId, work_unit::WorkUnit},
     run::{Recorder, otlp::RunTrace, state::RECONCILE_KEY},
     tape::{
@@ -51,8 +51,8 @@ pub(crate) struct AttemptOptions {
     pub agent: AgentOptions,
     /// The rule by which failed calls fail a unit.
     pub rule: FailureRule,
-    /// What unsourced identifiers do to a unit.
-    pub unsourced: UnsourcedAction,
+    /// Checks of what an agent did.
+    pub checks: WorkChecks,
 }
 
 /// Runs the attempts of one run.
@@ -96,7 +96,7 @@ impl AttemptExecutor {
         let local = LocalAttempts::new(
             (Arc::clone(&run.project), run.job.clone()),
             agent,
-            (options.agent.clone(), options.unsourced),
+            (options.agent.clone(), options.checks),
             Arc::clone(&limits),
             locks,
         );

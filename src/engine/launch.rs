@@ -322,7 +322,7 @@ pub(crate) fn launch<T>(
         };
         let workers = (!places.workers.is_empty()).then(|| {
             let connections = ShipmentStore::connections_of(&run.project);
-            let terms = RunTerms::new((id, run.job.clone()), connections, &terms.agent, terms.unsourced);
+            let terms = RunTerms::new((id, run.job.clone()), connections, &terms.agent, terms.checks);
             let repository = run.worktrees.repository().clone();
             let (agent, limits, recorder) = (Arc::clone(&agent), Arc::clone(&limits), Arc::clone(&recorder));
             let local = (places.concurrency, places.account);

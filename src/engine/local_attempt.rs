@@ -27,7 +27,7 @@ use crate::{
         session_lock::{SessionLock, SessionLocks, TryLockOutcome},
         unit::{self, UnitLaunch},
     },
-    config::schema::UnsourcedAction,
+    config::schema::{UnreadAction, UnsourcedAction, WorkChecks},
     diagnostic::Diagnostic,
     ingest::{
         attempt::{AttemptPreparationError, UnitAttempt, WrittenPatch},
@@ -64,8 +64,8 @@ pub(crate) struct LocalAttempts {
     pub agent: Arc<dyn Agent>,
     /// Options of each agent.
     pub agent_options: AgentOptions,
-    /// What unsourced identifiers do to a unit.
-    pub unsourced: UnsourcedAction,
+    /// Checks of what an agent did.
+    pub checks: WorkChecks,
     pub limits: Arc<AttemptLimits>,
     pub locks: SessionLocks,
     /// The name of this machine as a worker; `None` for the engine's own machine.
@@ -180,12 +180,12 @@ impl LocalAttempts {
     pub(crate) fn new(
         (project, job): (Arc<Project>, IngestJob),
         agent: Arc<dyn Agent>,
-        (agent_options, unsourced): (AgentOptions, UnsourcedAction),
+        (agent_options, checks): (AgentOptions, WorkChecks),
         limits: Arc<AttemptLimits>,
         locks: SessionLocks,
     ) -> Self {
         let (worker, running, session_texts) = Default::default();
-        Self { project, job, agent, agent_options, unsourced, limits, locks, worker, running, session_texts }
+        Self { project, job, agent, agent_options, checks, limits, locks, worker, running, session_texts }
     }
 
     /// Attempts run on this machine as the worker `name`.
@@ -253,10 +253,10 @@ impl LocalAttempts {
     async fn finish(&self, task: &AttemptTask, opened: Arc<UnitAttempt>, mut facts: AttemptFacts) -> FinishedAttempt {
         record_rejected_calls(&opened, &facts);
         let (key, rule) = (task.work_unit.planned.ktx_key().clone(), self.limits.current().rule);
-        let (closing, unsourced, agent) = (Arc::clone(&opened), self.unsourced, Arc::clone(&self.agent));
+        let (closing, checks, agent) = (Arc::clone(&opened), self.checks, Arc::clone(&self.agent));
         let closed = caught_panics::spawn_blocking_caught(move || {
             let judge = |facts: &AttemptFacts| agent.classify(&key, facts, rule);
-            let (verdict, delivered) = finish_attempt(&closing, &key, &mut facts, unsourced, &judge);
+            let (verdict, delivered) = finish_attempt(&closing, &key, &mut facts, checks, &judge);
             (verdict, delivered, facts)
         });
         let (verdict, patch, facts) = match closed.await {
@@ -388,13 +388,14 @@ fn finish_attempt(
     attempt: &UnitAttempt,
     unit: &UnitKey,
     facts: &mut AttemptFacts,
-    unsourced: UnsourcedAction,
+    WorkChecks { unsourced, unread }: WorkChecks,
     judge: &dyn Fn(&AttemptFacts) -> Verdict,
 ) -> (Verdict, Option<WrittenPatch>) {
     let mut verdict = judge(facts);
     let mut delivered = None;
     if verdict.outcome == AttemptOutcome::Succeeded {
         let checked = attempt.check();
+        facts.work.evidence = Some(attempt.evidence(unread == UnreadAction::Fail));
         facts.work.dangling_refs = checked.dangling_links;
         facts.work.invalid_artifacts = checked.invalid;
         if unsourced != UnsourcedAction::Off {
@@ -433,7 +434,10 @@ fn attempt_output(attempt: &UnitAttempt, verdict: &Verdict, facts: &AttemptFacts
     let fatal = facts.work.tally.count(FailureRule::Recoverable);
     let is_success = verdict.outcome == AttemptOutcome::Succeeded;
     let done = if is_success { attempt.work() } else { attempt.discarded_work() };
+    let evidence = facts.work.evidence.clone().unwrap_or_default();
     AttemptOutput {
+        unread: evidence.unread,
+        nothing_written: is_success && evidence.nothing_written,
         transcript: Some(attempt.transcript().relative_path().to_owned()),
         fatal_failures: Some(u32::try_from(fatal).unwrap_or(u32::MAX)),
         ..done

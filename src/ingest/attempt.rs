@@ -22,7 +22,7 @@ use super::{
     prompt::{self, Prompt, PromptAmendment},
     repository::PATCHES_DIR,
     skill::Skill,
-    tool::{AttemptRecords, AttemptTools, ReconcileDecision, ToolContext},
+    tool::{AttemptRecords, AttemptTools, RawReads, ReconcileDecision, ToolContext},
     transcript::ToolTranscript,
     unsourced::{self, ReceivedNames, UnsourcedCheck},
     work_unit::WorkUnit,
@@ -34,7 +34,7 @@ use crate::{
     diagnostic::Diagnostic,
     scoped_dir::{self, PRIVATE_MODE, ScopedDir},
     tape::note::{AttemptOutput, ContentDigests},
-    units::Toolset,
+    units::{Toolset, verdict::WorkEvidence},
 };
 
 /// Largest transcript of earlier attempts that is read.
@@ -131,7 +131,7 @@ impl UnitAttempt {
         let around = project_context::read_context(&scope, &workspace, unit.stage_index.as_deref())
             .map_err(failed("the prompt"))?;
         let prompt = prompt::build_prompt(unit, job, &project.instructions, &skills, &around, amended);
-        let mut received = ReceivedNames::default();
+        let (mut received, mut reads) = (ReceivedNames::default(), RawReads::default());
         // The session of a resumed attempt contains the task, too. Remarks of reviewers quote the agent.
         received.add_text(&prompt::task(unit, &around));
         if let PromptAmendment::Feedback(feedback) | PromptAmendment::Resumed { feedback: Some(feedback), .. } = amended
@@ -142,11 +142,18 @@ impl UnitAttempt {
             // The session contains the replies to all earlier calls.
             let root = ScopedDir::open(&project.root).map_err(failed("the transcript"))?;
             match root.read_if_exists(transcript.relative_path(), MAX_TRANSCRIPT_BYTES) {
-                Ok(earlier) => received.add_transcript(&earlier.unwrap_or_default()),
-                Err(_) => received.mark_incomplete(),
+                Ok(earlier) => {
+                    let earlier = earlier.unwrap_or_default();
+                    received.add_transcript(&earlier);
+                    reads.add_transcript(&earlier);
+                }
+                Err(_) => {
+                    received.mark_incomplete();
+                    reads.mark_incomplete();
+                }
             }
         }
-        let records = AttemptRecords { received: Some(received), ..AttemptRecords::default() };
+        let records = AttemptRecords { received: Some(received), reads, ..AttemptRecords::default() };
         let loadable = project.instructions.loadable_skills();
         let context = ToolContext {
             unit: unit.clone(),
@@ -228,6 +235,26 @@ impl UnitAttempt {
         let found = unsourced::find_unsourced(&self.tool_context.workspace, received)?;
         kept.unsourced.clone_from(&found);
         Ok(found)
+    }
+
+    /// What the agent, which ended by itself, did with its raw files. `unread_fails` is the setting.
+    pub(crate) fn evidence(&self, unread_fails: bool) -> WorkEvidence {
+        let context = &self.tool_context;
+        let raw_files = context.unit.planned.raw_files.len();
+        WorkEvidence {
+            has_used_files: context.has_used_raw_files(),
+            raw_files,
+            unread: context.unread_files(),
+            unread_fails,
+            nothing_written: context.must_read_files() && self.has_written_nothing(),
+        }
+    }
+
+    /// True if the agent has neither written anything, changed or not, nor recorded a decision.
+    fn has_written_nothing(&self) -> bool {
+        let records = self.tool_context.records();
+        let has_written = !records.actions.is_empty() || !self.tool_context.workspace.changes().is_empty();
+        !has_written && records.unmapped.is_empty()
     }
 
     /// What remains on record of an attempt that failed.

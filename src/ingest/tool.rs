@@ -24,7 +24,7 @@ use super::{
     workspace::{FileEdit, Workspace, WriteError},
 };
 use crate::{
-    tape::note::attempt_output::{MemoryAction, RecordedWrite, UnmappedFile},
+    tape::note::attempt_output::{MemoryAction, RecordedWrite, UnmappedFile, UnreadFile},
     units::{ToolCall, ToolReply, ToolSpec, Toolset},
 };
 
@@ -33,6 +33,7 @@ mod discover_data;
 mod memory_actions;
 mod pagination;
 mod raw_files;
+mod raw_reads;
 mod reconcile_decisions;
 mod skills;
 mod sl_common;
@@ -45,6 +46,7 @@ mod verification_ledger;
 mod wiki_edit;
 mod wiki_read;
 
+pub(crate) use raw_reads::RawReads;
 pub(crate) use reconcile_decisions::ReconcileDecision;
 pub(crate) use verification_ledger::LedgerEntry;
 
@@ -67,6 +69,8 @@ pub(crate) struct ToolContext {
 pub(crate) struct AttemptRecords {
     /// Entries of the verification ledger.
     pub ledger: Vec<LedgerEntry>,
+    /// The parts of raw files that the agent has read.
+    pub reads: RawReads,
     /// Raw files that the agent could not map.
     pub unmapped: Vec<UnmappedFile>,
     /// Decisions about changes of other units.
@@ -86,6 +90,29 @@ pub(crate) struct AttemptRecords {
 impl ToolContext {
     pub(crate) fn records(&self) -> MutexGuard<'_, AttemptRecords> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if the agent must read the raw files of the unit. The reconcile step chooses what it reads, and the prompt
+    /// contains a captured text.
+    pub(crate) fn must_read_files(&self) -> bool {
+        self.stage_index().is_none() && !self.unit.is_text() && !self.unit.planned.raw_files.is_empty()
+    }
+
+    /// Raw files of the unit that the agent has neither read completely nor recorded as unmapped.
+    pub(crate) fn unread_files(&self) -> Vec<UnreadFile> {
+        if !self.must_read_files() {
+            return Vec::new();
+        }
+        let records = self.records();
+        let decided = records.unmapped.iter().map(|file| file.raw_path.as_str()).collect();
+        records.reads.unread(&self.unit.planned.raw_files, &decided)
+    }
+
+    /// Whether the agent has read one of its raw files at least in part, or decided about one. True if it need not.
+    pub(crate) fn has_used_raw_files(&self) -> bool {
+        let records = self.records();
+        let has_used = || records.reads.has_read_any(&self.unit.planned.raw_files) || !records.unmapped.is_empty();
+        !self.must_read_files() || has_used()
     }
 
     /// Checks that a change may name `raw_paths` as its basis: they must be raw files of the unit. The reconcile step
@@ -292,6 +319,10 @@ impl Toolset for AttemptTools {
             read_only: tool.is_read_only,
         };
         self.offered_tools.iter().map(spec).collect()
+    }
+
+    fn question_before_stop(&self) -> Option<String> {
+        raw_reads::question(&self.context.unread_files())
     }
 
     fn call(&self, call: &ToolCall) -> ToolReply {

@@ -311,8 +311,7 @@ fn projected_sources(out: &mut String, report: &RunReport) {
 }
 
 fn decisions(out: &mut String, report: &RunReport) {
-    let (decided, unmapped) = labels::decisions(report);
-    for (title, decisions) in [("Decisions", decided), ("Not mapped", unmapped)] {
+    for (title, decisions) in labels::decisions(report) {
         if decisions.is_empty() {
             continue;
         }

@@ -140,12 +140,20 @@ pub(super) fn unit_state(unit: &UnitReport) -> &'static str {
     }
 }
 
-/// Recorded decisions of the units and the reconcile step about conflicts, evictions and merges, and raw files that
-/// could not be mapped.
-pub(super) fn decisions(report: &RunReport) -> (Vec<RecordedDecision>, Vec<RecordedDecision>) {
+/// What the agents recorded in addition to their changes, under the heading of each list. Lists may be empty.
+pub(super) fn decisions(report: &RunReport) -> [(&'static str, Vec<RecordedDecision>); 3] {
     let step = report.reconcile_unit().filter(|step| !report.units.iter().any(|unit| unit.key == step.key));
     let all = report.units.iter().chain(step).flat_map(UnitReport::decisions);
-    all.partition(|decision| decision.kind != RecordedDecisionKind::Fallback)
+    let mut lists = [("Decisions", Vec::new()), ("Not mapped", Vec::new()), ("Left unread", Vec::new())];
+    for decision in all {
+        let list = match decision.kind {
+            RecordedDecisionKind::Fallback => 1,
+            RecordedDecisionKind::Unread => 2,
+            RecordedDecisionKind::Conflict | RecordedDecisionKind::Eviction | RecordedDecisionKind::Resolution => 0,
+        };
+        lists[list].1.push(decision);
+    }
+    lists
 }
 
 /// The mark of a decision that a person should review.

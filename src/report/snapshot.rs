@@ -478,6 +478,8 @@ fn attempt_extras(report: &RunReport, attempt: &AttemptReport) -> Value {
         "toolCallCount": attempt.state.counts.calls,
         "errorCount": attempt.state.counts.failures,
         "fatalErrorCount": attempt.output().and_then(|output| output.fatal_failures),
+        "unread": attempt.output().map(|output| &output.unread),
+        "nothingWritten": attempt.output().map(|output| output.nothing_written),
         "deniedCount": attempt.state.counts.denials,
         "declinedCount": attempt.state.counts.declined,
         "tools": tools,

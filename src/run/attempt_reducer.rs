@@ -188,7 +188,7 @@ impl AttemptReducer {
 
     /// The values that the lines report about the end of the attempt.
     pub(crate) fn reported_facts(&self) -> ReportedFacts {
-        self.reported.facts(&self.stream.last_text())
+        ReportedFacts { turns: self.usage.turns(), ..self.reported.facts(&self.stream.last_text()) }
     }
 
     fn assistant(&mut self, chat: &ChatLine<'_>, is_nested: bool) {

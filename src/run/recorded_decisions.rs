@@ -1,10 +1,13 @@
 //! Decisions that an attempt recorded in addition to its changes, as text for people: conflicts, evictions, merged
-//! artifacts, and raw files that could not be mapped. Pure. It must not depend on where they are displayed.
+//! artifacts, raw files that could not be mapped, and those that it left unread. Pure. It must not depend on where they are displayed.
 
 use serde_json::Value;
 
 use super::{state::RECONCILE_KEY, state::RunState};
-use crate::tape::note::{AttemptOutput, attempt_output::UnmappedFile};
+use crate::tape::note::{
+    AttemptOutput,
+    attempt_output::{UnmappedFile, UnreadFile},
+};
 
 /// Maximum number of subjects that the summary names.
 const MAX_NAMED_SUBJECTS: usize = 5;
@@ -31,6 +34,8 @@ pub(crate) enum RecordedDecisionKind {
     Resolution,
     /// A raw file that could not be mapped.
     Fallback,
+    /// A raw file that the agent left unread although it was asked to read it.
+    Unread,
 }
 
 impl RecordedDecisionKind {
@@ -41,6 +46,7 @@ impl RecordedDecisionKind {
             Self::Eviction => "eviction",
             Self::Resolution => "merge",
             Self::Fallback => "not mapped",
+            Self::Unread => "left unread",
         }
     }
 }
@@ -87,6 +93,10 @@ impl RecordedDecision {
             is_flagged: file.fallback == "flagged",
         }
     }
+
+    fn unread(file: &UnreadFile) -> Self {
+        Self { kind: RecordedDecisionKind::Unread, about: file.path.clone(), text: file.state(), is_flagged: false }
+    }
 }
 
 /// Formats it as `crates – near duplicate: merged`.
@@ -103,7 +113,9 @@ pub(crate) fn recorded_decisions(work: &AttemptOutput) -> Vec<RecordedDecision> 
     let evictions = work.evictions.iter().map(RecordedDecision::eviction);
     let resolutions = work.resolutions.iter().map(RecordedDecision::resolution);
     let fallbacks = work.unmapped.iter().map(RecordedDecision::fallback);
-    let mut all: Vec<RecordedDecision> = conflicts.chain(evictions).chain(resolutions).chain(fallbacks).collect();
+    let unread = work.unread.iter().map(RecordedDecision::unread);
+    let mut all: Vec<RecordedDecision> =
+        conflicts.chain(evictions).chain(resolutions).chain(fallbacks).chain(unread).collect();
     all.sort_by_key(|decision| (decision.kind != RecordedDecisionKind::Conflict, !decision.is_flagged));
     all
 }

@@ -637,6 +637,11 @@ pub enum VerdictCause {
     Crashed,
     /// Failed tool calls that count.
     ToolFailures,
+    /// The agent ended by itself without having read or decided anything.
+    NothingDone,
+    /// The agent left raw files unread, which the settings do not permit.
+    #[serde(rename = "unread")]
+    UnreadFiles,
     /// A wiki page refers to a page that does not exist.
     DanglingReferences,
     /// The changes are invalid.
@@ -683,6 +688,8 @@ impl VerdictCause {
             Self::Model => "model",
             Self::Crashed => "crashed",
             Self::ToolFailures => "tool failures",
+            Self::NothingDone => "nothing done",
+            Self::UnreadFiles => "unread files",
             Self::DanglingReferences => "dangling references",
             Self::Validation => "validation",
             Self::Conflict => "conflict",

@@ -202,8 +202,12 @@ fn written(output: &AttemptOutput) -> String {
     });
     let unmapped =
         (!output.unmapped.is_empty()).then(|| format!("{} not mapped", text::pluralize(output.unmapped.len(), "file")));
-    let parts: Vec<_> = parts.chain(unmapped).collect();
-    if parts.is_empty() { "wrote nothing".to_owned() } else { parts.join("; ") }
+    let unread =
+        (!output.unread.is_empty()).then(|| format!("{} unread", text::pluralize(output.unread.len(), "file")));
+    let nothing = if output.nothing_written { "read, nothing written" } else { "wrote nothing" };
+    let wrote: Vec<_> = parts.chain(unmapped).collect();
+    let wrote = if wrote.is_empty() { nothing.to_owned() } else { wrote.join("; ") };
+    std::iter::once(wrote).chain(unread).collect::<Vec<_>>().join("; ")
 }
 
 /// The text of the last action of a unit, empty before the first.

@@ -62,6 +62,11 @@ pub(crate) trait Toolset: Send + Sync + fmt::Debug {
     /// All tools that are offered to the agent.
     fn specs(&self) -> Vec<ToolSpec>;
 
+    /// Question to an agent that is about to end its work although something of it is left; `None` if nothing is.
+    fn question_before_stop(&self) -> Option<String> {
+        None
+    }
+
     /// Ends what still runs, because the attempt has ended.
     fn stop(&self) {}
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::tape::{
     Millis, UnitKey,
-    note::{AttemptOutcome, StopMode, StopReason, Verdict, VerdictCause},
+    note::{AttemptOutcome, StopMode, StopReason, Verdict, VerdictCause, attempt_output::UnreadFile},
 };
 
 pub(crate) use self::remedy::session_remedy;
@@ -83,6 +83,8 @@ pub(crate) struct ReportedFacts {
     pub api_status: Option<u64>,
     /// Text of the same line, or the last text of the model.
     pub last_text: Option<String>,
+    /// Messages of the model.
+    pub turns: u32,
     /// Reset time of a rejected usage window, in Unix seconds.
     pub limit_resets_at: Option<i64>,
 }
@@ -97,8 +99,45 @@ pub(crate) struct WorkFacts {
     pub dangling_refs: Vec<String>,
     /// Artifacts that failed validation, each with its subject (`wiki page orders: no summary`).
     pub invalid_artifacts: Vec<String>,
+    /// What shows that the agent worked on its unit; `None` if that is not required.
+    pub evidence: Option<WorkEvidence>,
     /// The patch with the artifacts could not be written.
     pub patch_error: Option<String>,
+}
+
+/// What an agent that ended by itself did with its raw files.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct WorkEvidence {
+    /// It read one of them at least in part, or decided about one; also true if it need not read any.
+    pub has_used_files: bool,
+    /// Number of raw files of the unit.
+    pub raw_files: usize,
+    /// Those that it left unread.
+    pub unread: Vec<UnreadFile>,
+    /// Unread files fail the unit.
+    pub unread_fails: bool,
+    /// It neither changed nor decided anything.
+    pub nothing_written: bool,
+}
+
+impl WorkEvidence {
+    /// The unread files in one phrase: `2 of 5 raw files unread: a.yml, b.md (1 of 3 pages read)`.
+    fn unread_phrase(&self) -> Option<String> {
+        const MAX_NAMED: usize = 5;
+        let named = self.unread.iter().take(MAX_NAMED);
+        let named: Vec<String> =
+            named.map(|file| format!("{}{}", quote_foreign(&file.path), file.part_note())).collect();
+        let more = match self.unread.len().saturating_sub(MAX_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let count = match (self.unread.len(), self.raw_files) {
+            (0, _) => return None,
+            (1, 1) => "its raw file is unread".to_owned(),
+            (unread, all) => format!("{unread} of {all} raw files unread"),
+        };
+        Some(format!("{count}: {}{more}", named.join(", ")))
+    }
 }
 
 /// Error of Claude Code for an unknown session id.
@@ -173,7 +212,7 @@ pub(crate) struct ResultFacts {
 
 /// Judges an attempt. The first match decides: prompt too large, isolation breach, agent loop (stopped, not recorded,
 /// time limit, line too long, stdin not read, not started, missing or bad result), unproved isolation, tool failures,
-/// dangling references, validation, patch. A spent budget is a success with a note in its reason.
+/// nothing done, dangling references, validation, patch. A spent budget is a success with a note in its reason.
 ///
 /// A call that a person refused is not a tool failure under any rule. The rule measures whether the model worked well;
 /// the person has already judged this call, given the model a reason and let the attempt continue. Refused calls are
@@ -183,7 +222,7 @@ pub(crate) fn judge_attempt(unit: &UnitKey, facts: &AttemptFacts, rule: FailureR
     start_verdict(unit, facts)
         .or_else(|| loop_verdict(facts, stop))
         .or_else(|| work_verdict(unit, facts, rule, stop))
-        .unwrap_or_else(|| success_verdict(stop, facts.work.tally.refusals().len()))
+        .unwrap_or_else(|| success_verdict(stop, &facts.work))
 }
 
 /// The verdict of an attempt that could not start because too many files are open.
@@ -307,6 +346,9 @@ fn work_verdict(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule, stop: S
         let recovered = facts.work.tally.all_recovered().then(|| remedy::RECOVERED_REMEDY.to_owned());
         return Some(Verdict { remedy: recovered.or(verdict.remedy), ..verdict });
     }
+    if let Some(verdict) = evidence_verdict(facts, stop) {
+        return Some(verdict);
+    }
     if !facts.work.dangling_refs.is_empty() {
         let reason =
             format!("wiki references target missing page(s): {}", quote_foreign(&facts.work.dangling_refs.join(", ")));
@@ -326,16 +368,35 @@ pub(crate) fn integration_failure(cause: VerdictCause, reason: String) -> Verdic
     failure_verdict(StopReason::Natural, cause, reason)
 }
 
-fn success_verdict(stop: StopReason, refused: usize) -> Verdict {
+/// The failure of an agent that ended by itself without having worked on its unit.
+fn evidence_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
+    let evidence = facts.work.evidence.as_ref().filter(|_| stop == StopReason::Natural)?;
+    let fails = |cause, reason| Some(failure_verdict(stop, cause, reason));
+    if facts.reported.turns == 0 {
+        return fails(VerdictCause::NothingDone, "the model wrote no message".to_owned());
+    }
+    if !evidence.has_used_files {
+        return fails(VerdictCause::NothingDone, "read none of its raw files and decided nothing".to_owned());
+    }
+    let unread = evidence.unread_phrase().filter(|_| evidence.unread_fails)?;
+    fails(VerdictCause::UnreadFiles, unread)
+}
+
+fn success_verdict(stop: StopReason, work: &WorkFacts) -> Verdict {
     let (cause, reason) = match stop {
         StopReason::Budget => (VerdictCause::Budget, "the turn or cost budget was spent before the model was done"),
         StopReason::Natural | StopReason::Error => (VerdictCause::Completed, "completed"),
     };
-    let reason = match refused {
-        0 => reason.to_owned(),
-        1 => format!("{reason}; a person denied 1 call"),
-        refused => format!("{reason}; a person denied {refused} calls"),
+    let refused = match work.tally.refusals().len() {
+        0 => None,
+        1 => Some("a person denied 1 call".to_owned()),
+        refused => Some(format!("a person denied {refused} calls")),
     };
+    let idle = work.evidence.as_ref().filter(|evidence| evidence.nothing_written && stop == StopReason::Natural);
+    let idle = idle.map(|_| "read, nothing written".to_owned());
+    let unread = work.evidence.as_ref().and_then(WorkEvidence::unread_phrase);
+    let details = [idle, unread, refused].into_iter().flatten();
+    let reason = details.fold(reason.to_owned(), |reason, detail| format!("{reason}; {detail}"));
     let remedy = remedy::remedy_for(&cause);
     Verdict { outcome: AttemptOutcome::Succeeded, stop, cause, reason, remedy }
 }

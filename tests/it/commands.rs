@@ -18,6 +18,7 @@ mod ctl;
 mod doctor;
 mod end_to_end;
 mod escapes;
+mod evidence;
 mod exports;
 mod file_descriptors;
 mod git_projects;

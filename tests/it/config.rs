@@ -74,6 +74,7 @@ fn all_layers_together_are_shown_with_their_origins() {
     ingest.turn_limit = "finish"  # default
     ingest.review = false  # default
     ingest.unsourced = "warn"  # default
+    ingest.unread = "warn"  # default
     # notify.url is not set  # default
     # otel.endpoint is not set  # default
     otel.content = false  # default

@@ -76,6 +76,9 @@ pub(super) enum AttemptEffect {
     SignalGroup(Signal),
     RecordNote(Note),
     StartupFinished,
+    /// Ask the tools whether the agent may end its turn, and pass their question to
+    /// [`AttemptMachine::handle_stop_question`] with this request id.
+    AskToolsBeforeStop(String),
     /// Set this timer. It replaces the previous one.
     SetTimer(AttemptTimer),
     /// Stop waiting for the process.
@@ -254,7 +257,10 @@ impl AttemptMachine {
             let rest = [AttemptEffect::CloseStdin, AttemptEffect::StartupFinished, set_timer];
             return prompt.into_iter().chain(rest).collect();
         }
-        let ask = self.control.start_request(ControlRequest::Initialize { tools: self.proof.has_tools() });
+        let ask = self.control.start_request(ControlRequest::Initialize {
+            tools: self.proof.has_tools(),
+            asks_to_stop: self.session.is_none(),
+        });
         vec![AttemptEffect::WriteFrame(ask), set_timer]
     }
 
@@ -470,6 +476,10 @@ impl AttemptMachine {
                 self.pending_approvals.retain(|(held, ..)| *held != id);
                 vec![AttemptEffect::CancelApproval(id)]
             }
+            ControlEffect::StopRequested { request_id } if self.may_be_asked() => {
+                vec![AttemptEffect::AskToolsBeforeStop(request_id)]
+            }
+            ControlEffect::StopRequested { request_id } => self.handle_stop_question(&request_id, None),
             ControlEffect::ToolFailed { tool, tool_use_id, message } => {
                 self.stats.record_failure(&tool, tool_use_id.as_deref(), &message);
                 Vec::new()

@@ -94,7 +94,7 @@ pub(super) enum HostReply {
 pub(super) enum HookDecision {
     /// No objection. Contains new arguments, if any, and whether the hook explicitly allowed the call.
     Proceed { input: Option<Value>, allowed: bool },
-    /// `deny`, with its reason.
+    /// `deny`, or `block` of the end of a turn, with its reason.
     Deny(String),
     /// No reply within the hook's timeout.
     TimedOut,
@@ -344,6 +344,9 @@ impl HostConnection {
                     return Ok(HookDecision::TimedOut);
                 };
                 let HostReply::Success(payload) = answer? else { continue };
+                if payload["decision"] == "block" {
+                    return Ok(HookDecision::Deny(payload["reason"].as_str().unwrap_or_default().to_owned()));
+                }
                 let decision = &payload["hookSpecificOutput"];
                 match decision["permissionDecision"].as_str() {
                     Some("deny") => {

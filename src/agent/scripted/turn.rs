@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{
     agent::ScriptedAgent,
     call::ScriptedCallOutcome,
-    host::HostTool,
+    host::{HookDecision, HostTool},
     output::{self, MODEL, VERSION},
     script::{
         ApiErrorStep, ApiRetryStep, MessageTokens, RateLimitStep, ScriptPart, ScriptStep, ScriptedCall, ScriptedResult,
@@ -63,6 +63,8 @@ pub(super) struct ScriptedTurn<'a> {
     context: u64,
     new_tokens: u64,
     spent: MessageTokens,
+    /// The host was asked whether the turn may end.
+    was_asked: bool,
     is_finished: bool,
 }
 
@@ -86,6 +88,7 @@ impl<'a> ScriptedTurn<'a> {
             context: 0,
             new_tokens: UNSEEN + estimate_tokens(prompt.chars().count()),
             spent: MessageTokens::default(),
+            was_asked: false,
             is_finished: false,
         }
     }
@@ -104,10 +107,41 @@ impl<'a> ScriptedTurn<'a> {
             self.run_step(step).await?;
         }
         if !self.is_finished {
-            self.end_message("end_turn").await?;
-            self.write_result(&ScriptedResult::default()).await?;
+            self.end_turn(&ScriptedResult::default()).await?;
         }
         Ok(())
+    }
+
+    /// Ends the turn with this result. As in the real program, the host can ask to go on before a success.
+    async fn end_turn(&mut self, ending: &ScriptedResult) -> Result<(), TurnAbort> {
+        self.end_message("end_turn").await?;
+        if !ending.is_error
+            && ending.terminal_reason == "completed"
+            && !std::mem::replace(&mut self.was_asked, true)
+            && let Some(host) = &self.actor.host
+            && let HookDecision::Deny(question) =
+                host.run_hooks("Stop", json!({"hook_event_name": "Stop", "stop_hook_active": false})).await?
+        {
+            let text = format!("Stop hook feedback:\n{question}");
+            self.new_tokens += estimate_tokens(text.chars().count());
+            self.actor.output.write_chat(output::user_text_line(&text)).await?;
+            match &self.part.if_asked {
+                Some(steps) => {
+                    for step in steps {
+                        if self.cancellation.is_cancelled() {
+                            return Err(TurnAbort::Interrupted);
+                        }
+                        Box::pin(self.run_step(step)).await?;
+                    }
+                }
+                None => self.run_calls(&read_calls(&question), false).await?,
+            }
+            if self.is_finished {
+                return Ok(());
+            }
+            self.end_message("end_turn").await?;
+        }
+        Ok(self.write_result(ending).await?)
     }
 
     async fn run_step(&mut self, step: &ScriptStep) -> Result<(), TurnAbort> {
@@ -133,8 +167,7 @@ impl<'a> ScriptedTurn<'a> {
             ScriptStep::RateLimit(limit) => lines.write_stamped(rate_limit_line(limit)).await?,
             ScriptStep::ApiError(error) => self.write_api_error(error).await?,
             ScriptStep::Result(ending) => {
-                self.end_message("end_turn").await?;
-                self.write_result(ending).await?;
+                self.end_turn(ending).await?;
             }
             ScriptStep::Hang => {
                 self.cancellation.cancelled().await;
@@ -461,6 +494,16 @@ impl<'a> ScriptedTurn<'a> {
         self.write_result(&ending).await?;
         Ok(())
     }
+}
+
+/// Calls that read the files that a question names between backquotes.
+fn read_calls(question: &str) -> Vec<ScriptedCall> {
+    let names = question.split('`').skip(1).step_by(2);
+    let call = |name: &str| {
+        let arguments = std::iter::once(("path".to_owned(), name.into())).collect();
+        ScriptedCall { tool: "read_raw_file".into(), arguments, ..ScriptedCall::default() }
+    };
+    names.map(call).collect()
 }
 
 fn rate_limit_line(limit: &RateLimitStep) -> Value {

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     agent::attempt::{AgentOptions, ApprovalDecision, ApprovalRequest, AttemptTimeouts},
-    config::schema::UnsourcedAction,
+    config::schema::WorkChecks,
     engine::local_attempt::AttemptTask,
     ingest::{attempt::WrittenPatch, git::CommitId, job::IngestJob},
     tape::{
@@ -161,7 +161,7 @@ pub(crate) struct RunTerms {
     pub job: IngestJob,
     pub connections: Vec<ShippedConnection>,
     pub agent: AgentOptions,
-    pub unsourced: UnsourcedAction,
+    pub checks: WorkChecks,
     pub limits: ShippedLimits,
 }
 
@@ -171,11 +171,11 @@ impl RunTerms {
         (run, job): (RunId, IngestJob),
         connections: Vec<ShippedConnection>,
         agent: &AgentOptions,
-        unsourced: UnsourcedAction,
+        checks: WorkChecks,
     ) -> Self {
         let limits = ShippedLimits { step_budget: 0, rule: FailureRule::default(), timeouts: agent.timeouts };
         let agent = AgentOptions { pass_env: Vec::new(), ..agent.clone() };
-        Self { run, worker: String::new(), job, connections, agent, unsourced, limits }
+        Self { run, worker: String::new(), job, connections, agent, checks, limits }
     }
 }
 

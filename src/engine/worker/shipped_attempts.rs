@@ -235,7 +235,7 @@ impl ShippedAttempts {
             (Arc::new(project), self.terms.job.clone()),
             Arc::clone(&self.setup.agent),
             // The machine decides which variables its agents get.
-            (AgentOptions { pass_env: self.setup.pass_env.clone(), ..self.terms.agent.clone() }, self.terms.unsourced),
+            (AgentOptions { pass_env: self.setup.pass_env.clone(), ..self.terms.agent.clone() }, self.terms.checks),
             Arc::clone(&self.limits),
             self.setup.locks.clone(),
         );

@@ -37,7 +37,7 @@ use crate::{
         attempt::{AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest},
         claude::ClaudeCode,
     },
-    config::schema::UnsourcedAction,
+    config::schema::WorkChecks,
     decode,
     engine::{
         attempt_limits::AttemptLimits,
@@ -334,7 +334,7 @@ impl EngineSide {
             (RunId(uuid::Uuid::from_u128(7)), job.clone()),
             Vec::new(),
             &AgentOptions::default(),
-            UnsourcedAction::default(),
+            WorkChecks::default(),
         );
         let recorder = Arc::clone(&log) as Arc<dyn Recorder>;
         let pool = SlotPool::new(0, None, Vec::new(), recorder, schedule.clone());

@@ -45,7 +45,7 @@ impl AgentTool for ReadRawFile {
         match text(context, &path, MAX_WHOLE_BYTES) {
             Ok(text) => {
                 let lines: Vec<&str> = text.lines().collect();
-                line_span(&path, &lines, 1, lines.len())
+                line_span(context, &path, &lines, 1, lines.len())
             }
             Err(RawReadError::TooLarge(bytes)) => not_found_reply(format_args!(
                 "`{}` has {bytes} bytes, more than the limit of {MAX_WHOLE_BYTES}; read it in parts with read_raw_span",
@@ -98,7 +98,7 @@ impl AgentTool for ReadRawSpan {
         };
         let lines: Vec<&str> = text.lines().collect();
         let (start, end) = (start_line as usize, (end_line as usize).min(lines.len()));
-        line_span(&path, &lines, start, end)
+        line_span(context, &path, &lines, start, end)
     }
 }
 
@@ -137,8 +137,9 @@ fn text(context: &ToolContext, path: &str, limit: u64) -> Result<String, RawRead
 }
 
 /// Lines `start` to `end` (from 1, inclusive) that fit into one answer, with a note about the rest.
-fn line_span(path: &str, lines: &[&str], start: usize, end: usize) -> ToolReply {
+fn line_span(context: &ToolContext, path: &str, lines: &[&str], start: usize, end: usize) -> ToolReply {
     let page = pagination::paginate(lines, start, end);
+    context.records().reads.record(path, lines, start, page.last_line);
     let next = |next| json!({"path": path, "startLine": next, "endLine": end});
     let mut markdown = page.text.clone();
     if let Some(note) = page.continuation_note(start, end, lines.len(), "read_raw_span", next) {

@@ -30,6 +30,13 @@ pub(crate) struct AttemptOutput {
     /// Raw files that it could not map; empty if it failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unmapped: Vec<UnmappedFile>,
+    /// Raw files of its unit that it left unread, completely or in part, although it was asked to read them. Empty on
+    /// tapes of older versions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<UnreadFile>,
+    /// It succeeded, and neither changed nor decided anything. Always false on tapes of older versions.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub nothing_written: bool,
     /// Conflicts between units that it settled, as KTX reports them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Value>,
@@ -225,6 +232,59 @@ pub(crate) struct UnmappedFile {
     pub detail: Option<String>,
     /// KTX's word for what was done instead.
     pub fallback: String,
+}
+
+/// A raw file that the agent did not read completely.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UnreadFile {
+    /// Path of the file.
+    pub path: String,
+    /// The part that was read; `None` if nothing was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<PartialRead>,
+}
+
+/// The part of a file that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PartialRead {
+    pub read: u64,
+    pub of: u64,
+    pub unit: ReadUnit,
+}
+
+/// Unit of a part of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ReadUnit {
+    /// Answers of the tool that reads the file.
+    Pages,
+    Lines,
+}
+
+impl UnreadFile {
+    /// Its state: `unread` or `read in part (2 of 5 pages)`.
+    pub(crate) fn state(&self) -> String {
+        match self.part {
+            None => "unread".to_owned(),
+            Some(part) => format!("read in part ({part})"),
+        }
+    }
+
+    /// The part that was read, in parentheses after a space; empty if nothing was.
+    pub(crate) fn part_note(&self) -> String {
+        self.part.map_or_else(String::new, |part| format!(" ({part} read)"))
+    }
+}
+
+impl fmt::Display for PartialRead {
+    /// Formats it as `2 of 5 pages`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = match self.unit {
+            ReadUnit::Pages => "pages",
+            ReadUnit::Lines => "lines",
+        };
+        write!(f, "{} of {} {unit}", self.read, self.of)
+    }
 }
 
 #[cfg(test)]

@@ -47,6 +47,12 @@ pub(super) fn remedy_for(cause: &VerdictCause) -> Option<String> {
         VerdictCause::Model => "choose a model that your account may use in llm.models of ktx.yaml",
         VerdictCause::Crashed => "read its stderr in the transcript; `ingestdeck doctor` checks the installation",
         VerdictCause::ToolFailures => "read the failed calls in the transcript, then retry",
+        VerdictCause::NothingDone => {
+            "retry it with feedback (`e`) that names what to read; if that does not help, check its model and prompt"
+        }
+        VerdictCause::UnreadFiles => {
+            "retry it with feedback (`e`) that names these files, or set `unread = \"warn\"` in [ingest]"
+        }
         VerdictCause::DanglingReferences => "retry it, or write the missing pages first",
         VerdictCause::Validation => "read the validation errors in the transcript, then retry",
         VerdictCause::Conflict => "retry it: it will see what the others wrote",

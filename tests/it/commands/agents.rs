@@ -103,7 +103,8 @@ steps = [
   { call = { tool = "Bash", with = { command = "ls" } } },
   { call = { tool = "wiki_read", garbled = "{\"key\": " } },
   { say = "tried" },
-]"#;
+]
+if_asked = []"#;
     let ran = run(&place, script, &[]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
     let report: serde_json::Value =

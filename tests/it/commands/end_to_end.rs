@@ -301,7 +301,8 @@ fn reconcile_step_is_optional_and_needs_changes() {
     let claude = place.scripted_claude(&script).display().to_string();
     let idle = parse_json_events(run(&place, &claude, &["--only", "docs-growers"]).expect_success());
     assert_eq!(summary(&idle)["units"], json!({"succeeded": 1}));
-    let texts: Vec<&str> = idle.iter().filter_map(|line| line["event"]["text"].as_str()).collect();
+    let texts = idle.iter().filter_map(|line| line["event"]["text"].as_str());
+    let texts: Vec<&str> = texts.filter(|text| !text.starts_with("asked the agent")).collect();
     assert_eq!(texts, ["not reconciled: nothing was written, and no raw file was deleted"]);
     let left_out =
         parse_json_events(run(&place, &claude, &["--only", "docs-crates", "--no-reconcile"]).expect_success());

@@ -14,7 +14,8 @@ use crate::tape::{
         SourcesProjected, StopMode, StopReason, UnitSelection, Verdict, VerdictCause, WorkerDrained, WorkerJoined,
         WorkerLeft,
         attempt_output::{
-            ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, RecordedWrite, UnmappedFile, UnsourcedIdentifier,
+            ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, PartialRead, ReadUnit, RecordedWrite, UnmappedFile,
+            UnreadFile, UnsourcedIdentifier,
         },
     },
 };
@@ -112,6 +113,8 @@ pub(super) fn every_cause() -> Vec<VerdictCause> {
         VerdictCause::Model
         | VerdictCause::Crashed
         | VerdictCause::ToolFailures
+        | VerdictCause::NothingDone
+        | VerdictCause::UnreadFiles
         | VerdictCause::DanglingReferences
         | VerdictCause::Validation => (),
         VerdictCause::Conflict
@@ -141,6 +144,8 @@ pub(super) fn every_cause() -> Vec<VerdictCause> {
         VerdictCause::Model,
         VerdictCause::Crashed,
         VerdictCause::ToolFailures,
+        VerdictCause::NothingDone,
+        VerdictCause::UnreadFiles,
         VerdictCause::DanglingReferences,
         VerdictCause::Validation,
         VerdictCause::Conflict,
@@ -239,6 +244,12 @@ fn work() -> AttemptOutput {
         resolutions: vec![json!({"artifactKey": "orders"})],
         transcript: Some(text(".ktx/ingest-transcripts/local-1/docs-orders.jsonl")),
         fatal_failures: Some(1),
+        unread: vec![
+            UnreadFile { path: text("a.md"), part: None },
+            UnreadFile { path: text("b.md"), part: Some(PartialRead { read: 2, of: 5, unit: ReadUnit::Pages }) },
+            UnreadFile { path: text("c.md"), part: Some(PartialRead { read: 7, of: 9, unit: ReadUnit::Lines }) },
+        ],
+        nothing_written: true,
     }
 }
 

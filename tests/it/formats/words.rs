@@ -69,7 +69,7 @@ fn words_of_states_and_kinds_are_as_published() {
     );
     words!(out, "calls beside their event", OutcomeDetail { Declined, Aborted, BudgetExhausted });
     words!(out, "units in comparisons", DiffStatus { New, Removed, Changed, Same });
-    words!(out, "decisions", label, RecordedDecisionKind { Conflict, Eviction, Resolution, Fallback });
+    words!(out, "decisions", label, RecordedDecisionKind { Conflict, Eviction, Resolution, Fallback, Unread });
     words!(out, "artifacts", ArtifactTarget { Wiki, SemanticLayer });
     words!(out, "changes of artifacts", ArtifactChange { Created, Updated, Removed });
     words!(out, "actions", ActionKind { Command, Tool, FileChange, WebSearch, Subagent, Note, Warning });

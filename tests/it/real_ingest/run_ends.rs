@@ -145,3 +145,25 @@ fn signals_end_the_run_and_are_recorded() {
         );
     }
 }
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn unit_whose_agent_only_answers_needs_a_person() {
+    let deck = TestProject::new([
+        asked_by("docs-crates", [ApiTurn::answer("ok")]),
+        asked_by("docs-juice", good_turns("docs-juice", "juice.md")),
+    ]);
+    let run = deck.run("docs-{crates,juice}", &[]);
+    assert_eq!(run.code, Some(100), "{run:#?}");
+    assert_eq!(run.summary()["units"], json!({"failed": 1, "succeeded": 1}), "{run:#?}");
+    let ends: Vec<_> = deck.entries().into_iter().map(|mut entry| entry["note"].take()).collect();
+    let end = ends.iter().find(|note| note["verdict"]["cause"] == "nothing_done").expect("a verdict");
+    assert_eq!(end["work"]["unread"], json!([{"path": "crates.md"}]));
+    let asked =
+        deck.api.requests().iter().filter(|request| request.json().to_string().contains("You have not read")).count();
+    assert_eq!(asked, 1, "one question, in the same session");
+    assert_eq!(deck.names("wiki/global"), ["page-docs-juice.md"]);
+
+    let plan = deck.play(&["plan", "--ui", "json", "--only", "docs-{crates,juice}"]);
+    assert!(plan.stdout.contains(r#""why":"failed last time""#), "{plan:#?}");
+}

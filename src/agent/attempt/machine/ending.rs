@@ -3,7 +3,13 @@
 use nix::sys::signal::Signal;
 
 use super::{AttemptEffect, AttemptMachine, AttemptPhase, AttemptTimer};
-use crate::agent::{control::ControlRequest, process::EscalationStep};
+use crate::{
+    agent::{control::ControlRequest, process::EscalationStep},
+    tape::{Note, note::Severity},
+};
+
+/// Requests to the model that a question leads to at least: one that reads, and one that ends.
+const TURNS_OF_A_QUESTION: u32 = 2;
 
 impl AttemptMachine {
     /// No more work follows: lets the process exit by itself.
@@ -16,6 +22,24 @@ impl AttemptMachine {
             steps.push(AttemptEffect::SetTimer(AttemptTimer::Exit));
         }
         steps
+    }
+
+    /// True while the agent can be asked to go on: once, and not if the turn limit would then end its work.
+    pub(super) fn may_be_asked(&self) -> bool {
+        let is_working = self.phase == AttemptPhase::Working && self.escalation.is_none();
+        is_working && !self.control.has_asked() && self.stats.has_turns_left(TURNS_OF_A_QUESTION)
+    }
+
+    /// Answers an agent that is about to end its turn: with the question of the tools, or by letting it end.
+    pub(in crate::agent::attempt) fn handle_stop_question(
+        &mut self,
+        request_id: &str,
+        question: Option<String>,
+    ) -> Vec<AttemptEffect> {
+        let answer = AttemptEffect::WriteFrame(self.control.answer_stop(request_id, question.as_deref()));
+        let Some(text) = question else { return vec![answer] };
+        let text = format!("asked the agent before it ended: {text}");
+        vec![AttemptEffect::RecordNote(Note::Message { level: Severity::Info, text }), answer]
     }
 
     /// Performs an escalation step, unless it or a firmer one was performed.

@@ -6,6 +6,7 @@ use super::*;
 use crate::{decode, tape::note::IsolationChecked};
 
 mod messages;
+mod stop;
 
 const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s","tools":["mcp__ktx__a"],
     "mcp_servers":[{"name":"ktx","status":"connected"}],"plugins":[{"name":"p","path":"builtin"}]}"#;

@@ -188,6 +188,8 @@ fn cause(cause: &VerdictCause, zone: &TimeZone) -> String {
         VerdictCause::ProgramMissing => "the agent's program is missing or cannot be executed".to_owned(),
         VerdictCause::Crashed => "the agent died without a result".to_owned(),
         VerdictCause::ToolFailures => "tool calls failed".to_owned(),
+        VerdictCause::NothingDone => "the agent did nothing for its unit".to_owned(),
+        VerdictCause::UnreadFiles => "it left raw files unread".to_owned(),
         VerdictCause::DanglingReferences => "a page refers to one that does not exist".to_owned(),
         VerdictCause::Validation => "its output is invalid".to_owned(),
         VerdictCause::Conflict => "its output conflicts with that of other units".to_owned(),
