@@ -35,6 +35,7 @@ CREATE TABLE units (
     detail        TEXT,                      -- why it is not done, where it ran out of turns
     unit_key      TEXT NOT NULL,             -- unique in the connection
     review_remarks TEXT,                     -- empty if all changes were accepted; NULL without a review
+    read_in       TEXT,                      -- if it is done and saved: the run whose files its result rests on
     PRIMARY KEY (run, unit)
 ) STRICT, WITHOUT ROWID;
 
@@ -106,7 +107,9 @@ CREATE TABLE raw_files (
     path          TEXT NOT NULL,
     sha256        TEXT,                      -- NULL for a file that is gone
     bytes         INTEGER,
-    state         TEXT NOT NULL CHECK (state IN ('processed', 'failed', 'open', 'gone')),
+    state         TEXT NOT NULL CHECK (state IN ('processed', 'failed', 'open', 'gone', 'missing')),
+    units         TEXT,                      -- JSON: results of the units that ingest it, by key
+    defines       TEXT,                      -- JSON: names that the file defines; NULL while unknown
     PRIMARY KEY (run, connection, adapter, path)
 ) STRICT, WITHOUT ROWID;
 

@@ -27,6 +27,7 @@ mod wiki;
 mod yaml;
 
 pub(crate) mod attempt;
+pub(crate) mod baseline;
 pub(crate) mod branch_update;
 pub(crate) mod committed_changes;
 pub(crate) mod content_digest;

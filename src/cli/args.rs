@@ -240,6 +240,9 @@ pub(crate) struct SelectArgs {
     /// All units, including those whose files have not changed
     #[arg(long)]
     pub full: bool,
+    /// Units around any changed file, not only those that refer to it
+    #[arg(long)]
+    pub neighbours: bool,
     /// Continues an earlier run.
     #[command(flatten)]
     pub resume: ResumeArgs,

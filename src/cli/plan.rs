@@ -21,6 +21,7 @@ use crate::{
         project::ModelRole,
         projection::PendingProjection,
         reconcile::EvictionCandidate,
+        source_diff::UnitChanges,
         truncated_index_warnings,
         work_unit::WorkUnit,
     },
@@ -281,6 +282,11 @@ fn write_json(taken: &RunPlan, choice: &ModelChoice, outlook: &PlanForecast, tur
         if let Some(key) = &unit.ktx_key {
             object["unitKey"] = json!(key);
         }
+        for (key, paths) in [("changedFiles", &work_unit.changes.own), ("refersTo", &work_unit.changes.referred)] {
+            if !paths.is_empty() && !is_reused {
+                object[key] = json!(paths);
+            }
+        }
         if is_reused {
             object["reused"] = true.into();
         }
@@ -367,7 +373,8 @@ fn write_table(
     }
     // If a prior run leaves nothing to do, the sources were compared with the state before that run.
     for source in planned.sources.iter().filter(|_| taken.empty_reason.is_none()) {
-        write_source(&mut out, source)?;
+        let units = planned.units.iter().filter(|unit| unit.planned.connection == source.connection);
+        write_source(&mut out, source, &changed_units(units))?;
     }
     for due in planned.pending_projections(|unit| reused.contains(unit)) {
         write_projection(&mut out, &due)?;
@@ -407,12 +414,33 @@ pub(crate) fn outside_project_message(source: &SourcePlan) -> Option<String> {
     Some(format!("its files are outside the project, in `{}`, and are not committed", text::printable(&place, 400)))
 }
 
-fn write_source(out: &mut impl io::Write, source: &SourcePlan) -> io::Result<()> {
+/// How many units run for changes of their own files and for changes around them; empty if none runs for the latter.
+fn changed_units<'a>(units: impl Iterator<Item = &'a WorkUnit>) -> String {
+    let (mut changed, mut referring, mut around) = (0, 0, 0);
+    for UnitChanges { own, referred, around: others } in units.map(|unit| &unit.changes) {
+        match (own.is_empty(), referred.is_empty(), others.is_empty()) {
+            (false, _, _) => changed += 1,
+            (true, false, _) => referring += 1,
+            (true, true, false) => around += 1,
+            (true, true, true) => {}
+        }
+    }
+    let verb = |count: usize, one: &'static str, more: &'static str| if count == 1 { one } else { more };
+    let parts = [
+        (changed, "changed".to_owned()),
+        (referring, format!("{} to a change", verb(referring, "refers", "refer"))),
+        (around, format!("{} around a change", verb(around, "is", "are"))),
+    ];
+    let parts = parts.iter().filter(|(count, _)| *count > 0 && referring + around > 0);
+    parts.map(|(count, what)| format!(", {} {what}", pluralize(*count, "unit"))).collect()
+}
+
+fn write_source(out: &mut impl io::Write, source: &SourcePlan, changed: &str) -> io::Result<()> {
     let unchanged = match source.unchanged.count {
         0 => String::new(),
         count => format!(", {} unchanged", pluralize(count, "unit")),
     };
-    writeln!(out, "{} {}{unchanged}", source.connection, source.diff_counts())?;
+    writeln!(out, "{} {}{changed}{unchanged}", source.connection, source.diff_counts())?;
     if let Some(place) = outside_project_message(source) {
         writeln!(out, "  {place}")?;
     }

@@ -8,6 +8,7 @@ use crate::{
         artifacts::{RawFileName, artifact_path},
         coverage::{PriorFileResult, PriorFileResults},
     },
+    store::db::processed_sha256,
     tape::note::attempt_output::{ArtifactChange, ArtifactTarget},
 };
 
@@ -19,7 +20,7 @@ pub(super) fn prior_results(global: &GlobalArgs, origin: &SourceInfo) -> Option<
     store.list().ok()?.iter().find(|recorded| recorded.id == run)?;
     let read = || {
         let (db, _) = recorded_tapes::open_updated_index(&store).ok()?;
-        Some((db.prior_files(Some(run)).ok()?, db.prior_artifacts(Some(run)).ok()?))
+        Some((db.file_records(Some(run)).ok()?, db.prior_artifacts(Some(run)).ok()?))
     };
     let Some((files, artifacts)) = read() else {
         playback_output::print_stderr("warning: the index cannot be read, so prior runs are not considered");
@@ -28,7 +29,7 @@ pub(super) fn prior_results(global: &GlobalArgs, origin: &SourceInfo) -> Option<
     let mut results: PriorFileResults = files
         .into_iter()
         .map(|((connection, adapter, path), file)| {
-            let result = PriorFileResult { sha256: file.processed_sha256, artifacts: Vec::new() };
+            let result = PriorFileResult { sha256: processed_sha256(&file).cloned(), artifacts: Vec::new() };
             ((RawFileName { connection, path }, adapter), result)
         })
         .collect();

@@ -79,7 +79,8 @@ pub(crate) fn find(global: &GlobalArgs) -> Result<Option<Project>, CliError> {
 
 /// The selection of the flags.
 pub(crate) fn selection(select: &SelectArgs) -> UnitSelection {
-    UnitSelection { connections: select.connections.clone(), only: select.only.clone(), full: select.full }
+    let SelectArgs { connections, only, full, neighbours, .. } = select;
+    UnitSelection { connections: connections.clone(), only: only.clone(), full: *full, neighbours: *neighbours }
 }
 
 /// Plans the run that the flags select, and prints warnings about it.

@@ -10,19 +10,22 @@ use super::{continued_runs::ContinuedRuns, recorded_tapes, unsaved_run::UnsavedR
 use crate::{
     ingest::{
         self, DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory,
+        baseline::{
+            Baseline, FileEvent, FileOutcome, LastUnitOutcome, PriorFileRecord, RecordOrigin, RecordTime,
+            UnitFileOutcome,
+        },
         plan::{IngestPlan, SourcePlan},
         project::Project,
         reconcile::PriorProvenance,
         reconcile::{EvictionCandidate, staged_path},
         source::Fingerprint,
-        source_diff::{self, Baseline, LastUnitOutcome, RecordOrigin},
     },
     run::state::UnitStatus,
     store::{
         Db, RunStore,
-        db::{ArtifactHistory, FileHistory, FileKey, UnitEffort, UnitHistory},
+        db::{ArtifactHistory, FileKey, FileRecord, UnitEffort, UnitHistory},
         index_refresh::RefreshError,
-        index_rows::ArtifactIndexRow,
+        index_rows::{ArtifactIndexRow, FileState, UnitFileResult},
     },
     tape::{RunId, note::attempt_output::ArtifactChange},
     text::pluralize,
@@ -271,16 +274,19 @@ impl ProjectHistory {
     /// # Errors
     /// If the index cannot be read.
     pub(crate) fn past(&self, before: Option<RunId>) -> Result<PriorResults, RefreshError> {
-        let (mut past, files) = self.own.as_ref().map(|own| own.prior_results(before)).transpose()?.unwrap_or_default();
+        let (mut past, mut files) =
+            self.own.as_ref().map(|own| own.prior_results(before)).transpose()?.unwrap_or_default();
         // A time in the future would outrank every later run.
         let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
         let is_before =
             |completed_ms: u64| completed_ms <= now && before.is_none_or(|run| completed_ms < run.started_at_ms());
         for file in self.ktx.files.iter().filter(|file| is_before(file.completed_ms)) {
-            let own = files.get(&(file.connection.clone(), file.adapter.clone(), file.path.clone()));
-            if let Some(prior) = ktx_prior(file, own) {
-                past.baseline.add_file(&file.connection, &file.adapter, file.path.clone(), prior);
-            }
+            let key = (file.connection.clone(), file.adapter.clone(), file.path.clone());
+            files.entry(key).or_default().push(ktx_event(file));
+        }
+        for ((connection, adapter, path), mut events) in files {
+            events.sort_by_key(|event| event.time);
+            past.baseline.add_file(&connection, &adapter, path, PriorFileRecord::from_events(events));
         }
         for artifact in self.ktx.artifacts.iter().filter(|artifact| is_before(artifact.completed_ms)) {
             past.add_artifact(WrittenArtifact::from_ktx(artifact));
@@ -290,27 +296,23 @@ impl ProjectHistory {
 }
 
 impl IndexedRunHistory {
-    /// The prior results in the index, and the files that the index knows.
+    /// The prior results in the index, and the records of files, which are not in the baseline yet.
     fn prior_results(
         &self,
         before: Option<RunId>,
-    ) -> Result<(PriorResults, BTreeMap<FileKey, FileHistory>), RefreshError> {
+    ) -> Result<(PriorResults, BTreeMap<FileKey, Vec<FileEvent>>), RefreshError> {
         let Self { runs, db, marked, .. } = self;
         let mut baseline = Baseline::default();
-        let files = db.prior_files(before)?;
-        for ((connection, adapter, path), file) in &files {
-            baseline.add_file(connection, adapter, path.clone(), file_prior(file, marked));
-        }
+        let records = db.file_records(before)?.into_iter();
+        let events = |of: Vec<FileRecord>| of.into_iter().map(|record| file_event(record, marked)).collect();
+        let files = records.map(|(key, of)| (key, events(of))).collect();
         let left = UnsavedRun::find(runs, db, &db.prior_successes()?, marked)?;
         for unit in db.prior_units(before)? {
             let standing = unit_outcome(&unit);
             baseline.add_unit(unit.connection, unit.unit_key, standing);
         }
         for unit in db.last_successes(before)? {
-            baseline.add_success((unit.connection, unit.unit_key), unit.run, marked.contains(&unit.run));
-        }
-        for (file, run, sha256) in db.open_files(before)? {
-            baseline.add_read(file, run, Fingerprint::parse(&sha256));
+            baseline.add_success((unit.connection, unit.unit_key), unit.read_in, marked.contains(&unit.run));
         }
         let artifacts = db.prior_artifacts(before)?;
         let artifacts = artifacts
@@ -342,29 +344,34 @@ fn ktx_gaps(ktx: &KtxHistory) -> impl Iterator<Item = String> {
     damaged.into_iter().chain(incomplete)
 }
 
-fn file_prior(file: &FileHistory, marked: &HashSet<RunId>) -> source_diff::PriorFileRecord {
-    let is_own = file.processed_run.is_some_and(|run| marked.contains(&run));
-    source_diff::PriorFileRecord {
-        processed: file.processed_sha256.as_deref().and_then(Fingerprint::parse),
-        failed: file.failed_run.is_some(),
-        origin: if is_own { RecordOrigin::Own } else { RecordOrigin::Foreign },
+fn file_event(record: FileRecord, marked: &HashSet<RunId>) -> FileEvent {
+    let result = |result| match result {
+        UnitFileResult::Succeeded(read_in) => UnitFileOutcome::Succeeded(RecordTime::from_run(read_in)),
+        UnitFileResult::Failed => UnitFileOutcome::Failed,
+    };
+    FileEvent {
+        time: RecordTime::from_run(record.run),
+        origin: if marked.contains(&record.run) { RecordOrigin::Own } else { RecordOrigin::Foreign },
+        content: record.sha256.as_deref().and_then(Fingerprint::parse),
+        outcome: match record.state {
+            FileState::Processed => FileOutcome::Processed,
+            FileState::Evicted => FileOutcome::Evicted,
+            FileState::Failed | FileState::Unfinished | FileState::Missing => FileOutcome::Open,
+        },
+        units: record.units.into_iter().map(|(unit, of)| (unit, result(of))).collect(),
+        defines: record.defines,
     }
 }
 
-/// KTX's record about a file, unless a run of this program recorded the same or a newer state.
-fn ktx_prior(file: &KtxFile, own: Option<&FileHistory>) -> Option<source_diff::PriorFileRecord> {
-    let processed = file.sha256.as_deref().and_then(Fingerprint::parse);
-    let is_newer = |run: Option<RunId>| run.is_some_and(|run| run.started_at_ms() > file.completed_ms);
-    let knows_as_much = |own: &FileHistory| own.failed_run.is_none() && own.processed_sha256 == file.sha256;
-    if own.is_some_and(|own| is_newer(own.processed_run) || knows_as_much(own)) {
-        return None;
-    }
-    let failed = own.is_some_and(|own| is_newer(own.failed_run));
-    Some(source_diff::PriorFileRecord {
-        processed,
-        failed,
+fn ktx_event(file: &KtxFile) -> FileEvent {
+    let content = file.sha256.as_deref().and_then(Fingerprint::parse);
+    FileEvent {
+        time: RecordTime::from_ktx(file.completed_ms),
         origin: RecordOrigin::Ktx { completed_ms: file.completed_ms },
-    })
+        content,
+        outcome: if content.is_some() { FileOutcome::Processed } else { FileOutcome::Evicted },
+        ..FileEvent::default()
+    }
 }
 
 fn unit_outcome(past: &UnitHistory) -> LastUnitOutcome {
@@ -387,119 +394,4 @@ fn unit_outcome(past: &UnitHistory) -> LastUnitOutcome {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ingest::source_diff::SourceDiff;
-
-    const HASH: &str = "99b249fbeab03e4b814d96c32f14560cee4f011d38306c5c9497536f6b7be9e2";
-
-    fn written(began_ms: u64, path: &str, (target, connection, key): ArtifactId<'_>, change: &str) -> WrittenArtifact {
-        let row = ArtifactIndexRow {
-            connection: "kb".into(),
-            path: path.into(),
-            target: target.into(),
-            target_connection: connection.into(),
-            key: key.into(),
-            change: change.into(),
-        };
-        WrittenArtifact { began_ms, run: format!("r{began_ms}"), row }
-    }
-
-    fn past(paths: &[&str], artifacts: impl IntoIterator<Item = WrittenArtifact>) -> PriorResults {
-        let mut past = PriorResults::default();
-        for path in paths {
-            let prior = source_diff::PriorFileRecord {
-                processed: Fingerprint::parse(HASH),
-                ..source_diff::PriorFileRecord::default()
-            };
-            past.baseline.add_file("kb", "docs", (*path).to_owned(), prior);
-        }
-        artifacts.into_iter().for_each(|artifact| past.add_artifact(artifact));
-        past
-    }
-
-    fn gone(past: &PriorResults, paths: &[&str]) -> Vec<String> {
-        let diff =
-            SourceDiff { deleted: paths.iter().map(|path| (*path).to_owned()).collect(), ..SourceDiff::default() };
-        let source = SourcePlan { connection: "kb".into(), adapter: "docs".into(), diff, ..SourcePlan::default() };
-        let mut planned = IngestPlan { sources: vec![source], ..IngestPlan::default() };
-        past.annotate(&mut planned);
-        let artifacts_by_deleted_file = planned.sources[0].eviction_candidates.iter();
-        artifacts_by_deleted_file
-            .flat_map(|(path, found)| found.iter().map(move |artifact| format!("{path}: {artifact}")))
-            .collect()
-    }
-
-    #[test]
-    fn gone_files_list_what_rests_on_them() {
-        let page = |key: &'static str| ("wiki", "", key);
-        let past = past(
-            &["a.md", "b.md", "c.md"],
-            [
-                written(1, "b.md", page("b"), "created"),
-                written(1, "b.md", page("shared"), "created"),
-                written(2, "a.md", page("shared"), "updated"),
-                written(2, "c.md", page("shared"), "updated"),
-                written(2, "long-gone.md", page("shared"), "updated"),
-                written(1, "b.md", ("sl", "wh", "orders"), "updated"),
-                written(1, "b.md", page("dropped"), "created"),
-                written(3, "a.md", page("dropped"), "removed"),
-                written(1, "b.md", page("back"), "removed"),
-            ],
-        );
-        assert_eq!(
-            gone(&past, &["b.md", "c.md"]),
-            [
-                "b.md: wiki b (created in run r1)",
-                "b.md: wiki shared (created in run r1), also rests on kb/a.md",
-                "b.md: sl wh/orders (updated in run r1)",
-                "c.md: wiki shared (updated in run r2), also rests on kb/a.md",
-            ]
-        );
-        assert_eq!(gone(&past, &[]), Vec::<String>::new());
-    }
-
-    #[test]
-    fn newest_record_of_an_artifact_wins() {
-        let id = ("wiki", "", "p");
-        let by_ktx = |ms| written(ms, "a.md", id, "wiki_written");
-        let past_of = |ms| past(&["a.md"], [written(5, "a.md", id, "updated"), by_ktx(ms)]);
-        assert_eq!(gone(&past_of(4), &["a.md"]), ["a.md: wiki p (updated in run r5)"]);
-        assert_eq!(gone(&past_of(6), &["a.md"]), ["a.md: wiki p (wiki_written in run r6)"]);
-    }
-
-    #[test]
-    fn ktx_record_counts_unless_own_run_is_newer() {
-        let run = |ms: u64| {
-            let [_, _, time @ ..] = ms.to_be_bytes();
-            let mut bytes = [0; 16];
-            bytes[..6].copy_from_slice(&time);
-            RunId(uuid::Uuid::from_bytes(bytes))
-        };
-        let by_ktx = KtxFile {
-            connection: "kb".into(),
-            adapter: "docs".into(),
-            path: "a.md".into(),
-            sha256: Some(HASH.into()),
-            completed_ms: 10,
-        };
-        let own = |processed: &str, failed: Option<u64>, at: u64| FileHistory {
-            processed_sha256: (!processed.is_empty()).then(|| processed.to_owned()),
-            failed_run: failed.map(run),
-            processed_run: Some(run(at)),
-        };
-        let failed = |own: Option<&FileHistory>| ktx_prior(&by_ktx, own).map(|prior| prior.failed);
-        assert_eq!(failed(None), Some(false));
-        assert_eq!(failed(Some(&own("", None, 20))), None, "gone since");
-        assert_eq!(failed(Some(&own("other", None, 5))), Some(false));
-        assert_eq!(failed(Some(&own("other", None, 15))), None);
-        assert_eq!(failed(Some(&own(HASH, None, 5))), None, "the record of ingestdeck has the same state");
-        assert_eq!(failed(Some(&own("other", Some(8), 5))), Some(false), "KTX made good");
-        assert_eq!(failed(Some(&FileHistory { failed_run: Some(run(12)), ..FileHistory::default() })), Some(true));
-        let gone = KtxFile { sha256: None, ..by_ktx.clone() };
-        let processed = |own: Option<&FileHistory>| ktx_prior(&gone, own).map(|prior| prior.processed);
-        assert_eq!(processed(None), Some(None));
-        assert_eq!(processed(Some(&own(HASH, None, 5))), Some(None), "KTX processed it later");
-        assert_eq!(processed(Some(&own(HASH, None, 15))), None, "it came back since");
-    }
-}
+mod tests;

@@ -219,7 +219,8 @@ pub(crate) fn plan_run(
     let past = history.past(Some(chain.oldest()))?;
     let then = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone());
     let then = then.unwrap_or_else(|| asked.clone());
-    let selection = UnitSelection { full: then.full || asked.full, ..then };
+    let (full, neighbours) = (then.full || asked.full, then.neighbours || asked.neighbours);
+    let selection = UnitSelection { full, neighbours, ..then };
     let planned = match texts::find_recorded(chain.state()).map_err(ResumeError::NotResumable)? {
         Some((selection, texts)) => plan_texts(project, &selection, texts),
         None => plan_against(project, &selection, &past.baseline),

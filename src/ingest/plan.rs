@@ -3,6 +3,7 @@
 //! Reads the sources and does not start runs. It writes nothing except caches that make the next plan faster.
 
 mod chunking;
+mod neighbours;
 mod partial_plan;
 mod texts;
 mod unit_names;
@@ -18,15 +19,17 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 pub(crate) use self::texts::plan_texts;
 use self::{
     chunking::{ChunkedConnection, chunk_connection, is_target},
+    neighbours::Neighbourhood,
     unit_names::RunUnitKeys,
 };
 use super::{
+    baseline::{Baseline, FileOwners, RecordOrigin, RecordTime},
     database::KTX_DATABASE,
     line_budget::first_names,
     project::{PROJECT_FILE, Project},
     reconcile::EvictionCandidate,
-    source::{Fingerprint, MetricflowProjection, SourceTree, UnitChunk, tree},
-    source_diff::{Baseline, ForceReason, RecordOrigin, SourceDiff, is_up_to_date, run_reason},
+    source::{Fingerprint, MetricflowProjection, SourceAdapter, SourceTree, UnitChunk, add_dependencies, tree},
+    source_diff::{ForceReason, SourceDiff, UnitChanges, run_reason},
     untrusted_text::visible_path,
     work_unit::WorkUnit,
 };
@@ -88,6 +91,8 @@ pub(crate) struct SourcePlan {
     pub staging: Option<StagedFiles>,
     /// Sources that follow from its files without an agent.
     pub projection: MetricflowProjection,
+    /// Names that files define, by path, as far as they are known.
+    pub definitions: BTreeMap<String, Vec<String>>,
     /// Artifacts that depend on deleted files, by the path of the file.
     pub eviction_candidates: BTreeMap<String, Vec<EvictionCandidate>>,
 }
@@ -176,7 +181,12 @@ impl SourcePlan {
             files: self
                 .files
                 .iter()
-                .map(|(path, (print, bytes))| FileRead { path: path.clone(), sha256: print.to_string(), bytes: *bytes })
+                .map(|(path, (print, bytes))| FileRead {
+                    path: path.clone(),
+                    sha256: print.to_string(),
+                    bytes: *bytes,
+                    defines: self.definitions.get(path).cloned(),
+                })
                 .collect(),
             deleted: self.diff.deleted.clone(),
             left_for_later_runs: self.pending_files.iter().cloned().collect(),
@@ -339,7 +349,24 @@ fn select_units(
     let ChunkedConnection { connection, adapter, tree, chunks, branch_mismatch: other_branch, .. } = cut;
     let (id, name) = (connection.id.as_str(), adapter.name());
     let prior = baseline.source_files(id, name);
-    let mut diff = SourceDiff::from_tree(&tree, prior);
+    let mut owners: HashMap<&str, FileOwners<'_>> = HashMap::new();
+    for chunk in &chunks {
+        for path in &chunk.raw_files {
+            let owners = owners.entry(path).or_default();
+            owners.units.insert(&chunk.key);
+            owners.are_shared = adapter.shares_files();
+        }
+    }
+    let no_owners = FileOwners::default();
+    let last_success = |key: &str| baseline.last_success(id, key);
+    let settled_at = |unit: Option<&str>, path: &str| {
+        let (known, now) = (prior?.get(path)?, tree.get(path)?.fingerprint?);
+        known.settled_at(unit, now, owners.get(path).unwrap_or(&no_owners), last_success)
+    };
+    let mut diff = SourceDiff::from_tree(&tree, prior, |path| match owners.get(path) {
+        Some(owners) => owners.units.iter().all(|unit| settled_at(Some(unit), path).is_some()),
+        None => settled_at(None, path).is_some(),
+    });
     let origin = |path: &str| baseline.origin(id, name, path);
     retain_deleted(
         &mut diff,
@@ -359,18 +386,27 @@ fn select_units(
         true => Some(ForceReason::ByName),
         false => wanted.is_full.then_some(ForceReason::FullRun),
     };
-    let has_read = |chunk: &UnitChunk, path: &str| {
-        let now = tree.get(path).and_then(|file| file.fingerprint);
-        now.is_some_and(|now| baseline.has_read((id, name, &chunk.key), path, now))
-    };
-    let reason =
-        |chunk: &UnitChunk| run_reason(chunk, &diff, standing(&chunk.key), forced(chunk), |path| has_read(chunk, path));
-    let up_to_date =
-        |chunk: &UnitChunk| is_up_to_date(chunk, &diff, standing(&chunk.key), |path| has_read(chunk, path));
-    let up_to_date: HashSet<String> =
-        chunks.iter().filter(|chunk| up_to_date(chunk)).map(|chunk| chunk.key.clone()).collect();
-    let reasons: HashMap<String, (usize, String)> =
-        chunks.iter().enumerate().map(|(place, chunk)| (chunk.key.clone(), (place, reason(chunk)))).collect();
+    let deleted = prior.map(|prior| neighbours::deleted_files(prior, &tree, &diff)).unwrap_or_default();
+    let mut neighbourhood = prior.map(|prior| Neighbourhood::new(adapter, &tree, prior, &deleted));
+    let mut due: HashMap<String, DueUnit> = HashMap::new();
+    for (place, chunk) in chunks.iter().enumerate() {
+        // What the unit knows of the files around a changed one is from its last success.
+        let latest = last_success(&chunk.key).unwrap_or(RecordTime::LATEST);
+        let settled = |path: &str| settled_at(Some(&chunk.key), path);
+        let files: Vec<(&str, RecordTime)> =
+            chunk.raw_files.iter().map(|path| (path.as_str(), settled(path).unwrap_or(latest))).collect();
+        let own = chunk.raw_files.iter().filter(|path| settled(path).is_none()).cloned().collect();
+        let mut changes = UnitChanges { own, ..UnitChanges::default() };
+        if let Some(neighbourhood) = neighbourhood.as_mut().filter(|_| changes.own.is_empty() || takes(chunk)) {
+            changes.referred = neighbourhood.referred(chunk, &files);
+            if wanted.neighbours {
+                let since = files.iter().map(|(_, time)| *time).min().unwrap_or_default();
+                changes.around = neighbourhood.around(chunk, since, &changes.referred);
+            }
+        }
+        let why = run_reason(chunk.raw_files.len(), &changes, &diff, standing(&chunk.key), forced(chunk));
+        due.insert(chunk.key.clone(), DueUnit { place, why, changes });
+    }
     let relying_on = |is_such: &dyn Fn(&UnitChunk, RecordOrigin) -> bool| -> BTreeSet<String> {
         let relies = |chunk: &UnitChunk| {
             let mut paths = chunk.raw_files.iter().chain(&chunk.dependency_paths);
@@ -392,11 +428,10 @@ fn select_units(
     // Without a baseline every unit is new and is not narrowed.
     let by_name: Vec<UnitChunk> = chunks.iter().filter(|chunk| names(chunk)).cloned().collect();
     let everything = wanted.is_full.then(|| chunks.clone());
-    let mut changed = match prior {
-        Some(_) => adapter.narrow_units(chunks, &diff.changed_paths()),
+    let changed = match prior {
+        Some(_) => narrow_units(adapter, chunks, &due, &tree),
         None => chunks,
     };
-    changed.retain(|chunk| !up_to_date.contains(&chunk.key));
     let mut source = SourcePlan {
         connection: id.to_owned(),
         adapter: name.to_owned(),
@@ -406,7 +441,7 @@ fn select_units(
         ..SourcePlan::default()
     };
     for chunk in changed.iter().filter(|chunk| !takes(chunk)) {
-        source.exclude_files(&diff, &chunk.raw_files, &chunk.dependency_paths, &chunk.peer_file_index);
+        source.exclude_files(&diff, &chunk.raw_files);
     }
     let chosen = everything.unwrap_or(changed).into_iter();
     let mut units: Vec<UnitChunk> = chosen.filter(takes).collect();
@@ -420,8 +455,8 @@ fn select_units(
     for relying in [&mut foreign, &mut ktx] {
         relying.retain(|key| !units.iter().any(|unit| unit.key == *key));
     }
-    units.sort_by_key(|chunk| reasons.get(&chunk.key).map_or(usize::MAX, |(place, _)| *place));
-    let mut files: BTreeSet<&str> = diff.changed_paths();
+    units.sort_by_key(|chunk| due.get(&chunk.key).map_or(usize::MAX, |due| due.place));
+    let mut files: BTreeSet<&str> = diff.changed_paths().collect();
     files.extend(units.iter().flat_map(|unit| &unit.raw_files).map(String::as_str));
     let held = |path: &str| tree.get(path).and_then(|file| Some((file.fingerprint?, file.bytes)));
     let files = files.into_iter().filter_map(|path| Some((path.to_owned(), held(path)?))).collect();
@@ -434,10 +469,41 @@ fn select_units(
     };
     planned.sources.push(SourcePlan { files, unchanged, diff, projection, ..source });
     planned.units.extend(units.into_iter().map(|chunk| {
-        let why = reasons.get(&chunk.key).map_or_else(|| "its files changed".into(), |(_, why)| why.clone());
+        let known = due.remove(&chunk.key);
+        let (why, changes) =
+            known.map_or_else(|| ("its files changed".into(), UnitChanges::default()), |due| (due.why, due.changes));
         let in_run = keys.run_key(&chunk.key).into();
-        WorkUnit { is_external: is_outside, ..work_unit(chunk, in_run, id, name, &tree, why) }
+        WorkUnit { is_external: is_outside, changes, ..work_unit(chunk, in_run, id, name, &tree, why) }
     }));
+}
+
+/// A unit of a source, with its changes.
+struct DueUnit {
+    /// Position in the order of the adapter.
+    place: usize,
+    why: String,
+    changes: UnitChanges,
+}
+
+/// The units with changes, narrowed to them. Their agents may read the changed files around them, too.
+fn narrow_units(
+    adapter: &dyn SourceAdapter,
+    chunks: Vec<UnitChunk>,
+    due: &HashMap<String, DueUnit>,
+    tree: &SourceTree,
+) -> Vec<UnitChunk> {
+    let mut keys = HashSet::new();
+    let mut units = Vec::new();
+    for chunk in chunks {
+        let Some(due) = due.get(&chunk.key).filter(|due| !due.changes.is_empty()) else { continue };
+        let mut unit = adapter.narrow_unit(chunk, &due.changes.own.iter().map(String::as_str).collect());
+        let around = due.changes.around_it().filter(|path| tree.get(path).is_some());
+        add_dependencies(&mut unit, around.cloned());
+        if keys.insert(unit.key.clone()) {
+            units.push(unit);
+        }
+    }
+    units
 }
 
 /// Removes files from the deletions that only KTX recorded and that are not deleted: files that the adapter does not
@@ -490,6 +556,7 @@ fn work_unit(
         prior_provenance: Vec::new(),
         review_remarks: None,
         stage_index: None,
+        changes: UnitChanges::default(),
     }
 }
 
@@ -498,11 +565,13 @@ struct UnitSelector<'a> {
     only: Option<GlobSet>,
     patterns: &'a [String],
     is_full: bool,
+    neighbours: bool,
 }
 
 impl<'a> UnitSelector<'a> {
     fn from_selection(selection: &'a UnitSelection) -> Result<Self, PlanError> {
-        Ok(Self { only: globs(&selection.only)?, patterns: &selection.only, is_full: selection.full })
+        let UnitSelection { only, full, neighbours, .. } = selection;
+        Ok(Self { only: globs(only)?, patterns: only, is_full: *full, neighbours: *neighbours })
     }
 
     /// Whether the unit is selected, by KTX's key or by its key in the run.

@@ -18,9 +18,9 @@ use std::{
 
 use super::{
     job::IngestJob,
-    plan::IngestPlan,
+    plan::{IngestPlan, SourcePlan},
     source::{
-        Fingerprint,
+        Fingerprint, SourceTree, find_adapter,
         fingerprint::{self, MAX_FILE_BYTES},
     },
 };
@@ -127,6 +127,7 @@ fn copy_all(project: &Path, job: &IngestJob, planned: &mut IngestPlan) -> Result
         let prints = copy(project, &connection, &root, &relative, &paths)?;
         if let Some(source) = planned.sources.iter_mut().find(|source| source.connection == connection) {
             source.use_staged_copies(&prints, relative.clone(), began.elapsed());
+            source.definitions = definitions(source, &project.join(&relative), &root);
         }
         roots.insert(connection, project.join(relative));
     }
@@ -136,6 +137,19 @@ fn copy_all(project: &Path, job: &IngestJob, planned: &mut IngestPlan) -> Result
         }
     }
     Ok(())
+}
+
+/// The names that the files of `source` define, so that a later plan knows them when the files have changed. Files without
+/// a copy are read in `root`.
+fn definitions(source: &SourcePlan, copies: &Path, root: &Path) -> BTreeMap<String, Vec<String>> {
+    let [copies, root] = [copies, root].map(|root| SourceTree { root: root.to_path_buf(), ..SourceTree::default() });
+    let adapter = find_adapter(&source.adapter).filter(|adapter| adapter.reference_reader(&copies, &[]).is_some());
+    let Some(adapter) = adapter else { return BTreeMap::new() };
+    let defined = |path: &String| {
+        let text = copies.read_text(path).or_else(|_| root.read_text(path)).ok()?;
+        Some((path.clone(), adapter.defined_names(path, &text)?.into_iter().collect()))
+    };
+    source.files.keys().filter_map(defined).collect()
 }
 
 /// Copies `paths` from `root` to `relative`, and returns digests of the copies.

@@ -5,7 +5,10 @@
 use serde::{Deserialize, Serialize};
 use std::{path::PathBuf, sync::Arc};
 
-use super::reconcile::{PriorProvenance, StageIndex};
+use super::{
+    reconcile::{PriorProvenance, StageIndex},
+    source_diff::UnitChanges,
+};
 use crate::{
     run::state::RECONCILE_KEY,
     tape::{UnitKey, note::PlannedUnit},
@@ -31,6 +34,9 @@ pub(crate) struct WorkUnit {
     pub prior_provenance: Vec<PriorProvenance>,
     /// What a reviewer of an earlier run did not accept of its changes.
     pub review_remarks: Option<String>,
+    /// The changes because of which it runs.
+    #[serde(skip)]
+    pub changes: UnitChanges,
     /// Changes of the other units, for the reconcile step.
     pub stage_index: Option<Arc<StageIndex>>,
 }

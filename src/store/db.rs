@@ -28,7 +28,7 @@ pub(crate) use artifacts::ArtifactHistory;
 pub(crate) use audit::{AUDIT_COLUMNS, AuditFilter};
 pub(crate) use continuations::IndexedContinuation;
 pub(crate) use costs::{AttemptCostRow, CostFilter};
-pub(crate) use prior_runs::{FileHistory, FileKey, UnitEffort, UnitHistory};
+pub(crate) use prior_runs::{FileKey, FileRecord, UnitEffort, UnitHistory, processed_sha256};
 pub(crate) use query::{IndexQueryError, QueryLimits};
 
 /// Creates all tables and indexes of an empty database.
@@ -37,7 +37,7 @@ const SCHEMA: &str = include_str!("../../assets/index.sql");
 /// `user_version` of [`SCHEMA`]. A change of the schema or of the meaning of its rows increments it, and an index of an
 /// earlier version is emptied, so that its rows are made again from the tapes. [`is_earlier`] must know all names that
 /// an earlier version used.
-const SCHEMA_VERSION: usize = 16;
+const SCHEMA_VERSION: usize = 17;
 
 /// Maximum wait for another process that writes to the index.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -443,7 +443,7 @@ fn write_unit(
     position: usize,
     unit: &UnitIndexRow,
 ) -> Result<(), rusqlite::Error> {
-    let sql = "INSERT INTO units VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    let sql = "INSERT INTO units VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
     transaction.prepare_cached(sql)?.execute(params![
         run,
         unit.unit,
@@ -456,6 +456,7 @@ fn write_unit(
         unit.detail,
         unit.unit_key,
         unit.review_remarks,
+        unit.read_in.map(|run| run.to_string()),
     ])?;
     Ok(())
 }

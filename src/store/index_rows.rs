@@ -7,7 +7,7 @@ use crate::{
         spending::{UnitSpending, run_cost},
         state::{ModelSpending, RunState, UnitStatus},
     },
-    tape::{Header, Millis, note::Verdict},
+    tape::{Header, Millis, RunId, note::Verdict},
 };
 
 mod artifacts;
@@ -16,7 +16,9 @@ mod files;
 
 pub(crate) use artifacts::ArtifactIndexRow;
 pub(crate) use calls::{CallIndexRow, MIN_CUT_CHARS};
-pub(crate) use files::FileIndexRow;
+pub(crate) use files::{FileIndexRow, FileState, UnitFileResult};
+#[cfg(test)]
+pub(crate) use files::{file_rows, read_in};
 
 /// Bytes folded per slice.
 const SLICE: usize = 1 << 20;
@@ -89,6 +91,8 @@ pub(crate) struct UnitIndexRow {
     pub detail: Option<String>,
     /// What a reviewer did not accept of its changes: empty if nothing, `None` without a review.
     pub review_remarks: Option<String>,
+    /// The run whose files the result rests on; `None` unless the unit is done and saved.
+    pub read_in: Option<RunId>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -140,12 +144,13 @@ impl RunIndexRows {
         let calls = calls.finish(&mut timeline)?;
         let state = &timeline.view().state;
         let is_active = is_active && state.ended.is_none();
+        let run = header.run;
         Ok(Self {
             run: RunIndexRow { is_active, ..run_row(header, tape_bytes, state) },
-            units: state.units.iter().map(|unit| unit_row(state, unit)).collect(),
+            units: state.units.iter().map(|unit| unit_row(run, state, unit)).collect(),
             attempts: state.units.iter().flat_map(attempt_rows).collect(),
             calls,
-            files: files::file_rows(state),
+            files: files::file_rows(run, state),
             artifacts: artifacts::artifact_rows(state),
         })
     }
@@ -173,7 +178,7 @@ fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunIndexRow {
     }
 }
 
-fn unit_row(state: &RunState, unit: &crate::run::state::UnitState) -> UnitIndexRow {
+fn unit_row(run: RunId, state: &RunState, unit: &crate::run::state::UnitState) -> UnitIndexRow {
     let review = state.publication.review.as_deref();
     let reviewed = review.filter(|review| review.request.files.iter().any(|file| file.units.contains(&unit.key)));
     UnitIndexRow {
@@ -192,6 +197,7 @@ fn unit_row(state: &RunState, unit: &crate::run::state::UnitState) -> UnitIndexR
             .filter(|_| unit.status == UnitStatus::BudgetExhausted)
             .map(|attempt| attempt.budget_exhaustion().to_string()),
         review_remarks: reviewed.map(|review| review.remarks(&unit.key).unwrap_or_default()),
+        read_in: files::read_in(run, state, unit),
     }
 }
 

@@ -48,7 +48,10 @@ impl IngestFixture {
 
     fn plan(&self, connections: &[&str], only: &[&str]) -> Result<IngestPlan, PlanError> {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        plan(&self.project, &UnitSelection { connections: owned(connections), only: owned(only), full: false })
+        plan(
+            &self.project,
+            &UnitSelection { connections: owned(connections), only: owned(only), ..UnitSelection::default() },
+        )
     }
 
     fn unit(&self, key: &str) -> WorkUnit {

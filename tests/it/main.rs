@@ -17,6 +17,7 @@ mod hostile_git;
 mod ingest;
 mod language;
 mod mcp;
+mod neighbours;
 mod output_agreement;
 mod outside_paths;
 mod plan;

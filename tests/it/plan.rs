@@ -125,13 +125,13 @@ fn partial_run_leaves_the_rest_planned() {
     }
     let script = "[[part]]\nsteps = [{ say = \"read\" }]";
     run(&place, script, &["--only", "dbt-models-m0*", "--concurrency", "4"]).expect_success();
-    // The settings in the project file affect all units, and most have not run with the new ones.
     let rest = planned(&place, &[]);
     assert!(rest.len() == 20 && rest.iter().all(|(_, why)| why == "new"), "{rest:?}");
     run(&place, script, &["--concurrency", "4"]).expect_success();
     assert_eq!(planned(&place, &[]), []);
     place.write("d/dbt_project.yml", "name: y\n");
-    let all = planned(&place, &[]);
+    assert_eq!(planned(&place, &[]), [], "no unit refers to it");
+    let all = planned(&place, &["--neighbours"]);
     assert_eq!((all.len(), all[0].1.as_str()), (30, "1 file around it changed"));
 }
 
@@ -147,10 +147,12 @@ fn failed_unit_does_not_plan_neighbours_that_succeeded() {
     assert_eq!(run(&place, &fails, &["--concurrency", "4"]).code, Some(100));
     assert_eq!(planned(&place, &[]), pairs(&[("dbt-models-m07", "failed last time")]));
     place.write("d/models/m03.yml", "models: [{name: other}]\n");
-    let all = planned(&place, &[]);
+    let changed = [("dbt-models-m03", "1 file modified"), ("dbt-models-m07", "failed last time")];
+    assert_eq!(planned(&place, &[]), pairs(&changed));
+    let all = planned(&place, &["--neighbours"]);
     assert_eq!((all.len(), all[3].1.as_str(), all[7].1.as_str()), (30, "1 file modified", "failed last time"));
     assert_eq!(all[0].1, "1 file around it changed", "the file of the failed unit did not change");
-    assert_eq!(run(&place, &fails, &["--concurrency", "4"]).code, Some(100));
+    assert_eq!(run(&place, &fails, &["--neighbours", "--concurrency", "4"]).code, Some(100));
     assert_eq!(planned(&place, &[]), pairs(&[("dbt-models-m07", "failed last time")]));
     run(&place, READS, &[]).expect_success();
     assert_eq!(planned(&place, &[]), []);
@@ -195,10 +197,13 @@ fn units_sharing_a_file_with_a_single_run_stay_planned() {
     assert_eq!(planned(&place, &[]), []);
     // The same with a file that is not new.
     place.write("m/a.md", "# a, and more\n");
-    assert_eq!(planned(&place, &[]).len(), 2);
+    let [x, y, z] = [("x", "1 file modified"), ("y", "1 file modified"), ("z", "refers to a change: a.md")];
+    assert_eq!(planned(&place, &[]), pairs(&[x, y, z]));
     run(&place, READS, &["--only", "x"]).expect_success();
-    assert!(keys(&planned(&place, &[])).contains(&"y"));
-    run(&place, READS, &["--only", "y", "--only", "x"]).expect_success();
+    assert_eq!(planned(&place, &[]), pairs(&[y, z]));
+    run(&place, READS, &["--only", "y"]).expect_success();
+    assert_eq!(planned(&place, &[]), pairs(&[z]), "both units of the file succeeded, each in a run of its own");
+    run(&place, READS, &[]).expect_success();
     assert_eq!(planned(&place, &[]), []);
     // The index can be deleted, because it is rebuilt from the tapes.
     fs::remove_file(place.path(".ktx/ingestdeck/db.sqlite")).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Later plans compare files. A file of two units must not count as processed when only one of them ran.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use super::{
     DiffCounts, IngestPlan, PlanError, Project, SourceDiff, SourcePlan, UnitSelection, UnitSelector, WorkUnit,
@@ -67,29 +67,16 @@ impl IngestPlan {
                 return;
             }
             let diff = std::mem::take(&mut source.diff);
-            source.exclude_files(&diff, &planned.raw_files, &planned.dependency_paths, &unit.peer_file_index);
+            source.exclude_files(&diff, &planned.raw_files);
             source.diff = diff;
         }
     }
 }
 
 impl SourcePlan {
-    /// Leaves out a unit that the changes in `diff` affect: its changed raw files remain pending. If none of them
-    /// changed, the changed files around the unit remain pending instead.
-    pub(super) fn exclude_files(
-        &mut self,
-        diff: &SourceDiff,
-        raw_files: &[String],
-        dependency_paths: &[String],
-        peers: &[Arc<str>],
-    ) {
+    /// Leaves out a unit that would run: its changed raw files remain pending.
+    pub(super) fn exclude_files(&mut self, diff: &SourceDiff, raw_files: &[String]) {
         (self.is_complete, self.is_partial) = (false, true);
-        let touched = |path: &&str| diff.is_changed(path);
-        let mut open: Vec<&str> = raw_files.iter().map(String::as_str).filter(touched).collect();
-        if open.is_empty() {
-            let beside = dependency_paths.iter().map(String::as_str).chain(peers.iter().map(|path| &**path));
-            open.extend(beside.filter(touched));
-        }
-        self.pending_files.extend(open.into_iter().map(str::to_owned));
+        self.pending_files.extend(raw_files.iter().filter(|path| diff.is_changed(path)).cloned());
     }
 }

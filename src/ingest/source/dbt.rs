@@ -4,8 +4,13 @@ use std::collections::BTreeSet;
 
 use crate::diagnostic::Problem;
 
+mod references;
+
+pub(super) use references::DbtReferences;
+
 use super::{
-    ChunkedSource, ProjectConnection, RawFile, SourceAdapter, SourceTree, UnitChunk, add_dependencies, peers,
+    ChunkedSource, ProjectConnection, RawFile, SourceAdapter, SourceTree, UnitChunk, peers,
+    references::ReferenceReader,
     shared_names,
     tree::{WalkFilter, has_extension},
 };
@@ -75,31 +80,17 @@ impl SourceAdapter for DbtAdapter {
         Ok(ChunkedSource { units, warnings: warnings.into_iter().collect() })
     }
 
-    /// Files of a dbt project describe each other: a unit also runs for changes around it, and may read the changed
-    /// files.
-    fn narrow_units(&self, units: Vec<UnitChunk>, touched: &BTreeSet<&str>) -> Vec<UnitChunk> {
-        units.into_iter().filter_map(|unit| narrow_dbt_unit(unit, touched)).collect()
+    fn defined_names(&self, _: &str, text: &str) -> Option<BTreeSet<String>> {
+        references::defined_names(text)
+    }
+
+    fn reference_reader<'a>(&self, tree: &'a SourceTree, _: &'a [String]) -> Option<Box<dyn ReferenceReader + 'a>> {
+        Some(Box::new(DbtReferences::new(tree)))
     }
 
     fn skills(&self) -> &'static [&'static str] {
         &["dbt_ingest"]
     }
-}
-
-fn narrow_dbt_unit(mut unit: UnitChunk, touched: &BTreeSet<&str>) -> Option<UnitChunk> {
-    let is_touched = |path: &str| touched.contains(path);
-    let neighbours: Vec<String> =
-        unit.peer_file_index.iter().filter(|path| is_touched(path)).map(|path| path.to_string()).collect();
-    let (changed, unchanged): (Vec<_>, Vec<_>) = unit.raw_files.iter().cloned().partition(|path| is_touched(path));
-    if !changed.is_empty() {
-        unit.raw_files = changed;
-        add_dependencies(&mut unit, unchanged.into_iter().chain(neighbours));
-    } else if !neighbours.is_empty() || unit.dependency_paths.iter().any(|path| is_touched(path)) {
-        add_dependencies(&mut unit, neighbours);
-    } else {
-        return None;
-    }
-    Some(unit)
 }
 
 /// A warning about a project whose models are described only in SQL and doc blocks, not in YAML. KTX does not read
@@ -218,26 +209,12 @@ mod tests {
     }
 
     #[test]
-    fn a_change_runs_the_small_project_for_what_changed() {
+    fn small_project_is_narrowed_to_its_changes() {
         let (_dir, tree) = project(2, 0);
-        let units = DbtAdapter.chunk(&tree, anywhere()).unwrap().units;
-        let left = DbtAdapter.narrow_units(units, &BTreeSet::from(["models/marts/m001.yml"]));
-        assert_eq!(left[0].raw_files, ["models/marts/m001.yml"]);
-        assert_eq!(left[0].dependency_paths, ["dbt_project.yml", "models/marts/m000.yml"]);
-    }
-
-    #[test]
-    fn a_change_runs_the_neighbours_in_a_large_project() {
-        let (_dir, tree) = project(26, 1);
-        let units = |touched: &str| {
-            let units = DbtAdapter.chunk(&tree, anywhere()).unwrap().units;
-            DbtAdapter.narrow_units(units, &BTreeSet::from([touched]))
-        };
-        let left = units("seed0.yaml");
-        assert_eq!(left.len(), 26);
-        assert_eq!(left[3].raw_files, ["models/marts/m003.yml"]);
-        assert_eq!(left[3].dependency_paths, ["dbt_project.yml", "seed0.yaml"]);
-        assert_eq!(units("dbt_project.yml").len(), 26);
-        assert_eq!(units("nothing.yml").len(), 0);
+        let unit = DbtAdapter.chunk(&tree, anywhere()).unwrap().units.remove(0);
+        let left = DbtAdapter.narrow_unit(unit.clone(), &BTreeSet::from(["models/marts/m001.yml"]));
+        assert_eq!(left.raw_files, ["models/marts/m001.yml"]);
+        assert_eq!(left.dependency_paths, ["dbt_project.yml", "models/marts/m000.yml"]);
+        assert_eq!(DbtAdapter.narrow_unit(unit.clone(), &BTreeSet::new()), unit, "it runs for changes around it");
     }
 }

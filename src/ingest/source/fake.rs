@@ -55,9 +55,8 @@ impl SourceAdapter for FakeAdapter {
     }
 
     /// A folder is ingested as a whole.
-    fn narrow_units(&self, mut units: Vec<UnitChunk>, touched: &BTreeSet<&str>) -> Vec<UnitChunk> {
-        units.retain(|unit| unit.raw_files.iter().any(|path| touched.contains(path.as_str())));
-        units
+    fn narrow_unit(&self, unit: UnitChunk, _: &BTreeSet<&str>) -> UnitChunk {
+        unit
     }
 
     fn skills(&self) -> &'static [&'static str] {
@@ -80,8 +79,7 @@ mod tests {
         assert_eq!(chunks.units[0].raw_files, ["a/deep/y.md", "a/z"]);
         assert_eq!(chunks.units[2].label.as_deref(), Some("c d"));
         assert_eq!(chunks.warnings.len(), 1);
-        let left = FakeAdapter.narrow_units(chunks.units, &BTreeSet::from(["a/z", "top.md"]));
-        assert_eq!(left.len(), 1);
-        assert_eq!(left[0].raw_files, ["a/deep/y.md", "a/z"]);
+        let left = FakeAdapter.narrow_unit(chunks.units[0].clone(), &BTreeSet::from(["a/z", "top.md"]));
+        assert_eq!(left.raw_files, ["a/deep/y.md", "a/z"]);
     }
 }

@@ -12,13 +12,14 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::{
     ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, add_dependencies, collate, peers,
-    shared_names, tree::has_extension,
+    references::ReferenceReader, shared_names, tree::has_extension,
 };
 use crate::ingest::{
     slug,
     untrusted_text::{squeezed_line, visible_path},
 };
 
+mod references;
 mod scan;
 
 use scan::LookmlFacts;
@@ -59,13 +60,22 @@ impl SourceAdapter for LookmlAdapter {
     }
 
     /// A model is ingested as a whole, as in KTX. Its agent may also read the files that its views extend.
-    fn narrow_units(&self, mut units: Vec<UnitChunk>, touched: &BTreeSet<&str>) -> Vec<UnitChunk> {
-        units.retain(|unit| unit.raw_files.iter().any(|path| touched.contains(path.as_str())));
-        for unit in &mut units {
-            let behind = std::mem::take(&mut unit.upstream_files);
-            add_dependencies(unit, behind);
-        }
-        units
+    fn narrow_unit(&self, mut unit: UnitChunk, _: &BTreeSet<&str>) -> UnitChunk {
+        let behind = std::mem::take(&mut unit.upstream_files);
+        add_dependencies(&mut unit, behind);
+        unit
+    }
+
+    fn defined_names(&self, path: &str, text: &str) -> Option<BTreeSet<String>> {
+        references::defined_names(path, text)
+    }
+
+    fn reference_reader<'a>(
+        &self,
+        tree: &'a SourceTree,
+        deleted: &'a [String],
+    ) -> Option<Box<dyn ReferenceReader + 'a>> {
+        Some(Box::new(references::LookmlReferences::new(tree, deleted)))
     }
 
     fn skills(&self) -> &'static [&'static str] {

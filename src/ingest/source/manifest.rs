@@ -21,7 +21,10 @@ use serde_json::value::RawValue;
 
 use super::{
     ChunkedSource, MAX_PEERS, ProjectConnection, SourceAdapter, SourceDirError, SourceTree, UnitChunk, display_path,
-    fingerprint::FileStamp, run_output_dirs, source_root_dir, tree::RawFile,
+    fingerprint::FileStamp,
+    references::{FileReferences, ReferenceReader, file_name},
+    run_output_dirs, source_root_dir,
+    tree::RawFile,
 };
 use crate::ingest::{
     slug::MAX_KEY_BYTES as LONGEST_KEY,
@@ -111,12 +114,34 @@ impl SourceAdapter for ManifestAdapter {
         Ok(ChunkedSource { units: list.units.into_iter().map(|(_, unit)| unit.into()).collect(), warnings: Vec::new() })
     }
 
+    fn shares_files(&self) -> bool {
+        true
+    }
+
+    /// Dependencies are explicit, so each of them is a reference.
+    fn reference_reader<'a>(&self, _: &'a SourceTree, _: &'a [String]) -> Option<Box<dyn ReferenceReader + 'a>> {
+        Some(Box::new(ManifestReferences))
+    }
+
     fn skills(&self) -> &'static [&'static str] {
         &[]
     }
 }
 
 /// A unit in the format of the file.
+struct ManifestReferences;
+
+impl ReferenceReader for ManifestReferences {
+    fn references(&mut self, unit: &UnitChunk, _: &str) -> FileReferences {
+        let open_names = unit.dependency_paths.iter().map(|path| file_name(path)).collect();
+        FileReferences { open_names, ..FileReferences::default() }
+    }
+
+    fn refers_to_undefined(&mut self, _: &FileReferences) -> bool {
+        false
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ManifestUnit {

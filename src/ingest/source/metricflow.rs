@@ -13,7 +13,11 @@ mod projection;
 pub(crate) use projection::{MetricflowProjection, ProjectedSource};
 
 use super::{
-    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, collate, peers, shared_names,
+    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, collate,
+    dbt::DbtReferences,
+    peers,
+    references::{ReferenceReader, dbt_yaml},
+    shared_names,
     tree::has_extension,
 };
 use crate::{
@@ -84,6 +88,14 @@ impl SourceAdapter for MetricflowAdapter {
         let read = |path: &str| yaml::from_str(&read_semantic_yaml(tree, path).ok()??).ok();
         let files = tree.files.iter().filter_map(|file| Some((file.path.as_str(), read(&file.path)?)));
         projection::project_models(&files.collect::<Vec<(&str, YamlValue)>>())
+    }
+
+    fn defined_names(&self, _: &str, text: &str) -> Option<BTreeSet<String>> {
+        dbt_yaml::read(text).map(|names| names.defines)
+    }
+
+    fn reference_reader<'a>(&self, tree: &'a SourceTree, _: &'a [String]) -> Option<Box<dyn ReferenceReader + 'a>> {
+        Some(Box::new(DbtReferences::without_sql(tree)))
     }
 
     fn skills(&self) -> &'static [&'static str] {
@@ -325,8 +337,8 @@ mod tests {
             first.notes.as_deref(),
             Some("MetricFlow component (semantic_models: orders, returns; metrics: aov)")
         );
-        let left = MetricflowAdapter.narrow_units(chunks.units, &BTreeSet::from(["m/aov.yml"]));
-        assert_eq!((left.len(), left[0].raw_files.len(), left[0].dependency_paths.len()), (1, 1, 2));
+        let left = MetricflowAdapter.narrow_unit(chunks.units[0].clone(), &BTreeSet::from(["m/aov.yml"]));
+        assert_eq!((left.raw_files.len(), left.dependency_paths.len()), (1, 2));
     }
 
     #[test]

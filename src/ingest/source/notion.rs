@@ -67,26 +67,25 @@ impl SourceAdapter for NotionAdapter {
     }
 
     /// If only the metadata of a page changed, its parts become one unit again, because no text has to be read.
-    fn narrow_units(&self, units: Vec<UnitChunk>, touched: &BTreeSet<&str>) -> Vec<UnitChunk> {
-        let mut left: Vec<UnitChunk> = Vec::new();
-        for unit in units {
-            let page = unit.raw_files.iter().find(|path| is_page(path)).cloned();
-            let part = unit.key.rsplit_once("-part-").filter(|_| unit.notes.as_deref().is_some_and(is_part));
-            let whole = part.map(|(key, _)| key.to_owned());
-            let Some(mut unit) = narrow_unit(unit, touched) else { continue };
-            if let (Some(key), Some(page)) = (whole, page)
-                && !touched.contains(page.as_str())
-            {
-                unit.key = key;
-                unit.notes = Some(WHOLE_PAGE_NOTES.into());
-                unit.label = unit.label.map(|label| label.split(" (part ").next().unwrap_or_default().to_owned());
-                if left.last().is_some_and(|last| last.key == unit.key) {
-                    continue;
-                }
-            }
-            left.push(unit);
+    fn narrow_unit(&self, unit: UnitChunk, due: &BTreeSet<&str>) -> UnitChunk {
+        let page = unit.raw_files.iter().find(|path| is_page(path)).cloned();
+        let part = unit.key.rsplit_once("-part-").filter(|_| unit.notes.as_deref().is_some_and(is_part));
+        let whole = part.map(|(key, _)| key.to_owned());
+        let mut unit = narrow_unit(unit, due);
+        if let (Some(key), Some(page)) = (whole, page)
+            && !due.is_empty()
+            && !due.contains(page.as_str())
+        {
+            unit.key = key;
+            unit.notes = Some(WHOLE_PAGE_NOTES.into());
+            unit.label = unit.label.map(|label| label.split(" (part ").next().unwrap_or_default().to_owned());
         }
-        left
+        unit
+    }
+
+    /// The parts of a long page have its file in common.
+    fn shares_files(&self) -> bool {
+        true
     }
 
     fn skills(&self) -> &'static [&'static str] {
@@ -249,10 +248,10 @@ mod tests {
         assert_eq!(chunks.units[2].label.as_deref(), Some("Handbook / Terms (part 3 of 3)"));
         let exact = "é".repeat(MAX_UNIT_CHARS);
         assert_eq!(chunk(&[("pages/a/page.md", &exact)]).units.len(), 1);
-        let left = NotionAdapter.narrow_units(chunks.units.clone(), &BTreeSet::from(["pages/a/metadata.json"]));
-        assert_eq!(left.len(), 1);
-        assert_eq!((left[0].key.as_str(), left[0].dependency_paths.len()), ("notion-page-a", 1));
-        assert_eq!(NotionAdapter.narrow_units(chunks.units, &BTreeSet::from(["pages/a/page.md"])).len(), 3);
+        let narrowed = |due: &str| NotionAdapter.narrow_unit(chunks.units[1].clone(), &BTreeSet::from([due]));
+        let left = narrowed("pages/a/metadata.json");
+        assert_eq!((left.key.as_str(), left.dependency_paths.len()), ("notion-page-a", 1));
+        assert_eq!(narrowed("pages/a/page.md").key, "notion-page-a-part-2");
     }
 
     #[test]

@@ -45,6 +45,7 @@ fn tool_context() -> (ToolContext, tempfile::TempDir) {
         source_root: source,
         is_external: false,
         stage_index: None,
+        changes: Default::default(),
     };
     let workspace = Workspace::open_persistent(dir.path(), &dir.path().join(".ktx/work/docs-a-1")).unwrap();
     let connections = vec![

@@ -5,23 +5,39 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Transaction, params};
 
+use serde_json::json;
+
 use super::{Db, DbError, DbFault, to_i64, to_u64};
 use crate::{
-    run::state::UnitStatus,
-    store::index_rows::FileIndexRow,
+    store::index_rows::{FileIndexRow, FileState, UnitFileResult},
     tape::{Millis, RunId},
 };
 
-/// A file that some run processed or failed with.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FileHistory {
-    /// SHA-256 of the file when all its units last succeeded; `None` if that never happened, or if the file was deleted
-    /// since.
-    pub processed_sha256: Option<String>,
-    /// The newest later run in which a unit of the file failed, spent its turn budget or was stopped.
-    pub failed_run: Option<RunId>,
-    /// The run that processed the file or found it deleted.
-    pub processed_run: Option<RunId>,
+/// What one run recorded about a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileRecord {
+    pub run: RunId,
+    /// SHA-256; `None` for a deleted file.
+    pub sha256: Option<String>,
+    pub state: FileState,
+    /// Results of the units that ingest it, by KTX's key.
+    pub units: BTreeMap<String, UnitFileResult>,
+    /// Names that the file defines; `None` if they are not recorded.
+    pub defines: Option<Vec<String>>,
+}
+
+impl FileRecord {
+    /// True if a plan that finds this content later does not record the file again.
+    fn is_settled(&self) -> bool {
+        matches!(self.state, FileState::Processed | FileState::Evicted)
+            || self.units.values().any(|result| matches!(result, UnitFileResult::Succeeded(_)))
+    }
+}
+
+/// SHA-256 of a file when all its units last succeeded; `None` if that never happened, or if the file was deleted since.
+pub(crate) fn processed_sha256(records: &[FileRecord]) -> Option<&String> {
+    let is_result = |record: &&FileRecord| matches!(record.state, FileState::Processed | FileState::Evicted);
+    records.iter().rev().find(is_result)?.sha256.as_ref()
 }
 
 /// Connection, adapter and path.
@@ -39,6 +55,18 @@ pub(crate) struct UnitHistory {
     pub unsaved: bool,
     /// Why a unit that spent its turn budget is not done.
     pub detail: Option<String>,
+    pub run: RunId,
+}
+
+/// The last saved success of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnitSuccess {
+    pub connection: String,
+    /// KTX's key, unique in the connection.
+    pub unit_key: String,
+    /// The run whose files the result rests on.
+    pub read_in: RunId,
+    /// The run that recorded the success.
     pub run: RunId,
 }
 
@@ -79,64 +107,43 @@ pub(crate) struct ReviewRemarks {
 }
 
 impl Db {
-    /// All files that a run processed or failed with; with `before`, only of runs that started before that run.
-    pub(crate) fn prior_files(&self, before: Option<RunId>) -> Result<BTreeMap<FileKey, FileHistory>, DbError> {
-        let read = || -> Result<BTreeMap<FileKey, FileHistory>, rusqlite::Error> {
-            let mut files: BTreeMap<FileKey, (FileHistory, String)> = BTreeMap::new();
-            let end = upper_bound(before);
-            // SQLite takes the other columns from the row that holds the maximum.
-            let mut newest = self.connection.prepare_cached(
-                "SELECT connection, adapter, path, max(run), sha256 FROM raw_files
-                 WHERE state IN ('processed', 'gone') AND run < ?1 GROUP BY connection, adapter, path",
+    /// The records of all files, oldest first; with `before`, only of runs that started before that run.
+    pub(crate) fn file_records(&self, before: Option<RunId>) -> Result<BTreeMap<FileKey, Vec<FileRecord>>, DbError> {
+        let read = || -> Result<BTreeMap<FileKey, Vec<FileRecord>>, rusqlite::Error> {
+            let mut statement = self.connection.prepare_cached(
+                "SELECT connection, adapter, path, run, sha256, state, units, defines FROM raw_files
+                 WHERE run < ?1 ORDER BY run",
             )?;
-            let mut rows = newest.query([&end])?;
+            let mut files: BTreeMap<FileKey, Vec<FileRecord>> = BTreeMap::new();
+            let mut rows = statement.query([upper_bound(before)])?;
             while let Some(row) = rows.next()? {
-                let run: String = row.get(3)?;
-                let file =
-                    FileHistory { processed_sha256: row.get(4)?, failed_run: None, processed_run: RunId::parse(&run) };
-                files.insert((row.get(0)?, row.get(1)?, row.get(2)?), (file, run));
+                let (run, state): (String, String) = (row.get(3)?, row.get(5)?);
+                let (Some(run), Some(state)) = (RunId::parse(&run), FileState::parse(&state)) else { continue };
+                let (units, defines): (Option<String>, Option<String>) = (row.get(6)?, row.get(7)?);
+                let units = units.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
+                let defines = defines.and_then(|json| serde_json::from_str(&json).ok());
+                let record = FileRecord { run, sha256: row.get(4)?, state, units, defines };
+                files.entry((row.get(0)?, row.get(1)?, row.get(2)?)).or_default().push(record);
             }
-            let mut failed = self.connection.prepare_cached(
-                "SELECT connection, adapter, path, max(run) FROM raw_files
-                 WHERE state = 'failed' AND run < ?1 GROUP BY connection, adapter, path",
-            )?;
-            let mut rows = failed.query([&end])?;
-            while let Some(row) = rows.next()? {
-                let run: String = row.get(3)?;
-                let (file, since) = files.entry((row.get(0)?, row.get(1)?, row.get(2)?)).or_default();
-                file.failed_run = RunId::parse(&run).filter(|_| run > *since);
-            }
-            Ok(files.into_iter().map(|(key, (file, _))| (key, file)).collect())
+            Ok(files)
         };
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
-    /// Units as of the run in which they last succeeded; `before` as for [`prior_files`](Self::prior_files). Units whose
-    /// newest result is not saved, or was saved by a run that reused it, are omitted: it may rest on other contents.
-    pub(crate) fn last_successes(&self, before: Option<RunId>) -> Result<Vec<UnitHistory>, DbError> {
-        let mut units = self.query_units(&format!("{DONE_STATUSES} AND run < ?1"), before)?;
-        units.retain(|unit| unit.status == UnitStatus::Succeeded.as_str() && !unit.unsaved);
-        Ok(units)
-    }
-
-    /// Contents of open and failed files in the runs in which units last succeeded with a saved result; `before` as for
-    /// [`prior_files`](Self::prior_files).
-    pub(crate) fn open_files(&self, before: Option<RunId>) -> Result<Vec<(FileKey, RunId, String)>, DbError> {
-        let read = || -> Result<Vec<(FileKey, RunId, String)>, rusqlite::Error> {
+    /// For each unit, by connection and KTX's key, the newest run whose files a saved result of the unit rests on, and
+    /// the run that recorded this; `before` as for [`file_records`](Self::file_records).
+    pub(crate) fn last_successes(&self, before: Option<RunId>) -> Result<Vec<UnitSuccess>, DbError> {
+        let read = || -> Result<Vec<UnitSuccess>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(&format!(
-                "WITH newest AS (SELECT connection, adapter, path, max(run), state FROM raw_files
-                                 WHERE run < ?1 GROUP BY connection, adapter, path),
-                      successes AS (SELECT max(run) AS run FROM units WHERE {COMPARED_UNITS}
-                                    AND status = 'succeeded' AND NOT unsaved AND run < ?1 GROUP BY connection, unit_key)
-                 SELECT connection, adapter, path, run, sha256 FROM raw_files JOIN newest USING (connection, adapter, path)
-                 WHERE newest.state IN ('open', 'failed') AND sha256 IS NOT NULL AND run IN (SELECT run FROM successes)"
+                "SELECT connection, unit_key, max(read_in), run FROM units
+                 WHERE {COMPARED_UNITS} AND read_in IS NOT NULL AND run < ?1 GROUP BY connection, unit_key"
             ))?;
-            let file = |row: &rusqlite::Row<'_>| {
-                let key = (row.get(0)?, row.get(1)?, row.get(2)?);
-                let (run, sha256): (String, String) = (row.get(3)?, row.get(4)?);
-                Ok(RunId::parse(&run).map(|run| (key, run, sha256)))
+            let success = |row: &rusqlite::Row<'_>| {
+                let (read_in, run): (String, String) = (row.get(2)?, row.get(3)?);
+                let (Some(read_in), Some(run)) = (RunId::parse(&read_in), RunId::parse(&run)) else { return Ok(None) };
+                Ok(Some(UnitSuccess { connection: row.get(0)?, unit_key: row.get(1)?, read_in, run }))
             };
-            statement.query_map([upper_bound(before)], file)?.filter_map(Result::transpose).collect()
+            statement.query_map([upper_bound(before)], success)?.filter_map(Result::transpose).collect()
         };
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
@@ -186,18 +193,15 @@ impl Db {
 
     /// Runs that incremental planning needs, not counting costs and times.
     pub(crate) fn required_runs(&self) -> Result<BTreeSet<RunId>, DbError> {
+        let mut required: BTreeSet<RunId> =
+            self.file_records(None)?.values().flat_map(|of| required_records(of)).collect();
         let read = || -> Result<BTreeSet<RunId>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(&format!(
-                "WITH good AS (SELECT connection, adapter, path, max(run) AS run FROM raw_files
-                               WHERE state IN ('processed', 'gone') GROUP BY connection, adapter, path),
-                      bad AS (SELECT connection, adapter, path, max(run) AS run FROM raw_files
-                              WHERE state = 'failed' GROUP BY connection, adapter, path),
-                      saved AS (SELECT connection, unit_key, max(run) AS run FROM units
+                "WITH saved AS (SELECT connection, unit_key, max(run) AS run FROM units
                                 WHERE {COMPARED_UNITS} AND {DONE_STATUSES} AND NOT unsaved GROUP BY connection, unit_key)
-                 SELECT run FROM good
-                 UNION SELECT bad.run FROM bad LEFT JOIN good USING (connection, adapter, path)
-                       WHERE good.run IS NULL OR bad.run > good.run
-                 UNION SELECT max(run) FROM units WHERE {COMPARED_UNITS} GROUP BY connection, unit_key
+                 SELECT max(run) FROM units WHERE {COMPARED_UNITS} GROUP BY connection, unit_key
+                 UNION SELECT max(read_in) FROM units WHERE {COMPARED_UNITS} AND read_in IS NOT NULL
+                       GROUP BY connection, unit_key
                  UNION SELECT units.run FROM units LEFT JOIN saved USING (connection, unit_key)
                        WHERE {COMPARED_UNITS} AND units.unsaved AND (saved.run IS NULL OR units.run > saved.run)
                  UNION SELECT max(run) FROM units WHERE {REVIEWED_UNITS} GROUP BY connection, unit_key
@@ -206,7 +210,8 @@ impl Db {
             let runs = statement.query_map([], |row| row.get::<_, String>(0))?;
             runs.filter_map(|run| run.map(|run| RunId::parse(&run)).transpose()).collect()
         };
-        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+        required.extend(read().map_err(|error| DbFault::from(error).into_db_error(&self.path))?);
+        Ok(required)
     }
 
     /// Effort of the newest finished units, oldest first. Units of scripted agents or stopped by a person are excluded,
@@ -239,13 +244,34 @@ impl Db {
     }
 }
 
+/// The runs without which a plan would judge a file in another way: the last result of each of its units and of all
+/// together, and the first run that found the content of now.
+fn required_records(records: &[FileRecord]) -> impl Iterator<Item = RunId> {
+    let mut required = BTreeSet::new();
+    let mut units: BTreeMap<&str, RunId> = BTreeMap::new();
+    for record in records {
+        units.extend(record.units.keys().map(|unit| (unit.as_str(), record.run)));
+    }
+    required.extend(units.into_values());
+    let last = records.iter().rposition(FileRecord::is_settled);
+    if let Some(last) = last.and_then(|at| records.get(..=at)) {
+        let content = last.last().and_then(|record| record.sha256.as_ref());
+        let same = last.iter().rev().take_while(|record| record.sha256.as_ref() == content);
+        required.extend(same.last().map(|record| record.run));
+        required.extend(last.last().map(|record| record.run));
+    }
+    let rest = records.get(last.map_or(0, |at| at + 1)..).unwrap_or_default();
+    required.extend(rest.iter().rfind(|record| record.state == FileState::Failed).map(|record| record.run));
+    required.into_iter()
+}
+
 /// Upper bound for run ids in SQL: ids sort by start time, and as text before this letter.
 pub(super) fn upper_bound(before: Option<RunId>) -> String {
     before.map_or_else(|| "g".into(), |run| run.to_string())
 }
 
 pub(super) fn write_file(transaction: &Transaction<'_>, run: &str, file: &FileIndexRow) -> Result<(), rusqlite::Error> {
-    let sql = "INSERT OR REPLACE INTO raw_files VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let sql = "INSERT OR REPLACE INTO raw_files VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     transaction.prepare_cached(sql)?.execute(params![
         run,
         file.connection,
@@ -254,6 +280,8 @@ pub(super) fn write_file(transaction: &Transaction<'_>, run: &str, file: &FileIn
         file.sha256,
         file.bytes.map(to_i64),
         file.state.as_str(),
+        (!file.units.is_empty()).then(|| json!(file.units).to_string()),
+        file.defines.as_ref().map(|names| json!(names).to_string()),
     ])?;
     Ok(())
 }
@@ -263,15 +291,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn success_whose_saved_result_is_of_another_run_is_not_listed() {
+    fn last_success_is_the_run_that_a_saved_result_rests_on() {
         let directory = tempfile::tempdir().unwrap();
         let db = Db::open(&directory.path().join("db.sqlite")).unwrap();
         db.connection.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
         let add = |run: u32, unit: &str, status: &str, unsaved: bool| {
-            let sql = "INSERT INTO units (run, unit, position, connection, unit_key, status, attempts, unsaved)
-                VALUES (?1, ?2, 0, 'notes', ?2, ?3, 1, ?4)";
-            let run = format!("0190{run:04}-0000-7000-8000-000000000000");
-            db.connection.execute(sql, params![run, unit, status, unsaved]).unwrap();
+            let sql =
+                "INSERT INTO units (run, unit, position, connection, unit_key, status, attempts, unsaved, read_in)
+                VALUES (?1, ?2, 0, 'notes', ?2, ?3, 1, ?4, ?5)";
+            let id = |run: u32| format!("0190{run:04}-0000-7000-8000-000000000000");
+            let read_in = match status {
+                "succeeded" if !unsaved => Some(id(run)),
+                "reused" => Some(id(run - 1)),
+                _ => None,
+            };
+            db.connection.execute(sql, params![id(run), unit, status, unsaved, read_in]).unwrap();
         };
         for unit in ["saved", "failed-since", "reused-since", "unsaved-since"] {
             add(1, unit, "succeeded", false);
@@ -280,9 +314,13 @@ mod tests {
         add(2, "reused-since", "succeeded", true);
         add(3, "reused-since", "reused", false);
         add(2, "unsaved-since", "succeeded", true);
-        let mut listed: Vec<String> = db.last_successes(None).unwrap().into_iter().map(|unit| unit.unit_key).collect();
+        let listed = db.last_successes(None).unwrap().into_iter();
+        let mut listed: Vec<(String, String)> =
+            listed.map(|unit| (unit.unit_key, unit.read_in.to_string()[4..8].to_owned())).collect();
         listed.sort();
-        assert_eq!(listed, ["failed-since", "saved"]);
+        let expected =
+            [("failed-since", "0001"), ("reused-since", "0002"), ("saved", "0001"), ("unsaved-since", "0001")];
+        assert_eq!(listed, expected.map(|(unit, run)| (unit.to_owned(), run.to_owned())));
     }
 
     #[test]
@@ -291,8 +329,9 @@ mod tests {
         let db = Db::open(&directory.path().join("db.sqlite")).unwrap();
         db.connection.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
         let run = "01900001-0000-7000-8000-000000000000";
-        let sql = "INSERT INTO units (run, unit, position, connection, adapter, unit_key, status, attempts, unsaved)
-            VALUES (?1, 'u', 0, 'wh', 'external_ingest', 'u', 'succeeded', 1, 0)";
+        let sql =
+            "INSERT INTO units (run, unit, position, connection, adapter, unit_key, status, attempts, unsaved, read_in)
+            VALUES (?1, 'u', 0, 'wh', 'external_ingest', 'u', 'succeeded', 1, 0, ?1)";
         db.connection.execute(sql, [run]).unwrap();
         assert!(db.required_runs().unwrap().is_empty() && db.last_successes(None).unwrap().is_empty());
         db.connection.execute("UPDATE units SET adapter = 'docs'", []).unwrap();

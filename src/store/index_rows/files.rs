@@ -1,11 +1,13 @@
 //! Builds the index rows for the files that a run read, each with the result of the units that ingest it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::{
     run::state::{RunState, UnitState, UnitStatus},
-    tape::note::SourceRead,
+    tape::{RunId, note::SourceRead},
 };
+
+use serde::{Deserialize, Serialize};
 
 /// A file that a run read, or found deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +21,20 @@ pub(crate) struct FileIndexRow {
     /// Size in bytes; `None` for a deleted file.
     pub bytes: Option<u64>,
     pub state: FileState,
+    /// Results of the units that ingest it, by KTX's key. Units that did not finish are left out.
+    pub units: BTreeMap<String, UnitFileResult>,
+    /// Names that it defines; `None` if they are not recorded.
+    pub defines: Option<Vec<String>>,
+}
+
+/// Result of one unit for a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum UnitFileResult {
+    /// The unit succeeded with this content, and its result is saved. It rests on files of this run.
+    Succeeded(RunId),
+    /// The unit failed, spent its turn budget or was stopped.
+    Failed,
 }
 
 /// Result of a run for a file.
@@ -32,6 +48,8 @@ pub(crate) enum FileState {
     Unfinished,
     /// The file was deleted, and the eviction was completed.
     Evicted,
+    /// The file was deleted, and the eviction is due.
+    Missing,
 }
 
 impl FileState {
@@ -41,21 +59,38 @@ impl FileState {
             Self::Failed => "failed",
             Self::Unfinished => "open",
             Self::Evicted => "gone",
+            Self::Missing => "missing",
         }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let all = [Self::Processed, Self::Failed, Self::Unfinished, Self::Evicted, Self::Missing];
+        all.into_iter().find(|state| state.as_str() == text)
     }
 }
 
 /// The files of a run. Later rows replace earlier rows of the same file.
-pub(super) fn file_rows(state: &RunState) -> Vec<FileIndexRow> {
+pub(crate) fn file_rows(run: RunId, state: &RunState) -> Vec<FileIndexRow> {
     let mut rows = Vec::new();
     for source in &state.inputs.sources {
         let units: Vec<&UnitState> = state.units.iter().filter(|unit| belongs_to(unit, source)).collect();
         let is_reviewed_only = is_reviewed_only(state);
         let mut owners: HashMap<&str, FileState> = HashMap::new();
+        let mut results: HashMap<&str, BTreeMap<String, UnitFileResult>> = HashMap::new();
+        let left: HashSet<&str> = source.left_for_later_runs.iter().map(String::as_str).collect();
         for unit in units.iter().filter(|unit| !is_reviewed_only(unit)) {
-            for path in unit.planned.iter().flat_map(|planned| &planned.raw_files) {
+            let Some(planned) = unit.planned.as_deref() else { continue };
+            for path in &planned.raw_files {
                 let owner = owners.entry(path).or_insert(FileState::Processed);
                 *owner = worst_of(*owner, unit_file_state(state, unit));
+                // A reused result may rest on an earlier content of a file that is left for later runs.
+                let is_older = unit.status == UnitStatus::Reused && left.contains(path.as_str());
+                let result = match (unit_file_state(state, unit), read_in(run, state, unit)) {
+                    (FileState::Processed, Some(read_in)) if !is_older => UnitFileResult::Succeeded(read_in),
+                    (FileState::Failed, _) => UnitFileResult::Failed,
+                    _ => continue,
+                };
+                results.entry(path).or_default().insert(planned.ktx_key().as_str().to_owned(), result);
             }
         }
         // As in KTX, a file without a unit counts as processed if all units of the source succeeded.
@@ -64,7 +99,7 @@ pub(super) fn file_rows(state: &RunState) -> Vec<FileIndexRow> {
             Some(FileState::Processed) if source.is_complete => FileState::Processed,
             _ => FileState::Unfinished,
         };
-        let mut open: HashSet<&str> = source.left_for_later_runs.iter().map(String::as_str).collect();
+        let mut open = left;
         // A review that sent their units back left these files to the next run before the units worked again.
         let is_again = |unit: &&&UnitState| {
             let was_reused = state.prior_unit_summary(&unit.key).is_some_and(|prior| prior.reused.is_some());
@@ -76,7 +111,8 @@ pub(super) fn file_rows(state: &RunState) -> Vec<FileIndexRow> {
         }
         // A review of commits only processes the files of units that worked again.
         let is_processed = |path: &str| state.publication.committed_run.is_none() || owners.contains_key(path);
-        rows.extend(source.files.iter().filter(|file| is_processed(&file.path)).map(|file| FileIndexRow {
+        let files = source.files.iter().filter(|file| is_processed(&file.path));
+        rows.extend(files.map(|file| FileIndexRow {
             connection: source.connection.clone(),
             adapter: source.adapter.clone(),
             path: file.path.clone(),
@@ -86,19 +122,42 @@ pub(super) fn file_rows(state: &RunState) -> Vec<FileIndexRow> {
                 Some(owner) if open.contains(file.path.as_str()) => worst_of(*owner, FileState::Unfinished),
                 owner => owner.copied().unwrap_or(loose),
             },
+            units: results.remove(file.path.as_str()).unwrap_or_default(),
+            defines: file.defines.clone(),
         }));
+        rows.extend(source.deleted.iter().map(|path| deleted_row(source, path.clone(), FileState::Missing)));
     }
     for evicted in &state.inputs.evicted {
-        rows.extend(evicted.paths.iter().map(|path| FileIndexRow {
-            connection: evicted.connection.clone(),
-            adapter: evicted.adapter.clone(),
-            path: path.clone(),
-            sha256: None,
-            bytes: None,
-            state: FileState::Evicted,
-        }));
+        let (connection, adapter) = (&evicted.connection, &evicted.adapter);
+        let source = SourceRead { connection: connection.clone(), adapter: adapter.clone(), ..SourceRead::default() };
+        rows.extend(evicted.paths.iter().map(|path| deleted_row(&source, path.clone(), FileState::Evicted)));
     }
     rows
+}
+
+fn deleted_row(source: &SourceRead, path: String, state: FileState) -> FileIndexRow {
+    FileIndexRow {
+        connection: source.connection.clone(),
+        adapter: source.adapter.clone(),
+        path,
+        sha256: None,
+        bytes: None,
+        state,
+        units: BTreeMap::new(),
+        defines: None,
+    }
+}
+
+/// The run whose files the saved result of a unit rests on: this one, or the one that a reused result is from. `None`
+/// without a saved result.
+pub(crate) fn read_in(run: RunId, state: &RunState, unit: &UnitState) -> Option<RunId> {
+    match unit.status {
+        _ if state.is_unsaved(unit) => None,
+        UnitStatus::Succeeded => Some(run),
+        // A record from elsewhere may name any run.
+        UnitStatus::Reused => state.prior_unit_summary(&unit.key).map(|prior| prior.run.min(run)),
+        _ => None,
+    }
 }
 
 /// Whether a unit is in a run only because its commits are reviewed: its files may have changed since it worked.

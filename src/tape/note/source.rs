@@ -115,6 +115,9 @@ pub(crate) struct UnitSelection {
     /// True if units run whether or not anything changed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub full: bool,
+    /// True if any change around a unit is a reason to run it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub neighbours: bool,
 }
 
 /// Numbers of files by kind of change.
@@ -145,6 +148,10 @@ pub(crate) struct FileRead {
     /// SHA-256, 64 hexadecimal digits.
     pub sha256: String,
     pub bytes: u64,
+    /// Names that the file defines and that other files may refer to. `None` if they are not known, and on tapes of older
+    /// versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub defines: Option<Vec<String>>,
 }
 
 /// The decisions about deleted files are complete, so that no later plan lists the files again.

@@ -362,7 +362,12 @@ fn planned() -> RunPlanned {
             unreconciled: BTreeMap::from([(unit("docs-d"), text("d.patch"))]),
         }),
         silence_after_ms: Some(60_000),
-        selection: Some(UnitSelection { connections: texts(&["notes"]), only: texts(&["docs-*"]), full: true }),
+        selection: Some(UnitSelection {
+            connections: texts(&["notes"]),
+            only: texts(&["docs-*"]),
+            full: true,
+            neighbours: true,
+        }),
     }
 }
 
@@ -380,7 +385,12 @@ fn notes_of_the_plan() -> Vec<Note> {
         staged: Some(text(".ktx/cache/local-ingest/local-1/upload/notes")),
         stage_ms: Some(9),
         diff: DiffCounts { added: 1, modified: 2, deleted: 3, unchanged: 4 },
-        files: vec![FileRead { path: text("orders.md"), sha256: "ab".repeat(32), bytes: 6 }],
+        files: vec![FileRead {
+            path: text("orders.md"),
+            sha256: "ab".repeat(32),
+            bytes: 6,
+            defines: Some(texts(&["model:orders"])),
+        }],
         deleted: texts(&["gone.md"]),
         left_for_later_runs: texts(&["later.md"]),
         is_complete: true,

@@ -1,7 +1,13 @@
-//! Extracts the references of a LookML file: includes, the connection, explores, views and what they extend.
+//! Extracts the references of a LookML file: includes, the connection, explores, views, what they extend, and the views
+//! and explores that the file names.
 //!
 //! Skips unknown syntax, in one iteration and without recursion: a broken file yields fewer facts, but does not fail.
 //! This module must not know which files exist.
+
+use std::collections::BTreeSet;
+
+use super::references::{EXPLORE, VIEW};
+use crate::ingest::source::references::{FileReferences, add_name};
 
 /// The references of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +19,10 @@ pub(super) struct LookmlFacts {
     pub(super) explores: Vec<String>,
     /// Views and refinements of views.
     pub(super) views: Vec<LookmlView>,
+    /// Names of its views and explores, and of those that it refines.
+    pub(super) defines: BTreeSet<String>,
+    /// Views and explores that it uses.
+    pub(super) refers_to: FileReferences,
 }
 
 /// A view or a refinement of one.
@@ -32,13 +42,15 @@ pub(super) fn scan(text: &str) -> LookmlFacts {
     while let Some(token) = scan.token() {
         match token {
             LookmlToken::Word(word) => scan.read_entry(word),
-            LookmlToken::Close => {
-                scan.open.pop();
-            }
+            LookmlToken::Close => scan.close(),
             // A block without a name or key. It is pushed so that its end does not close another block.
             LookmlToken::Open => scan.open.push(LookmlBlock::Other),
             LookmlToken::Text(_) | LookmlToken::Punctuation => {}
         }
+    }
+    // Blocks without an end count as closed.
+    while !scan.open.is_empty() {
+        scan.close();
     }
     scan.facts
 }
@@ -54,15 +66,18 @@ enum LookmlToken<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LookmlBlock {
+enum LookmlBlock<'a> {
     View,
+    /// An explore, or a join in one, with the view that it uses unless it names another.
+    Explore(Option<&'a str>),
+    Join(Option<&'a str>),
     Other,
 }
 
 struct LookmlScanner<'a> {
     rest: &'a str,
     facts: LookmlFacts,
-    open: Vec<LookmlBlock>,
+    open: Vec<LookmlBlock<'a>>,
 }
 
 impl<'a> LookmlScanner<'a> {
@@ -131,14 +146,16 @@ impl<'a> LookmlScanner<'a> {
         }
         if is_free_text(key) {
             // SQL and HTML may contain anything, including braces and quotes.
-            if let Some((_, rest)) = self.rest.split_once(";;") {
+            if let Some((text, rest)) = self.rest.split_once(";;") {
                 self.rest = rest;
+                self.add_fields(text);
             }
             return;
         }
         let values = self.values();
         let depth = self.open.len();
         let opens = self.rest.trim_start().starts_with('{');
+        self.add_names(key, &values, opens);
         match (key, depth) {
             ("include" | "includes", 0) => {
                 let room = MAX_INCLUDES.saturating_sub(self.facts.includes.len());
@@ -158,7 +175,64 @@ impl<'a> LookmlScanner<'a> {
             _ => {}
         }
         if opens && matches!(self.token(), Some(LookmlToken::Open)) {
-            self.open.push(if key == "view" && depth == 0 { LookmlBlock::View } else { LookmlBlock::Other });
+            let name = values.first().copied();
+            // A refinement uses the view of the explore that it refines.
+            let view = name.filter(|name| !name.starts_with('+'));
+            self.open.push(match (key, self.open.last()) {
+                ("view", None) => LookmlBlock::View,
+                ("explore", None) => LookmlBlock::Explore(view),
+                ("join", Some(LookmlBlock::Explore(_))) => LookmlBlock::Join(view),
+                _ => LookmlBlock::Other,
+            });
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some(LookmlBlock::Explore(Some(view)) | LookmlBlock::Join(Some(view))) = self.open.pop() {
+            self.facts.refers_to.add(VIEW, view);
+        }
+    }
+
+    /// Adds the names that an entry defines or uses.
+    fn add_names(&mut self, key: &str, values: &[&'a str], opens: bool) {
+        let facts = &mut self.facts;
+        match (key, self.open.last_mut()) {
+            ("view" | "explore", None) => {
+                let kind = if key == "view" { VIEW } else { EXPLORE };
+                for value in values {
+                    let name = strip_refinement(value);
+                    add_name(&mut facts.defines, kind, &name);
+                    if value.starts_with('+') {
+                        facts.refers_to.add(kind, &name);
+                    } else if key == "explore" && !opens {
+                        facts.refers_to.add(VIEW, &name);
+                    }
+                }
+            }
+            ("extends" | "extends__all", Some(LookmlBlock::View)) => {
+                values.iter().for_each(|value| facts.refers_to.add(VIEW, &strip_refinement(value)));
+            }
+            ("extends" | "extends__all", Some(LookmlBlock::Explore(_))) => {
+                values.iter().for_each(|value| facts.refers_to.add(EXPLORE, &strip_refinement(value)));
+            }
+            ("from" | "view_name", Some(LookmlBlock::Explore(view) | LookmlBlock::Join(view))) => {
+                *view = None;
+                values.iter().for_each(|value| facts.refers_to.add(VIEW, value));
+            }
+            ("explore_source", _) => {
+                values.iter().for_each(|value| facts.refers_to.add(EXPLORE, value));
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds the views whose fields an SQL text uses, as in `${users.id}`.
+    fn add_fields(&mut self, text: &str) {
+        for field in text.split("${").skip(1) {
+            let field = field.split('}').next().unwrap_or_default();
+            if let Some((view, _)) = field.split_once('.') {
+                self.facts.refers_to.add(VIEW, view.trim());
+            }
         }
     }
 

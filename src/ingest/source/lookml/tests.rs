@@ -141,10 +141,9 @@ fn change_reruns_model_with_extended_files() {
         ("base.view.lkml", "view: base { extends: [middle] }"),
         ("b.model.lkml", "explore: x {}"),
     ]);
-    let left = LookmlAdapter.narrow_units(chunks.units, &BTreeSet::from(["top.view.lkml"]));
-    assert_eq!(left.len(), 1);
-    assert_eq!(left[0].raw_files, ["a.model.lkml", "top.view.lkml"]);
-    assert_eq!(left[0].dependency_paths, ["base.view.lkml", "middle.view.lkml"]);
+    let left = LookmlAdapter.narrow_unit(chunks.units[0].clone(), &BTreeSet::from(["top.view.lkml"]));
+    assert_eq!(left.raw_files, ["a.model.lkml", "top.view.lkml"]);
+    assert_eq!(left.dependency_paths, ["base.view.lkml", "middle.view.lkml"]);
 }
 
 proptest! {

@@ -1,0 +1,339 @@
+//! What earlier runs processed: for each file the content with which its units last succeeded, and the contents that it
+//! had before. Pure.
+//!
+//! A file is settled for a unit by the last success of the unit that contained it in that run, however units are cut now.
+//! This module must not know where the records are stored.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use super::source::Fingerprint;
+use crate::tape::RunId;
+
+/// What earlier runs recorded about sources and units.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Baseline {
+    sources: HashMap<(String, String), BTreeMap<String, PriorFileRecord>>,
+    units: HashMap<(String, String), LastUnitOutcome>,
+    successes: HashMap<(String, String), UnitSuccessRecord>,
+}
+
+/// The order of runs and of KTX's jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RecordTime(u128);
+
+impl RecordTime {
+    pub(crate) const LATEST: Self = Self(u128::MAX);
+    /// Bits of a run id after its time.
+    const RUN_BITS: u32 = 80;
+
+    pub(crate) fn from_run(run: RunId) -> Self {
+        Self(run.0.as_u128())
+    }
+
+    /// A job of KTX that completed at this time, in milliseconds since 1970. It is later than a run that started in the
+    /// same millisecond.
+    pub(crate) fn from_ktx(completed_ms: u64) -> Self {
+        Self((u128::from(completed_ms) << Self::RUN_BITS) | ((1 << Self::RUN_BITS) - 1))
+    }
+}
+
+/// The last saved success of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct UnitSuccessRecord {
+    read_in: RunId,
+    is_own: bool,
+}
+
+/// Which installation wrote a record of an earlier run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RecordOrigin {
+    #[default]
+    Own,
+    /// Another installation of this program.
+    Foreign,
+    /// KTX, in its database, by a run that completed at this time, in milliseconds since 1970.
+    Ktx { completed_ms: u64 },
+}
+
+/// Outcome of a unit in the last run that planned it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LastUnitOutcome {
+    Succeeded,
+    Failed,
+    /// The unit succeeded, but its result never reached the project.
+    Unsaved,
+    /// The unit ran out of turns or was stopped; contains the reason as a sentence.
+    Incomplete(String),
+    /// The unit was planned, and neither succeeded nor failed.
+    Unfinished,
+}
+
+/// What one run, or KTX, recorded about a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FileEvent {
+    pub time: RecordTime,
+    pub origin: RecordOrigin,
+    /// `None` for a deleted file.
+    pub content: Option<Fingerprint>,
+    pub outcome: FileOutcome,
+    /// Results of the units that contained the file, by KTX's key.
+    pub units: Vec<(String, UnitFileOutcome)>,
+    /// Names that the file defined; `None` if they are not recorded.
+    pub defines: Option<Vec<String>>,
+}
+
+/// Result of a run for a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum FileOutcome {
+    /// All its units succeeded.
+    Processed,
+    /// The file was deleted, and its artifacts are decided about.
+    Evicted,
+    /// The file is not settled, or only for some of its units.
+    #[default]
+    Open,
+}
+
+/// Result of a unit for a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnitFileOutcome {
+    /// A saved success that rests on the files as of this time.
+    Succeeded(RecordTime),
+    Failed,
+}
+
+/// What earlier runs recorded about a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PriorFileRecord {
+    /// Content when all units of the file last succeeded, and the time of the record; `None` if that never happened, or if
+    /// the file was deleted since.
+    processed: Option<(Fingerprint, RecordTime)>,
+    /// Results of single units since then, or with the same content.
+    units: BTreeMap<String, UnitRecord>,
+    /// Which installation recorded the newest success.
+    origin: RecordOrigin,
+    /// Contents so far, oldest first. Equal ones in sequence are one.
+    contents: Vec<ContentRecord>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct UnitRecord {
+    time: RecordTime,
+    /// The content and the time as of which the unit read other files; `None` if the unit failed.
+    success: Option<(Fingerprint, RecordTime)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ContentRecord {
+    time: RecordTime,
+    content: Option<Fingerprint>,
+    /// True if later records that do not name the file found the same content.
+    is_lasting: bool,
+    defines: Option<Arc<[String]>>,
+}
+
+/// A content of a file, as far as it is recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RecordedContent {
+    /// `None` if the file did not exist.
+    pub(super) content: Option<Fingerprint>,
+    /// Names that the file defined; `None` if they are not recorded.
+    pub(super) defines: Option<Arc<[String]>>,
+}
+
+impl PriorFileRecord {
+    /// A file with the given records, oldest first.
+    pub(crate) fn from_events(events: impl IntoIterator<Item = FileEvent>) -> Self {
+        let mut record = Self::default();
+        events.into_iter().for_each(|event| record.add(event));
+        record
+    }
+
+    fn add(&mut self, event: FileEvent) {
+        let FileEvent { time, origin, content, outcome, units, defines } = event;
+        let has_success = units.iter().any(|(_, result)| matches!(result, UnitFileOutcome::Succeeded(_)));
+        self.add_content(ContentRecord {
+            time,
+            content,
+            is_lasting: outcome != FileOutcome::Open || has_success,
+            defines: defines.map(Arc::from),
+        });
+        match (outcome, content) {
+            (FileOutcome::Evicted, _) | (FileOutcome::Processed, None) => {
+                (self.processed, self.origin) = (None, origin);
+                self.units.clear();
+            }
+            (FileOutcome::Processed, Some(content)) => {
+                let has_same = |unit: &UnitRecord| unit.success.is_some_and(|(was, _)| was == content);
+                // KTX's record of the same content adds nothing to a success of this program.
+                let is_known = matches!(origin, RecordOrigin::Ktx { .. })
+                    && self.processed.is_some_and(|(was, _)| was == content)
+                    && self.units.values().all(has_same);
+                if !is_known {
+                    (self.processed, self.origin) = (Some((content, time)), origin);
+                    self.units.retain(|_, unit| has_same(unit));
+                }
+            }
+            (FileOutcome::Open, _) if has_success => self.origin = origin,
+            (FileOutcome::Open, _) => {}
+        }
+        for (unit, result) in units {
+            let success = match (result, content) {
+                (UnitFileOutcome::Succeeded(read_at), Some(content)) => Some((content, read_at)),
+                _ => None,
+            };
+            self.units.insert(unit, UnitRecord { time, success });
+        }
+    }
+
+    fn add_content(&mut self, new: ContentRecord) {
+        let is_same = |last: &ContentRecord| {
+            last.is_lasting && last.content == new.content && (last.defines == new.defines || new.defines.is_none())
+        };
+        if !self.contents.last().is_some_and(is_same) {
+            self.contents.push(new);
+        }
+    }
+
+    /// True if a unit succeeded with the file, unless the file was deleted since and the deletion was processed.
+    pub(crate) fn is_processed(&self) -> bool {
+        self.processed.is_some() || self.units.values().any(|unit| unit.success.is_some())
+    }
+
+    /// Which installation recorded that a unit succeeded with the file; `None` if none did.
+    pub(crate) fn origin(&self) -> Option<RecordOrigin> {
+        self.is_processed().then_some(self.origin)
+    }
+
+    /// Whether the file with the content `now` is settled for `unit`; the time is that as of which the unit read other
+    /// files. `owners` are the units that contain the file now.
+    pub(super) fn settled_at(
+        &self,
+        unit: Option<&str>,
+        now: Fingerprint,
+        owners: &FileOwners<'_>,
+        last_success: impl Fn(&str) -> Option<RecordTime>,
+    ) -> Option<RecordTime> {
+        let is_own = |key: &str| unit == Some(key);
+        // The results of other units count if they contained the file in an earlier cut.
+        let counts = |key: &str| is_own(key) || unit.is_none() || !owners.units.contains(key);
+        let mut counting: Vec<(&str, &UnitRecord)> =
+            self.units.iter().map(|(key, record)| (key.as_str(), record)).filter(|(key, _)| counts(key)).collect();
+        counting.sort_by_key(|(_, record)| record.time);
+        let since = self.processed.map(|(_, time)| time);
+        let mut content = self.processed.map(|(content, _)| content);
+        for (key, record) in counting.iter().filter(|(_, record)| since.is_none_or(|since| record.time > since)) {
+            let was = record.success.map(|(was, _)| was);
+            let is_part = owners.are_shared && !is_own(key);
+            content = if is_part && content != was { None } else { was };
+        }
+        if content != Some(now) {
+            return None;
+        }
+        // A later success of the unit read the files around it, too.
+        let read_at = |(key, record): &(&str, &UnitRecord)| {
+            let (_, read_at) = record.success.filter(|(was, _)| *was == now)?;
+            Some(last_success(key).map_or(read_at, |later| later.max(read_at)))
+        };
+        let own = counting.iter().filter(|(key, _)| is_own(key)).find_map(read_at);
+        own.or_else(|| counting.iter().filter_map(read_at).min()).or(since)
+    }
+
+    /// Whether the file with the content `now` is settled for `unit`.
+    #[cfg(test)]
+    pub(crate) fn is_settled(&self, unit: Option<&str>, now: Fingerprint, owners: &FileOwners<'_>) -> bool {
+        self.settled_at(unit, now, owners, |_| None).is_some()
+    }
+
+    /// The content of the file at `time`; `None` if it was not recorded by then.
+    pub(super) fn content_at(&self, time: RecordTime) -> Option<RecordedContent> {
+        let upto = self.contents.partition_point(|record| record.time <= time);
+        let known = self.contents.get(..upto)?;
+        let found = match known.last() {
+            Some(last) if last.time == time => last,
+            _ => known.iter().rfind(|record| record.is_lasting)?,
+        };
+        Some(RecordedContent { content: found.content, defines: found.defines.clone() })
+    }
+
+    /// True if every record has the content `now`.
+    pub(super) fn is_constant(&self, now: Option<Fingerprint>) -> bool {
+        self.contents.iter().all(|record| record.content == now)
+    }
+
+    /// True if the file did not exist when it was last recorded.
+    pub(super) fn is_last_deleted(&self) -> bool {
+        self.contents.last().is_some_and(|record| record.content.is_none())
+    }
+
+    /// The time of the first record.
+    pub(super) fn first_time(&self) -> Option<RecordTime> {
+        self.contents.first().map(|record| record.time)
+    }
+}
+
+/// The units that contain a file now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FileOwners<'a> {
+    pub(crate) units: BTreeSet<&'a str>,
+    /// True if units of the source may have files in common. The success of one of them then does not count for others.
+    pub(crate) are_shared: bool,
+}
+
+impl Baseline {
+    pub(crate) fn add_file(&mut self, connection: &str, adapter: &str, path: String, prior: PriorFileRecord) {
+        self.sources.entry((connection.into(), adapter.into())).or_default().insert(path, prior);
+    }
+
+    /// Adds the last outcome of a unit, by KTX's key.
+    pub(crate) fn add_unit(&mut self, connection: String, unit: String, standing: LastUnitOutcome) {
+        self.units.insert((connection, unit), standing);
+    }
+
+    /// Adds the run whose files the last success of a unit, by connection and KTX's key, rests on; `is_own` if this
+    /// installation recorded it.
+    pub(crate) fn add_success(&mut self, unit: (String, String), read_in: RunId, is_own: bool) {
+        self.successes.insert(unit, UnitSuccessRecord { read_in, is_own });
+    }
+
+    /// True if the unit last succeeded in a run of this installation that started after the time `ms`.
+    pub(super) fn succeeded_after(&self, connection: &str, unit: &str, ms: u64) -> bool {
+        let success = self.successes.get(&(connection.to_owned(), unit.to_owned()));
+        success.is_some_and(|success| success.is_own && success.read_in.started_at_ms() > ms)
+    }
+
+    /// The time as of which the last success of a unit read its files.
+    pub(super) fn last_success(&self, connection: &str, unit: &str) -> Option<RecordTime> {
+        let success = self.successes.get(&(connection.to_owned(), unit.to_owned()))?;
+        Some(RecordTime::from_run(success.read_in))
+    }
+
+    /// Files of a source; `None` if no run has read it.
+    pub(super) fn source_files(&self, connection: &str, adapter: &str) -> Option<&BTreeMap<String, PriorFileRecord>> {
+        self.sources.get(&(connection.to_owned(), adapter.to_owned()))
+    }
+
+    /// Which installation recorded that a unit succeeded with the file; `None` if none did.
+    pub(super) fn origin(&self, connection: &str, adapter: &str, path: &str) -> Option<RecordOrigin> {
+        self.source_files(connection, adapter)?.get(path)?.origin()
+    }
+
+    /// True if a unit succeeded with the file, unless the file was deleted since and the deletion was processed.
+    pub(crate) fn is_processed(&self, connection: &str, adapter: &str, path: &str) -> bool {
+        let known = self.source_files(connection, adapter).and_then(|source| source.get(path));
+        known.is_some_and(PriorFileRecord::is_processed)
+    }
+
+    /// Like [`is_processed`](Self::is_processed), for any adapter.
+    pub(crate) fn is_processed_by_any_adapter(&self, connection: &str, path: &str) -> bool {
+        let mut sources = self.sources.iter().filter(|((of, _), _)| of == connection);
+        sources.any(|(_, files)| files.get(path).is_some_and(PriorFileRecord::is_processed))
+    }
+
+    pub(super) fn unit_outcome(&self, connection: &str, unit: &str) -> Option<&LastUnitOutcome> {
+        self.units.get(&(connection.to_owned(), unit.to_owned()))
+    }
+}

@@ -1,0 +1,175 @@
+//! Changes outside the raw files of a unit that are a reason to run it.
+//!
+//! A file counts as changed for a unit if its content was another one when the unit last succeeded. It is a reason if a raw
+//! file of the unit refers to a name that the file defines, now or then. If those names are not known, a unit that refers
+//! to an undefined name counts as well. Files are only read for their references if any content changed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    rc::Rc,
+};
+
+use crate::ingest::{
+    baseline::{PriorFileRecord, RecordTime},
+    source::{
+        SourceAdapter, SourceTree, UnitChunk,
+        references::{FileReferences, ReferenceReader, file_name},
+    },
+    source_diff::SourceDiff,
+};
+
+/// The changed files of a source, as each unit sees them.
+pub(super) struct Neighbourhood<'a> {
+    adapter: &'static dyn SourceAdapter,
+    tree: &'a SourceTree,
+    prior: &'a BTreeMap<String, PriorFileRecord>,
+    /// Files with more than one content in the records and now, sorted.
+    candidates: Vec<&'a str>,
+    /// When a file of each extension was first recorded. Earlier programs did not read other kinds of files.
+    kinds: HashMap<&'a str, RecordTime>,
+    reader: Option<Box<dyn ReferenceReader + 'a>>,
+    since: HashMap<RecordTime, Rc<ChangedFiles<'a>>>,
+    defined: HashMap<&'a str, Option<BTreeSet<String>>>,
+}
+
+/// The files whose content changed since a time.
+#[derive(Default)]
+struct ChangedFiles<'a> {
+    all: BTreeSet<&'a str>,
+    by_name: HashMap<String, Vec<&'a str>>,
+    /// Files of which not all names are known.
+    unnamed: Vec<&'a str>,
+}
+
+impl<'a> Neighbourhood<'a> {
+    /// `deleted` has the deleted files that the records name, sorted.
+    pub(super) fn new(
+        adapter: &'static dyn SourceAdapter,
+        tree: &'a SourceTree,
+        prior: &'a BTreeMap<String, PriorFileRecord>,
+        deleted: &'a [String],
+    ) -> Self {
+        let now = |path: &str| tree.get(path).and_then(|file| file.fingerprint);
+        let is_candidate = |path: &str| prior.get(path).is_none_or(|record| !record.is_constant(now(path)));
+        let files = tree.files.iter().filter(|file| file.fingerprint.is_some()).map(|file| file.path.as_str());
+        let mut candidates: Vec<&str> =
+            files.chain(deleted.iter().map(String::as_str)).filter(|path| is_candidate(path)).collect();
+        candidates.sort_unstable();
+        let mut kinds: HashMap<&str, RecordTime> = HashMap::new();
+        for (path, time) in prior.iter().filter_map(|(path, record)| Some((path, record.first_time()?))) {
+            let known = kinds.entry(extension(path)).or_insert(time);
+            *known = time.min(*known);
+        }
+        let reader = if candidates.is_empty() { None } else { adapter.reference_reader(tree, deleted) };
+        Self { adapter, tree, prior, candidates, kinds, reader, since: HashMap::new(), defined: HashMap::new() }
+    }
+
+    /// Changed files that a unit refers to. `files` are its raw files, each with the time as of which the unit read the
+    /// other files.
+    pub(super) fn referred(&mut self, unit: &UnitChunk, files: &[(&str, RecordTime)]) -> Vec<String> {
+        let own: HashSet<&str> = unit.raw_files.iter().map(String::as_str).collect();
+        let mut found: BTreeSet<&str> = BTreeSet::new();
+        for (path, time) in files {
+            let changed = self.changed_since(*time);
+            if changed.all.iter().all(|path| own.contains(path)) {
+                continue;
+            }
+            let Some(reader) = &mut self.reader else { break };
+            let references = reader.references(unit, path);
+            found.extend(changed.referred(&references, reader.as_mut()));
+        }
+        found.into_iter().filter(|path| !own.contains(path)).map(str::to_owned).collect()
+    }
+
+    /// Changed files among the dependencies and peers of a unit since `time`, without those in `known`.
+    pub(super) fn around(&mut self, unit: &UnitChunk, time: RecordTime, known: &[String]) -> Vec<String> {
+        let changed = self.changed_since(time);
+        let dependencies = unit.dependency_paths.iter().map(String::as_str);
+        let around = dependencies.chain(unit.peer_file_index.iter().map(|path| &**path));
+        let around: BTreeSet<&str> = around.filter(|path| changed.all.contains(path)).collect();
+        around.into_iter().filter(|path| !known.iter().any(|known| known == path)).map(str::to_owned).collect()
+    }
+
+    fn changed_since(&mut self, time: RecordTime) -> Rc<ChangedFiles<'a>> {
+        if let Some(known) = self.since.get(&time) {
+            return known.clone();
+        }
+        let mut changed = ChangedFiles::default();
+        for path in self.candidates.clone() {
+            let now = self.tree.get(path).and_then(|file| file.fingerprint);
+            let then = self.prior.get(path).and_then(|record| record.content_at(time));
+            let is_changed = match &then {
+                Some(then) => then.content != now,
+                None => now.is_some() && self.kinds.get(extension(path)).is_some_and(|first| *first <= time),
+            };
+            if !is_changed {
+                continue;
+            }
+            changed.all.insert(path);
+            if self.reader.is_none() {
+                continue;
+            }
+            let mut is_named = true;
+            let mut names = BTreeSet::from([file_name(path)]);
+            if now.is_some() {
+                match self.defined_now(path) {
+                    Some(defined) => names.extend(defined.iter().cloned()),
+                    None => is_named = false,
+                }
+            }
+            if let Some(then) = then.filter(|then| then.content.is_some()) {
+                match &then.defines {
+                    Some(defined) => names.extend(defined.iter().cloned()),
+                    None => is_named = false,
+                }
+            }
+            for name in names {
+                changed.by_name.entry(name).or_default().push(path);
+            }
+            if !is_named {
+                changed.unnamed.push(path);
+            }
+        }
+        let changed = Rc::new(changed);
+        self.since.insert(time, changed.clone());
+        changed
+    }
+
+    fn defined_now(&mut self, path: &'a str) -> Option<&BTreeSet<String>> {
+        let (adapter, tree) = (self.adapter, self.tree);
+        let read = || tree.read_text(path).ok().and_then(|text| adapter.defined_names(path, &text));
+        self.defined.entry(path).or_insert_with(read).as_ref()
+    }
+}
+
+impl<'a> ChangedFiles<'a> {
+    fn referred(&self, references: &FileReferences, reader: &mut dyn ReferenceReader) -> Vec<&'a str> {
+        if references.is_unknown {
+            return self.all.iter().copied().collect();
+        }
+        let names = references.names.iter().chain(&references.open_names);
+        let named = names.filter_map(|name| self.by_name.get(name)).flatten().copied();
+        let mut found: Vec<&str> = named.collect();
+        if !self.unnamed.is_empty() && reader.refers_to_undefined(references) {
+            found.extend(&self.unnamed);
+        }
+        found
+    }
+}
+
+/// Deleted files that the records name, sorted: those whose artifacts wait for a decision, and those that have one.
+pub(super) fn deleted_files(
+    prior: &BTreeMap<String, PriorFileRecord>,
+    tree: &SourceTree,
+    diff: &SourceDiff,
+) -> Vec<String> {
+    let is_gone = |path: &str, record: &PriorFileRecord| {
+        let is_open = diff.deleted.binary_search_by(|deleted| deleted.as_str().cmp(path)).is_ok();
+        is_open || (record.is_last_deleted() && tree.get(path).is_none() && !tree.may_contain(path))
+    };
+    prior.iter().filter(|(path, record)| is_gone(path, record)).map(|(path, _)| path.clone()).collect()
+}
+
+fn extension(path: &str) -> &str {
+    path.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map_or("", |(_, extension)| extension)
+}
