@@ -446,14 +446,15 @@ fn select_units(
     let chosen = everything.unwrap_or(changed).into_iter();
     let mut units: Vec<UnitChunk> = chosen.filter(takes).collect();
     let mut unchanged_units = asked_for.saturating_sub(units.len());
+    let mut chosen_keys: HashSet<String> = units.iter().map(|unit| unit.key.clone()).collect();
     for chunk in by_name {
-        if !units.iter().any(|unit| unit.key == chunk.key) {
+        if chosen_keys.insert(chunk.key.clone()) {
             units.push(chunk);
             unchanged_units = unchanged_units.saturating_sub(1);
         }
     }
     for relying in [&mut foreign, &mut ktx] {
-        relying.retain(|key| !units.iter().any(|unit| unit.key == *key));
+        relying.retain(|key| !chosen_keys.contains(key));
     }
     units.sort_by_key(|chunk| due.get(&chunk.key).map_or(usize::MAX, |due| due.place));
     let mut files: BTreeSet<&str> = diff.changed_paths().collect();

@@ -1,5 +1,5 @@
 //! Planning ten thousand raw files: read, hashed, compared with the baseline and cut into units, against `sha256sum`
-//! over the same files; again without changes; and the memory for a thousand units.
+//! over the same files; again without changes; the growth with the number of units; and the memory for a thousand units.
 
 use std::{fs, path::Path};
 
@@ -21,6 +21,8 @@ use crate::bars::{
 const PAIRS: usize = 9;
 const FILES: usize = 10_000;
 const UNITS: usize = 1_000;
+/// Units of the manifests that are compared.
+const LISTED_UNITS: [usize; 2] = [40_000, 10_000];
 /// Average bytes per file, as is common in documentation.
 const BYTES: usize = 6_000;
 
@@ -54,6 +56,14 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let bar = FigureGoal { required: Threshold::AtMost(1.5), goal: Threshold::AtMost(1.0) };
     report.ratio("10,000 files planned again without changes / the first time", &measured, bar);
 
+    let [many, few] = LISTED_UNITS.map(|units| folder.path().join(format!("listed-{units}")));
+    for (root, units) in [&many, &few].into_iter().zip(LISTED_UNITS) {
+        manifest_project(root, units)?;
+    }
+    let measured = pairs(PAIRS, || Ok(planned(&many)?.seconds), || Ok(planned(&few)?.seconds))?;
+    let bar = FigureGoal { required: Threshold::AtMost(4.5), goal: Threshold::AtMost(4.0) };
+    report.ratio("40,000 units of a manifest planned / 10,000", &measured, bar);
+
     let peaks = (0..3).map(|_| Ok(planned(&small)?.peak_kib / 1024.0)).collect::<BenchResult<Vec<f64>>>()?;
     let bar = FigureGoal { required: Threshold::AtMost(64.0), goal: Threshold::AtMost(32.0) };
     report.figure("peak memory, 1,000 units planned, MiB", &Sample::new(peaks), bar);
@@ -74,6 +84,16 @@ fn project(root: &Path, files: usize) -> BenchResult<Vec<String>> {
         paths.push(argument(&path)?.to_owned());
     }
     Ok(paths)
+}
+
+/// Creates a project with a manifest of `units` units, one a line.
+fn manifest_project(root: &Path, units: usize) -> BenchResult<()> {
+    fs::create_dir_all(root.join("listed"))?;
+    fs::write(root.join("ktx.yaml"), "connections:\n  listed: {driver: manifest, path: listed/units.jsonl}\n")?;
+    fs::write(root.join("listed/a.sql"), "select 1\n")?;
+    let unit = |n: usize| format!("{{\"unitKey\":\"unit-{n:06}\",\"rawFiles\":[\"a.sql\"]}}\n");
+    fs::write(root.join("listed/units.jsonl"), (0..units).map(unit).collect::<String>())?;
+    Ok(())
 }
 
 /// Records a run in which every unit succeeded.

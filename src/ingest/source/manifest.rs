@@ -247,7 +247,8 @@ fn units(text: &str) -> Result<Vec<(usize, ManifestUnit)>, ManifestFault> {
     for value in stream {
         values.push(value.map_err(|error| syntax_fault(1, &error))?);
     }
-    let line = |value: &RawValue| line_of(text, value);
+    let lines = LineStarts::new(text);
+    let line = |value: &RawValue| lines.line_of(value);
     let members = match values.as_slice() {
         [] => return Err((1, Problem::new("it holds no units"))),
         [only] if only.get().starts_with('[') => members(only).map_err(|error| syntax_fault(line(only), &error))?,
@@ -283,10 +284,23 @@ fn unit_list(value: &RawValue) -> Option<(&'static str, &RawValue)> {
     LIST_KEYS.into_iter().find_map(|key| Some((key, *object.get(key)?)))
 }
 
-/// The line of `text` on which `value`, a part of it, begins.
-fn line_of(text: &str, value: &RawValue) -> usize {
-    let offset = (value.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
-    1 + memchr::memchr_iter(b'\n', text.as_bytes().get(..offset).unwrap_or_default()).count()
+/// The lines of a text. A manifest asks for the line of every unit, so they are counted only once.
+struct LineStarts<'a> {
+    text: &'a str,
+    /// Offsets of the line feeds, in bytes.
+    line_feeds: Vec<usize>,
+}
+
+impl<'a> LineStarts<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { text, line_feeds: memchr::memchr_iter(b'\n', text.as_bytes()).collect() }
+    }
+
+    /// The line on which `value`, a part of the text, begins, from 1.
+    fn line_of(&self, value: &RawValue) -> usize {
+        let offset = (value.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+        1 + self.line_feeds.partition_point(|line_feed| *line_feed < offset)
+    }
 }
 
 fn syntax_fault(first_line: usize, error: &serde_json::Error) -> ManifestFault {
@@ -305,7 +319,7 @@ fn unit(value: &RawValue) -> Result<ManifestUnit, ManifestFault> {
             Some(name) => problem.with_help(format!("did you mean `{name}`?")),
             None => problem,
         };
-        return Err((line_of(value.get(), at) - 1, problem));
+        return Err((LineStarts::new(value.get()).line_of(at) - 1, problem));
     }
     let unit: ManifestUnit = serde_json::from_str(value.get()).map_err(|error| syntax_fault(0, &error))?;
     match unit_problem(&unit) {
