@@ -10,7 +10,10 @@ use std::{
     ffi::{OsStr, OsString},
     fs::{File, TryLockError},
     io::{self, Read, Write},
-    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    },
     path::Path,
     thread,
     time::Duration,
@@ -230,9 +233,13 @@ impl ScopedDir {
 
     /// The regular file `relative`, open for reading and writing, created with mode 0600 if it is missing. Missing
     /// directories are created with access for the owner only. For lock files.
+    ///
+    /// A file with another name is refused: a write would change a file of the user outside this directory.
     pub(crate) fn open_or_create(&self, relative: &str) -> io::Result<File> {
         let (dir, name) = self.parent_of(relative, Some(PRIVATE_MODE))?;
-        Ok(dir.open_regular(name, OFlag::O_RDWR | OFlag::O_CREAT, 0o600)?.0)
+        let (file, _) = dir.open_regular(name, OFlag::O_RDWR | OFlag::O_CREAT, 0o600)?;
+        refuse_hard_link(&file, name)?;
+        Ok(file)
     }
 
     /// Checks whether [`open_or_create`](Self::open_or_create) would open or create the file `relative`. Changes
@@ -250,7 +257,7 @@ impl ScopedDir {
         }
         match dir.open_regular(name, OFlag::O_RDWR, 0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => dir.check_writable(),
-            opened => opened.map(drop),
+            opened => refuse_hard_link(&opened?.0, name),
         }
     }
 
@@ -473,6 +480,15 @@ fn none_if_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// An error if `file`, which was opened as `name`, has another name.
+fn refuse_hard_link(file: &File, name: &str) -> io::Result<()> {
+    if file.metadata()?.nlink() > 1 {
+        let why = format!("`{}` has another name, by a hard link; delete it", name.escape_debug());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    Ok(())
 }
 
 fn not_regular(why: &str) -> io::Error {

@@ -124,6 +124,21 @@ mod tests {
         drop(first);
     }
 
+    #[test]
+    fn hard_link_at_the_lock_file_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(acquire(dir.path()).unwrap());
+        let [lock, own] = [dir.path().join(STATE_DIR).join(LOCK_FILE), dir.path().join("thesis.txt")];
+        std::fs::remove_file(&lock).unwrap();
+        std::fs::write(&own, "years").unwrap();
+        std::fs::hard_link(&own, &lock).unwrap();
+        for error in [acquire(dir.path()).map(drop), check_lock_file(dir.path())] {
+            let error = error.unwrap_err();
+            assert!(error.to_string().contains("another name, by a hard link; delete it"), "{error}");
+        }
+        assert_eq!(std::fs::read_to_string(own).unwrap(), "years");
+    }
+
     /// Reproduces `flock PROJECT ingestdeck run`, as in a crontab.
     #[test]
     fn project_directory_itself_is_not_locked() {

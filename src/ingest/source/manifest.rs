@@ -16,6 +16,7 @@ use std::{
     sync::Arc,
 };
 
+use nix::sys::stat::fstat;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -24,7 +25,7 @@ use super::{
     fingerprint::FileStamp,
     references::{FileReferences, ReferenceReader, file_name},
     run_output_dirs, source_root_dir,
-    tree::RawFile,
+    tree::{RawFile, hard_link_refusal},
 };
 use crate::ingest::{
     slug::MAX_KEY_BYTES as LONGEST_KEY,
@@ -81,8 +82,8 @@ impl SourceAdapter for ManifestAdapter {
                 let why = Problem::new(format!("`{}` is where runs write", visible_path(path)));
                 return Err(list.fault(line, why.with_help("point source_dir at a folder to read it")));
             }
-            let file = folder.open_file(path).and_then(|(file, _)| file.metadata());
-            let file = file.map_err(|error| {
+            let stat = folder.open_file(path).and_then(|(file, _)| Ok(fstat(&file)?));
+            let stat = stat.map_err(|error| {
                 list.fault(
                     line,
                     Problem::new(format!(
@@ -92,7 +93,11 @@ impl SourceAdapter for ManifestAdapter {
                     )),
                 )
             })?;
-            found.insert(path, RawFile::new(path.to_owned(), FileStamp::from_metadata(&file)));
+            let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+            if let Some(why) = hard_link_refusal(&stat, || folder.dir(parent, None)?.entry_stat(".")) {
+                return Err(list.fault(line, Problem::new(format!("cannot read `{}`: {why}", visible_path(path)))));
+            }
+            found.insert(path, RawFile::new(path.to_owned(), FileStamp::from_stat(&stat)));
         }
         let files = found.into_values().collect();
         Ok(SourceTree { root, files, ..SourceTree::default() })

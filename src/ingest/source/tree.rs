@@ -9,6 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use nix::{libc::mode_t, sys::stat::FileStat};
+
 use super::fingerprint::{FileStamp, Fingerprint};
 use crate::{
     diagnostic::Problem,
@@ -20,6 +22,10 @@ use crate::{
 const MAX_FILES: usize = 100_000;
 /// Greatest depth of a directory that is visited.
 const MAX_DEPTH: usize = 64;
+/// Why a file is skipped that may be one of the user's outside the source.
+const HARD_LINK_REASON: &str = "it has another name, by a hard link, and other rights than its folder; copy it";
+/// Access of group and others.
+const SHARED_BITS: mode_t = 0o077;
 /// Why a symbolic link is skipped.
 const LINK_REASON: &str = "it is a symbolic link; only files inside the source are read";
 /// Largest file whose text an adapter reads, in bytes.
@@ -134,6 +140,9 @@ impl SourceTree {
             FileKind::Directory => self.skip(path, "it is nested too deeply"),
             FileKind::File if !(wanted.accepts_file)(&path) => {}
             FileKind::File => match dir.entry_stat(name) {
+                Ok(stat) if hard_link_refusal(&stat, || dir.entry_stat(".")).is_some() => {
+                    self.skip(path, HARD_LINK_REASON);
+                }
                 Ok(stat) => self.files.push(RawFile::new(path, FileStamp::from_stat(&stat))),
                 Err(error) => self.skip(path, &error.to_string()),
             },
@@ -170,6 +179,21 @@ impl SourceTree {
     }
 }
 
+/// Why `file`, an entry of `folder`, is not read although it is a regular file; `None` if it may be read.
+///
+/// A hard link gives a file outside the source, such as a private key, a name inside it. Checkouts, package managers and
+/// backups make such links, too, and then the file has the owner and the rights of its folder.
+pub(super) fn hard_link_refusal(
+    file: &FileStat,
+    folder: impl FnOnce() -> io::Result<FileStat>,
+) -> Option<&'static str> {
+    let is_alike = |folder: FileStat| {
+        let is_shared = |stat: &FileStat| stat.st_mode & SHARED_BITS != 0;
+        file.st_uid == folder.st_uid && (is_shared(file) || !is_shared(&folder))
+    };
+    (file.st_nlink > 1 && !folder().is_ok_and(is_alike)).then_some(HARD_LINK_REASON)
+}
+
 fn skipped(path: &str, why: &str) -> Problem {
     Problem::new(format!("{} is skipped: {why}", visible_path(path)))
 }
@@ -190,7 +214,10 @@ mod tests {
     use std::{
         ffi::OsStr,
         fs,
-        os::unix::{ffi::OsStrExt, fs::symlink},
+        os::unix::{
+            ffi::OsStrExt,
+            fs::{PermissionsExt as _, symlink},
+        },
     };
 
     use super::*;
@@ -209,6 +236,13 @@ mod tests {
         fs::write(at("rtl\u{202e}dm.md"), "x").unwrap();
         fs::write(dir.path().join(OsStr::from_bytes(b"latin\xe9.md")), "x").unwrap();
         fs::write(outside.path().join("s.md"), "x").unwrap();
+        fs::write(at("b/linked-too.md"), "x").unwrap();
+        fs::hard_link(at("b/linked-too.md"), at("b/deep/y.md")).unwrap();
+        fs::write(outside.path().join("id_rsa"), "x").unwrap();
+        for (path, mode) in [(dir.path(), 0o755), (&outside.path().join("id_rsa"), 0o600)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        fs::hard_link(outside.path().join("id_rsa"), at("key.md")).unwrap();
         symlink(outside.path(), at("linked")).unwrap();
         symlink(outside.path().join("s.md"), at("s.md")).unwrap();
         symlink("nowhere", at("dangling.md")).unwrap();
@@ -216,7 +250,7 @@ mod tests {
         nix::unistd::mkfifo(&at("pipe.md"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let tree = SourceTree::walk(dir.path(), &|_| true).unwrap();
         let paths: Vec<_> = tree.files.iter().map(|file| file.path.as_str()).collect();
-        assert_eq!(paths, ["a.md", "b/deep/z.MD"]);
+        assert_eq!(paths, ["a.md", "b/deep/y.md", "b/deep/z.MD", "b/linked-too.md"]);
         assert!(paths.iter().all(|path| has_extension(path, &["md"])));
         assert!(tree.may_contain("linked/x.md") && tree.may_contain("s.md") && !tree.may_contain("gone.md"));
         assert_eq!(tree.get("b/deep/z.MD").map(|file| file.bytes), Some(1));
