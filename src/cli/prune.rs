@@ -59,7 +59,11 @@ pub(super) fn prune(global: &GlobalArgs, args: &PruneArgs) -> Result<Exit, CliEr
         printed.map_err(|error| playback_output::stdout_failed(&error))?;
     }
     if !args.dry_run && gone > 0 {
-        recorded_tapes::try_update_index(store);
+        let (db, _) = recorded_tapes::open_updated_index(store)?;
+        // Another command may use the index, and the next prune tries again.
+        if let Err(error) = db.shrink() {
+            tracing::warn!(%error, "the index keeps its size");
+        }
     }
     if global.ui != Ui::Json {
         let verb = if args.dry_run { "would remove" } else { "removed" };

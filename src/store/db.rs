@@ -45,6 +45,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two attempts where SQLite does not wait.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 
+/// Suffixes of the files that SQLite keeps next to a database. It reads each of them when it opens the database.
+pub(super) const DATABASE_SIDE_FILES: [&str; 3] = ["-wal", "-shm", "-journal"];
+
 /// All tables, children before their parents.
 const TABLES: [&str; 7] = ["artifacts", "raw_files", "model_usage", "tool_calls", "attempts", "units", "runs"];
 
@@ -194,6 +197,13 @@ impl Db {
             gone.into_iter().try_for_each(|run| delete_run(transaction, run))
         })
         .map_err(|fault| fault.into_db_error(&path))
+    }
+
+    /// Returns the space of deleted rows to the file system. Other processes wait meanwhile.
+    pub(crate) fn shrink(&self) -> Result<(), DbError> {
+        // The checkpoint copies the new file from the log, and truncates both.
+        let shrunk = self.connection.execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)");
+        shrunk.map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
     /// All indexed runs, newest first.
@@ -563,7 +573,7 @@ fn remove(path: &Path) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let dir = ScopedDir::open(parent)?;
-    ["", "-wal", "-shm"].iter().try_for_each(|suffix| dir.remove(&format!("{name}{suffix}")).map(drop))?;
+    [""].iter().chain(&DATABASE_SIDE_FILES).try_for_each(|suffix| dir.remove(&format!("{name}{suffix}")).map(drop))?;
     dir.create_new(name).map(drop)
 }
 
@@ -571,6 +581,23 @@ fn remove(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::tape::note::VerdictCause;
+
+    #[test]
+    fn shrunk_index_gives_its_space_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db.sqlite");
+        let db = Db::open(&path).unwrap();
+        let insert =
+            "INSERT INTO runs VALUES ('r', hex(zeroblob(1000000)), 'p', 't', 0, 0, 0, 0, NULL, 0, 0, 0, NULL, 0,
+            0, NULL, 0, 0, 0, NULL); PRAGMA wal_checkpoint(TRUNCATE)";
+        db.connection.execute_batch(insert).unwrap();
+        let size = || std::fs::metadata(&path).unwrap().len();
+        let before = size();
+        db.connection.execute_batch("DELETE FROM runs").unwrap();
+        db.shrink().unwrap();
+        assert!(size() < before / 4, "{before} {}", size());
+        assert_eq!(std::fs::metadata(dir.path().join("db.sqlite-wal")).map_or(0, |log| log.len()), 0);
+    }
 
     #[test]
     fn names_leave_out_the_fields_of_a_value() {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{
-    db::{Db, DbError},
+    db::{DATABASE_SIDE_FILES, Db, DbError},
     tape_file::TapeWriter,
 };
 use crate::{
@@ -186,8 +186,8 @@ impl RunStore {
         }
         let remove = || {
             let state = scoped_dir::state_dir(&self.project)?;
-            ["", "-wal", "-shm"]
-                .iter()
+            [""].iter()
+                .chain(&DATABASE_SIDE_FILES)
                 .try_for_each(|suffix| state.remove(&format!("{DATABASE_FILE}{suffix}")).map(drop))
         };
         remove().map_err(|cause| DbError::failed(&self.database(), &cause))?;
@@ -197,7 +197,7 @@ impl RunStore {
     /// SQLite opens its files by path, so check that they are regular files of this project.
     fn prepare_database(&self) -> io::Result<()> {
         let state = scoped_dir::state_dir(&self.project)?;
-        for suffix in ["-wal", "-shm"] {
+        for suffix in DATABASE_SIDE_FILES {
             match state.kind(&format!("{DATABASE_FILE}{suffix}"))? {
                 None | Some(FileKind::File) => {}
                 Some(_) => {

@@ -228,7 +228,7 @@ fn index_of(bytes: impl FnOnce(Vec<u8>) -> Vec<u8>) -> impl FnOnce(&FaultProject
     |bench| {
         let path = bench.state("db.sqlite");
         let now = fs::read(&path).unwrap();
-        for suffix in ["-wal", "-shm"] {
+        for suffix in ["-wal", "-shm", "-journal"] {
             let _ = fs::remove_file(bench.state(&format!("db.sqlite{suffix}")));
         }
         fs::write(path, bytes(now)).unwrap();

@@ -241,6 +241,7 @@ fn links_in_place_of_program_files_are_not_followed() {
     let places = [
         "db.sqlite",
         "db.sqlite-wal",
+        "db.sqlite-journal",
         "ingest.lock",
         ".gitignore",
         &format!("runs/{RUN}"),

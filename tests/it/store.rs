@@ -388,7 +388,8 @@ fn plant(path: &Path, what: &str, outside: &Path) {
 #[test]
 fn links_and_pipes_in_the_state_directory_are_refused() {
     let run = RunId(uuid::Uuid::now_v7());
-    let places = ["", "runs", "locks", "db.sqlite", "db.sqlite-wal", &format!("locks/{run}"), &format!("runs/{run}")];
+    let of_run = [format!("locks/{run}"), format!("runs/{run}")];
+    let places = ["", "runs", "locks", "db.sqlite", "db.sqlite-wal", "db.sqlite-journal", &of_run[0], &of_run[1]];
     for (place, what) in places.iter().flat_map(|place| [(*place, "link"), (*place, "pipe")]) {
         let (project, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(outside.path().join("tape.jsonl"), header(run).to_line()).unwrap();
@@ -407,7 +408,7 @@ fn links_and_pipes_in_the_state_directory_are_refused() {
         assert!(runs.open_tape(&found).is_err(), "{place} {what}");
         let is_used_by_create = ["", "runs", "locks"].contains(&place);
         assert_eq!(runs.create(None, header).is_err(), is_used_by_create, "{place} {what}");
-        let is_used_by_index = ["", "db.sqlite", "db.sqlite-wal"].contains(&place);
+        let is_used_by_index = place.is_empty() || place.starts_with("db.sqlite");
         assert_eq!(runs.open_database().is_err(), is_used_by_index, "{place} {what}");
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "{place} {what}");
     }
