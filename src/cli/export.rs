@@ -4,7 +4,7 @@
 //! stderr. [`crate::report::redact`] finds the secrets.
 
 use std::{
-    io::{self, BufReader, BufWriter, IsTerminal as _, Read as _, Seek as _, Write},
+    io::{self, BufReader, BufWriter, Read as _, Seek as _, Write},
     path::Path,
 };
 
@@ -82,11 +82,9 @@ fn write(
 ) -> Result<(), CliError> {
     match args.format {
         ExportFormat::Tape => {
-            // Copied byte for byte, but not to a terminal, which would interpret escape sequences of an agent.
-            let is_shown = out_file::target_path(args.out.as_deref()).is_none() && output::raw_stdout().is_terminal();
+            // Not byte for byte: a terminal that shows the file later would interpret characters of an agent.
             for_each_redacted_line(global, &args.run, redactor, &mut |line| {
-                let line = if is_shown { output::escape_json(line) } else { line.into() };
-                out.write_all(&line).and_then(|()| out.write_all(b"\n")).map_err(failed)
+                out.write_all(&output::escape_hidden(line)).and_then(|()| out.write_all(b"\n")).map_err(failed)
             })
         }
         ExportFormat::Trace => {

@@ -203,7 +203,8 @@ fn utf16(json: &[u8]) -> Option<u16> {
     u16::from_str_radix(digits, 16).ok()
 }
 
-fn escape_hidden(json: &[u8]) -> Cow<'_, [u8]> {
+/// As [`escape_json`], but keeps unpaired surrogates, so that all values stay as they are.
+pub(crate) fn escape_hidden(json: &[u8]) -> Cow<'_, [u8]> {
     let (mut escaped, mut copied, mut at) = (Vec::new(), 0, 0);
     while let Some(suspect) = json.get(at..).and_then(first_suspect) {
         at += suspect;
