@@ -49,7 +49,7 @@ struct GitCallLimits {
 
 const LIMITS: GitCallLimits = GitCallLimits { time: Duration::from_secs(120), output: 256 << 20 };
 
-/// Limits for reading the configuration, which is the first call in every directory.
+/// Limits for reading the version, and the configuration, which is the first call in every directory.
 const CONFIG_LIMITS: GitCallLimits = GitCallLimits { time: Duration::from_secs(10), output: 4 << 20 };
 
 /// Time that git has to remove its lock files after a timeout, before it is killed.
@@ -133,6 +133,9 @@ pub(crate) enum GitError {
     /// The call exceeded its time limit and was ended.
     #[error("git {subcommand} did not end within {} s", limit.as_secs())]
     TimedOut { subcommand: String, limit: Duration },
+    /// git did not print its version within the time limit.
+    #[error("git --version did not answer within {} s", limit.as_secs())]
+    VersionTimedOut { limit: Duration },
     /// Reading the configuration exceeded its time limit.
     #[error("git did not read its configuration within {} s", limit.as_secs())]
     ConfigTimedOut { limit: Duration },
@@ -161,6 +164,9 @@ pub(crate) enum GitError {
     /// The configuration names more programs than can be disabled.
     #[error("the git configuration names too many filters, drivers and hooks to disable them all")]
     TooManyPrograms,
+    /// git reads the file before an option can disable it, and its error quotes a line of the file.
+    #[error("git blame failed: the file of the setting `blame.ignoreRevsFile` is not a list of commits")]
+    InvalidIgnoreRevsFile,
     /// The output is not a commit id.
     #[error("git {subcommand} printed no valid commit id: {cause}")]
     NotACommitId { subcommand: String, cause: InvalidCommitId },
@@ -171,6 +177,10 @@ impl Diagnostic for GitError {
         Some(match self {
             Self::Missing => format!("install git{}", program_path::skipped_note()),
             Self::TooOld { .. } => "update git".into(),
+            Self::VersionTimedOut { .. } => {
+                let program = program().map_or_else(|_| "git".into(), |program| program.display().to_string());
+                format!("check the git that is first on the PATH: {program}")
+            }
             Self::TimedOut { .. } => "check for a slow or blocked disk, then try again".into(),
             Self::ConfigTimedOut { .. } => {
                 let place = "in `.git/config` and in your own configuration";
@@ -186,6 +196,9 @@ impl Diagnostic for GitError {
             ),
             Self::Failed { subcommand, stderr } if subcommand == "blame" && stderr.contains("object name list") => {
                 "create that file, or correct `blame.ignoreRevsFile` in your git configuration".into()
+            }
+            Self::InvalidIgnoreRevsFile => {
+                "correct or unset it: `git config --show-origin --get-all blame.ignoreRevsFile` names the file".into()
             }
             Self::TooManyPrograms => "remove those that are not needed from `.git/config`".into(),
             Self::Io { .. } | Self::Failed { .. } | Self::NotACommitId { .. } => return None,
@@ -238,7 +251,11 @@ pub(crate) fn version() -> Result<&'static str, GitError> {
     let text = match VERSION.get() {
         Some(text) => text,
         None => {
-            let text = Git::open_unchecked(Path::new("/"), LIMITS)?.run_for_line(&["--version"])?;
+            let text = Git::open_unchecked(Path::new("/"), CONFIG_LIMITS)?.run_for_line(&["--version"]);
+            let text = text.map_err(|error| match error {
+                GitError::TimedOut { limit, .. } => GitError::VersionTimedOut { limit },
+                error => error,
+            })?;
             VERSION.get_or_init(|| text)
         }
     };

@@ -73,6 +73,10 @@ impl Repository {
         if answer.stderr.contains("no such path") || answer.stderr.contains("no such ref") {
             return Ok(None);
         }
+        // Of a long line, only the end is left.
+        if answer.stderr.contains("invalid object name") || !answer.stderr.contains("fatal: ") {
+            return Err(GitError::InvalidIgnoreRevsFile);
+        }
         Err(GitError::Failed { subcommand: "blame".into(), stderr: answer.stderr })
     }
 

@@ -77,6 +77,12 @@ fn use_everything(root: &Path) {
 }
 
 #[test]
+fn git_that_does_not_answer_is_named() {
+    let help = GitError::VersionTimedOut { limit: CONFIG_LIMITS.time }.help().unwrap();
+    assert!(help.contains("first on the PATH: /"), "{help}");
+}
+
+#[test]
 fn programs_of_a_configuration_do_not_run() {
     for name in [&b"evil"[..], b"e\xff", b"a=b", b"a\\\"b", b"\x1b[2j"] {
         let attributes = [b"*.md filter=", name, b" diff=", name, b" merge=", name, b"\n"].concat();

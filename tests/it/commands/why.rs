@@ -357,6 +357,12 @@ fn files_that_git_cannot_read_are_named_with_a_remedy() {
     let answer = place.run(&["why", PAGE]);
     let sentence = answer.expect_refusal(1);
     assert!(sentence.contains(".missing") && sentence.contains("correct `blame.ignoreRevsFile`"), "{answer:?}");
+    for line in ["a private line".to_owned(), "private ".repeat(100)] {
+        place.write(".missing", format!("{line}\n"));
+        let answer = place.run(&["why", PAGE]);
+        let sentence = answer.expect_refusal(1);
+        assert!(sentence.contains("not a list of commits") && !sentence.contains("private"), "{answer:?}");
+    }
     git(&place, &["config", "--unset", "blame.ignoreRevsFile"]);
     nix::unistd::mkfifo(&place.path(".mailmap"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let answer = place.run(&["why", PAGE]);
