@@ -193,7 +193,7 @@ impl ScriptedAgent {
         let cwd = std::env::current_dir().unwrap_or_default();
         for (key, value) in [
             ("session_id", self.output.session_id().into()),
-            ("cwd", json!(cwd)),
+            ("cwd", cwd.to_string_lossy().into()),
             ("permission_mode", mode.into()),
             ("hook_event_name", event.into()),
             ("tool_name", call.name.clone().into()),

@@ -91,6 +91,26 @@ fn names_of_files_and_units_are_escaped() {
     check("run", &place.run(&["run", "--claude-bin", player.to_str().unwrap()]));
 }
 
+/// Linux allows names that are not UTF-8.
+#[test]
+#[cfg(target_os = "linux")]
+fn project_directory_may_have_any_name() {
+    let place = TestDir::new();
+    place.notes(&["one"]);
+    let player = place.scripted_claude(
+        "[[part]]\nsteps = [{ call = { tool = \"read_raw_file\", with = { path = \"one.md\" } } }, { say = \"done\" }]",
+    );
+    let project = place.path(".").join(std::ffi::OsStr::from_bytes(b"latin\xe9"));
+    fs::create_dir(&project).unwrap();
+    for name in ["ktx.yaml", "notes"] {
+        fs::rename(place.path(name), project.join(name)).unwrap();
+    }
+    let mut command = place.command(&["run", "--ui", "lines", "--claude-bin", player.to_str().unwrap()]);
+    command.current_dir(&project);
+    let ran = place.ran(command);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
 #[test]
 fn names_of_directories_and_arguments_are_escaped() {
     let place = TestDir::new();
