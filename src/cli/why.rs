@@ -290,7 +290,11 @@ fn push_run(origin: &RunLineOrigin, rows: &mut AnswerRows, mask: Mask<'_>) {
             }
         }
         RecordedWriter::OneOf { attempts, more } => {
-            let more = (*more > 0).then(|| format!("and {}", pluralize(*more, "more attempt")));
+            let more = match (attempts.len(), *more) {
+                (_, 0) => None,
+                (0, all) => Some(pluralize(all, "attempt")),
+                (_, more) => Some(format!("and {}", pluralize(more, "more attempt"))),
+            };
             rows.push_all("one of", attempts.iter().map(attempt_text).chain(more));
         }
         RecordedWriter::Reviewer => {

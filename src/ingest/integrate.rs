@@ -3,10 +3,6 @@
 //! A patch that does not apply fails only its own unit. The accepted patches become one commit on the project's branch.
 //! This module must not know how the patches were produced.
 
-use crate::{
-    diagnostic::Diagnostic,
-    scoped_dir::{PRIVATE_MODE, ScopedDir},
-};
 use std::{
     cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
@@ -25,9 +21,14 @@ use super::{
     workspace_check,
     worktree::{BasePatch, Worktree, WorktreeError, Worktrees},
 };
-use crate::tape::{
-    PROJECTION_KEY, UnitKey,
-    note::{SharedWrite, SlRefRepair},
+use crate::{
+    diagnostic::Diagnostic,
+    run::commit_trailers::CommitMessage,
+    scoped_dir::{PRIVATE_MODE, ScopedDir},
+    tape::{
+        PROJECTION_KEY, UnitKey,
+        note::{SharedWrite, SlRefRepair},
+    },
 };
 
 mod path_rules;
@@ -192,6 +193,8 @@ pub(crate) struct SavedIntegration {
     pub skipped_raw_files: Vec<String>,
     /// Changes to `sl_refs` of pages that referred to removed sources.
     pub sl_ref_repairs: Vec<SlRefRepair>,
+    /// Why the note of the commit was not written.
+    pub note_error: Option<String>,
 }
 
 /// The integration of a run's patches.
@@ -505,7 +508,13 @@ impl PatchIntegrator {
     /// Updates the project's branch with one commit of all accepted patches, completely or not at all. If the branch
     /// moved, rebases onto it, provided that everything still applies. Later attempts start from the result. `raw` is
     /// added to the commit if anything changed and the repository is the project's own.
-    pub(crate) fn save(&mut self, message: &str, raw: &[RawCopy]) -> Result<SavedIntegration, IntegrationError> {
+    ///
+    /// The note of the commit follows its branch, so that a crash leaves no note without a commit.
+    pub(crate) fn save(
+        &mut self,
+        message: &CommitMessage,
+        raw: &[RawCopy],
+    ) -> Result<SavedIntegration, IntegrationError> {
         let trees = Arc::clone(&self.worktrees);
         let repository = &trees.repository;
         if self.worktree.get().is_none() {
@@ -539,10 +548,12 @@ impl PatchIntegrator {
             // Options of `commit-tree` must precede this separator.
             // A message with many units is too long for an argument.
             let commit = ["commit-tree", "-p", self.base.as_str(), "-F", "-", "--end-of-options", &tree];
-            let commit = git.run_for_commit_with_input(&commit, format!("{}\n", message.trim_end()).as_bytes())?;
-            let subject = message.lines().next().unwrap_or_default();
-            match branch_update::update_branch(repository, &self.base, &commit, subject) {
+            let commit = git.run_for_commit_with_input(&commit, format!("{}\n", message.text.trim_end()).as_bytes())?;
+            match branch_update::update_branch(repository, &self.base, &commit, message.subject()) {
                 Ok(()) => {
+                    let note = message.note.as_ref();
+                    let note_error =
+                        note.and_then(|note| repository.write_note(&commit, note).err()).map(|error| error.to_line());
                     trees.set_saved_base(&commit);
                     let branch = repository.branch()?;
                     let (commit, paths) = (Some(commit.to_string()), split(&changed));
@@ -552,6 +563,7 @@ impl PatchIntegrator {
                         paths,
                         skipped_raw_files: refused,
                         sl_ref_repairs: repairs,
+                        note_error,
                     });
                 }
                 Err(BranchUpdateError::BranchMoved) => {}

@@ -11,6 +11,7 @@ use super::{
     git::{CommitId, GitError},
     repository::{Repository, RepositoryError},
 };
+use crate::run::commit_trailers::NOTES_REF;
 
 /// Most characters of a field of a commit that are kept.
 const MAX_FIELD_CHARS: usize = 400;
@@ -93,18 +94,31 @@ impl Repository {
         Ok(parse_commits(&output))
     }
 
+    /// The note of the commit about its attempts; `None` without one, or if it is larger than 16 MiB.
+    ///
+    /// # Errors
+    /// If git cannot be called.
+    pub(crate) fn note(&self, commit: &CommitId) -> Result<Option<String>, GitError> {
+        let listed = self.git.try_run(&["notes", "--ref", NOTES_REF, "list", commit.as_str()])?;
+        let blob = str::from_utf8(&listed.stdout).ok().and_then(|blob| CommitId::parse(blob.trim()).ok());
+        blob.map_or(Ok(None), |blob| self.blob_text(blob.as_str()))
+    }
+
     /// The text of `path` in `commit`; `None` if either does not exist, or the file is larger than 16 MiB.
     ///
     /// # Errors
     /// If git cannot be called.
     pub(crate) fn text_at(&self, commit: &CommitId, path: &str) -> Result<Option<String>, GitError> {
-        let name = format!("{commit}:{path}");
-        let size = self.git.try_run(&["cat-file", "-s", "--end-of-options", &name])?;
+        self.blob_text(&format!("{commit}:{path}"))
+    }
+
+    fn blob_text(&self, name: &str) -> Result<Option<String>, GitError> {
+        let size = self.git.try_run(&["cat-file", "-s", "--end-of-options", name])?;
         let size = str::from_utf8(&size.stdout).ok().and_then(|size| size.trim().parse::<u64>().ok());
         if size.is_none_or(|size| size > MAX_BLOB_BYTES) {
             return Ok(None);
         }
-        let answer = self.git.try_run(&["cat-file", "blob", "--end-of-options", &name])?;
+        let answer = self.git.try_run(&["cat-file", "blob", "--end-of-options", name])?;
         Ok(answer.success.then(|| String::from_utf8_lossy(&answer.stdout).into_owned()))
     }
 }

@@ -291,8 +291,8 @@ fn commit(
         trees.add_base_patch(BasePatch { file: root.join(&path), targets });
         return Ok(SourcesProjected { patch: Some(path), paths: difference.paths, ..written });
     }
-    let message = format!("ingest({}): deterministic projection syncId={}", due.adapter, job.sync_id);
-    let trailers = RunTrailers { run, attempts: Vec::new() };
+    let message = format!("ingest({}): deterministic projection\n\nsyncId={}", due.adapter, job.sync_id);
+    let trailers = RunTrailers { run, attempts: Vec::new(), noted: None };
     let saved = integration.save(&trailers.append_to(&message), &[])?;
     let mut left_out = written.left_out;
     left_out.extend(saved.sl_ref_repairs.iter().map(ToString::to_string));

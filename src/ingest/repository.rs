@@ -10,6 +10,7 @@ mod unsafe_entries;
 
 use crate::{
     diagnostic::Diagnostic,
+    run::commit_trailers::NOTES_REF,
     scoped_dir::{self, FileKind, FileLock, ScopedDir},
 };
 use std::{
@@ -207,6 +208,12 @@ pub(crate) struct Repository {
 }
 
 impl Repository {
+    /// Attaches a note about its attempts to a commit of a run.
+    pub(super) fn write_note(&self, commit: &CommitId, note: &str) -> Result<(), GitError> {
+        let args = ["notes", "--ref", NOTES_REF, "add", "--force", "--file", "-", commit.as_str()];
+        self.git.run_with_input(&args, note.as_bytes()).map(drop)
+    }
+
     /// Opens the repository of the project at `root`. `None` if neither the project nor a parent directory has one.
     pub(crate) fn find(root: &Path) -> Result<Option<Self>, RepositoryError> {
         let project = || root.to_path_buf();

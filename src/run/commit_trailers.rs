@@ -1,5 +1,8 @@
 //! The git trailers of the commit of a run: the run, and the attempts whose patches it contains.
 //!
+//! If a message would become too long, the attempts are in a git note of the commit instead, in the same form, and a
+//! trailer names their number.
+//!
 //! Pure. A commit message may come from anywhere, and keys of units are untrusted, so both directions are bounded.
 
 use std::fmt::Write as _;
@@ -14,6 +17,17 @@ use crate::{
 const RUN: &str = "Ingest-Run";
 const UNIT: &str = "Ingest-Unit";
 const ATTEMPT: &str = "Ingest-Attempt";
+
+/// The number of attempts that are in the note of the commit.
+const NOTED: &str = "Ingest-Attempts";
+/// After that number.
+const IN_NOTE: &str = " in refs/notes/ingestdeck";
+
+/// The ref of the notes, which a clone does not fetch by itself.
+pub(crate) const NOTES_REF: &str = "refs/notes/ingestdeck";
+
+/// Longest message of a commit with all its trailers, in bytes.
+const MAX_MESSAGE_BYTES: usize = 8 * 1024;
 
 /// Between the number of an attempt and the run that it belongs to, if that is a prior run.
 const OF_RUN: &str = " of ";
@@ -45,12 +59,38 @@ pub(crate) struct RunTrailers {
     pub run: RunId,
     /// In the order in which the patches were integrated.
     pub attempts: Vec<AttemptTrailer>,
+    /// Number of attempts that are in the note of the commit, if they are there.
+    pub noted: Option<u32>,
+}
+
+/// What a run commits under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CommitMessage {
+    pub text: String,
+    /// The note of the commit, if the text does not contain all trailers.
+    pub note: Option<String>,
+}
+
+impl CommitMessage {
+    /// The first line.
+    pub(crate) fn subject(&self) -> &str {
+        self.text.lines().next().unwrap_or_default()
+    }
 }
 
 impl RunTrailers {
     /// Appends the trailers to a message, after an empty line.
-    pub(crate) fn append_to(&self, message: &str) -> String {
-        let mut text = format!("{message}\n\n{RUN}: {}\n", self.run);
+    pub(crate) fn append_to(&self, message: &str) -> CommitMessage {
+        let text = format!("{message}\n\n{}", self.to_lines());
+        if text.len() <= MAX_MESSAGE_BYTES {
+            return CommitMessage { text, note: None };
+        }
+        let text = format!("{message}\n\n{RUN}: {}\n{NOTED}: {}{IN_NOTE}\n", self.run, self.attempts.len());
+        CommitMessage { text, note: Some(self.to_lines()) }
+    }
+
+    fn to_lines(&self) -> String {
+        let mut text = format!("{RUN}: {}\n", self.run);
         for AttemptTrailer { unit, attempt, prior_run } in &self.attempts {
             let of_run = prior_run.map(|run| format!("{OF_RUN}{run}")).unwrap_or_default();
             // Writing to a string cannot fail.
@@ -72,7 +112,7 @@ impl RunTrailers {
             match name {
                 RUN => {
                     unit = None;
-                    runs.extend(RunId::parse(value).map(|run| Self { run, attempts: Vec::new() }));
+                    runs.extend(RunId::parse(value).map(|run| Self { run, attempts: Vec::new(), noted: None }));
                 }
                 UNIT => unit = Some(value),
                 ATTEMPT => {
@@ -81,6 +121,12 @@ impl RunTrailers {
                         (runs.last_mut(), of_unit, parse_attempt(value))
                     {
                         run.attempts.push(AttemptTrailer { unit: unit.to_owned(), attempt, prior_run });
+                    }
+                }
+                NOTED => {
+                    let count = value.strip_suffix(IN_NOTE).and_then(|count| count.parse().ok());
+                    if let (Some(run), Some(count)) = (runs.last_mut(), count) {
+                        run.noted = Some(count);
                     }
                 }
                 _ => continue,
@@ -135,6 +181,13 @@ pub(crate) fn trailer_key(unit: &UnitKey) -> String {
 }
 
 #[cfg(test)]
+impl From<&str> for CommitMessage {
+    fn from(text: &str) -> Self {
+        Self { text: text.to_owned(), note: None }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::{
         io::Write as _,
@@ -157,7 +210,7 @@ mod tests {
             attempt: *attempt,
             prior_run: prior.map(run),
         };
-        RunTrailers { run: run(7), attempts: attempts.iter().map(attempt).collect() }
+        RunTrailers { run: run(7), attempts: attempts.iter().map(attempt).collect(), noted: None }
     }
 
     /// The trailers that git finds in a message.
@@ -172,7 +225,7 @@ mod tests {
     #[test]
     fn message_ends_with_its_trailers() {
         let trailers = of(&[("dbt-all", 1, None), ("docs/a b", 2, Some(9)), ("reconcile", 1, None)]);
-        insta::assert_snapshot!(trailers.append_to(SUBJECT), @"
+        insta::assert_snapshot!(trailers.append_to(SUBJECT).text, @"
         ingest(docs): local-1 syncId=s diff=+1/~0/-0/=0
 
         Ingest-Run: 00000000-0000-0000-0000-000000000007
@@ -183,7 +236,23 @@ mod tests {
         Ingest-Unit: reconcile
         Ingest-Attempt: 1
         ");
-        assert_eq!(RunTrailers::parse_all(&trailers.append_to(SUBJECT)), [trailers]);
+        assert_eq!(RunTrailers::parse_all(&trailers.append_to(SUBJECT).text), [trailers]);
+    }
+
+    #[test]
+    fn many_attempts_are_in_the_note() {
+        let units: Vec<String> = (0..2_000).map(|unit| format!("dbt-models-staging-{unit}")).collect();
+        let trailers = of(&units.iter().map(|unit| (unit.as_str(), 1, None)).collect::<Vec<_>>());
+        let CommitMessage { text, note } = trailers.append_to(SUBJECT);
+        insta::assert_snapshot!(text, @"
+        ingest(docs): local-1 syncId=s diff=+1/~0/-0/=0
+
+        Ingest-Run: 00000000-0000-0000-0000-000000000007
+        Ingest-Attempts: 2000 in refs/notes/ingestdeck
+        ");
+        assert_eq!(RunTrailers::parse_all(&text), [RunTrailers { noted: Some(2_000), ..of(&[]) }]);
+        assert_eq!(RunTrailers::parse_all(&note.unwrap()), [trailers]);
+        assert!(parse_with_git(&text).contains("Ingest-Attempts: 2000"));
     }
 
     #[test]
@@ -216,8 +285,11 @@ mod tests {
     fn squashed_commit_names_all_its_runs() {
         let other = RunTrailers { run: run(8), ..of(&[("b", 3, None)]) };
         let first = of(&[("a", 1, None)]);
-        let message =
-            format!("Squash\n\n* {}\n* {}\nSigned-off-by: me\n", first.append_to("one"), other.append_to("two"));
+        let message = format!(
+            "Squash\n\n* {}\n* {}\nSigned-off-by: me\n",
+            first.append_to("one").text,
+            other.append_to("two").text
+        );
         assert_eq!(RunTrailers::parse_all(&message), [first, other]);
         let quoted: String = message.lines().map(|line| format!("    {line}\n")).collect();
         assert_eq!(RunTrailers::parse_all(&quoted), RunTrailers::parse_all(&message), "as git merge --squash does");
@@ -231,7 +303,7 @@ mod tests {
         ) {
             let units: Vec<_> = units.iter().map(|(unit, attempt, prior)| (unit.as_str(), *attempt, *prior)).collect();
             let trailers = of(&units);
-            let message = trailers.append_to(SUBJECT);
+            let message = trailers.append_to(SUBJECT).text;
             prop_assert_eq!(message.lines().next(), Some(SUBJECT));
             let parsed = parse_with_git(&message);
             prop_assert_eq!(format!("{SUBJECT}\n\n{parsed}"), message);

@@ -20,8 +20,9 @@ pub(crate) fn review_command(project: Option<&Path>, run: &str) -> String {
 /// The commands that make a pull request of `branch` for the run with this `tape`.
 pub(crate) fn pull_request_commands(branch: &str, subject: &str, tape: &Path) -> String {
     let branch = shell_quote(branch);
-    // What follows is for programs.
-    let title = subject.split(" syncId=").next().unwrap_or_default();
+    // What follows is for programs; earlier releases had another word after the job.
+    let title = subject.split(" diff=").next().unwrap_or_default();
+    let title = title.split(" syncId=").next().unwrap_or_default();
     let title = shell_quote(&super::printable(title, MAX_TITLE_WIDTH));
     let body = shell_quote(&tape.with_file_name(PULL_REQUEST_FILE).display().to_string());
     format!("  git push -u origin {branch}\n  gh pr create --head {branch} --title {title} --body-file {body}\n")

@@ -93,7 +93,7 @@ impl IngestFixture {
         let mut integration = PatchIntegrator::open(&self.worktrees(), targets).unwrap();
         let mut outcomes = Vec::new();
         integration.integrate_all(&patches, |_, outcome| outcomes.push(outcome.clone())).unwrap();
-        (outcomes, integration.save("ingest", &[]).unwrap().paths)
+        (outcomes, integration.save(&"ingest".into(), &[]).unwrap().paths)
     }
 
     /// Saves one attempt and returns the paths.

@@ -427,7 +427,8 @@ fn ingest_commit_contains_its_raw_files() {
     run(&place, &(writes("docs-good", "good") + &writes("docs-other", "other")), &["--no-reconcile"]).expect_success();
     let subject = git(&place.path(""), &["log", "-1", "--format=%s"]);
     assert!(subject.trim_end().ends_with(" diff=+2/~0/-0/=0"), "{subject}");
-    let sync = subject.split("syncId=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
+    let message = git(&place.path(""), &["log", "-1", "--format=%b"]);
+    let sync = message.lines().find_map(|line| line.strip_prefix("syncId=")).unwrap();
     let kept = |name: &str| format!("raw-sources/notes/docs/{sync}/{name}.md");
     let files = git(&place.path(""), &["diff", "--name-only", "HEAD^", "HEAD"]);
     assert_eq!(

@@ -262,7 +262,7 @@ impl ReferenceProject {
         let mut integration = PatchIntegrator::open(trees, self.project.target_ids(Some("orbit"))).unwrap();
         let mut results = Vec::new();
         integration.integrate_all(&patches, |_, integrated| results.push(integrated.clone())).unwrap();
-        integration.save("ingest", &[]).unwrap();
+        integration.save(&"ingest".into(), &[]).unwrap();
         results
     }
 }

@@ -18,7 +18,7 @@ use crate::{
         work_unit::WorkUnit,
         worktree::Worktrees,
     },
-    run::commit_trailers::{AttemptTrailer, RunTrailers, trailer_key},
+    run::commit_trailers::{AttemptTrailer, CommitMessage, RunTrailers, trailer_key},
     tape::{RunId, UnitKey, note::ContinuedRun},
 };
 
@@ -103,13 +103,13 @@ impl IngestRun {
         failed: &[UnitKey],
         paths: impl IntoIterator<Item = &'a String>,
         attempts: &[(UnitKey, u32)],
-    ) -> String {
+    ) -> CommitMessage {
         let trailer = |(unit, attempt): &(UnitKey, u32)| {
             let prior = self.prior_attempts.get(unit).filter(|_| *attempt == 0);
             let (prior_run, attempt) = prior.map_or((None, *attempt), |(run, attempt)| (Some(*run), *attempt));
             AttemptTrailer { unit: trailer_key(unit), attempt, prior_run }
         };
-        let trailers = RunTrailers { run: self.id, attempts: attempts.iter().map(trailer).collect() };
+        let trailers = RunTrailers { run: self.id, attempts: attempts.iter().map(trailer).collect(), noted: None };
         let message = match &self.committed {
             Some(of) => format!("review of run {}: changes that its commits made", of.run.short()),
             None => self.ktx_message(failed, paths),
@@ -128,11 +128,32 @@ impl IngestRun {
             sources.extend(self.reconcile.iter().flat_map(|pass| &pass.evictions).map(|of| of.adapter.as_str()));
         }
         let sources: Vec<&str> = sources.into_iter().collect();
-        let failed: Vec<&str> = failed.iter().map(UnitKey::as_str).collect();
-        let failed = if failed.is_empty() { String::new() } else { format!("; failed WUs: {}", failed.join(", ")) };
-        format!("ingest({}): {} syncId={} diff={}{failed}", sources.join(","), self.job.id, self.job.sync_id, self.diff)
+        ingest_message(&sources, &self.job, &self.diff.to_string(), failed)
     }
 }
+
+/// KTX's message, which is one line, as a subject and a body.
+fn ingest_message(sources: &[&str], job: &IngestJob, diff: &str, failed: &[UnitKey]) -> String {
+    let count = if failed.is_empty() { String::new() } else { format!(", {} failed", failed.len()) };
+    let subject = |sources: &str| format!("ingest({sources}): {} diff={diff}{count}", job.id);
+    let mut message = subject(&sources.join(","));
+    if let (true, [first, others @ ..]) = (message.len() > MAX_SUBJECT_CHARS, sources) {
+        message = subject(&format!("{first}+{}", others.len()));
+    }
+    message.push_str(&format!("\n\nsyncId={}", job.sync_id));
+    if !failed.is_empty() {
+        let names: Vec<String> = failed.iter().take(MAX_NAMED_FAILURES).map(trailer_key).collect();
+        let more = failed.len() - names.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        message.push_str(&format!("\nfailed WUs: {}{more}", names.join(", ")));
+    }
+    message
+}
+
+/// Longest subject of a commit, which tools show on one line.
+const MAX_SUBJECT_CHARS: usize = 72;
+/// Most failed units that a message names.
+const MAX_NAMED_FAILURES: usize = 20;
 
 /// KTX's message for the commit of captured texts that changes `paths`. It names the job, where KTX names a chat.
 fn memory_message<'a>(job: &IngestJob, paths: impl IntoIterator<Item = &'a String>) -> String {
@@ -145,6 +166,23 @@ fn memory_message<'a>(job: &IngestJob, paths: impl IntoIterator<Item = &'a Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn subject_of_an_ingest_is_short() {
+        let job = IngestJob::new("2026-03-17T15:30:01.5Z".parse().unwrap());
+        let failed: Vec<UnitKey> = (0..22).map(|unit| format!("docs-{unit}\n").as_str().into()).collect();
+        let message = |sources: &[&str], failed| ingest_message(sources, &job, "+2000/~30/-4/=5", failed);
+        insta::assert_snapshot!(message(&["dbt", "docs"], &failed[..1]), @"
+        ingest(dbt,docs): local-mmurqopo diff=+2000/~30/-4/=5, 1 failed
+
+        syncId=2026-03-17-153001-local-mmurqopo
+        failed WUs: docs-0%0A
+        ");
+        let many = message(&["dbt", "docs", "looker", "lookml", "metabase", "metricflow", "notion"], &failed);
+        let subject = many.lines().next().unwrap();
+        assert_eq!(subject, "ingest(dbt+6): local-mmurqopo diff=+2000/~30/-4/=5, 22 failed");
+        assert!(many.ends_with("docs-19%0A and 2 more") && !message(&["dbt"], &[]).contains("failed"), "{many}");
+    }
 
     #[test]
     fn message_of_texts_counts_pages_and_sources() {

@@ -22,7 +22,11 @@ use crate::{
         integrate::{IntegrationError, PatchIntegrator, PatchOutcome, RawCopy, SavedIntegration, UnitPatch},
         reconcile::StageIndex,
     },
-    run::{Recorder, state::RECONCILE_KEY},
+    run::{
+        Recorder,
+        commit_trailers::{CommitMessage, NOTES_REF},
+        state::RECONCILE_KEY,
+    },
     tape::{
         Note, UnitKey,
         note::{
@@ -204,7 +208,7 @@ impl Integration {
         integrator: &mut Option<PatchIntegrator>,
         failed: &[UnitKey],
         (raw, contributors): (&[RawCopy], &[(UnitKey, u32)]),
-    ) -> Result<(SavedIntegration, String), IntegrationError> {
+    ) -> Result<(SavedIntegration, CommitMessage), IntegrationError> {
         let Some(open) = integrator else { return Err(IntegrationError::BranchMovedRepeatedly) };
         let review = self.review.current();
         let before = review.as_ref().map(|review| open.apply_review(review)).transpose()?;
@@ -238,6 +242,9 @@ impl Integration {
         let (taken, accepted) = (std::mem::take(&mut state.integrated), std::mem::take(&mut state.accepted));
         (state.integrator, state.head, state.contributors) = Default::default();
         let (saved, message) = saved.map_err(|error| error.to_line())?;
+        if let Some(error) = &saved.note_error {
+            warn(format!("the attempts of the commit are not in {NOTES_REF}: {error}"));
+        }
         if !saved.skipped_raw_files.is_empty() {
             let count = pluralize(saved.skipped_raw_files.len(), "raw file");
             let folder = format!("/{}/", self.run.job.sync_id);
@@ -252,7 +259,7 @@ impl Integration {
             None => self.review.current().map(|review| review.request.evicted.clone()).unwrap_or_default(),
         };
         note(Note::RunSaved(note::RunSaved {
-            subject: message.lines().next().unwrap_or_default().to_owned(),
+            subject: message.subject().to_owned(),
             commit: saved.commit,
             branch: saved.branch,
             paths: saved.paths,

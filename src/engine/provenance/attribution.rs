@@ -21,7 +21,7 @@ use crate::{
         repository::{PATCHES_DIR, Repository},
     },
     run::{
-        commit_trailers::RunTrailers,
+        commit_trailers::{NOTES_REF, RunTrailers},
         line_owners::{AttemptText, LineWriter, line_owners, line_writers},
         state::RECONCILE_KEY,
     },
@@ -79,6 +79,8 @@ struct CommitAttempts {
     contributors: Vec<Contributor>,
     /// Those whose records cannot be read.
     unread: Vec<NamedAttempt>,
+    /// Number of those whose names are missing.
+    unnamed: usize,
     /// Why the records cannot be read, each sentence once.
     problems: MissingParts,
 }
@@ -139,7 +141,8 @@ impl<'a> Attribution<'a> {
         for (id, places) in lines_by_commit {
             let path_there = places.first().and_then(|place| blamed[*place].path_in_commit.clone());
             let record = records.remove(id).unwrap_or_default();
-            let runs = RunTrailers::parse_all(&record.message);
+            let mut runs = RunTrailers::parse_all(&record.message);
+            let without_note = self.add_noted_attempts(id, &mut runs)?;
             let path = path_there.unwrap_or_else(|| path.to_owned());
             let is_cut = places.iter().any(|place| blamed[*place].is_boundary) && !record.parents.is_empty();
             let commit = Arc::new(FileCommit { id: id.clone(), record, path, is_cut });
@@ -148,6 +151,14 @@ impl<'a> Attribution<'a> {
                 continue;
             };
             let mut attempts = self.commit_attempts(&commit, &runs)?;
+            if without_note > 0 {
+                attempts.unnamed = without_note as usize;
+                attempts.problems.push(&format!(
+                    "{} of the commit are named in its note in {NOTES_REF}, which is not in this repository; \
+                     `git fetch origin {NOTES_REF}:{NOTES_REF}` fetches the notes",
+                    text::pluralize(without_note as usize, "attempt")
+                ));
+            }
             let review = self.record(run, &commit.path).map(|record| record.decisions.clone()).unwrap_or_default();
             let has_attempts = runs.last().is_some_and(|trailers| !trailers.attempts.is_empty());
             let is_taken_back = review.iter().any(|decided| decided.decision == ReviewDecision::Rejected);
@@ -172,13 +183,32 @@ impl<'a> Attribution<'a> {
         Ok(origins)
     }
 
+    /// Adds the attempts in the note of the commit. Returns how many should be there and are not.
+    fn add_noted_attempts(&self, commit: &CommitId, runs: &mut [RunTrailers]) -> Result<u32, GitError> {
+        let Some(expected) = runs.iter().filter_map(|run| run.noted).max() else { return Ok(0) };
+        let note = self.repository.note(commit)?.unwrap_or_default();
+        let noted = RunTrailers::parse_all(&note);
+        let mut missing = 0;
+        for run in runs.iter_mut().filter(|run| run.noted.is_some()) {
+            match noted.iter().find(|noted| noted.run == run.run) {
+                Some(noted) => run.attempts.extend(noted.attempts.iter().cloned()),
+                None => missing = expected,
+            }
+        }
+        Ok(missing)
+    }
+
     /// The attempts that the trailers name, and what they wrote to the file.
     ///
     /// If only one attempt changed it, its text is that of the commit, even without its patch.
     fn commit_attempts(&mut self, commit: &FileCommit, runs: &[RunTrailers]) -> Result<CommitAttempts, GitError> {
         self.commits += 1;
-        let mut all =
-            CommitAttempts { contributors: Vec::new(), unread: Vec::new(), problems: MissingParts::default() };
+        let mut all = CommitAttempts {
+            contributors: Vec::new(),
+            unread: Vec::new(),
+            unnamed: 0,
+            problems: MissingParts::default(),
+        };
         let mut seen = HashSet::new();
         for (trailers, named) in runs.iter().flat_map(|run| run.attempts.iter().map(move |named| (run, named))) {
             let run = named.prior_run.unwrap_or(trailers.run);
@@ -348,7 +378,8 @@ impl<'a> Attribution<'a> {
 
 impl CommitAttempts {
     fn line_source(&self, writer: Option<LineWriter>) -> LineSource {
-        let is_incomplete = || !self.unread.is_empty() || self.contributors.iter().any(|of| of.text.is_err());
+        let is_incomplete =
+            || self.unnamed > 0 || !self.unread.is_empty() || self.contributors.iter().any(|of| of.text.is_err());
         match writer {
             Some(writer) => LineSource::Writer(writer),
             None if is_incomplete() => LineSource::Unknown,
@@ -370,9 +401,9 @@ impl CommitAttempts {
         let missing = missing.into_sentences();
         let all = without_text.map(|contributor| &contributor.attempt).chain(&self.unread);
         let attempts: Vec<NamedAttempt> = all.clone().take(MAX_CANDIDATES).cloned().collect();
-        let more = all.count() - attempts.len();
+        let more = all.count() - attempts.len() + self.unnamed;
         let writer = match attempts.as_slice() {
-            [attempt] => RecordedWriter::Attempt { attempt: attempt.clone(), call: None },
+            [attempt] if more == 0 => RecordedWriter::Attempt { attempt: attempt.clone(), call: None },
             _ => RecordedWriter::OneOf { attempts, more },
         };
         (writer, missing)

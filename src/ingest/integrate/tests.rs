@@ -101,7 +101,7 @@ fn integration_without_changes_needs_no_worktree() {
     run.assert_tidy();
     // Later attempts start from a commit that was made meanwhile.
     run.git(&["commit", "--quiet", "--allow-empty", "-m", "later"]);
-    assert_eq!(integration.save("subject", &[]).unwrap().commit, None);
+    assert_eq!(integration.save(&"subject".into(), &[]).unwrap().commit, None);
     assert_eq!(run.trees.base().to_string(), run.git(&["rev-parse", "HEAD"]).trim());
 }
 
@@ -127,8 +127,8 @@ fn unit_patches_become_one_commit() {
     fs::write(&raw, "raw\r\n").unwrap();
     let copy = |from: &Path, to: &str| RawCopy { source: from.to_path_buf(), destination: to.to_owned() };
     let to = "raw-sources/notes/docs/2026-01-01-000000-local-1/a.md";
-    let copies = [copy(&raw, to), copy(Path::new("/nowhere"), "raw-sources/notes/docs/x/gone.md")];
-    let saved = integration.save("ingest(docs): local-1\n\nbody", &copies).unwrap();
+    let copies = [copy(&raw, to), copy(&elsewhere.path().join("gone.md"), "raw-sources/notes/docs/x/gone.md")];
+    let saved = integration.save(&"ingest(docs): local-1\n\nbody".into(), &copies).unwrap();
     drop(integration);
     assert_eq!(run.read(to).as_deref(), Some("raw\r\n"), "with the bytes that it has");
     assert_eq!(saved.paths, ["wiki/global/fan.md"]);
@@ -137,6 +137,22 @@ fn unit_patches_become_one_commit() {
     assert_eq!(run.git(&["log", "-1", "--format=%s"]), "ingest(docs): local-1\n");
     assert_eq!(run.read("wiki/global/fan.md"), Some(gone));
     assert_eq!(run.trees.base().as_str(), saved.commit.unwrap());
+    run.assert_tidy();
+}
+
+#[test]
+fn note_of_a_message_is_attached_to_the_commit() {
+    let run = IntegrationFixture::new();
+    let (mut integration, _) = run.integrate(&[run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))])]);
+    let message = CommitMessage { note: Some("Ingest-Run: x\n".into()), ..CommitMessage::from("ingest") };
+    let before = run.trees.base();
+    let saved = integration.save(&message, &[]).unwrap();
+    drop(integration);
+    assert_eq!(saved.note_error, None);
+    let repository = &run.trees.repository;
+    let commit = CommitId::parse(&saved.commit.unwrap()).unwrap();
+    assert_eq!(repository.note(&commit).unwrap().as_deref(), Some("Ingest-Run: x\n"));
+    assert_eq!(repository.note(&before).unwrap(), None);
     run.assert_tidy();
 }
 
@@ -153,7 +169,7 @@ fn unstageable_raw_files_do_not_fail_the_commit() {
     let names = ["m/.git/config", "m/a.md", "m/git~1/x", "m/b/c.md", "m/b/.GIT/x", "m/d.md", "x/big.txt"];
     let mut copies: Vec<RawCopy> = names.iter().map(|name| copy(&raw[0], name)).collect();
     copies.insert(3, copy(&raw[1], "m/odd.md"));
-    let saved = integration.save("one", &copies).unwrap();
+    let saved = integration.save(&"one".into(), &copies).unwrap();
     drop(integration);
     let refused = ["m/.git/config", "m/git~1/x", "m/odd.md", "m/b/.GIT/x"].map(|name| format!("raw-sources/{name}"));
     assert_eq!(saved.skipped_raw_files, refused);
@@ -163,7 +179,7 @@ fn unstageable_raw_files_do_not_fail_the_commit() {
     // Only such files: the search for them terminates.
     let (mut integration, _) = run.integrate(&[run.patch("b", &[("wiki/global/two.md", Some(&page("two", &[])))])]);
     let many: Vec<RawCopy> = (0..1000).map(|n| copy(&raw[1], &format!("m/{n}"))).collect();
-    assert_eq!(integration.save("two", &many).unwrap().skipped_raw_files.len(), 1000);
+    assert_eq!(integration.save(&"two".into(), &many).unwrap().skipped_raw_files.len(), 1000);
     drop(integration);
     run.assert_tidy();
 }
@@ -186,7 +202,7 @@ fn pages_are_text_whatever_the_attributes_say() {
             results.iter().all(|result| matches!(result, PatchOutcome::Accepted { .. })),
             "{attributes}: {results:?}"
         );
-        assert_eq!(integration.save("all", &[]).unwrap().paths.len(), 3);
+        assert_eq!(integration.save(&"all".into(), &[]).unwrap().paths.len(), 3);
         drop(integration);
         assert!(run.read("wiki/global/old.md").unwrap().contains("changed"));
         run.assert_tidy();
@@ -233,7 +249,7 @@ fn worktree_config_programs_do_not_run() {
         let (mut integration, results) = run.integrate(&patches);
         let fit = results.iter().take(2).all(|result| matches!(result, PatchOutcome::Accepted { .. }));
         assert!(fit, "{condition}: {results:?}");
-        assert!(matches!(integration.save("all", &[]), Err(IntegrationError::ConvertedFile(_))), "{condition}");
+        assert!(matches!(integration.save(&"all".into(), &[]), Err(IntegrationError::ConvertedFile(_))), "{condition}");
         drop(integration);
         assert!(!proof.exists(), "{condition}: {}", fs::read_to_string(&proof).unwrap());
     }
@@ -284,7 +300,7 @@ fn only_overlapping_lines_conflict() {
     );
     let same = PatchOutcome::Noop { shared_writes: shared(false, &["a", "c"]) };
     assert_eq!(results[3], same, "the result is the same");
-    integration.save("m", &[]).unwrap();
+    integration.save(&"m".into(), &[]).unwrap();
     assert_eq!(run.read(path), Some(old.replace("second", "second by a").replace("fourth", "fourth by c")));
     assert_eq!(run.read("wiki/global/b.md"), None, "a unit is integrated completely or not at all");
     drop(integration);
@@ -325,7 +341,7 @@ fn unreadable_file_fails_only_its_unit() {
     assert_eq!(found(&results[1], "wiki/global/huge.md cannot be read: it has "), 0);
     assert!(matches!(results[2], PatchOutcome::Accepted { .. }), "{results:?}");
     assert_eq!(found(&results[3], "wiki/global/old.md cannot be read: it has "), 1, "the other half is named");
-    assert_eq!(integration.save("m", &[]).unwrap().paths, ["wiki/global/good.md", path]);
+    assert_eq!(integration.save(&"m".into(), &[]).unwrap().paths, ["wiki/global/good.md", path]);
     assert_eq!(run.read("wiki/global/huge.md"), Some(huge));
     drop(integration);
     run.assert_tidy();
@@ -387,7 +403,7 @@ fn moved_branch_is_rebased_onto_or_reported() {
     write(&run.root, "wiki/global/old.md", &old.replace("fourth", "fourth by hand"));
     run.git(&["commit", "--quiet", "-am", "by hand"]);
     let head = run.git(&["rev-parse", "HEAD"]);
-    integration.save("m", &[]).unwrap();
+    integration.save(&"m".into(), &[]).unwrap();
     assert_eq!(run.git(&["rev-parse", "HEAD^"]), head);
     let both = old.replace("second", "second by a").replace("fourth", "fourth by hand");
     assert_eq!(run.read("wiki/global/old.md"), Some(both.clone()));
@@ -398,7 +414,7 @@ fn moved_branch_is_rebased_onto_or_reported() {
     let (mut integration, _) = run.integrate(&patches);
     write(&run.root, "wiki/global/old.md", &both.replace("third", "third by hand"));
     run.git(&["commit", "--quiet", "-am", "by hand again"]);
-    let error = integration.save("m", &[]).unwrap_err();
+    let error = integration.save(&"m".into(), &[]).unwrap_err();
     assert!(matches!(error, IntegrationError::ConflictsWithBranch { .. }), "{error}");
     assert!(patches[0].file.as_ref().unwrap().exists());
     drop(integration);
@@ -413,13 +429,13 @@ fn concurrent_user_edit_is_not_lost() {
     let (mut integration, _) = run.integrate(&patches);
     write(&run.root, "wiki/global/old.md", "by hand, not committed");
     let head = run.git(&["rev-parse", "HEAD"]);
-    let error = integration.save("m", &[]).unwrap_err();
+    let error = integration.save(&"m".into(), &[]).unwrap_err();
     assert!(error.to_line().contains("commit or stash them"), "{error}");
     assert_eq!(run.read("wiki/global/old.md").as_deref(), Some("by hand, not committed"));
     assert_eq!(run.git(&["rev-parse", "HEAD"]), head);
     assert_eq!(branch_update::recover(&run.trees.repository).unwrap(), branch_update::RecoveredUpdate::default());
     run.git(&["checkout", "--", "wiki"]);
-    integration.save("m", &[]).unwrap();
+    integration.save(&"m".into(), &[]).unwrap();
     drop(integration);
     run.assert_tidy();
 }
@@ -479,7 +495,7 @@ fn pages_that_differ_only_in_case_are_a_conflict() {
         let PatchOutcome::SemanticConflict { findings, .. } = result else { panic!("{result:?}") };
         assert!(names.iter().all(|name| findings[0].contains(name)), "{findings:?}");
     }
-    integration.save("all", &[]).unwrap();
+    integration.save(&"all".into(), &[]).unwrap();
     assert!(run.read("wiki/global/Page.md").is_some() && run.read("wiki/global/page.md").is_none());
 }
 
@@ -489,7 +505,7 @@ fn file_with_git_filter_is_not_committed() {
     let patch = run.patch("one", &[("wiki/global/big-page.md", Some(&page("one", &[])))]);
     let before = run.git(&["rev-parse", "HEAD"]);
     let (mut integration, _) = run.integrate(&[patch]);
-    let error = integration.save("all", &[]).unwrap_err();
+    let error = integration.save(&"all".into(), &[]).unwrap_err();
     assert!(matches!(error, IntegrationError::ConvertedFile(_)), "{error}");
     assert!(error.to_string().contains("`wiki/global/big-page.md` goes through the git filter `lfs`"), "{error}");
     assert_eq!(run.git(&["rev-parse", "HEAD"]), before);
@@ -514,7 +530,7 @@ fn private_repository_merges_edits_and_keeps_other_files() {
     // It cannot be recorded.
     let pipe = run.root.join("wiki/global/new.md");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let error = integration.save("ingest", &[]).unwrap_err().to_line();
+    let error = integration.save(&"ingest".into(), &[]).unwrap_err().to_line();
     assert!(
         error.starts_with("files in the project block") && error.ends_with("move them away, then try again"),
         "{error}"
@@ -522,7 +538,7 @@ fn private_repository_merges_edits_and_keeps_other_files() {
     assert_eq!(run.read(OLD).unwrap(), text("old", "mine"));
     fs::remove_file(pipe).unwrap();
     let raw = RawCopy { source: run.root.join(OLD), destination: "raw-sources/a.md".into() };
-    let saved = integration.save("ingest", &[raw]).unwrap();
+    let saved = integration.save(&"ingest".into(), &[raw]).unwrap();
     assert_eq!((saved.branch, saved.paths), (None, vec!["wiki/global/new.md".to_owned(), OLD.to_owned()]));
     assert_eq!((run.read(OLD).unwrap(), run.read("raw-sources/a.md")), (text("new", "mine"), None));
 }

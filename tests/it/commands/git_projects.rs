@@ -62,12 +62,16 @@ fn run_is_one_commit_and_conflict_fails_one_unit() {
     let commit = git(&place.path(""), &["rev-parse", "--short=8", "HEAD"]);
     assert!(ran.stdout.contains(&format!("commit {} on main · 2 files changed", commit.trim())), "{ran:?}");
     assert_eq!(git(&place.path(""), &["rev-list", "--count", "HEAD"]), "2\n");
-    let log = git(&place.path(""), &["log", "-1", "--format=%an <%ae>%n%s"]);
-    let (author, subject) = log.split_once('\n').unwrap();
+    let log = git(&place.path(""), &["log", "-1", "--format=%an <%ae>%n%B"]);
+    let (author, message) = log.split_once('\n').unwrap();
+    let (subject, body) = message.split_once('\n').unwrap();
     assert_eq!(author, "ktx Local <local@ktx.local>");
-    assert!(subject.starts_with("ingest(docs): local-") && subject.contains(" syncId="), "{subject}");
-    assert!(subject.trim_end().ends_with(" diff=+3/~0/-0/=0; failed WUs: docs-two"), "{subject}");
-    let sync = subject.split_once("syncId=").and_then(|(_, rest)| rest.split(' ').next()).unwrap();
+    assert!(
+        subject.starts_with("ingest(docs): local-") && subject.ends_with(" diff=+3/~0/-0/=0, 1 failed"),
+        "{subject}"
+    );
+    let sync = body.lines().find_map(|line| line.strip_prefix("syncId=")).unwrap();
+    assert!(body.contains("\nfailed WUs: docs-two\n"), "{body}");
     let raw = ["one", "three"].map(|note| format!("raw-sources/notes/docs/{sync}/{note}.md\n")).concat();
     let written = "wiki/global/shared.md\nwiki/global/three.md\n";
     assert_eq!(git(&place.path(""), &["show", "--format=", "--name-only", "HEAD"]), format!("{raw}{written}"));

@@ -214,6 +214,31 @@ fn rewritten_history_keeps_the_answer() {
 }
 
 #[test]
+fn attempts_of_a_large_commit_are_in_its_note() {
+    let place = project_with_page();
+    let what = format!("{PAGE}:{}", line_of(&place, "Second."));
+    let before = group(&place, &what);
+    let message = git(&place, &["log", "-1", "--format=%B"]);
+    let (rest, attempts) = message.split_once("Ingest-Unit: ").unwrap();
+    let run = rest.lines().find(|line| line.starts_with("Ingest-Run: ")).unwrap();
+    let noted = format!("{rest}Ingest-Attempts: 2000 in refs/notes/ingestdeck\n");
+    git(&place, &["commit", "--quiet", "--amend", "-m", &noted]);
+
+    let without = group(&place, &what);
+    assert_eq!((&without["origin"], &without["run"]), (&json!("unknown_attempt"), &before["run"]), "{without}");
+    let missing = without["missing"][0].as_str().unwrap();
+    assert!(missing.contains("`git fetch origin refs/notes/ingestdeck:refs/notes/ingestdeck`"), "{missing}");
+    assert!(place.run(&["why", &what]).expect_success().contains("2000 attempts"));
+    let note = format!("{run}\nIngest-Unit: {attempts}");
+    git(&place, &["notes", "--ref", "ingestdeck", "add", "-m", "Ingest-Run: latest", "HEAD"]);
+    assert_eq!(group(&place, &what)["missing"], without["missing"], "a note of another run");
+    git(&place, &["notes", "--ref", "ingestdeck", "add", "--force", "-m", &note, "HEAD"]);
+    let after = group(&place, &what);
+    assert_eq!((&after["attempt"], &after["call"]), (&before["attempt"], &before["call"]), "{after}");
+    assert_eq!(after["missing"], json!([]));
+}
+
+#[test]
 fn hostile_trailers_are_answered_within_limits() {
     let place = project_with_page();
     let what = format!("{PAGE}:{}", line_of(&place, "Second."));

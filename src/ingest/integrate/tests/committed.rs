@@ -21,7 +21,7 @@ fn committed_changes_are_taken_back_hunk_by_hunk() {
     let (update, new) = (text("First, new.", "Last, new."), page("new", &[]));
     let (mut integration, _) =
         run.integrate(&[run.patch("a", &[(path, Some(&update)), ("wiki/global/new.md", Some(&new))])]);
-    let SavedIntegration { commit, paths, .. } = integration.save("ingest", &[]).unwrap();
+    let SavedIntegration { commit, paths, .. } = integration.save(&"ingest".into(), &[]).unwrap();
     drop(integration);
     let commits = vec![RunCommit { id: commit.unwrap(), paths: paths.into_iter().collect() }];
     let writers = [(path.to_owned(), vec![UnitKey::from("a")])].into();
@@ -48,7 +48,7 @@ fn committed_changes_are_taken_back_hunk_by_hunk() {
     // A save that fails leaves the review as it was.
     integration.undo_review(before).unwrap();
     integration.apply_review(&review).unwrap();
-    let taken_back = integration.save("review", &[]).unwrap();
+    let taken_back = integration.save(&"review".into(), &[]).unwrap();
     assert_eq!(taken_back.paths, [path, "wiki/global/new.md"]);
     assert_eq!((run.read(path), run.read("wiki/global/new.md")), (Some(text("First, new.", "Last.")), None));
     drop(integration);
@@ -58,7 +58,7 @@ fn committed_changes_are_taken_back_hunk_by_hunk() {
     let left_out = [path, "wiki/global/new.md"].map(|path| (path.to_owned(), LeftOut::Changed));
     assert_eq!(integration.add_committed(&committed).unwrap(), left_out.into());
     assert!(integration.review_request().unwrap().files.is_empty());
-    assert_eq!(integration.save("review", &[]).unwrap().commit, None);
+    assert_eq!(integration.save(&"review".into(), &[]).unwrap().commit, None);
     drop(integration);
     run.assert_tidy();
 }
