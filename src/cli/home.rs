@@ -160,8 +160,9 @@ fn collect(global: &GlobalArgs) -> Result<(HomeContent, Vec<String>), CliError> 
         add("active", lines(&active));
     }
     let mut rest = lines(&ended[..ended.len().min(MAX_RUNS)]);
-    if ended.len() > MAX_RUNS {
-        rest.push(HomeLine::Text(format!("{} more: ingestdeck runs list", ended.len() - MAX_RUNS)));
+    let unlisted_runs = ended.len().saturating_sub(MAX_RUNS);
+    if unlisted_runs > 0 {
+        rest.push(HomeLine::Text(format!("{unlisted_runs} more: ingestdeck runs list")));
     }
     if rest.is_empty() {
         let help: &[&str] = match (is_project, active.is_empty()) {
@@ -176,6 +177,7 @@ fn collect(global: &GlobalArgs) -> Result<(HomeContent, Vec<String>), CliError> 
         rest.extend(help.iter().map(|line| HomeLine::Text((*line).to_owned())));
     }
     add("runs", rest);
+    content.unlisted_runs = unlisted_runs;
     let sessions = sessions(&directory, now);
     if !sessions.is_empty() {
         add("Claude Code sessions in this directory", sessions);

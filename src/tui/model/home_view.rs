@@ -14,6 +14,8 @@ pub(crate) struct HomeContent {
     /// True if the directory is a project, so that a run can be started.
     pub is_project: bool,
     pub lines: Vec<HomeLine>,
+    /// Number of older runs that have no line.
+    pub unlisted_runs: usize,
     /// The line to select first.
     pub selected: usize,
 }

@@ -41,7 +41,7 @@ pub(crate) fn draw_header(scene: &DrawContext<'_>, view: &HomeView, area: Rect, 
         );
         pen.skip(2);
     }
-    pen.put(StyleRole::Dim, &pluralize(view.count(|line| is_run(line, None)), "run"));
+    pen.put(StyleRole::Dim, &pluralize(view.count(|line| is_run(line, None)) + view.content.unlisted_runs, "run"));
     pen.skip(2);
     let sessions = view.count(|line| matches!(line, HomeLine::Session(_)));
     pen.put(StyleRole::Dim, &pluralize(sessions, "Claude Code session"));

@@ -55,6 +55,7 @@ fn content() -> HomeContent {
             session("Explain how refunds reach the \u{1b}[31mrevenue mart", "35.1 KB"),
             session("再計算 the monthly cohorts", "2.4 MB"),
         ],
+        unlisted_runs: 0,
         selected: 0,
     }
 }
@@ -62,6 +63,18 @@ fn content() -> HomeContent {
 /// The same project without an active run.
 fn idle() -> HomeContent {
     HomeContent { lines: content().lines.split_off(2), ..content() }
+}
+
+#[test]
+fn header_counts_runs_that_have_no_row() {
+    let (before, after) = (content(), HomeContent { unlisted_runs: 800, ..content() });
+    let header = |content| home(content, "", (120, 24)).0.text().lines().nth(1).unwrap().to_owned();
+    let runs = |header: String| -> usize {
+        let words: Vec<&str> = header.split_whitespace().collect();
+        let at = words.iter().position(|word| word.starts_with("run")).unwrap();
+        words[at - 1].parse().unwrap()
+    };
+    assert_eq!(runs(header(after)), runs(header(before)) + 800);
 }
 
 fn home(content: HomeContent, keys: &str, size: (u16, u16)) -> (ScriptedHost, TuiExit) {
