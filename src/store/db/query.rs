@@ -60,7 +60,8 @@ pub(crate) const VIEWS: [(&str, &str); 8] = [
     ),
     (
         "agents",
-        "SELECT session, model, status, run, unit AS task, attempts, completed, failed, last_error, last_started_at
+        "SELECT session, model, status, run, unit AS task, attempts, completed, failed, last_error, last_started_at,
+            last_error_type
          FROM (
             SELECT a.session, a.model,
                 iif(a.ended_ms IS NOT NULL, a.outcome, iif(r.outcome IS NULL AND u.status IS NOT 'interrupted', 'running', 'interrupted')) AS status,
@@ -70,6 +71,9 @@ pub(crate) const VIEWS: [(&str, &str); 8] = [
                 first_value(iif(a.outcome = 'failed', a.reason, NULL)) OVER (
                     PARTITION BY a.session ORDER BY a.outcome = 'failed' DESC, r.started_at DESC, a.started_ms DESC
                 ) AS last_error,
+                first_value(iif(a.outcome = 'failed', a.cause, NULL)) OVER (
+                    PARTITION BY a.session ORDER BY a.outcome = 'failed' DESC, r.started_at DESC, a.started_ms DESC
+                ) AS last_error_type,
                 strftime('%Y-%m-%dT%H:%M:%fZ', r.started_at, format('%+.3f seconds', a.started_ms / 1000.0))
                     AS last_started_at,
                 row_number() OVER (PARTITION BY a.session ORDER BY r.started_at DESC, a.started_ms DESC) AS age
@@ -367,12 +371,13 @@ mod tests {
                     1, 1, 0, 0, 0.5, 1, 2, 3, 4)",
             )
             .unwrap();
-        let sql = "SELECT session, model, status, task, attempts, completed, failed, last_error FROM agents";
+        let sql =
+            "SELECT session, model, status, task, attempts, completed, failed, last_error, last_error_type FROM agents";
         let (_, rows, _) = index.query(sql, LIMITS).unwrap();
         let expected = ["s", "n", "running", "w"].map(|text| Value::from(text.to_owned())).to_vec();
         let counts = [3, 1, 1].map(Value::from);
         let error = Value::from("no page".to_owned());
-        assert_eq!(rows, [[&expected[..], &counts, &[error]].concat()]);
+        assert_eq!(rows, [[&expected[..], &counts, &[error, Value::from("x".to_owned())]].concat()]);
 
         index
             .db
