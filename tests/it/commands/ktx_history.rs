@@ -1,9 +1,10 @@
 //! A project that KTX ingested before: what the plan reads from KTX's database, and that a hostile database does no
 //! harm.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{fs, os::unix::fs::symlink, path::Path};
 
 use rusqlite::{Connection, params};
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -285,4 +286,42 @@ fn unusable_ktx_database_is_one_warning_and_absent() {
         let is_of_sqlite = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("db.sqlite-");
         assert!(!files.iter().any(is_of_sqlite), "{damage}: {files:?}");
     }
+}
+
+/// What KTX recorded when it ingested the dbt project of the orbit fixture: its units, their verdicts, and the digests of
+/// the raw files.
+const ORBIT: &str = include_str!("../../fixtures/ktx/orbit.json");
+
+#[test]
+fn first_run_has_the_units_and_files_of_ktx() {
+    let ktx: Value = serde_json::from_str(ORBIT).unwrap();
+    let place = TestDir::new();
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/orbit/sources/dbt");
+    for file in ktx["files"].as_object().unwrap().keys() {
+        place.write(&format!("dbt/{file}"), fs::read(fixture.join(file)).unwrap());
+    }
+    let settings =
+        "connections:\n  orbit:\n    driver: dbt\n    source_dir: dbt\nllm:\n  provider:\n    backend: claude-code\n";
+    place.write("ktx.yaml", settings);
+    let read = |file: &Value| format!("{{ call = {{ tool = \"read_raw_file\", with = {{ path = {file} }} }} }}, ");
+    let unit = &ktx["workUnits"][0];
+    let reads: String = unit["rawFiles"].as_array().unwrap().iter().map(read).collect();
+    let claude = place.scripted_claude(&format!("[[part]]\nsteps = [{reads}{{ say = \"done\" }}]"));
+
+    let plan = place.run(&["plan", "--ui", "json"]);
+    let planned: Vec<Value> = plan.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of_unit = |found: &Value| [found["unit"].clone(), found["rawFiles"].clone()];
+    let units: Vec<_> = planned.iter().filter(|line| line["unit"].is_string()).map(of_unit).collect();
+    assert_eq!(units, [[unit["unitKey"].clone(), unit["rawFiles"].clone()]]);
+
+    run(&place, claude.to_str().unwrap(), &[]).expect_success();
+    let report = place.run(&["report", "latest", "--format", "json"]);
+    let report: Value = serde_json::from_str(report.expect_success()).unwrap();
+    assert_eq!(report["body"]["workUnits"][0]["status"], unit["status"], "{report}");
+    let tape = newest_tape(&place);
+    let notes = tape.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["note"].clone());
+    let source = notes.into_iter().find(|note| note["kind"] == "source_read").unwrap();
+    let digest = |file: &Value| (file["path"].as_str().unwrap().to_owned(), file["sha256"].clone());
+    let digests: serde_json::Map<String, Value> = source["files"].as_array().unwrap().iter().map(digest).collect();
+    assert_eq!((&json!(digests), &source["diff"]), (&ktx["files"], &ktx["diffSummary"]));
 }
