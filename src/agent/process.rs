@@ -448,7 +448,7 @@ mod tests {
 
     #[tokio::test]
     async fn spawning_a_missing_program_fails() {
-        let order = SpawnRequest { exe: "/nonexistent/claude".into(), ..shell("") };
+        let order = SpawnRequest { exe: crate::it::support::missing("claude").into(), ..shell("") };
         assert_eq!(spawn(order).await.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

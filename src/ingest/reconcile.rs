@@ -333,7 +333,7 @@ index 0..1
         assert_eq!(found[1].diff, "@@ -0,0 +1,3 @@\n+---\n+diff --git a/x b/x\n+new file mode 100644\n");
         assert_eq!(parse_patch(""), []);
         assert_eq!(parse_patch("garbage\n@@\n"), []);
-        assert_eq!(read_patch_changes(Path::new("/nowhere"), "x.patch"), []);
+        assert_eq!(read_patch_changes(Path::new(&crate::it::support::missing("project")), "x.patch"), []);
     }
 
     #[test]

@@ -236,13 +236,13 @@ mod tests {
         // A file that is not a session does not hide one.
         assert_eq!((titles(&found(2)), found(2).omitted), (vec![Some("Explain refunds"), None], 1));
         assert_eq!(recent_sessions(home.path(), Path::new("/home/dev"), 9), SessionList::default());
-        assert_eq!(recent_sessions(Path::new("/nonexistent"), Path::new("/home/dev"), 9), SessionList::default());
+        assert_eq!(recent_sessions(&home.path().join("none"), Path::new("/home/dev"), 9), SessionList::default());
         let listed = sessions_in(&dir, 9).unwrap().unwrap();
         assert_eq!(listed.files, found(9).files);
         let all = sessions_in(&home.path().join("projects"), 9).unwrap().unwrap();
         assert_eq!(titles(&all), titles(&listed));
         assert_eq!(sessions_in(home.path(), 9).unwrap(), None);
-        assert!(sessions_in(Path::new("/nonexistent"), 9).is_err());
+        assert!(sessions_in(&home.path().join("none"), 9).is_err());
     }
 
     #[test]

@@ -130,8 +130,9 @@ fn init_detects_sources_in_the_directory() {
     let refused = place.run(&["init", "."]);
     assert!(refused.expect_refusal(2).contains("holds no dbt project"), "{refused:?}");
     place.write("warehouse/dbt_project.yml", "name: w\n");
-    let unusable = place.run(&["--claude-bin", "/nonexistent/claude", "init", "--probe"]);
-    assert!(unusable.stderr.contains("there is no program /nonexistent/claude"), "{unusable:?}");
+    let program = place.path("missing/claude").display().to_string();
+    let unusable = place.run(&["--claude-bin", &program, "init", "--probe"]);
+    assert!(unusable.stderr.contains(&format!("there is no program {program}")), "{unusable:?}");
     place.write("warehouse/models/schema.yml", "version: 2\n");
     place.write("bi/views/orders.view.lkml", "view: orders {}\n");
     place.write("bi/dashboards/sales.dashboard.lookml", "- dashboard: sales\n");

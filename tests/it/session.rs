@@ -32,6 +32,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::it::support::{
     api::{ApiFault, ApiRoute, ApiTurn, FakeApi, text, tool},
     cli::{TestHome, claude_bin},
+    missing,
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -209,7 +210,7 @@ async fn session_is_recorded_and_resumable() {
 
 #[tokio::test]
 async fn session_without_a_program_reports_it_as_missing() {
-    let program = AgentProgram { exe: "/no/such/claude".into(), prefix: Vec::new() };
+    let program = AgentProgram { exe: missing("claude").into(), prefix: Vec::new() };
     let end = SessionFixture::new(program, "go").run().await;
     assert_eq!(outcome(&end), (AttemptOutcome::Failed, VerdictCause::ProgramMissing), "{end:?}");
     let verdict = verdict(&end);
@@ -359,11 +360,12 @@ async fn invalid_prompt_is_refused_before_start() {
         assert!(end.facts.process.start_error.as_deref().is_some_and(|why| why.contains(text)), "{end:?}");
     }
     let mut desk = SessionFixture::scripted(HELLO, "hi");
-    desk.launch.context.agent = Arc::new(AgentProgram { exe: "/nonexistent/claude".into(), prefix: Vec::new() });
-    assert_eq!(desk.run().await.facts.process.start_error.as_deref(), Some("there is no program /nonexistent/claude"));
+    desk.launch.context.agent = Arc::new(AgentProgram { exe: missing("claude").into(), prefix: Vec::new() });
+    let expected = format!("there is no program {}", missing("claude"));
+    assert_eq!(desk.run().await.facts.process.start_error, Some(expected));
     let mut desk = SessionFixture::scripted(HELLO, "hi");
-    desk.launch.context.cwd = "/nonexistent/place".into();
-    assert!(desk.run().await.facts.process.start_error.is_some_and(|why| why.contains("/nonexistent/place")));
+    desk.launch.context.cwd = missing("place").into();
+    assert!(desk.run().await.facts.process.start_error.is_some_and(|why| why.contains(&missing("place"))));
 }
 
 #[tokio::test]
@@ -506,7 +508,7 @@ async fn claude_resumes_its_own_session() {
     let api = FakeApi::start([
         ApiRoute::on("second question", [ApiTurn::answer("second answer")]),
         ApiRoute::any([
-            ApiTurn::blocks([tool("Read", serde_json::json!({"file_path": "/nonexistent"}))]),
+            ApiTurn::blocks([tool("Read", serde_json::json!({"file_path": missing("file")}))]),
             ApiTurn::answer("first answer"),
         ]),
     ]);

@@ -17,6 +17,11 @@ use nix::{
     pty::{PtyMaster, grantpt, posix_openpt, ptsname_r, unlockpt},
 };
 
+/// A path that does not exist on any machine. An absolute path such as the home of a service user may exist.
+pub(crate) fn missing(name: &str) -> String {
+    format!("{}/tests/missing/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
 /// Time between two checks of a condition that another process or thread changes.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 

@@ -39,7 +39,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use crate::it::support::{
     api::{ApiRoute, ApiTurn, FakeApi, text, tool},
     cli::{BILLS_WHOLE_SESSION, TestHome, claude_bin, claude_version},
-    hostile,
+    hostile, missing,
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -563,15 +563,17 @@ fn quick() -> AttemptFixture {
 #[tokio::test]
 async fn start_failure_is_explained() {
     let scene = quick();
-    let (facts, ready) = scene.run(scene.launch("/nonexistent/claude", &[]), None).await;
+    let program = missing("claude");
+    let (facts, ready) = scene.run(scene.launch(&program, &[]), None).await;
     assert!(!ready);
-    assert_eq!(facts.process.start_error.as_deref(), Some("there is no program /nonexistent/claude"));
+    assert_eq!(facts.process.start_error, Some(format!("there is no program {program}")));
     assert_eq!(scene.tape.started().pid, None);
 
     let mut nowhere = scene.launch("/bin/sh", &[]);
-    nowhere.context.cwd = "/nonexistent/project".into();
+    nowhere.context.cwd = missing("project").into();
     let (facts, _) = scene.run(nowhere, None).await;
-    assert_eq!(facts.process.start_error.as_deref(), Some("the working directory /nonexistent/project does not exist"));
+    let expected = format!("the working directory {} does not exist", missing("project"));
+    assert_eq!(facts.process.start_error, Some(expected));
 
     let huge = "x".repeat(4 * 1024 * 1024);
     let (facts, _) = scene.run(scene.launch("/bin/sh", &[&huge]), None).await;

@@ -400,7 +400,7 @@ mod tests {
         assert!(matches!(report.login, LoginStatus::Unknown(why) if why.to_string().contains("hello there")));
 
         let mut missing = shell("");
-        missing.program.exe = "/nonexistent/claude".into();
+        missing.program.exe = crate::it::support::missing("claude").into();
         let report = check_availability(&missing).await;
         assert!(
             matches!(&report.installation, Installation::NotStarted(why) if why.to_line().contains("npm install -g")),

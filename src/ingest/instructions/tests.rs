@@ -39,7 +39,7 @@ fn names(instructions: &Instructions, extra: &[&str]) -> Vec<String> {
 #[test]
 fn project_without_instructions_uses_bundled_ones() {
     assert_eq!(InstructionsFixture::new().read(), (Instructions::default(), Vec::new()));
-    let nowhere = Instructions::load(Path::new("/nonexistent")).unwrap();
+    let nowhere = Instructions::load(Path::new(&crate::it::support::missing("project"))).unwrap();
     assert!(nowhere.0.overrides.is_empty());
     assert!(nowhere.0.prompt(PromptKind::WorkUnit).starts_with("<role>"));
     assert_eq!(names(&nowhere.0, &["dbt_ingest"]), ["ingest_triage", "sl_capture", "wiki_capture", "dbt_ingest"]);

@@ -161,7 +161,7 @@ mod tests {
         let _ = fs::remove_dir_all(git.join("hooks"));
         for name in ["lfs", "annex", "hooks", "svn", "description", "mine"] {
             let _ = fs::remove_file(git.join(name));
-            symlink("/nonexistent", git.join(name)).unwrap();
+            symlink("nowhere", git.join(name)).unwrap();
         }
         fs::create_dir_all(git.join("worktrees/x")).unwrap();
         let _sockets = ["worktrees/x/fsmonitor--daemon.ipc", "fsmonitor--daemon.ipc"]
@@ -179,7 +179,7 @@ mod tests {
             let path = root.join(".git").join(name);
             let _ = fs::remove_file(&path);
             let _ = fs::remove_dir_all(&path);
-            symlink("/nonexistent", &path).unwrap();
+            symlink("nowhere", &path).unwrap();
             assert_eq!(found(&root), Some(UnsafeEntry::SymbolicLink { path: format!(".git/{name}") }));
         }
     }

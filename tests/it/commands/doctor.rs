@@ -233,12 +233,13 @@ fn allowed_paths_name_the_real_settings_file() {
     let elsewhere = place.ran(command);
     let file = place.path("../tmp/ingestdeck/config.toml");
     assert!(elsewhere.stderr.contains(&format!("({})", file.display())), "{elsewhere:?}");
-    let settings = place.write("settings.toml", "[ingest]\nallow_paths = [\"/nonexistent/data\"]\n");
+    let missing = crate::it::support::missing("data");
+    let settings = place.write("settings.toml", format!("[ingest]\nallow_paths = [\"{missing}\"]\n"));
     let settings = settings.to_str().unwrap();
     let plan = place.run(&["plan", "--config", settings]);
     assert!(plan.stderr.contains(&format!("in your settings ({settings})")), "{plan:?}");
     let warning =
-        "`/nonexistent/data` does not exist, so ingest.allow_paths allows nothing there; correct or remove it";
+        format!("`{missing}` does not exist, so ingest.allow_paths allows nothing there; correct or remove it");
     assert!(plan.stderr.contains(&format!("warning: {warning} (")), "{plan:?}");
     let doctor = place.run(&["doctor", "--config", settings]);
     assert!(doctor.stdout.contains(&format!("note  {warning} (")), "{doctor:?}");

@@ -54,7 +54,7 @@ fn assert_armed(scene: &HostileClone, trap: &str, commands: &str) {
     assert!(copy.success());
     let mut shell = Command::new("sh");
     shell.args(["-c", commands]).current_dir(scene.path("control")).env_clear().env("PATH", "/usr/bin:/bin");
-    shell.env("HOME", "/nonexistent").env("GIT_CONFIG_NOSYSTEM", "1").env("EMAIL", "me@example.com");
+    shell.env("HOME", scene.path("missing")).env("GIT_CONFIG_NOSYSTEM", "1").env("EMAIL", "me@example.com");
     let output = shell.env("GIT_AUTHOR_NAME", "me").env("GIT_COMMITTER_NAME", "me").output().unwrap();
     assert!(scene.path(&format!("PWNED-{trap}")).exists(), "{trap} does not work: {output:?}");
     for entry in fs::read_dir(scene.path("")).unwrap() {

@@ -45,7 +45,7 @@ pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
         .args(args)
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
-        .env("HOME", "/nonexistent")
+        .env("HOME", super::missing("home"))
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .envs(FAST_GIT_ENV)
         .current_dir(dir)

@@ -397,7 +397,7 @@ fn detached_run_prints_its_launch_record() {
 #[test]
 fn detached_run_that_cannot_start_is_an_error() {
     let run = BackgroundRun::new(PAGE);
-    let output = run.place.run(&["run", "--detach", "--claude-bin", "/nowhere/claude"]);
+    let output = run.place.run(&["run", "--detach", "--claude-bin", "./missing/claude"]);
     assert!(output.expect_refusal(96).contains("there is no program"), "{output:?}");
 }
 

@@ -68,8 +68,9 @@ fn worker_that_fails_is_reported_with_its_cause() {
 
 #[test]
 fn worker_program_that_is_gone_names_the_remedy() {
-    let workers = SqlWorkers::new("/nonexistent/ingestdeck".into());
+    let program = crate::it::support::missing("ingestdeck");
+    let workers = SqlWorkers::new(program.clone().into());
     let error = workers.search(Path::new("/x.db"), STATEMENT_TIMEOUT, &[], 1).unwrap_err().to_string();
-    assert!(error.starts_with("the SQL worker process cannot start: `/nonexistent/ingestdeck`: "), "{error}");
+    assert!(error.starts_with(&format!("the SQL worker process cannot start: `{program}`: ")), "{error}");
     assert!(error.ends_with("if ingestdeck was updated, start it again"), "{error}");
 }
