@@ -18,7 +18,7 @@ use std::{path::Path, time::Duration};
 
 use clap::ValueEnum;
 
-pub(crate) use self::diff::{render_json, render_text};
+pub(crate) use self::diff::{MAX_NAME_WIDTH, render_json, render_text};
 use self::redact::Redactor;
 use crate::run::{
     EntrySource, EntrySourceError, PollStatus, RunReport, Timeline, coverage::PriorFileResults, report::ReportBuilder,

@@ -51,6 +51,9 @@ pub(crate) struct GlobalArgs {
     /// Names of the events of --ui json: those of Takopi, or of agent SDKs (`tool:start`, `stream:token`)
     #[arg(long, global = true, value_enum, default_value_t = EventVocabulary::Takopi)]
     pub events: EventVocabulary,
+    /// Begin each line of --ui lines with the time of day (UTC)
+    #[arg(long, global = true)]
+    pub timestamps: bool,
     /// When to use color
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
     pub color: Color,

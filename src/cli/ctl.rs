@@ -323,7 +323,7 @@ fn unit_json(unit: &UnitState, content: bool) -> Value {
 
 fn unit_line(unit: &UnitState, content: bool) -> String {
     let latest = unit.latest();
-    let key = text::printable(&unit.key, MAX_TEXT_WIDTH);
+    let key = text::printable(&unit.key, output::max_width(MAX_TEXT_WIDTH));
     let mut line = format!("{} {:<11} {key}", unit.status.glyph(), unit.status.as_str());
     if let Some(attempt) = latest.filter(|attempt| attempt.number > 1) {
         line.push_str(&format!("  attempt {}", attempt.number));
@@ -331,7 +331,7 @@ fn unit_line(unit: &UnitState, content: bool) -> String {
     let verdict = latest.and_then(|attempt| attempt.verdict.as_ref()).filter(|_| !unit.status.is_in_flight());
     let reason = verdict.map(|verdict| if content { verdict.reason.as_str() } else { verdict.cause.label() });
     if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
-        line.push_str(&format!("  {}", text::printable(reason, MAX_TEXT_WIDTH)));
+        line.push_str(&format!("  {}", text::printable(reason, output::max_width(MAX_TEXT_WIDTH))));
     }
     line
 }
@@ -353,13 +353,13 @@ fn worker_json(name: &str, worker: &WorkerState, running: &[&UnitKey]) -> Value 
 }
 
 fn worker_line(name: &str, worker: &WorkerState, running: &[&UnitKey]) -> String {
-    let name = text::printable(name, MAX_TEXT_WIDTH);
-    let account = text::printable(&worker.account, MAX_TEXT_WIDTH);
+    let name = text::printable(name, output::max_width(MAX_TEXT_WIDTH));
+    let account = text::printable(&worker.account, output::max_width(MAX_TEXT_WIDTH));
     let draining = if worker.is_draining { "draining, " } else { "" };
     let mut line = format!("{name}: {draining}{} of {} in use, account {account}", running.len(), worker.slots);
     if !running.is_empty() {
         let units: Vec<&str> = running.iter().map(|unit| unit.as_str()).collect();
-        line.push_str(&format!(": {}", text::printable(&text::list_some(&units), MAX_TEXT_WIDTH)));
+        line.push_str(&format!(": {}", text::printable(&text::list_some(&units), output::max_width(MAX_TEXT_WIDTH))));
     }
     line
 }
@@ -370,8 +370,12 @@ fn call_json(unit: &UnitKey, call: &HeldCallState) -> Value {
 }
 
 fn call_line(unit: &UnitKey, call: &HeldCallState) -> String {
-    let (unit, tool) = (text::printable(unit, MAX_TEXT_WIDTH), text::printable(&call.tool, MAX_TEXT_WIDTH));
-    let id = call.tool_use_id.as_deref().map(|id| format!("  {}", text::printable(id, MAX_TEXT_WIDTH)));
+    let (unit, tool) = (
+        text::printable(unit, output::max_width(MAX_TEXT_WIDTH)),
+        text::printable(&call.tool, output::max_width(MAX_TEXT_WIDTH)),
+    );
+    let id =
+        call.tool_use_id.as_deref().map(|id| format!("  {}", text::printable(id, output::max_width(MAX_TEXT_WIDTH))));
     format!("‖ {unit}: {tool} waits for approval{}", id.unwrap_or_default())
 }
 

@@ -8,7 +8,7 @@ use super::{
     output, playback_output, report, runs,
 };
 use crate::{
-    report::{render_json, render_text},
+    report::{MAX_NAME_WIDTH, render_json, render_text},
     run::{RunReport, diff::RunDiff},
 };
 
@@ -28,7 +28,9 @@ pub(crate) fn diff(global: &GlobalArgs, args: &DiffArgs) -> Result<Exit, CliErro
     let text = match global.ui {
         Ui::Json => render_json(&before, &after, &diff),
         Ui::None => String::new(),
-        Ui::Auto | Ui::Tui | Ui::Lines => render_text(&before, &after, &diff, args.all),
+        Ui::Auto | Ui::Tui | Ui::Lines => {
+            render_text(&before, &after, &diff, args.all, output::max_width(MAX_NAME_WIDTH))
+        }
     };
     let mut out = output::stdout_for(global.ui);
     out.write_all(text.as_bytes())

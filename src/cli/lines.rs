@@ -7,6 +7,8 @@ use std::{
     io::{self, Write},
 };
 
+use jiff::{SignedDuration, Timestamp};
+
 use crate::{
     actions::{
         ActionPhase, AgentEvent,
@@ -14,29 +16,66 @@ use crate::{
         label,
     },
     cli::output::{AnsiColor, EscapingWriter},
-    decode::content_text,
+    decode::{RawJson, content_text},
     run::{OutcomeDetail, RunEvent, SinkEvent, state::UnitStatus},
-    tape::{Millis, note::Severity},
+    tape::{Millis, Note, note::Severity},
     text::{self, pluralize},
 };
 
-/// Maximum width of a text, in columns; the tape has the complete text.
-const MAX_TEXT_WIDTH: usize = 160;
+/// Minimum width of the attempt column, which aligns short records.
+const MIN_LABEL_WIDTH: usize = 24;
 
-/// Width of the attempt column: the minimum aligns short records, the maximum leaves room for texts.
-const LABEL_WIDTH_RANGE: std::ops::RangeInclusive<usize> = 24..=40;
+/// The form of the lines.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LineFormat {
+    pub color: bool,
+    /// Maximum width of the attempt column.
+    pub label_width: usize,
+    /// Maximum width of a text, in columns; the tape has the complete text.
+    pub text_width: usize,
+    /// Start of the record, if each line begins with its time of day.
+    pub clock: Option<LineClock>,
+}
+
+/// The time of day of the lines of a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LineClock {
+    /// `None` if the record does not name it.
+    pub started_at: Option<Timestamp>,
+}
+
+impl LineFormat {
+    /// For a terminal of unknown width, whose lines should not wrap often.
+    pub(crate) const TERMINAL: Self = Self { color: false, label_width: 40, text_width: 160, clock: None };
+    /// For a pipe or a file. Keys are complete; texts are bounded, since a model writes them.
+    pub(crate) const PIPE: Self = Self { label_width: usize::MAX, text_width: 1_000, ..Self::TERMINAL };
+}
+
+impl LineClock {
+    /// RFC 3339 in UTC, or `-`.
+    fn text(self, at: Millis) -> String {
+        let passed = SignedDuration::from_millis(i64::try_from(at.0).unwrap_or(i64::MAX));
+        let time = self.started_at.and_then(|start| start.checked_add(passed).ok());
+        time.map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    }
+}
 
 /// Writes events as lines.
 #[derive(Debug)]
 pub(crate) struct LinesWriter<W> {
     out: EscapingWriter<W>,
-    color: bool,
+    format: LineFormat,
     label_width: usize,
     /// Start time of each open action, by unit, attempt and id.
-    open: HashMap<(String, u32, String), Millis>,
+    open: HashMap<OpenCallKey, Millis>,
+    /// Arguments with which a person replaced those of the model, until the call has ended.
+    edited: HashMap<OpenCallKey, String>,
     progress: Progress,
     result: io::Result<()>,
 }
+
+/// A call: its unit, attempt and id.
+type OpenCallKey = (String, u32, String);
 
 /// How many units of the plan have ended.
 #[derive(Debug, Default)]
@@ -64,12 +103,13 @@ impl Progress {
 }
 
 impl<W: Write> LinesWriter<W> {
-    pub(crate) fn new(out: W, color: bool) -> Self {
+    pub(crate) fn new(out: W, format: LineFormat) -> Self {
         Self {
             out: EscapingWriter::text(out),
-            color,
-            label_width: *LABEL_WIDTH_RANGE.start(),
+            format,
+            label_width: MIN_LABEL_WIDTH,
             open: HashMap::new(),
+            edited: HashMap::new(),
             progress: Progress::default(),
             result: Ok(()),
         }
@@ -114,6 +154,11 @@ impl<W: Write> LinesWriter<W> {
                 self.line(*at, &attempt_label(unit, *attempt), message_glyph(*level), text);
             }
             SinkEvent::Run { at, change } => self.write_run_change(*at, change),
+            SinkEvent::Note {
+                attempt: Some((unit, attempt)),
+                note: Note::CallDecided { tool_use_id: Some(id), input: Some(input), .. },
+                ..
+            } => drop(self.edited.insert(((*unit).to_owned(), *attempt, id.clone()), input.to_string())),
             SinkEvent::Line { .. } | SinkEvent::Note { .. } => {}
         }
     }
@@ -185,6 +230,7 @@ impl<W: Write> LinesWriter<W> {
             ActionPhase::Updated => {}
             ActionPhase::Completed => {
                 let took = self.open.remove(&key).map(|began| at.since(began));
+                let edited = self.edited.remove(&key);
                 let glyph = match (outcome_detail, event.ok) {
                     (Some(OutcomeDetail::Declined), _) => '△',
                     (Some(OutcomeDetail::Aborted), _) => '■',
@@ -192,7 +238,14 @@ impl<W: Write> LinesWriter<W> {
                     (_, Some(false)) => '✗',
                     (..) => '✓',
                 };
-                let mut text = label::action_label(&event.action).to_string();
+                let name = match &event.action.detail {
+                    ActionDetail::Tool(tool) => tool.tool_name.as_deref(),
+                    _ => None,
+                };
+                let mut text = match name.zip(edited.as_deref()) {
+                    Some((name, input)) => format!("{} (edited)", label::call_label(name, Some(RawJson(input)), None)),
+                    None => label::action_label(&event.action).to_string(),
+                };
                 if let Some(took) = took {
                     let _ = write!(text, "  {:.1}s", seconds(took));
                 }
@@ -221,8 +274,7 @@ impl<W: Write> LinesWriter<W> {
             RunEvent::Planned(planned) => {
                 self.progress.planned = planned.units.len();
                 let widest = planned.units.iter().map(|unit| text::width(&attempt_label(&unit.unit, 1))).max();
-                self.label_width =
-                    widest.unwrap_or_default().clamp(*LABEL_WIDTH_RANGE.start(), *LABEL_WIDTH_RANGE.end());
+                self.label_width = widest.unwrap_or_default().clamp(MIN_LABEL_WIDTH, self.format.label_width);
                 for skipped in &planned.skipped {
                     self.line(at, "run", '▲', &skipped.why);
                 }
@@ -257,9 +309,10 @@ impl<W: Write> LinesWriter<W> {
             return;
         }
         let seconds = seconds(at);
-        let text = single_line(text);
-        let pad = self.label_width.saturating_sub(text::width(label));
-        let label = text::printable(label, *LABEL_WIDTH_RANGE.end());
+        let text = single_line(text, self.format.text_width);
+        let label = text::fit_middle(label, self.format.label_width, "…");
+        let pad = self.label_width.saturating_sub(text::width(&label));
+        let clock = self.format.clock.map(|clock| clock.text(at) + " ").unwrap_or_default();
         let color = match glyph {
             '✓' => AnsiColor::Green,
             '✗' => AnsiColor::Red,
@@ -267,8 +320,8 @@ impl<W: Write> LinesWriter<W> {
             _ => AnsiColor::Cyan,
         };
         let out = &mut self.out;
-        self.result = write!(out, "{seconds:>7.1}s  {label}{:pad$} ", "")
-            .and_then(|()| out.paint(self.color.then_some(color), glyph.encode_utf8(&mut [0; 4])))
+        self.result = write!(out, "{clock}{seconds:>7.1}s  {label}{:pad$} ", "")
+            .and_then(|()| out.paint(self.format.color.then_some(color), glyph.encode_utf8(&mut [0; 4])))
             .and_then(|()| writeln!(out, " {text}"));
     }
 }
@@ -298,7 +351,7 @@ fn tool_result_text<'a>(event: &ActionEvent<'a>) -> Option<Cow<'a, str>> {
 }
 
 /// Reduces a text to one line without control characters.
-fn single_line(text: &str) -> String {
+fn single_line(text: &str, width: usize) -> String {
     // More than fits, because shortening counts bytes.
-    text::printable(&text::one_row(text, MAX_TEXT_WIDTH * 4), MAX_TEXT_WIDTH).into_owned()
+    text::printable(&text::one_row(text, width * 4), width).into_owned()
 }

@@ -105,6 +105,20 @@ pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
+/// Maximum width of a text that is not for a terminal: no key and no path is longer.
+const MAX_PIPED_WIDTH: usize = 4_000;
+
+/// The maximum width of a text on stdout, in columns. A pipe or a file has complete keys and paths.
+pub(crate) fn max_width(on_terminal: usize) -> usize {
+    if is_terminal() { on_terminal } else { MAX_PIPED_WIDTH }
+}
+
+/// The name of a thing on stdout. On a terminal, the middle of a name is cut if it is wider than `on_terminal`: names
+/// often differ at their end.
+pub(crate) fn name(name: &str, on_terminal: usize) -> Cow<'_, str> {
+    text::fit_middle(name, max_width(on_terminal), "…")
+}
+
 /// Writes a line to stderr. Ignores a closed stderr, because `eprintln!` would panic.
 pub(crate) fn print_stderr(text: &str) {
     let _ = writeln!(EscapingWriter::text(io::stderr()), "{text}");

@@ -347,11 +347,11 @@ fn write_table(
     let planned = &taken.planned;
     let reused: HashSet<&UnitKey> = taken.reused_units().collect();
     let forecasts = outlook.by_adapter(&planned.units);
-    let longest = if output::is_terminal() { MAX_KEY_WIDTH } else { usize::MAX };
-    let widest = planned.units.iter().map(|unit| text::width(&unit.planned.unit)).max().unwrap_or(0).min(longest);
+    let widest = planned.units.iter().map(|unit| text::width(&unit.planned.unit)).max().unwrap_or(0);
+    let widest = widest.min(output::max_width(MAX_KEY_WIDTH));
     for unit in planned.units.iter().map(|unit| &unit.planned) {
-        let key = text::printable(&unit.unit, longest);
-        let pad = widest.saturating_sub(text::width(&unit.unit));
+        let key = output::name(&unit.unit, MAX_KEY_WIDTH);
+        let pad = widest.saturating_sub(text::width(&key));
         let files = unit.raw_files.len();
         let plural = if files == 1 { " " } else { "s" };
         let bytes = unit.bytes.map_or_else(|| "?".into(), text::size);
@@ -361,7 +361,7 @@ fn write_table(
             Some((_, forecast)) => forecast_text(forecast),
             None => "?".into(),
         };
-        let why = text::printable(&unit.why, 100);
+        let why = text::printable(&unit.why, output::max_width(100));
         let limits =
             unit.sl_disallowed.as_ref().map(|reason| format!(" (no sources: {})", text::printable(reason, 60)));
         writeln!(
@@ -384,7 +384,7 @@ fn write_table(
     }
     if !planned.units.is_empty() {
         for line in choice.lines() {
-            writeln!(out, "{}", text::printable(&line, 200))?;
+            writeln!(out, "{}", text::printable(&line, output::max_width(200)))?;
         }
         if taken.units_to_run().next().is_some() {
             let forecast = outlook.for_units(taken.units_to_run());
@@ -396,14 +396,14 @@ fn write_table(
         writeln!(out, "{nothing}")?;
     }
     if let Some(repository_text) = repository_text.filter(|_| !planned.units.is_empty()) {
-        writeln!(out, "{}", text::printable(repository_text, 200))?;
+        writeln!(out, "{}", text::printable(repository_text, output::max_width(200)))?;
     }
     let count = reused.len();
     let reused = if count > 0 { format!(", {count} of them reused") } else { String::new() };
     let pass = if after.is_reconcile_only { ", and the reconcile step" } else { "" };
     writeln!(out, "{} planned{reused}{pass}", pluralize(planned.units.len(), "unit"))?;
     for why in &after.skipped {
-        writeln!(out, "{}", text::printable(why, 400))?;
+        writeln!(out, "{}", text::printable(why, output::max_width(400)))?;
     }
     Ok(())
 }
@@ -411,7 +411,10 @@ fn write_table(
 /// The sentence about files of a connection that are outside the project.
 pub(crate) fn outside_project_message(source: &SourcePlan) -> Option<String> {
     let place = source.external_dir.as_ref()?.to_string_lossy();
-    Some(format!("its files are outside the project, in `{}`, and are not committed", text::printable(&place, 400)))
+    Some(format!(
+        "its files are outside the project, in `{}`, and are not committed",
+        text::printable(&place, output::max_width(400))
+    ))
 }
 
 /// How many units run for changes of their own files and for changes around them; empty if none runs for the latter.
@@ -450,7 +453,12 @@ fn write_source(out: &mut impl io::Write, source: &SourcePlan, changed: &str) ->
             source.eviction_candidates.get(path).into_iter().flatten().map(EvictionCandidate::name).collect();
         let artifacts_by_deleted_file =
             if names.is_empty() { String::new() } else { format!(" (it supports {})", names.join(", ")) };
-        writeln!(out, "  gone: {}{}", text::printable(path, 120), text::printable(&artifacts_by_deleted_file, 400))?;
+        writeln!(
+            out,
+            "  gone: {}{}",
+            text::printable(path, output::max_width(120)),
+            text::printable(&artifacts_by_deleted_file, output::max_width(400))
+        )?;
     }
     if gone.len() > MAX_NAMED {
         writeln!(out, "  and {} more that are gone", gone.len() - MAX_NAMED)?;
@@ -463,14 +471,17 @@ fn write_projection(out: &mut impl io::Write, due: &PendingProjection) -> io::Re
     let named: Vec<&str> = due.sources.iter().take(MAX_NAMED).map(|source| source.name.as_str()).collect();
     let more = due.sources.len().saturating_sub(MAX_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let (count, named) = (pluralize(due.sources.len(), "source"), text::printable(&named.join(", "), 400).into_owned());
+    let (count, named) = (
+        pluralize(due.sources.len(), "source"),
+        text::printable(&named.join(", "), output::max_width(400)).into_owned(),
+    );
     writeln!(
         out,
         "{}: up to {count} written from semantic models before the units run: {named}{more}",
         due.connection
     )?;
     for why in due.skipped.iter().take(MAX_NAMED) {
-        writeln!(out, "  left to the units: {}", text::printable(why, 200))?;
+        writeln!(out, "  left to the units: {}", text::printable(why, output::max_width(200)))?;
     }
     match due.skipped.len().saturating_sub(MAX_NAMED) {
         0 => Ok(()),

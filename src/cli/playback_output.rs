@@ -17,7 +17,7 @@ use super::{
     args::{Color, GlobalArgs, Ui},
     exit::{CliError, Exit},
     json::JsonWriter,
-    lines::LinesWriter,
+    lines::{LineClock, LineFormat, LinesWriter},
     output,
     summary::RunSummary,
 };
@@ -117,7 +117,10 @@ impl EventSink {
             Ui::Json => Self::Json(JsonWriter::new(BlockingWriter::new(), origin, global.events)),
             Ui::None => Self::None,
             Ui::Lines | Ui::Auto | Ui::Tui => {
-                Self::Lines(LinesWriter::new(BufWriter::new(BlockingWriter::new()), uses_color(global.color)))
+                let form = if output::is_terminal() { LineFormat::TERMINAL } else { LineFormat::PIPE };
+                let clock = global.timestamps.then_some(LineClock { started_at: origin.started_at });
+                let format = LineFormat { color: uses_color(global.color), clock, ..form };
+                Self::Lines(LinesWriter::new(BufWriter::new(BlockingWriter::new()), format))
             }
         }
     }

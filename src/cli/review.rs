@@ -12,6 +12,7 @@ use super::{
     attach, ctl,
     exit::{self, CliError, Exit},
     launch::TapeLocation,
+    output,
     review_rules::{ReviewRules, accepted},
     run::{RunOverrides, start_run},
     runs,
@@ -281,15 +282,20 @@ fn change_json(file: &ReviewedFile, review: &FileReview, diff: bool) -> Value {
 
 fn change_text(file: &ReviewedFile, review: &FileReview, diff: bool) -> String {
     let decision = review.decision().map_or("partly decided", ReviewDecision::as_str);
-    let path = text::printable(&file.path, MAX_PATH_WIDTH);
-    let units = file.units.iter().map(|unit| text::printable(unit, MAX_PATH_WIDTH)).collect::<Vec<_>>().join(", ");
+    let path = text::printable(&file.path, output::max_width(MAX_PATH_WIDTH));
+    let units = file
+        .units
+        .iter()
+        .map(|unit| text::printable(unit, output::max_width(MAX_PATH_WIDTH)))
+        .collect::<Vec<_>>()
+        .join(", ");
     let mut line = format!("{decision:<14} {:<8} {path}  {units}", file.change.as_str());
     if diff {
         if review.edited.is_some() {
             line.push_str("\n    the text of the reviewer, which replaces the file:");
         }
         for row in review.edited.as_deref().unwrap_or(&file.diff).lines() {
-            line.push_str(&format!("\n    {}", text::printable(row, MAX_PATH_WIDTH)));
+            line.push_str(&format!("\n    {}", text::printable(row, output::max_width(MAX_PATH_WIDTH))));
         }
     }
     line
@@ -365,7 +371,8 @@ fn print_result(global: &GlobalArgs, before: &RunState, state: &RunState) -> Res
     let saved = commit(state).filter(|new| commit(before).as_ref() != Some(new));
     let of_saved = publication.saved.as_ref().and_then(|saved| saved.branch.as_deref());
     let branch = publication.target_branch.as_deref().filter(|branch| saved.is_some() && of_saved == Some(*branch));
-    let on_branch = branch.map(|branch| format!(" on branch {}", text::printable(branch, MAX_PATH_WIDTH)));
+    let on_branch =
+        branch.map(|branch| format!(" on branch {}", text::printable(branch, output::max_width(MAX_PATH_WIDTH))));
     let unsaved = publication.unsaved_review();
     let again: Vec<UnitKey> = match (unsaved, &publication.save_error) {
         (Some(review), None) => review.units_sent_back(|_| false).into_iter().map(|(unit, _)| unit).collect(),
@@ -375,7 +382,7 @@ fn print_result(global: &GlobalArgs, before: &RunState, state: &RunState) -> Res
         (Some(commit), _) => {
             format!("saved as commit {}{}", commit.get(..8).unwrap_or(commit), on_branch.unwrap_or_default())
         }
-        (None, Some(error)) => format!("not saved: {}", text::printable(error, MAX_PATH_WIDTH)),
+        (None, Some(error)) => format!("not saved: {}", text::printable(error, output::max_width(MAX_PATH_WIDTH))),
         (None, None) if unsaved.is_none() => "nothing to commit".to_owned(),
         (None, None) => format!("{} sent back; the run continues", text::pluralize(again.len(), "unit")),
     };

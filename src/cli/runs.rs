@@ -214,18 +214,28 @@ pub(super) fn show(global: &GlobalArgs, what: &str) -> Result<Exit, CliError> {
         (|| {
             let summary = if reviewed_by.is_some() { summary.with_settled_review() } else { summary };
             writeln!(out, "run {}  {}", found.id, standing.as_str())?;
-            let widest =
-                state.units.iter().map(|unit| text::width(&unit.key)).max().unwrap_or_default().min(MAX_KEY_WIDTH);
+            let widest = state
+                .units
+                .iter()
+                .map(|unit| text::width(&unit.key))
+                .max()
+                .unwrap_or_default()
+                .min(output::max_width(MAX_KEY_WIDTH));
             out.write_all(summary.to_text(timeline.source().info(), state).as_bytes())?;
             for projected in &state.inputs.projected {
-                writeln!(out, "  {:<11} {}", "projected", text::printable(&projected.to_string(), MAX_DECISION_WIDTH))?;
+                writeln!(
+                    out,
+                    "  {:<11} {}",
+                    "projected",
+                    text::printable(&projected.to_string(), output::max_width(MAX_DECISION_WIDTH))
+                )?;
             }
             if let Some(by) = reviewed_by {
                 writeln!(out, "its changes waited for a review, which run {} finished", by.short())?;
             }
             for unit in &state.units {
-                let pad = widest.saturating_sub(text::width(&unit.key));
-                let key = text::printable(&unit.key, MAX_KEY_WIDTH);
+                let key = output::name(&unit.key, MAX_KEY_WIDTH);
+                let pad = widest.saturating_sub(text::width(&key));
                 let attempts = pluralize(unit.attempts.len(), "attempt");
                 // Results of an active run are not unsaved yet.
                 let is_unsaved =
@@ -234,7 +244,7 @@ pub(super) fn show(global: &GlobalArgs, what: &str) -> Result<Exit, CliError> {
                 writeln!(out, "  {:<11} {key}{:pad$}  {attempts}{saved}", unit.status.as_str(), "")?;
                 for decision in state.work(unit).map(recorded_decisions::recorded_decisions).unwrap_or_default() {
                     let line = format!("{}: {decision}", decision.kind.label());
-                    writeln!(out, "    {}", text::printable(&line, MAX_DECISION_WIDTH))?;
+                    writeln!(out, "    {}", text::printable(&line, output::max_width(MAX_DECISION_WIDTH)))?;
                 }
             }
             let is_scripted = timeline.source().info().header.as_ref().is_some_and(|header| header.scripted);

@@ -5,7 +5,10 @@ use std::{fmt::Write as _, path::Path};
 use serde_json::{Value, json};
 
 use crate::{
-    cli::exit::{Exit, SIGINT},
+    cli::{
+        exit::{Exit, SIGINT},
+        output,
+    },
     run::{
         RunOutcome, RunState, SourceInfo,
         failure_groups::{FailureGroup, failure_groups},
@@ -278,7 +281,7 @@ impl RunSummary {
             || origin.title.clone().unwrap_or_else(|| origin.name.clone()),
             |header| format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short()),
         );
-        let name = text::printable(&name, MAX_SENTENCE_WIDTH);
+        let name = text::printable(&name, output::max_width(MAX_SENTENCE_WIDTH));
         if state.entries == 0 {
             let _ = writeln!(text, "{name} · nothing is recorded in it");
             return text;
@@ -309,10 +312,14 @@ impl RunSummary {
         if let Some((commit, branch, files)) = &self.publication.saved_commit {
             let branch = branch.as_deref().map(|branch| format!(" on {branch}")).unwrap_or_default();
             let line = format!("commit {commit}{branch} · {} changed", pluralize(*files, "file"));
-            let _ = writeln!(text, "{}", text::printable(&line, MAX_SENTENCE_WIDTH));
+            let _ = writeln!(text, "{}", text::printable(&line, output::max_width(MAX_SENTENCE_WIDTH)));
         }
         if let Some(why) = &self.publication.save_error {
-            let _ = writeln!(text, "  ✗ {}", text::printable(&format!("not saved: {why}"), MAX_SENTENCE_WIDTH));
+            let _ = writeln!(
+                text,
+                "  ✗ {}",
+                text::printable(&format!("not saved: {why}"), output::max_width(MAX_SENTENCE_WIDTH))
+            );
             if state.units.iter().any(|unit| state.work(unit).is_some()) {
                 let _ = writeln!(text, "    the patches of the units are kept in .ktx/ingest-patches/");
             }
@@ -335,7 +342,7 @@ impl RunSummary {
             let _ = writeln!(text, "  ▲ {}", text::printable(&line, MAX_SENTENCE_WIDTH));
         }
         for file in self.publication.shared.iter().take(MAX_SHARED_FILES) {
-            let _ = writeln!(text, "  ▲ {}", text::printable(&file.to_string(), MAX_SENTENCE_WIDTH));
+            let _ = writeln!(text, "  ▲ {}", text::printable(&file.to_string(), output::max_width(MAX_SENTENCE_WIDTH)));
         }
         if self.publication.shared.len() > MAX_SHARED_FILES {
             let _ = writeln!(
@@ -345,7 +352,7 @@ impl RunSummary {
             );
         }
         if let Some(sentence) = recorded_decisions::conflicts_summary(&self.publication.flagged) {
-            let _ = writeln!(text, "  ▲ {}", text::printable(&sentence, MAX_SENTENCE_WIDTH));
+            let _ = writeln!(text, "  ▲ {}", text::printable(&sentence, output::max_width(MAX_SENTENCE_WIDTH)));
         }
         if self.lost.iter().any(|lost| *lost > 0) {
             let [malformed, unknown, notes, torn] = self.lost;
@@ -446,16 +453,20 @@ fn write_failure_group(text: &mut String, state: &RunState, group: &FailureGroup
         _ => (pluralize(units.len(), "unit"), &group.pattern),
     };
     let glyph = units[0].status.glyph();
-    let _ = writeln!(text, "  {glyph} {}", text::printable(&format!("{head}: {reason}"), MAX_SENTENCE_WIDTH));
+    let _ = writeln!(
+        text,
+        "  {glyph} {}",
+        text::printable(&format!("{head}: {reason}"), output::max_width(MAX_SENTENCE_WIDTH))
+    );
     if units.len() > 1 {
         let mut names: Vec<&str> = units.iter().take(MAX_GROUP_UNITS).map(|unit| &*unit.key).collect();
         let more = units.len().saturating_sub(names.len());
         let more_text = format!("{more} more");
         names.extend((more > 0).then_some(more_text.as_str()));
-        let _ = writeln!(text, "    {}", text::printable(&names.join(", "), MAX_SENTENCE_WIDTH));
+        let _ = writeln!(text, "    {}", text::printable(&names.join(", "), output::max_width(MAX_SENTENCE_WIDTH)));
     }
     if let Some(remedy) = &group.remedy {
-        let _ = writeln!(text, "    {}", text::printable(remedy, MAX_SENTENCE_WIDTH));
+        let _ = writeln!(text, "    {}", text::printable(remedy, output::max_width(MAX_SENTENCE_WIDTH)));
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{report::redact::Redactor, text};
 
 /// Rows that are read before the widths of a text table are decided.
 const MEASURED_ROWS: usize = 1_000;
-/// Maximum width of a column of a text table, except the last one.
+/// Maximum width of a column of a text table on a terminal, except the last one.
 const MAX_WIDTH: usize = 48;
 
 /// Writes one table, row by row. Secrets of known kinds are masked.
@@ -32,6 +32,8 @@ pub(super) struct TableWriter {
     measured: Vec<Vec<String>>,
     /// Width of each column, and whether it is aligned to the right.
     layout: Option<Vec<(usize, bool)>>,
+    /// Maximum width of a column, except the last one.
+    max_width: usize,
     result: io::Result<()>,
 }
 
@@ -45,8 +47,8 @@ impl TableFormat {
 impl TableWriter {
     pub(super) fn new(format: TableFormat, columns: Vec<String>, version: Option<u64>, redactor: Redactor) -> Self {
         let out = output::stdout_for(if format == TableFormat::Json { Ui::Json } else { Ui::Lines });
-        let (measured, layout, result) = (Vec::new(), None, Ok(()));
-        let mut table = Self { out, format, columns, version, redactor, measured, layout, result };
+        let (measured, layout, max_width, result) = (Vec::new(), None, output::max_width(MAX_WIDTH), Ok(()));
+        let mut table = Self { out, format, columns, version, redactor, measured, layout, max_width, result };
         if format == TableFormat::Csv {
             let header = csv_record(table.columns.iter().map(|name| Cow::Borrowed(name.as_str())));
             table.write(header.as_bytes());
@@ -99,12 +101,12 @@ impl TableWriter {
             Some(layout) => layout,
             None if rows.is_empty() => return,
             None => {
-                let layout = measure(&self.columns, &rows);
-                self.write(text_line(&self.columns, &layout).as_bytes());
+                let layout = measure(&self.columns, &rows, self.max_width);
+                self.write(text_line(&self.columns, &layout, self.max_width).as_bytes());
                 layout
             }
         };
-        rows.iter().for_each(|row| self.write(text_line(row, &layout).as_bytes()));
+        rows.iter().for_each(|row| self.write(text_line(row, &layout, self.max_width).as_bytes()));
         self.layout = Some(layout);
     }
 
@@ -115,7 +117,7 @@ impl TableWriter {
     }
 }
 
-fn measure(columns: &[String], rows: &[Vec<String>]) -> Vec<(usize, bool)> {
+fn measure(columns: &[String], rows: &[Vec<String>], max_width: usize) -> Vec<(usize, bool)> {
     let is_figure = |cell: &String| {
         let cell = cell.trim_start_matches(['$', '-', '≥', ' ']);
         let is_number = cell.starts_with(|first: char| first.is_ascii_digit()) && !cell.contains(['-', ':']);
@@ -124,16 +126,20 @@ fn measure(columns: &[String], rows: &[Vec<String>]) -> Vec<(usize, bool)> {
     let measure_column = |(index, name): (usize, &String)| {
         let cells = || rows.iter().filter_map(|row| row.get(index));
         let widest = cells().map(|cell| text::width(cell)).max().unwrap_or_default();
-        (widest.max(text::width(name)).min(MAX_WIDTH), cells().all(is_figure))
+        (widest.max(text::width(name)).min(max_width), cells().all(is_figure))
     };
     columns.iter().enumerate().map(measure_column).collect()
 }
 
-fn text_line(cells: &[String], layout: &[(usize, bool)]) -> String {
+/// A row. Cells of rows that were not measured may be wider than their column, up to `max_width`.
+fn text_line(cells: &[String], layout: &[(usize, bool)], max_width: usize) -> String {
     let mut line = String::new();
     for (index, (cell, (width, is_right))) in cells.iter().zip(layout).enumerate() {
         let is_last = index + 1 == layout.len();
-        let cell = text::printable(cell, if is_last && !is_right { usize::MAX } else { *width });
+        let cell = match is_last && !is_right {
+            true => text::printable(cell, usize::MAX),
+            false => text::fit_middle(cell, max_width, "…"),
+        };
         let pad = width.saturating_sub(text::width(&cell));
         match (is_right, is_last) {
             (true, _) => line.push_str(&format!("{:pad$}{cell}", "")),
@@ -196,11 +202,25 @@ mod tests {
     fn figures_are_aligned_to_the_right() {
         let rows = [["a", "$1.00", "x"], ["long", "$?", "yy"]].map(|row| row.map(str::to_owned).to_vec());
         let columns = ["name", "cost", "last"].map(str::to_owned);
-        let layout = measure(&columns, &rows);
-        assert_eq!(text_line(&columns, &layout), "name   cost  last\n");
-        assert_eq!(text_line(&rows[1], &layout), "long     $?  yy\n");
+        let layout = measure(&columns, &rows, MAX_WIDTH);
+        assert_eq!(text_line(&columns, &layout, MAX_WIDTH), "name   cost  last\n");
+        assert_eq!(text_line(&rows[1], &layout, MAX_WIDTH), "long     $?  yy\n");
         let wide = ["w".repeat(100), String::new(), "z".repeat(100)];
-        let layout = measure(&columns, &[wide.to_vec()]);
-        assert_eq!(text::width(&text_line(&wide, &layout)), MAX_WIDTH + 2 + 4 + 2 + 100 + 2);
+        let layout = measure(&columns, &[wide.to_vec()], MAX_WIDTH);
+        assert_eq!(text::width(&text_line(&wide, &layout, MAX_WIDTH)), MAX_WIDTH + 2 + 4 + 2 + 100 + 2);
+    }
+
+    #[test]
+    fn only_a_terminal_cuts_names_and_keeps_their_ends() {
+        let rows = ["one", "two"].map(|end| vec![format!("{}-{end}", "a".repeat(90)), "x".to_owned()]);
+        let columns = ["unit", "last"].map(str::to_owned);
+        let lines = |max_width| {
+            let layout = measure(&columns, &rows, max_width);
+            rows.each_ref().map(|row| text_line(row, &layout, max_width))
+        };
+        let [one, two] = lines(MAX_WIDTH);
+        assert!(one.contains("…") && one != two && text::width(&one) == MAX_WIDTH + 2 + 1 + 2, "{one}");
+        let [one, _] = lines(usize::MAX);
+        assert_eq!(one, format!("{}-one  x\n", "a".repeat(90)));
     }
 }

@@ -16,16 +16,14 @@ use crate::{
     text::{self, dollars, pluralize},
 };
 
-/// Maximum width of a key, in columns.
-const MAX_KEY_WIDTH: usize = 60;
-/// Maximum width of the path of an artifact, in columns.
-const MAX_PATH_WIDTH: usize = 120;
+/// Maximum width of names on a terminal, in columns.
+pub(crate) const MAX_NAME_WIDTH: usize = 60;
 
 /// Writes one line per unit, the figures of quality, and one line per artifact. If not `all`, unchanged units and
-/// artifacts are only counted.
-pub(crate) fn render_text(before: &RunReport, after: &RunReport, diff: &RunDiff, all: bool) -> String {
+/// artifacts are only counted. Keys are at most `width` columns wide, and paths and lists twice that.
+pub(crate) fn render_text(before: &RunReport, after: &RunReport, diff: &RunDiff, all: bool, width: usize) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{} → {}", title(before), title(after));
+    let _ = writeln!(out, "{} → {}", title(before, width), title(after, width));
     let pairs = [
         Some(format_change(&before.outcome.as_str(), &after.outcome.as_str())),
         Some(format!("{} units", format_change(&before.units.len(), &after.units.len()))),
@@ -35,12 +33,12 @@ pub(crate) fn render_text(before: &RunReport, after: &RunReport, diff: &RunDiff,
     ];
     let _ = writeln!(out, "{}", pairs.into_iter().flatten().collect::<Vec<_>>().join(" · "));
     let shown: Vec<&UnitDiff> = diff.units.iter().filter(|unit| all || unit.change() != DiffStatus::Same).collect();
-    let widest = shown.iter().map(|unit| text::width(&unit.key)).max().unwrap_or_default().min(MAX_KEY_WIDTH);
+    let widest = shown.iter().map(|unit| text::width(&unit.key)).max().unwrap_or_default().min(width);
     for unit in &shown {
-        let pad = widest.saturating_sub(text::width(&unit.key));
-        let key = text::printable(&unit.key, MAX_KEY_WIDTH);
+        let key = text::fit_middle(&unit.key, width, "…");
+        let pad = widest.saturating_sub(text::width(&key));
         let (glyph, word) = mark(unit.change());
-        let _ = writeln!(out, "  {glyph} {word:<7} {key}{:pad$}  {}", "", facts(unit));
+        let _ = writeln!(out, "  {glyph} {word:<7} {key}{:pad$}  {}", "", facts(unit, width));
     }
     let same = diff.count(DiffStatus::Same);
     if same > 0 && !all {
@@ -48,7 +46,7 @@ pub(crate) fn render_text(before: &RunReport, after: &RunReport, diff: &RunDiff,
     }
     if !diff.artifacts.is_empty() {
         push_quality(&mut out, before, after);
-        push_artifacts(&mut out, diff, all);
+        push_artifacts(&mut out, diff, all, width);
     }
     out
 }
@@ -63,12 +61,12 @@ fn push_quality(out: &mut String, before: &RunReport, after: &RunReport) {
     }
 }
 
-fn push_artifacts(out: &mut String, diff: &RunDiff, all: bool) {
+fn push_artifacts(out: &mut String, diff: &RunDiff, all: bool, width: usize) {
     out.push_str("artifacts\n");
     let shown = diff.artifacts.iter().filter(|artifact| all || artifact.change() != DiffStatus::Same);
     for artifact in shown {
         let (glyph, word) = mark(artifact.change());
-        let path = text::printable(&artifact.path, MAX_PATH_WIDTH);
+        let path = text::fit_middle(&artifact.path, width * 2, "…");
         let _ = writeln!(out, "  {glyph} {word:<7} {path}  {}", artifact_facts(artifact));
     }
     let same = diff.count_artifacts(DiffStatus::Same);
@@ -110,10 +108,10 @@ fn mark(change: DiffStatus) -> (char, &'static str) {
     (glyph, change.as_str())
 }
 
-fn facts(unit: &UnitDiff) -> String {
+fn facts(unit: &UnitDiff, width: usize) -> String {
     match (&unit.before, &unit.after) {
         (Some(before), Some(after)) => {
-            let mut facts = vec![format_change(&outcome(before), &outcome(after))];
+            let mut facts = vec![format_change(&outcome(before, width), &outcome(after, width))];
             let mut fact = |name: &str, before: u64, after: u64| {
                 if before != after {
                     facts.push(format!("{name} {before} → {after}"));
@@ -123,7 +121,7 @@ fn facts(unit: &UnitDiff) -> String {
             fact("calls", before.calls, after.calls);
             fact("failed calls", before.failures, after.failures);
             if before.saved != after.saved {
-                facts.push(format!("saved {}", saved(before, after)));
+                facts.push(format!("saved {}", saved(before, after, width)));
             }
             facts.push(format_change(&dollars(before.cost), &dollars(after.cost)));
             facts.push(format_change(&before.active_time.to_string(), &after.active_time.to_string()));
@@ -131,23 +129,23 @@ fn facts(unit: &UnitDiff) -> String {
         }
         (Some(side), None) | (None, Some(side)) => {
             let attempts = pluralize(side.attempts, "attempt");
-            format!("{} · {attempts} · {} · {}", outcome(side), dollars(side.cost), side.active_time)
+            format!("{} · {attempts} · {} · {}", outcome(side, width), dollars(side.cost), side.active_time)
         }
         (None, None) => String::new(),
     }
 }
 
 /// Items that only the second run saved, with a plus, and items that only the first run saved, with a minus.
-fn saved(before: &UnitSnapshot, after: &UnitSnapshot) -> String {
+fn saved(before: &UnitSnapshot, after: &UnitSnapshot, width: usize) -> String {
     let more = after.saved.iter().filter(|key| !before.saved.contains(key)).map(|key| format!("+{key}"));
     let less = before.saved.iter().filter(|key| !after.saved.contains(key)).map(|key| format!("-{key}"));
-    text::printable(&more.chain(less).collect::<Vec<_>>().join(", "), MAX_KEY_WIDTH * 2).into_owned()
+    text::printable(&more.chain(less).collect::<Vec<_>>().join(", "), width * 2).into_owned()
 }
 
-fn outcome(side: &UnitSnapshot) -> String {
+fn outcome(side: &UnitSnapshot, width: usize) -> String {
     match &side.cause {
         Some(cause) if cause != "completed" => {
-            format!("{} ({})", side.status.as_str(), text::printable(cause, MAX_KEY_WIDTH))
+            format!("{} ({})", side.status.as_str(), text::printable(cause, width))
         }
         Some(_) | None => side.status.as_str().to_owned(),
     }
@@ -157,12 +155,12 @@ fn format_change<T: PartialEq + std::fmt::Display>(before: &T, after: &T) -> Str
     if before == after { after.to_string() } else { format!("{before} → {after}") }
 }
 
-fn title(report: &RunReport) -> String {
+fn title(report: &RunReport, width: usize) -> String {
     let title = match &report.origin.header {
         Some(header) => format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short()),
         None => report.origin.name.clone(),
     };
-    text::printable(&title, MAX_KEY_WIDTH * 2).into_owned()
+    text::printable(&title, width * 2).into_owned()
 }
 
 /// Writes one object per unit, one per artifact, and then one about the runs.
@@ -227,7 +225,7 @@ mod tests {
         let report = report_of("real.jsonl");
         let diff = RunDiff::new(&report, &report);
         assert_eq!(diff.count(DiffStatus::Same), report.units.len());
-        insta::assert_snapshot!(render_text(&report, &report, &diff, false));
+        insta::assert_snapshot!(render_text(&report, &report, &diff, false, MAX_NAME_WIDTH));
     }
 
     #[test]
@@ -242,7 +240,7 @@ mod tests {
         after.units[1].key = "docs-\u{1b}[31mnew".into();
         after.units[2].attempts[0].state.delivery.published.push("wiki/global/more.md".into());
         let diff = RunDiff::new(&before, &after);
-        insta::assert_snapshot!(render_text(&before, &after, &diff, true));
+        insta::assert_snapshot!(render_text(&before, &after, &diff, true, MAX_NAME_WIDTH));
         let objects = render_json(&before, &after, &diff);
         let parsed: Vec<Value> = objects.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(parsed.len(), diff.units.len() + diff.artifacts.len() + 1);

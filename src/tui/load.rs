@@ -286,7 +286,9 @@ fn label(body: &EntryBody<'_>, size: u64, row: &StreamRow, edited: Option<&str>)
             };
             match blocks.get(usize::from(row.block)) {
                 Some(MessageBlock::ToolUse(call)) if row.kind == RowKind::Tool => {
-                    (row_text::call(&call.name, call_as_run(call, edited).input), Some(call.id.clone().into_owned()))
+                    let mark = if edited.is_some() { " (edited)" } else { "" };
+                    let label = row_text::call(&call.name, call_as_run(call, edited).input) + mark;
+                    (label, Some(call.id.clone().into_owned()))
                 }
                 Some(MessageBlock::Text(text)) if matches!(row.kind, RowKind::Prompt | RowKind::Notice) => {
                     (row_text::user(line.text_author(), text, MAX_ROW_CHARS), None)

@@ -161,7 +161,7 @@ const OUTPUT: &str = "src/cli/output.rs";
 const RAW_OUTPUT: &[(&str, &str)] = &[
     ("src/cli/ctl_events.rs", "the writer of `--ui json` escapes"),
     ("src/cli/engine_process.rs", "a pipe to the client receives one line of JSON"),
-    ("src/cli/export.rs", "an export is the unchanged bytes of a record"),
+    ("src/cli/export.rs", "each line of its JSON is escaped"),
     ("src/cli/manual.rs", "completions and manual pages contain only fixed text, and roff needs control characters"),
     ("src/cli/playback_output.rs", "the sinks of `--ui lines` and `--ui json` do their own escaping"),
 ];

@@ -5,7 +5,13 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use crate::{
     actions::{SessionCheck, SessionIdentity, TurnTracker},
-    cli::{args::EventVocabulary, exit::Exit, json::JsonWriter, lines::LinesWriter, summary::RunSummary},
+    cli::{
+        args::EventVocabulary,
+        exit::Exit,
+        json::JsonWriter,
+        lines::{LineFormat, LinesWriter},
+        summary::RunSummary,
+    },
     decode,
     replay::FileSource,
     run::{
@@ -34,8 +40,10 @@ fn record_outputs(path: &Path) -> RecordOutputs {
     let source = FileSource::open(path).unwrap();
     let origin = source.info().clone();
     let (mut json, mut lines, mut gathering) = (Vec::new(), Vec::new(), ReportBuilder::default());
-    let (mut to_json, mut to_lines) =
-        (JsonWriter::new(&mut json, &origin, EventVocabulary::Takopi), LinesWriter::new(&mut lines, false));
+    let (mut to_json, mut to_lines) = (
+        JsonWriter::new(&mut json, &origin, EventVocabulary::Takopi),
+        LinesWriter::new(&mut lines, LineFormat::TERMINAL),
+    );
     let mut timeline = Timeline::new_forward_only(Box::new(source));
     while timeline
         .advance(1 << 20, &mut |emitted| {

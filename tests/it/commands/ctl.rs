@@ -82,6 +82,23 @@ fn held_call_is_allowed_from_another_process() {
     assert!(!socket_dir_has_files(&place), "the socket is removed with the run");
 }
 
+#[test]
+fn edited_call_is_shown_with_its_new_arguments() {
+    let place = TestDir::new();
+    let script = TWO_CALLS.replace("wiki_list_tags\", with = {}", "wiki_read\", with = { key = \"orig\" }");
+    let running = start(&place, &script);
+    place.run(&["ctl", "hold", "docs-one"]).expect_success();
+    rows(&place, &["approvals"]);
+    place.run(&["ctl", "edit", "docs-one", "--input", r#"{"key":"edited"}"#]).expect_success();
+    place.run(&["ctl", "release", "docs-one"]).expect_success();
+    running.end();
+    let lines = place.run(&["replay", "latest", "--ui", "lines"]);
+    assert!(
+        lines.stdout.contains(" wiki_read edited (edited)") && !lines.stdout.contains("wiki_read orig"),
+        "{lines:?}"
+    );
+}
+
 fn socket_dir_has_files(place: &TestDir) -> bool {
     place.sockets().read_dir().unwrap().next().is_some()
 }

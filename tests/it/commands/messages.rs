@@ -89,3 +89,45 @@ fn replay_of_a_running_run_shows_running() {
     let late = place.run(&["replay", "latest", "--ui", "lines"]).expect_success().to_owned();
     assert!(late.contains("1 interrupted") && !late.contains("still running"), "{late}");
 }
+
+#[test]
+fn lines_begin_with_the_time_of_day_on_request() {
+    let place = TestDir::new();
+    let tape = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tapes/harbor.jsonl");
+    let plain = place.run(&["replay", tape, "--ui", "lines"]);
+    let timed = place.run(&["replay", tape, "--ui", "lines", "--timestamps"]);
+    let is_event = |line: &&str| line.trim_start().split_once("s  ").is_some_and(|(at, _)| at.parse::<f64>().is_ok());
+    let events: Vec<&str> = plain.stdout.lines().filter(is_event).collect();
+    let timed: Vec<&str> = timed.stdout.lines().take(events.len()).collect();
+    assert!(events.len() > 10, "{plain:?}");
+    for (event, timed) in events.iter().zip(timed) {
+        let (time, rest) = timed.split_once(' ').unwrap();
+        assert!(time.len() == 20 && time.parse::<jiff::Timestamp>().is_ok(), "{timed}");
+        assert_eq!(rest, *event);
+    }
+}
+
+#[test]
+fn pipes_have_complete_keys_and_paths() {
+    let place = TestDir::new();
+    let names = ["one", "two"].map(|end| format!("{}-{end}", "long-name-of-a-page".repeat(5)));
+    place.notes(&names.each_ref().map(String::as_str));
+    let script =
+        "[[part]]\nsteps = [{ call = { tool = \"read_raw_file\", with = { path = \"x.md\" } } }, { say = \"done\" }]";
+    let claude = place.scripted_claude(script).display().to_string();
+    let lines = place.run(&["run", "--ui", "lines", "--no-reconcile", "--claude-bin", &claude]);
+    let keys = names.each_ref().map(|name| format!("docs-{name}"));
+    for (what, shown) in [
+        ("run", lines.stdout),
+        ("plan", place.run(&["plan", "--full"]).stdout),
+        ("runs show", place.run(&["runs", "show"]).stdout),
+        ("audit", place.run(&["audit"]).stdout),
+        ("costs", place.run(&["costs", "--by", "unit"]).stdout),
+        ("coverage", place.run(&["artifacts", "--coverage"]).stdout),
+    ] {
+        for (key, name) in keys.iter().zip(&names) {
+            let expected = if what == "coverage" { format!("{name}.md") } else { key.clone() };
+            assert!(shown.contains(&expected), "{what}: {shown}");
+        }
+    }
+}
