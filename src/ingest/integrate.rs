@@ -35,10 +35,11 @@ mod path_rules;
 mod raw_copies;
 mod reviewed;
 
+use path_rules::PatchContent;
+
 /// The only file mode that a patch may set.
 const REGULAR_FILE_MODE: &str = "100644";
 
-/// A directory that only some patches may change.
 const SEMANTIC_LAYER_DIR: &str = "semantic-layer/";
 const WIKI_DIR: &str = "wiki/";
 
@@ -54,8 +55,8 @@ pub(crate) struct UnitPatch {
     pub unit: UnitKey,
     /// The patch file; `None` if the unit wrote nothing.
     pub file: Option<PathBuf>,
-    /// Whether it may change the semantic layer.
-    pub may_change_semantic_layer: bool,
+    /// Ids of the connections whose sources it may write; empty if it may not change the semantic layer.
+    pub source_connections: Vec<String>,
     /// Ids of the connections whose sources its pages may refer to, sorted.
     pub targets: Vec<String>,
 }
@@ -233,7 +234,7 @@ impl PatchIntegrator {
         };
         for BasePatch { file, targets } in trees.base_patches() {
             let unit = PROJECTION_KEY.into();
-            let patch = UnitPatch { unit, file: Some(file), may_change_semantic_layer: true, targets };
+            let patch = UnitPatch { unit, file: Some(file), source_connections: targets.clone(), targets };
             match new.accept(&patch)? {
                 PatchOutcome::Accepted { .. } | PatchOutcome::Noop { .. } => {}
                 refused => return Err(IntegrationError::ConflictsWithBranch { conflicts: refused.to_string() }),
@@ -301,11 +302,12 @@ impl PatchIntegrator {
                 return Ok(PatchOutcome::Unreadable { reason: format!("cannot be read: {}: {cause}", file.display()) });
             }
         };
-        let paths = match self.patch_paths(&bytes, patch.may_change_semantic_layer)? {
+        let content = PatchContent::Unit { source_connections: &patch.source_connections };
+        let paths = match self.patch_paths(&bytes, content)? {
             Ok(paths) => paths,
             Err(why) => return Ok(PatchOutcome::PolicyViolation { reason: why }),
         };
-        match self.apply(&bytes, patch.may_change_semantic_layer, &patch.targets, &paths)? {
+        match self.apply(&bytes, content, &patch.targets, &paths)? {
             ApplyOutcome::Clean(changed, originals) => {
                 let shared = self.shared(&paths, &changed);
                 for (path, bytes) in originals {
@@ -348,7 +350,11 @@ impl PatchIntegrator {
     }
 
     /// The paths that a patch changes, or why it is not permitted.
-    fn patch_paths(&self, patch: &[u8], semantic_layer: bool) -> Result<Result<Vec<String>, String>, IntegrationError> {
+    fn patch_paths(
+        &self,
+        patch: &[u8],
+        content: PatchContent<'_>,
+    ) -> Result<Result<Vec<String>, String>, IntegrationError> {
         let answer = self.worktree()?.git.try_run_with_input(&["apply", "--numstat", "-z", "-"], patch)?;
         if !answer.success {
             return Ok(Err(format!("cannot be read ({})", answer.stderr)));
@@ -358,7 +364,7 @@ impl PatchIntegrator {
         for entry in text.split('\0').filter(|entry| !entry.is_empty()) {
             let mut fields = entry.splitn(3, '\t');
             let (added, path) = (fields.next(), fields.nth(1).unwrap_or_default());
-            if let Some(why) = path_rules::forbidden_reason(path, semantic_layer) {
+            if let Some(why) = path_rules::forbidden_reason(path, content) {
                 return Ok(Err(why));
             }
             if added == Some("-") {
@@ -388,7 +394,7 @@ impl PatchIntegrator {
     fn apply(
         &mut self,
         patch: &[u8],
-        semantic_layer: bool,
+        content: PatchContent<'_>,
         targets: &[String],
         paths: &[String],
     ) -> Result<ApplyOutcome, IntegrationError> {
@@ -404,7 +410,7 @@ impl PatchIntegrator {
             return Ok(ApplyOutcome::Conflict(split(&unmerged)));
         }
         let staged = git.run(&["diff-index", "--cached", "--raw", "--no-renames", "-z", "--end-of-options", "HEAD"])?;
-        let changed = match path_rules::parse_staged_paths(&String::from_utf8_lossy(&staged), semantic_layer) {
+        let changed = match path_rules::parse_staged_paths(&String::from_utf8_lossy(&staged), content) {
             Ok(changed) => changed,
             Err(why) => return Ok(ApplyOutcome::ForbiddenChange(why)),
         };
@@ -415,6 +421,11 @@ impl PatchIntegrator {
         let is_binary = |(_, bytes): &(&String, &Option<Vec<u8>>)| bytes.as_ref().is_some_and(|b| b.contains(&0));
         if let Some((path, _)) = now.iter().find(is_binary) {
             return Ok(ApplyOutcome::ForbiddenChange(format!("puts a binary file at {}", path.escape_debug())));
+        }
+        if let PatchContent::Unit { .. } = content
+            && let Some(why) = path_rules::forbidden_new_file(&originals, &now)
+        {
+            return Ok(ApplyOutcome::ForbiddenChange(why));
         }
         for (path, bytes) in &now {
             match &mut self.tracked_paths {
@@ -585,12 +596,12 @@ impl PatchIntegrator {
         if patch.is_empty() {
             return Ok(());
         }
-        let paths = match self.patch_paths(&patch, true)? {
+        let paths = match self.patch_paths(&patch, PatchContent::Accepted)? {
             Ok(paths) => paths,
             Err(why) => return Err(IntegrationError::ConflictsWithBranch { conflicts: why }),
         };
         let targets = self.connections.clone();
-        match self.apply(&patch, true, &targets, &paths)? {
+        match self.apply(&patch, PatchContent::Accepted, &targets, &paths)? {
             ApplyOutcome::Clean(_, originals) => {
                 self.originals = originals;
                 self.worktree()?.commit_staged("ingest: accepted WorkUnits")?;

@@ -271,7 +271,7 @@ fn commit(
     let patch = UnitPatch {
         unit: PROJECTION_KEY.into(),
         file: Some(root.join(&path)),
-        may_change_semantic_layer: true,
+        source_connections: targets.to_vec(),
         targets: targets.to_vec(),
     };
     let mut integration = PatchIntegrator::open(trees, targets.to_vec())?;

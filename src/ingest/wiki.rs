@@ -79,6 +79,16 @@ pub(crate) fn is_page_key(key: &str) -> bool {
     key.len() <= MAX_KEY_CHARS && PATTERN.as_ref().is_some_and(|pattern| pattern.is_match(key))
 }
 
+/// Why no new page may have this key, as a clause; `None` if it may.
+pub(crate) fn reserved_key_reason(key: &str) -> Option<&'static str> {
+    const INSTRUCTION_FILES: [&str; 3] = ["claude", "agents", "gemini"];
+    if slug::is_device_name(key) {
+        return Some("some systems keep that name for a device; choose another key");
+    }
+    let is_read = INSTRUCTION_FILES.iter().any(|name| name.eq_ignore_ascii_case(key));
+    is_read.then_some("coding agents read a file of that name as instructions; choose another key")
+}
+
 /// Path of the page `key`, relative to the project.
 pub(crate) fn page_path(key: &str) -> String {
     format!("{SHARED_PAGES_DIR}/{key}.md")
@@ -144,10 +154,11 @@ impl Wiki<'_> {
             .collect())
     }
 
-    /// Why the new page `key` would not be a separate file on every system; `None` if it would.
+    /// Why the new page `key` must not be created: it would not be a separate file on every system, or its key is
+    /// reserved. `None` if it may.
     pub(crate) fn key_conflict(self, key: &str) -> io::Result<Option<String>> {
-        if slug::is_device_name(key) {
-            return Ok(Some("some systems keep that name for a device; choose another key".into()));
+        if let Some(why) = reserved_key_reason(key) {
+            return Ok(Some(why.into()));
         }
         let same = self.keys()?.into_iter().find(|other| other != key && other.eq_ignore_ascii_case(key));
         Ok(same

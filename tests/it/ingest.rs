@@ -86,7 +86,7 @@ impl IngestFixture {
             .map(|(unit, attempt)| UnitPatch {
                 unit: (*unit).into(),
                 file: attempt.write_patch().unwrap().path.map(|path| self.project.root.join(path)),
-                may_change_semantic_layer: true,
+                source_connections: targets.clone(),
                 targets: targets.clone(),
             })
             .collect();

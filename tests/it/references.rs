@@ -257,7 +257,7 @@ impl ReferenceProject {
             let file = attempt.write_patch().unwrap().path.map(|path| self.project.root.join(path));
             let unit = self.units[number].planned.unit.clone();
             let targets = self.project.target_ids(Some("orbit"));
-            patches.push(UnitPatch { unit, file, may_change_semantic_layer: true, targets });
+            patches.push(UnitPatch { unit, file, source_connections: targets.clone(), targets });
         }
         let mut integration = PatchIntegrator::open(trees, self.project.target_ids(Some("orbit"))).unwrap();
         let mut results = Vec::new();

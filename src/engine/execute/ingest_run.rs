@@ -66,10 +66,12 @@ impl IngestRun {
     /// The patch of a unit, in `file` unless it is empty.
     pub(super) fn unit_patch(&self, unit: &UnitKey, file: Option<PathBuf>) -> UnitPatch {
         let work_unit = self.work_unit(unit);
+        let may_write = work_unit.is_none_or(WorkUnit::may_write_sources);
+        let writable = || self.project.target_ids(work_unit.and_then(WorkUnit::own_connection));
         UnitPatch {
             unit: unit.clone(),
             file,
-            may_change_semantic_layer: work_unit.is_none_or(WorkUnit::may_write_sources),
+            source_connections: may_write.then(writable).unwrap_or_default(),
             targets: work_unit
                 .map_or_else(|| self.all_targets(), |unit| self.project.target_ids(unit.own_connection())),
         }

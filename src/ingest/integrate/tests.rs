@@ -67,7 +67,8 @@ impl IntegrationFixture {
     fn raw_patch(&self, unit: &str, patch: &[u8]) -> UnitPatch {
         let file = self.root.join(format!(".ktx/ingest-patches/{unit}.patch"));
         fs::write(&file, patch).unwrap();
-        UnitPatch { unit: unit.into(), file: Some(file), may_change_semantic_layer: true, targets: vec!["w".into()] }
+        let connections = vec!["w".into()];
+        UnitPatch { unit: unit.into(), file: Some(file), source_connections: connections.clone(), targets: connections }
     }
 
     fn integrate(&self, patches: &[UnitPatch]) -> (PatchIntegrator, Vec<PatchOutcome>) {
@@ -94,7 +95,7 @@ impl IntegrationFixture {
 #[test]
 fn integration_without_changes_needs_no_worktree() {
     let run = IntegrationFixture::new();
-    let unchanged = UnitPatch { unit: "a".into(), file: None, may_change_semantic_layer: true, targets: Vec::new() };
+    let unchanged = UnitPatch { unit: "a".into(), file: None, source_connections: Vec::new(), targets: Vec::new() };
     let (mut integration, results) = run.integrate(&[unchanged]);
     assert_eq!(results, [PatchOutcome::Noop { shared_writes: Vec::new() }]);
     assert_eq!(integration.head().unwrap(), run.trees.base());
@@ -111,7 +112,7 @@ fn unit_patches_become_one_commit() {
     let (new, gone) = (page("new", &["old"]), page("fan", &[]));
     let patches = [
         run.patch("a", &[("wiki/global/new.md", Some(&new)), ("semantic-layer/w/x.yaml", Some("name: x\n"))]),
-        UnitPatch { unit: "b".into(), file: None, may_change_semantic_layer: true, targets: Vec::new() },
+        UnitPatch { unit: "b".into(), file: None, source_connections: Vec::new(), targets: Vec::new() },
         run.patch("c", &[("wiki/global/fan.md", Some(&gone))]),
     ];
     run.assert_tidy();
@@ -386,12 +387,123 @@ fn a_patch_may_only_be_what_a_unit_can_write() {
         assert_eq!(integration.worktree().unwrap().git.run(&["status", "--porcelain"]).unwrap(), b"", "{name}");
     }
     let mut layer = run.patch("layer", &[("semantic-layer/w/x.yaml", Some("x"))]);
-    layer.may_change_semantic_layer = false;
+    layer.source_connections.clear();
     let (_, results) = run.integrate(&[layer]);
     assert!(
         matches!(&results[0], PatchOutcome::PolicyViolation { reason: why } if why.contains("may not change the semantic")),
         "{results:?}"
     );
+}
+
+/// A patch that creates `path` with this text.
+fn creating(path: &str, text: &str) -> String {
+    format!("diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{text}\n")
+}
+
+#[test]
+fn patch_with_a_file_that_no_tool_writes_is_refused() {
+    let files = [
+        ("wiki/global/Old Page.md", page("free", &[])),
+        ("wiki/user/ann/a.md", page("hers", &[])),
+        ("semantic-layer/w/_schema/s.yaml", "tables: {}\n".to_owned()),
+    ];
+    let run = IntegrationFixture::with(&files.each_ref().map(|(path, text)| (*path, text.as_str())));
+    let long = "a".repeat(121);
+    let unusual = [
+        "wiki/.claude/settings.json",
+        "wiki/.envrc",
+        "wiki/.vscode/tasks.json",
+        "wiki/CLAUDE.md",
+        "wiki/global/CLAUDE.md",
+        "wiki/global/agents.md",
+        "wiki/evil.sh",
+        "wiki/index.html",
+        "wiki/.gitattributes",
+        "wiki/.gitignore",
+        "wiki/.gitmodules",
+        "wiki/global/.hidden.md",
+        "wiki/global/.claude/x.md",
+        "wiki/global/-rf.md",
+        "wiki/global/x.md.sh",
+        "wiki/global/x.MD",
+        "wiki/global/x.md ",
+        "wiki/global/x .md",
+        "wiki/global/x..md",
+        "wiki/global/sub/x.md",
+        "wiki/global/con.md",
+        "wiki/global/\u{202e}x.md",
+        "wiki/global/\u{1b}x.md",
+        "wiki/global/é.md",
+        "wiki/global.md",
+        "wiki/x.md",
+        "wiki/user/ann/b.md",
+        "wiki/.GIT/config.md",
+        "Wiki/global/x.md",
+        "semantic-layer/.gitattributes",
+        "semantic-layer/notes/evil.py",
+        "semantic-layer/x.yaml",
+        "semantic-layer/other/x.yaml",
+        "semantic-layer/W/x.yaml",
+        "semantic-layer/w/.x.yaml",
+        "semantic-layer/w/_schema/public.yaml",
+        "semantic-layer/w/deep/x.yaml",
+        "semantic-layer/w/x.yml",
+        "semantic-layer/w/X.yaml",
+        "semantic-layer/w/x y.yaml",
+        "semantic-layer/w/con.yaml",
+        "semantic-layer/w/y.yaml",
+    ];
+    let refused = |name: &str, patch: &str| {
+        let good = run.patch("good", &[("wiki/global/good.md", Some(&page("good", &[])))]);
+        let (_, results) = run.integrate(&[run.raw_patch("bad", patch.as_bytes()), good]);
+        assert!(matches!(results[0], PatchOutcome::PolicyViolation { .. }), "{name}: {results:?}");
+        assert!(matches!(results[1], PatchOutcome::Accepted { .. }), "{name}: {results:?}");
+    };
+    for path in unusual.into_iter().chain([&*format!("wiki/global/{long}.md")]) {
+        let quoted = path.escape_default().to_string() == path;
+        if quoted {
+            refused(path, &creating(path, "name: x"));
+        } else {
+            let why = path_rules::forbidden_reason(path, PatchContent::Unit { source_connections: &["w".into()] });
+            assert!(why.is_some_and(|why| !why.contains(['\u{1b}', '\u{202e}'])), "{path:?}");
+        }
+    }
+    let remove = |path: &str, text: &str| {
+        let lines: String = text.lines().map(|line| format!("-{line}\n")).collect();
+        let count = text.lines().count();
+        format!(
+            "diff --git a/{path} b/{path}\ndeleted file mode 100644\n--- a/{path}\n+++ /dev/null\n@@ -1,{count} +0,0 @@\n{lines}"
+        )
+    };
+    for (path, text) in &files {
+        refused(path, &remove(path, text));
+    }
+    let rename = |from: &str, to: &str| {
+        format!("diff --git a/{from} b/{to}\nsimilarity index 100%\nrename from {from}\nrename to {to}\n")
+    };
+    refused("renamed out", &rename("wiki/global/old.md", "wiki/evil.sh"));
+    refused("renamed in", &rename("raw-sources/x/big.txt", "wiki/global/big.md"));
+    refused("renamed in from a page of a person", &rename("wiki/user/ann/a.md", "wiki/global/a.md"));
+    let submodule = "diff --git a/wiki/global/m.md b/wiki/global/m.md\nnew file mode 160000\n--- /dev/null\n+++ b/wiki/global/m.md\n@@ -0,0 +1 @@\n+Subproject commit 0123456701234567012345670123456701234567\n";
+    refused("submodule", submodule);
+}
+
+#[test]
+fn existing_source_of_any_name_may_change() {
+    let text = "name: Orders\ntable: orders\ngrain: [id]\ncolumns:\n  - {name: id, type: number}\n";
+    let run = IntegrationFixture::with(&[
+        ("semantic-layer/w/Meine Orders.yml", text),
+        ("semantic-layer/w/Kunden \u{202e}x.yaml", &text.replace("Orders", "Kunden")),
+    ]);
+    let changed = text.replace("number", "string");
+    let patches = [
+        run.patch("edit", &[("semantic-layer/w/Meine Orders.yml", Some(&changed))]),
+        run.patch("remove", &[("semantic-layer/w/Kunden \u{202e}x.yaml", None)]),
+    ];
+    let (mut integration, results) = run.integrate(&patches);
+    assert!(results.iter().all(|result| matches!(result, PatchOutcome::Accepted { .. })), "{results:?}");
+    integration.save("m", &[]).unwrap();
+    assert_eq!(run.read("semantic-layer/w/Meine Orders.yml"), Some(changed));
 }
 
 #[test]

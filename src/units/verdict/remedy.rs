@@ -57,7 +57,7 @@ pub(super) fn remedy_for(cause: &VerdictCause) -> Option<String> {
         VerdictCause::Validation => "read the validation errors in the transcript, then retry",
         VerdictCause::Conflict => "retry it: it will see what the others wrote",
         VerdictCause::Policy => {
-            "read its patch, then retry; units may only change text files in wiki/ and semantic-layer/"
+            "read its patch and check the worker that made it, then retry; units may only write pages and sources, as their tools do"
         }
         VerdictCause::OversizedLine => "read the pieces of the line in the transcript; update `claude`, then retry",
         VerdictCause::LoopError => "read the end of the transcript, then retry",

@@ -19,9 +19,9 @@ fn page_too_deep_to_parse_is_declined() {
 }
 
 #[test]
-fn keys_that_share_a_file_on_some_systems_are_refused() {
+fn reserved_and_shared_keys_are_refused() {
     let fixture = ToolFixture::unlocked();
-    for key in ["CON", "nul", "Com1", "ARR"] {
+    for key in ["CON", "nul", "Com1", "ARR", "CLAUDE", "agents", "Gemini"] {
         let (reason, _) = fixture.decline("wiki_write", page(key));
         assert_eq!(reason, "key_not_available", "{key}");
     }
