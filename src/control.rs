@@ -512,6 +512,9 @@ pub(crate) enum RefusalReason {
     InvalidArgument { problem: String },
     #[error("the run has ended and accepts no commands")]
     RunEnded,
+    /// Of the kind that the request needs: attached clients, or requests that are carried out.
+    #[error("{limit} other clients use the run, which is the limit")]
+    TooManyClients { limit: usize },
 }
 
 /// Parses a line of a client.

@@ -43,6 +43,8 @@ pub(crate) enum ControlClientError {
     TooLarge,
     #[error("the engine of the run refused the connection: {0}")]
     Refused(String),
+    #[error("the engine of the run refused the connection: {0}")]
+    Full(RefusalReason),
 }
 
 impl Diagnostic for ControlClientError {
@@ -54,7 +56,8 @@ impl Diagnostic for ControlClientError {
             }
             Self::Reply(_) => "check whether the run is still active with `ingestdeck runs list`".into(),
             Self::TooLarge => "shorten the arguments or the feedback".into(),
-            Self::Refused(_) => "use the same version of ingestdeck as the run, or end another client of it".into(),
+            Self::Refused(_) => "use the same version of ingestdeck as the run".into(),
+            Self::Full(_) => "close a screen or another client of the run, then try again".into(),
         })
     }
 }
@@ -103,6 +106,9 @@ impl ControlClient {
         match self.exchange(RequestBody::Attach(request)).await? {
             CommandReply::Attached { clients } => Ok((AttachedClient { client: self }, clients)),
             CommandReply::Invalid { message } => Err(ControlClientError::Refused(message)),
+            CommandReply::Refused { reason: reason @ RefusalReason::TooManyClients { .. } } => {
+                Err(ControlClientError::Full(reason))
+            }
             CommandReply::Refused { reason } => Err(ControlClientError::Refused(reason.to_string())),
             CommandReply::Accepted | CommandReply::Detached { .. } => Err(failed("it sent another reply")),
         }

@@ -1,10 +1,14 @@
 //! The server of the control socket. It ends with its run.
 
 use std::{
+    collections::VecDeque,
     fs, io,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,8 +20,8 @@ use nix::unistd::Uid;
 use serde::Serialize;
 use tokio::{
     net::{UnixListener, UnixStream},
-    sync::{Semaphore, watch},
-    task::{JoinHandle, JoinSet},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    task::{AbortHandle, JoinHandle, JoinSet},
     time::{Instant, timeout},
 };
 use tokio_util::codec::{Framed, LinesCodec};
@@ -26,7 +30,7 @@ use super::location;
 use crate::{
     control::{
         self, AttachRequest, CONTROL_VERSION, ClientRequest, CommandOrigin, CommandReply, DisconnectAction,
-        EngineEvent, EngineReply, MAX_REQUEST_BYTES, RequestBody, RunCommand,
+        EngineEvent, EngineReply, MAX_REQUEST_BYTES, RefusalReason, RequestBody, RunCommand,
     },
     engine::{
         attached_clients::{AttachedClients, ClientGuard},
@@ -35,8 +39,9 @@ use crate::{
     tape::RunId,
 };
 
-/// Maximum number of connected clients.
-const MAX_CLIENTS: usize = 64;
+/// Maximum number of attached clients, and of others, which do not take their places: commands stay possible.
+const MAX_ATTACHED: usize = 64;
+const MAX_OTHERS: usize = 64;
 /// How long a client may take to accept a reply before it is disconnected.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client that is not attached may be connected without a request.
@@ -120,8 +125,9 @@ async fn remove_abandoned_sockets(dir: &Path) {
 
 /// Accepts clients until the run ends, then waits for their last replies.
 async fn accept_clients(listener: UnixListener, served: ServedRun, mut closing: watch::Receiver<bool>) {
-    let places = Arc::new(Semaphore::new(MAX_CLIENTS));
+    let places = Arc::new(Semaphore::new(MAX_ATTACHED));
     let mut connections = JoinSet::new();
+    let mut others = VecDeque::new();
     loop {
         let accepted = tokio::select! {
             _ = closing.changed() => break,
@@ -139,27 +145,40 @@ async fn accept_clients(listener: UnixListener, served: ServedRun, mut closing: 
         if !stream.peer_cred().is_ok_and(|peer| peer.uid() == Uid::current().as_raw()) {
             continue;
         }
-        let mut connection = ClientConnection::new(stream, served.clone());
-        match Arc::clone(&places).try_acquire_owned() {
-            Ok(place) => {
-                let closing = closing.clone();
-                connections.spawn(async move {
-                    connection.serve(closing).await;
-                    drop(place);
-                });
-            }
-            Err(_) => {
-                let refusal = invalid(None, format!("too many clients; the limit is {MAX_CLIENTS}"));
-                connections.spawn(async move {
-                    // A client that does not read its refusal learns nothing else either.
-                    let _ = connection.send(&refusal).await;
-                });
-            }
+        let mut connection = ClientConnection::new(stream, served.clone(), Arc::clone(&places));
+        if make_room(&mut others) {
+            let (state, closing) = (Arc::clone(&connection.state), closing.clone());
+            let task = connections.spawn(async move { connection.serve(closing).await });
+            others.push_back((state, task));
+        } else {
+            connections.spawn(async move {
+                // A client that does not read its refusal learns nothing else either.
+                let _ = connection.send(&too_many(None, MAX_OTHERS)).await;
+            });
         }
     }
     drop(listener);
     while connections.join_next().await.is_some() {}
 }
+
+/// Makes room for another client that is not attached: if all places are taken, the client that has been idle longest is
+/// disconnected, as it may never send a request. Returns false if each of them waits for a reply.
+fn make_room(others: &mut VecDeque<(Arc<AtomicU8>, AbortHandle)>) -> bool {
+    let state_of = |state: &AtomicU8| state.load(Ordering::Relaxed);
+    others.retain(|(state, task)| !task.is_finished() && state_of(state) != ATTACHED);
+    if others.len() < MAX_OTHERS {
+        return true;
+    }
+    let idle = others.iter().position(|(state, _)| state_of(state) == IDLE);
+    let Some((_, task)) = idle.and_then(|at| others.remove(at)) else { return false };
+    task.abort();
+    true
+}
+
+/// What a client does: nothing, wait for a reply, or follow the run.
+const IDLE: u8 = 0;
+const BUSY: u8 = 1;
+const ATTACHED: u8 = 2;
 
 /// The connection of one client.
 struct ClientConnection {
@@ -167,6 +186,10 @@ struct ClientConnection {
     replies: SplitSink<Framed<UnixStream, LinesCodec>, String>,
     served: ServedRun,
     attached: Option<(ClientGuard, AttachRequest)>,
+    places: Arc<Semaphore>,
+    /// Held since the client attached.
+    place: Option<OwnedSemaphorePermit>,
+    state: Arc<AtomicU8>,
     /// The client was attached before: it may wait for the end of the run.
     has_detached: bool,
 }
@@ -181,10 +204,11 @@ enum ConnectionEvent {
 }
 
 impl ClientConnection {
-    fn new(stream: UnixStream, served: ServedRun) -> Self {
+    fn new(stream: UnixStream, served: ServedRun, places: Arc<Semaphore>) -> Self {
         let framed = Framed::new(stream, LinesCodec::new_with_max_length(MAX_REQUEST_BYTES));
         let (replies, lines) = framed.split();
-        Self { lines, replies, served, attached: None, has_detached: false }
+        let state = Arc::new(AtomicU8::new(IDLE));
+        Self { lines, replies, served, attached: None, places, place: None, state, has_detached: false }
     }
 
     /// Serves the client until it leaves, sends a line that is too long, or accepts no reply.
@@ -226,8 +250,11 @@ impl ClientConnection {
             let was_sent = match event {
                 ConnectionEvent::Ended => return,
                 ConnectionEvent::Line(Ok(line)) => {
+                    self.state.store(BUSY, Ordering::Relaxed);
                     let reply = self.reply_to(&line).await;
-                    self.send(&reply).await
+                    let was_sent = self.send(&reply).await;
+                    self.state.store(if self.place.is_some() { ATTACHED } else { IDLE }, Ordering::Relaxed);
+                    was_sent
                 }
                 ConnectionEvent::Line(Err(error)) => {
                     let message = format!("unreadable request: {error}; the limit is {MAX_REQUEST_BYTES} bytes");
@@ -265,6 +292,12 @@ impl ClientConnection {
         let reply = match body {
             RequestBody::Command(command) => self.served.controller.execute(command, origin).await,
             RequestBody::Attach(request) => {
+                if self.place.is_none() {
+                    let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+                        return too_many(Some(id), MAX_ATTACHED);
+                    };
+                    self.place = Some(place);
+                }
                 if self.attached.is_none() {
                     self.attached = Some((self.served.clients.attach(), request));
                 }
@@ -283,6 +316,11 @@ impl ClientConnection {
         let Ok(json) = serde_json::to_string(line) else { return false };
         matches!(timeout(SEND_TIMEOUT, self.replies.send(json)).await, Ok(Ok(())))
     }
+}
+
+fn too_many(id: Option<u64>, limit: usize) -> EngineReply {
+    let reply = CommandReply::Refused { reason: RefusalReason::TooManyClients { limit } };
+    EngineReply { version: CONTROL_VERSION, id, reply }
 }
 
 fn invalid(id: Option<u64>, message: String) -> EngineReply {

@@ -308,18 +308,31 @@ fn terminated_engine_does_not_wait_for_its_screens() {
 }
 
 #[test]
-fn more_clients_than_the_limit_are_refused() {
+fn other_clients_do_not_lock_commands_out() {
     let run = BackgroundRun::held();
     let path = run.place.sockets().read_dir().unwrap().next().unwrap().unwrap().path();
-    let clients: Vec<_> = (0..100).map(|_| UnixStream::connect(&path).unwrap()).collect();
-    let refused = clients.iter().filter(|client| {
-        client.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let mut clients: Vec<_> = (0..100).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    // Some of them have sent half a request.
+    clients.iter_mut().step_by(2).for_each(|client| drop(client.write_all(b"{\"version\":1,")));
+    let reply = |client: &UnixStream| {
+        client.set_read_timeout(Some(DEADLINE)).unwrap();
         let mut line = String::new();
-        BufReader::new(*client).read_line(&mut line).is_ok() && line.contains("too many clients")
-    });
-    assert_eq!(refused.count(), 36);
-    drop(clients);
+        BufReader::new(client).read_line(&mut line).unwrap();
+        serde_json::from_str::<Value>(&line).unwrap()
+    };
+    let attach = || {
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(b"{\"version\":1,\"id\":1,\"attach\":{\"on_disconnect\":\"continue\"}}\n").unwrap();
+        let reply = reply(&client);
+        (client, reply)
+    };
+    let attached: Vec<_> = (0..64).map(|_| attach()).collect();
+    assert!(attached.iter().all(|(_, reply)| reply["reply"] == "attached"));
+    assert_eq!(attach().1["reason"], json!({"kind": "too_many_clients", "limit": 64}));
+    run.ctl(&["pause"]);
+    run.ctl(&["resume"]);
     run.ctl(&["release", "docs-one"]);
+    drop((clients, attached));
     assert_eq!(run.end()["succeeded"], 1);
 }
 
