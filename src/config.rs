@@ -186,6 +186,8 @@ pub(crate) struct IngestSettings {
     pub silence_timeout: Setting<Option<Duration>>,
     /// Maximum duration of an attempt.
     pub unit_timeout: Setting<Option<Duration>>,
+    /// How long a run that has no place for its units waits for workers.
+    pub worker_wait: Setting<Duration>,
     /// Paths outside a project that its connections may read: absolute, or below `~/`.
     pub allow_paths: Setting<Vec<String>>,
     /// What follows a unit that has used its turns.
@@ -471,6 +473,7 @@ impl Config {
                 silence_after: get(&merged, "ingest.silence_after"),
                 silence_timeout: get(&merged, "ingest.silence_timeout"),
                 unit_timeout: get(&merged, "ingest.unit_timeout"),
+                worker_wait: get(&merged, "ingest.worker_wait"),
                 allow_paths: get(&merged, "ingest.allow_paths"),
                 turn_limit: get(&merged, "ingest.turn_limit"),
                 review: get(&merged, "ingest.review"),

@@ -70,6 +70,13 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
     env::split_paths(&search_path()).map(|directory| directory.join(name)).find(|candidate| is_program(candidate))
 }
 
+/// `claude` where its installers put it below the home directory: a shell without a login does not have these directories
+/// on its `PATH`.
+pub(crate) fn find_installed_claude() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute())?;
+    [".local/bin/claude", ".claude/local/claude"].map(|path| home.join(path)).into_iter().find(|path| is_program(path))
+}
+
 /// True if `path` is an executable file.
 pub(crate) fn is_program(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;

@@ -4,6 +4,7 @@
 
 use std::io::Write as _;
 
+use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -30,6 +31,7 @@ use crate::{
     store::{RecordedRun, RunStatus, RunStore},
     tape::{Millis, UnitKey, note::Amendment},
     text,
+    tui::model::wall_clock,
 };
 
 /// Lines of a summary that contain counts only.
@@ -283,6 +285,9 @@ fn print_status(global: &GlobalArgs, timeline: &Timeline, is_active: bool, conte
     let mut json = summary.to_json();
     json["approvals"] = waiting.into();
     json["paused"] = (is_open && state.limits.is_paused).into();
+    let wait = state.workers.wait.filter(|_| is_open);
+    json["waiting_for_workers"] =
+        wait.map_or(Value::Null, |wait| json!({"since": wait.since.0, "until": wait.until.0}));
     if let Some(review) = state.publication.open_review() {
         json["review"] = json!({"files": review.files.len(), "open": review.counts().open});
     }
@@ -293,6 +298,14 @@ fn print_status(global: &GlobalArgs, timeline: &Timeline, is_active: bool, conte
     }
     if let Some(review) = state.publication.open_review() {
         lines.push_str(&format!("{}: {} open\n", review.request, review.counts().open));
+    }
+    if let Some(wait) = wait {
+        let info = timeline.source().info();
+        let began = info.header.as_ref().map(|header| header.started_at);
+        let since = began.and_then(|began| wall_clock(began, wait.since, &TimeZone::system()));
+        let since = since.unwrap_or_else(|| wait.since.to_string());
+        let ends = wait.until.since(wait.since);
+        lines.push_str(&format!("waiting for workers since {since}; the run ends after {ends} without any\n"));
     }
     held_calls(state).for_each(|(unit, call)| lines.push_str(&format!("{}\n", call_line(unit, call))));
     print_rows(global, [(json, lines.trim_end().to_owned())].into_iter())

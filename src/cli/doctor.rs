@@ -119,6 +119,7 @@ pub(crate) fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, Cli
             runtime.block_on(check_claude(&asked, args.probe, model.as_deref(), &mut findings));
         }
     }
+    args.nats.warning().iter().for_each(exit::print_warning);
     if !args.worker.is_empty() || args.nats.address.is_some() {
         runtime(1)?.block_on(check_workers(args, &mut findings));
     }

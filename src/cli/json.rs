@@ -177,6 +177,9 @@ fn change_json(change: &RunEvent<'_>) -> Value {
             "paths": saved.paths,
         }),
         RunEvent::SaveFailed(reason) => json!({"type": "run", "state": "not saved", "reason": reason}),
+        RunEvent::WorkersAwaited { until } => {
+            json!({"type": "run", "state": "waiting_for_workers", "until": until.0})
+        }
         RunEvent::Resumed => json!({"type": "run", "state": "resumed"}),
         RunEvent::Message { level, text } => json!({"type": "run", "state": "remark", "level": level, "text": text}),
         RunEvent::Ended(ended) => json!({

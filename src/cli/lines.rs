@@ -297,6 +297,9 @@ impl<W: Write> LinesWriter<W> {
                 None => ('●', "nothing to save".into()),
             },
             RunEvent::SaveFailed(reason) => ('✗', format!("not saved: {reason}")),
+            RunEvent::WorkersAwaited { until } => {
+                ('▲', format!("waiting for workers, at most {}: no unit can run", until.since(at)))
+            }
             RunEvent::Resumed => ('●', "resumed".into()),
             RunEvent::Message { level, text } => (message_glyph(*level), (*text).to_owned()),
             RunEvent::Ended(ended) => ('●', format!("run ended: {}", ended.outcome)),

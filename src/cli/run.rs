@@ -40,6 +40,9 @@ use crate::{
 /// # Errors
 /// If the project, the settings or the agent cannot be used, or if the run cannot be recorded.
 pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError> {
+    if !global.is_engine {
+        args.nats.warning().iter().for_each(exit::print_warning);
+    }
     let texts = texts::read(global, &args.texts, &args.select)?;
     if args.detach && !global.is_engine {
         return attach::start_detached(global, texts.as_ref());
@@ -206,11 +209,20 @@ pub(crate) fn start_run(
     }
     let branch = target_branch(branch, prior_branch)?;
     let prepared = PreparedProject::new(&project, &planned, branch.as_ref(), &exit::print_warning)?;
-    let mut account = None;
+    let (mut account, mut is_local_usable) = (None, slots > 0);
     let claude = match &reviewed_run {
         // Only a change that is sent back needs it.
         Some(_) => launch::find_claude(global).unwrap_or_else(|_| "claude".into()),
-        None if slots == 0 => launch::find_claude(global).unwrap_or_else(|_| "claude".into()),
+        // Units may run here later, if this machine is fit for them.
+        None if slots == 0 => match launch::find_claude(global) {
+            Err(_) => "claude".into(),
+            Ok(claude) => {
+                let found = doctor::preflight(&claude, &terms.agent.pass_env, false, None);
+                is_local_usable = found.is_ok();
+                account = found.ok().and_then(|found| found.account());
+                claude
+            }
+        },
         None => {
             let claude = launch::find_claude(global)?;
             let is_probed = args.probe || *config.ingest.probe;
@@ -230,7 +242,13 @@ pub(crate) fn start_run(
         prior: PriorWork { continues, projected, committed },
         agent,
         terms,
-        places: RunPlaces { concurrency: slots, workers, account },
+        places: RunPlaces {
+            concurrency: slots,
+            workers,
+            is_local_usable,
+            worker_wait: *config.ingest.worker_wait,
+            account,
+        },
         retry: retry_policy(&config),
         initially_held: held,
         notifications,

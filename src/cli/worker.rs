@@ -36,6 +36,7 @@ use crate::{
 /// # Errors
 /// If Claude Code cannot be used here, the engine refuses the worker, or the connection is lost.
 pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, CliError> {
+    args.nats.warning().iter().for_each(exit::print_warning);
     let config = settings::load(global)?;
     let claude = launch::find_claude(global)?;
     let found = doctor::preflight(&claude, &config.claude.pass_env, false, None)?;

@@ -143,6 +143,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     key("ingest.silence_after", SettingKind::Duration, Some("60s")),
     key("ingest.silence_timeout", SettingKind::Duration, None),
     key("ingest.unit_timeout", SettingKind::Duration, None),
+    key("ingest.worker_wait", SettingKind::Duration, Some("2h")),
     key("ingest.allow_paths", SettingKind::Paths, Some("")),
     key("ingest.turn_limit", SettingKind::OneOf(&["finish", "wait"]), Some("finish")),
     key("ingest.review", SettingKind::Bool, Some("false")),

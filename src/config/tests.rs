@@ -50,6 +50,7 @@ fn default_config_has_documented_values() {
     ingest.silence_after = "60s"  # default
     # ingest.silence_timeout is not set  # default
     # ingest.unit_timeout is not set  # default
+    ingest.worker_wait = "2h"  # default
     ingest.allow_paths = []  # default
     ingest.turn_limit = "finish"  # default
     ingest.review = false  # default
@@ -102,6 +103,7 @@ fn every_key_reaches_its_field() {
         silence_after = "30s"
         silence_timeout = "1m 30s"
         unit_timeout = "1h"
+        worker_wait = "3h"
         allow_paths = ["/data/dbt", "~/warehouse.db"]
         turn_limit = "wait"
         review = true

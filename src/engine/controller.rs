@@ -196,7 +196,9 @@ impl RunController {
             RunCommand::AdjustConcurrency { .. } | RunCommand::Set { limit: RunLimit::Concurrency(_) }
         );
         if is_concurrency && self.shared.workers.as_ref().is_some_and(|workers| workers.is_remote_only()) {
-            let problem = "this machine runs no units: it was not checked when the run began".to_owned();
+            let problem = "units cannot run on this machine: claude was not usable here when the run began; \
+                 `ingestdeck doctor` shows why, and `run --resume-run --concurrency N` continues with this machine"
+                .to_owned();
             return Err(RefusalReason::InvalidArgument { problem });
         }
         if command.needs_units() && limits.is_none() {

@@ -152,9 +152,14 @@ impl AttemptExecutor {
         let Some(worker) = lost.and_then(|(workers, session)| workers.host.pool.worker_of_lost_session(session)) else {
             return amendment;
         };
-        let text = format!("the session is on worker {worker}, where nothing starts any longer: a new session begins");
-        record_note(self.recorder.as_ref(), Some((unit, attempt)), &Note::Message { level: Severity::Warning, text });
+        let reason = format!("the session is on worker {worker}, where nothing starts any longer");
+        self.report_new_session(unit, attempt, &reason);
         Amendment { resume: None, ..amendment }
+    }
+
+    fn report_new_session(&self, unit: &UnitKey, attempt: u32, reason: &str) {
+        let text = format!("{reason}: a new session begins");
+        record_note(self.recorder.as_ref(), Some((unit, attempt)), &Note::Message { level: Severity::Warning, text });
     }
 
     /// What a person and a review ask for, in this order.
@@ -184,26 +189,30 @@ impl AttemptExecutor {
         mut orders: mpsc::Receiver<AttemptOrder>,
         ready: oneshot::Sender<()>,
     ) -> (FinishedAttempt, Option<String>, RetryMode) {
-        let Some((task, base)) = self.attempt_task(unit, attempt, amendment) else {
+        let unplanned = || {
             let reason = format!("unit {unit} is not part of the plan");
-            return (FinishedAttempt::without_agent(preparation_failed(reason)), None, RetryMode::FromStart);
+            (FinishedAttempt::without_agent(preparation_failed(reason)), None, RetryMode::FromStart)
         };
+        let Some((mut task, mut base)) = self.attempt_task(unit, attempt, amendment) else { return unplanned() };
         let mut early = Vec::new();
         let place = match &self.workers {
             None => None,
-            Some(workers) => {
-                let claimed = workers.host.claim(&task, &mut orders, &mut early).await;
-                match claimed {
-                    Ok(place) => Some(place),
+            Some(workers) => loop {
+                match workers.host.claim(&task, &mut orders, &mut early).await {
+                    Ok(place) => break Some(place),
                     Err(ClaimError::Stopped(how)) => {
                         return (self.local.stopped(&task, how), None, RetryMode::FromStart);
                     }
-                    Err(ClaimError::NoPlace(reason)) => {
-                        let failed = FinishedAttempt::without_agent(preparation_failed(reason));
-                        return (failed, None, RetryMode::FromStart);
+                    Err(ClaimError::SessionLost(reason)) => {
+                        self.report_new_session(unit, attempt, &reason);
+                        let amendment = Amendment { resume: None, ..amendment.clone() };
+                        let Some(in_new_session) = self.attempt_task(unit, attempt, &amendment) else {
+                            return unplanned();
+                        };
+                        (task, base) = in_new_session;
                     }
                 }
-            }
+            },
         };
         let sinks = AttemptSinks {
             recorder: Arc::clone(&self.recorder),

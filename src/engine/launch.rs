@@ -138,6 +138,10 @@ pub(crate) struct RunPlaces {
     /// Number of units that run on this machine at the same time; at least 1 without workers.
     pub concurrency: u32,
     pub workers: WorkerSources,
+    /// Units may run on this machine later although it begins with none.
+    pub is_local_usable: bool,
+    /// How long to wait for workers if units can run nowhere.
+    pub worker_wait: Duration,
     /// Whose usage limits apply on this machine; `None` if that is unknown.
     pub account: Option<String>,
 }
@@ -145,7 +149,8 @@ pub(crate) struct RunPlaces {
 impl RunPlaces {
     /// A run without any workers.
     pub(crate) fn local(concurrency: u32) -> Self {
-        Self { concurrency, workers: WorkerSources::default(), account: None }
+        let (workers, worker_wait) = Default::default();
+        Self { concurrency, workers, is_local_usable: true, worker_wait, account: None }
     }
 }
 
@@ -191,6 +196,7 @@ impl Launch {
             },
             throttle_policy: throttle_policy(&self.project.settings.rate_limit),
             worker_slots: (!self.places.workers.is_empty()).then_some(0),
+            worker_wait_ms: u64::try_from(self.places.worker_wait.as_millis()).unwrap_or(u64::MAX),
             ..ScheduleSettings::new(self.places.concurrency, u32::try_from(cores).unwrap_or(u32::MAX))
         };
         let schedule =
@@ -329,6 +335,9 @@ pub(crate) fn launch<T>(
             let meter = Arc::clone(approvals.0.meter());
             let host =
                 WorkerHost::new((Arc::clone(&run.project), repository), agent, terms, local, limits, (recorder, meter));
+            if places.is_local_usable {
+                host.pool.allow_local();
+            }
             WorkerTransports::start(host, places.workers)
         });
         let attempts = AttemptExecutor::new(run, agent, terms, limits, recorder, approvals, locks);
@@ -593,7 +602,8 @@ fn record_note(recorder: &TapeWriter, note: &Note) -> Result<(), RecordError> {
     recorder.record(&[NewEntry { attempt: None, body: EntryBody::Note(&json) }])
 }
 
-/// Finds the agent of a run: the program at the absolute path `given`, or `claude` on the `PATH`.
+/// Finds the agent of a run: the program at the absolute path `given`, or `claude` on the `PATH` or where its installers
+/// put it.
 ///
 /// # Errors
 /// If there is no such program.
@@ -602,6 +612,7 @@ pub(crate) fn find_claude(given: Option<&Path>) -> Result<PathBuf, Problem> {
     let Some(given) = given else {
         let missing = || Problem::new("claude is not on the PATH");
         return program_path::find("claude")
+            .or_else(program_path::find_installed_claude)
             .ok_or_else(|| missing().with_help(format!("{INSTALL}{}", program_path::skipped_note())));
     };
     let name = given.display();

@@ -379,7 +379,7 @@ fn local_path(url: &str) -> Option<String> {
 }
 
 /// Decodes escapes such as `%20`. Invalid escapes and invalid UTF-8 remain unchanged.
-fn percent_decoded(text: &str) -> String {
+pub(crate) fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {

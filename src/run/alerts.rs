@@ -20,6 +20,8 @@ pub(crate) enum AlertKind {
     NeedsApproval,
     /// The run waits for a limit of the service.
     Limit,
+    /// The run waits for workers.
+    Workers,
     Ended,
 }
 
@@ -37,6 +39,8 @@ pub(crate) enum AlertKey {
     Review(usize),
     /// A wait for a limit, which ends at this time.
     Limit(Option<Millis>),
+    /// A wait for workers since this time.
+    Workers(Millis),
 }
 
 /// Something that the user wants to know.
@@ -56,6 +60,7 @@ impl AlertKey {
             Self::Silent(..) => AlertKind::Silent,
             Self::HeldCall(..) | Self::Review(_) => AlertKind::NeedsApproval,
             Self::Limit(_) => AlertKind::Limit,
+            Self::Workers(_) => AlertKind::Workers,
         }
     }
 }
@@ -86,6 +91,10 @@ pub(crate) fn alerts(state: &RunState, now: Millis) -> Vec<RunAlert<'_>> {
     if let Some(pause) = &state.limits.pause {
         let text = format!("waiting for the {} limit", pause.reason.replace('_', " "));
         alerts.push(RunAlert { key: AlertKey::Limit(pause.until), unit: None, text });
+    }
+    if let Some(wait) = state.workers.wait {
+        let text = format!("waiting for workers: no unit can run; the run ends after {}", wait.until.since(wait.since));
+        alerts.push(RunAlert { key: AlertKey::Workers(wait.since), unit: None, text });
     }
     if let Some(ended) = &state.ended {
         let failed = state.units.iter().filter(|unit| is_failure(unit.status)).count();

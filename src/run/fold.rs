@@ -154,6 +154,11 @@ pub(crate) enum RunEvent<'a> {
         /// Name of the limit as the service reports it.
         limit: &'a str,
     },
+    /// The whole run waits for workers.
+    WorkersAwaited {
+        /// When the run ends without them.
+        until: Millis,
+    },
     Resumed,
     /// The patches of this number of units are being integrated.
     Integrating(usize),

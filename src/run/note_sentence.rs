@@ -151,6 +151,8 @@ fn sentence(note: &Note) -> String {
         Note::BranchSelected { branch: Some(branch) } => format!("commits go to branch {branch}"),
         Note::BranchSelected { branch: None } => "commits go to the current branch".to_owned(),
         Note::WorkerJoined(joined) => one_row(&joined.to_string(), 300),
+        Note::WorkersAwaited { wait_ms } => format!("waiting for workers, at most {}", Millis(*wait_ms)),
+        Note::WorkerWaitEnded => "no longer waiting for workers".to_owned(),
         Note::WorkerDrained(drained) => one_row(&drained.to_string(), 300),
         Note::WorkerLeft(left) => one_row(&left.to_string(), 300),
         Note::ReviewPlanned => "nothing is saved before a review".to_owned(),

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use publication::{PriorPatchIntegration, Publication};
 pub(crate) use token_counts::{ModelSpending, TokenCounts};
-pub(crate) use workers::{RunWorkers, WorkerNumber, WorkerState};
+pub(crate) use workers::{RunWorkers, WorkerNumber, WorkerState, WorkerWait};
 
 use super::{
     activity_mark::{ActivityMark, ActivityMarks},

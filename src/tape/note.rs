@@ -194,6 +194,13 @@ pub(crate) enum Note {
     WorkerLeft(WorkerLeft),
     /// Nothing more starts on a worker.
     WorkerDrained(WorkerDrained),
+    /// The run waits for workers: no unit can run anywhere.
+    WorkersAwaited {
+        /// When the run ends without workers, in milliseconds after the note.
+        wait_ms: u64,
+    },
+    /// The wait for workers is over.
+    WorkerWaitEnded,
     /// References of pages to deleted sources were removed.
     SlRefsRepaired(SlRefsRepaired),
     /// The integrated patches could not be put on the branch.

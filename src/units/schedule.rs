@@ -18,6 +18,7 @@ mod settle;
 mod stopping;
 mod throttle;
 mod unit_table;
+mod worker_wait;
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub(crate) use self::modes::{FailureMode, ReviewMode};
 use self::{
     begin::Projection,
     reconcile::ReconcileStep,
-    run_blockers::MissingProgram,
+    run_blockers::RunBlockers,
     run_budget::RunBudget,
     unit_table::{TimerPurpose, UnitPhase, UnitTable},
 };
@@ -47,6 +48,8 @@ pub(crate) struct ScheduleSettings {
     pub concurrency: u32,
     /// Number of units that run on workers in addition; `None` if the run has no workers.
     pub worker_slots: Option<u32>,
+    /// How long a run without any place for its units waits for workers, in milliseconds.
+    pub worker_wait_ms: u64,
     /// Maximum number of units that are starting; at least 1. Starting costs CPU, so the number of cores is a good
     /// value.
     pub max_starting: u32,
@@ -77,6 +80,7 @@ impl ScheduleSettings {
         Self {
             concurrency: slots,
             worker_slots: None,
+            worker_wait_ms: 0,
             max_starting: cores,
             failure_mode: FailureMode::default(),
             retry: RetryPolicy::default(),
@@ -177,8 +181,10 @@ pub(crate) enum ScheduleEvent {
     },
     /// Workers joined or left.
     WorkerSlotsChanged {
-        /// The slots of all workers.
+        /// The slots of all workers that units can use.
         slots: u32,
+        /// Why there is no worker and none can come.
+        lack: Option<String>,
     },
     /// A person changes a limit of the run. Running attempts are not stopped.
     LimitChanged(RunLimit),
@@ -313,8 +319,7 @@ pub(crate) struct Schedule {
     awaited_decisions: Vec<UnitKey>,
     /// A person paused the run.
     is_paused: bool,
-    /// Set while the agent's program cannot be started.
-    missing_program: Option<MissingProgram>,
+    blockers: RunBlockers,
 }
 
 /// What of the run is saved.
@@ -350,7 +355,7 @@ impl Schedule {
             descriptor_limit: None,
             awaited_decisions: Vec::new(),
             is_paused: false,
-            missing_program: None,
+            blockers: RunBlockers::default(),
         }
     }
 
@@ -423,11 +428,12 @@ impl Schedule {
             ScheduleEvent::LimitOverridden => self.resume_after_limit(&mut effects),
             ScheduleEvent::CostUpdated { usd } => self.budget.set_spent(usd),
             ScheduleEvent::ConcurrencyChanged { by } => self.change_concurrency(by, &mut effects),
-            ScheduleEvent::WorkerSlotsChanged { slots } => self.settings.worker_slots = Some(slots),
+            ScheduleEvent::WorkerSlotsChanged { slots, lack } => self.set_worker_slots(slots, lack),
             ScheduleEvent::LimitChanged(limit) => self.change_limit(limit, &mut effects),
             ScheduleEvent::PauseRequested(pause) => self.set_paused(pause, &mut effects),
         }
         self.update_review(&mut effects);
+        self.update_worker_wait(&mut effects);
         self.start_queued_units(&mut effects);
         self.pass_queued_messages(&mut effects);
         self.settle_if_idle(&mut effects);
@@ -507,6 +513,7 @@ impl Schedule {
             Some(TimerPurpose::Retry(at)) => self.table.set_phase(at, UnitPhase::Queued),
             Some(TimerPurpose::Limit) => self.resume_after_limit(effects),
             Some(TimerPurpose::Program) => self.make_trial_due_after_timer(id),
+            Some(TimerPurpose::Workers) => self.handle_worker_timer(id, effects),
             None => {}
         }
     }
@@ -581,7 +588,7 @@ impl Schedule {
     /// Stops starting units, and stops waiting for a limit. Keeps the first reason.
     fn halt(&mut self, why: HaltReason, effects: &mut Vec<ScheduleEffect>) {
         self.halt.get_or_insert(why);
-        self.missing_program = None;
+        self.blockers.missing_program = None;
         self.table.settle_pending();
         self.resume_after_limit(effects);
     }
@@ -613,12 +620,6 @@ impl Schedule {
             self.record_start(&start);
             effects.push(start);
         }
-    }
-
-    fn push_retry_note(&self, at: usize, delay_ms: u64, cause: &VerdictCause, effects: &mut Vec<ScheduleEffect>) {
-        let unit = &self.table.units()[at];
-        let note = Note::RetryScheduled { next: unit.attempts + 1, delay_ms, cause: cause.clone() };
-        effects.push(unit.note_effect(note));
     }
 }
 

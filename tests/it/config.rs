@@ -70,6 +70,7 @@ fn all_layers_together_are_shown_with_their_origins() {
     ingest.silence_after = "60s"  # default
     # ingest.silence_timeout is not set  # default
     # ingest.unit_timeout is not set  # default
+    ingest.worker_wait = "2h"  # default
     ingest.allow_paths = []  # default
     ingest.turn_limit = "finish"  # default
     ingest.review = false  # default

@@ -4,9 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::engine::worker::{
-    nats::{NatsAddress, NatsServer},
-    ssh::SshWorker,
+use crate::{
+    diagnostic::Problem,
+    engine::worker::{
+        nats::{NatsAddress, NatsServer},
+        ssh::SshWorker,
+    },
 };
 
 /// Arguments of `worker`, on any machine.
@@ -41,13 +44,26 @@ pub(crate) struct NatsArgs {
     /// Certificates of the authorities that sign the certificate of the NATS server
     #[arg(long = "nats-ca", value_name = "FILE", requires = "address")]
     pub root_certificates: Option<PathBuf>,
+    /// Use the NATS server even if it requires no login
+    ///
+    /// Each client of such a server can read prompts and files, act as a worker, and act as the engine of a run.
+    #[arg(long, requires = "address")]
+    pub insecure: bool,
 }
 
 impl NatsArgs {
     /// The server, if one is named.
     pub(crate) fn server(&self) -> Option<NatsServer> {
-        let Self { address, credentials, nkey, root_certificates } = self.clone();
-        Some(NatsServer { address: address?, credentials, nkey, root_certificates })
+        let Self { address, credentials, nkey, root_certificates, insecure } = self.clone();
+        Some(NatsServer { address: address?, credentials, nkey, root_certificates, allows_open: insecure })
+    }
+
+    /// The warning about a login that other users of the machine can see.
+    pub(crate) fn warning(&self) -> Option<Problem> {
+        self.server().filter(NatsServer::exposes_login).map(|_| {
+            Problem::new("the login in --nats is visible to other users of this machine, for example in `ps`")
+                .with_help("set INGESTDECK_NATS_URL, or use --nats-creds or --nats-nkey")
+        })
     }
 }
 

@@ -45,6 +45,8 @@ const ADMISSION_TIMEOUT: Duration = Duration::from_secs(45);
 const REASON_TIMEOUT: Duration = Duration::from_secs(1);
 /// Most files that a worker may wait for.
 const MAX_QUEUED_FILES: usize = 100_000;
+/// Most workers of a run, present or about to join.
+const MAX_WORKERS: usize = 256;
 /// Most slots of one worker.
 const MAX_SLOTS: u32 = 256;
 
@@ -123,19 +125,25 @@ impl WorkerHost {
     ) -> Result<(String, WorkerJoin, Vec<String>), ConnectionEnd> {
         let mut join = read_join(&mut connection.incoming).await?;
         let machine = plain_name(connection.name.as_deref().unwrap_or(&join.host));
-        self.check_ban(&machine)?;
-        join.host = self.pool.reserve_name(&machine);
+        let is_named = connection.name.is_some();
+        self.check_ban(&machine, is_named)?;
+        let name = self.pool.reserve_name(&machine, MAX_WORKERS);
+        join.host = name.ok_or_else(|| {
+            ConnectionEnd::Refused(format!("the run has {MAX_WORKERS} workers, which is the limit; start fewer"))
+        })?;
         // A worker of the machine may be banned meanwhile.
-        let ready = self.welcome(&join, connection).await.and_then(|ready| self.check_ban(&machine).map(|()| ready));
+        let ready =
+            self.welcome(&join, connection).await.and_then(|ready| self.check_ban(&machine, is_named).map(|()| ready));
         if ready.is_err() {
             self.pool.release_name(&join.host);
         }
         ready.map(|connections| (machine, join, connections))
     }
 
-    fn check_ban(&self, machine: &str) -> Result<(), ConnectionEnd> {
+    /// Refuses the workers of a banned machine that the user named.
+    fn check_ban(&self, machine: &str, is_named: bool) -> Result<(), ConnectionEnd> {
         let refused = || ConnectionEnd::Refused(format!("a worker of {machine} sent something invalid before"));
-        if self.pool.is_banned(machine) { Err(refused()) } else { Ok(()) }
+        if is_named && self.pool.is_banned(machine) { Err(refused()) } else { Ok(()) }
     }
 
     /// Sends the terms of the run, again if they are lost, and waits for the answer.

@@ -115,8 +115,8 @@ impl WorkerTransports {
 pub(crate) enum ClaimError {
     /// A person stopped it meanwhile.
     Stopped(StopMode),
-    /// None can become free. Reads as a sentence.
-    NoPlace(String),
+    /// Its session can continue nowhere. Reads as a sentence.
+    SessionLost(String),
 }
 
 impl WorkerHost {
@@ -148,7 +148,7 @@ impl WorkerHost {
         let mut claiming = std::pin::pin!(self.pool.claim(&task.unit, task.attempt, session));
         loop {
             tokio::select! {
-                place = &mut claiming => return place.map_err(ClaimError::NoPlace),
+                place = &mut claiming => return place.map_err(ClaimError::SessionLost),
                 Some(order) = orders.recv() => match order {
                     AttemptOrder::Stop(StopMode::Drain) => {}
                     AttemptOrder::Stop(how) => return Err(ClaimError::Stopped(how)),
@@ -185,13 +185,13 @@ impl WorkerHost {
         };
         let target =
             RemoteTarget { project, job: self.terms.job.id.clone(), patch_path, decoder: self.agent.decoder() };
-        let (worker, machine, account) = (permit.worker.clone(), permit.machine.clone(), permit.account.clone());
+        let (worker, account) = (permit.worker.clone(), permit.account.clone());
         self.pool.record_session(&session, &worker);
         let sinks = AttemptSinks { observer: Some(self.observer(&account)), ..sinks };
         let ended = remote_attempt::run(permit, shipment, target, sinks, &self.limits, orders, ready).await;
         if let RemoteEnd::Invalid(reason) = &ended {
-            self.pool.warn(Severity::Error, format!("{reason}; nothing more starts on its machine"));
-            self.pool.ban(&machine, "a worker of its machine sent something invalid");
+            self.pool.warn(Severity::Error, format!("{reason}; nothing more starts there"));
+            self.pool.ban(&worker, "it, or another worker of its machine, sent something invalid");
         }
         match ended {
             RemoteEnd::Finished(finished) => {

@@ -31,6 +31,7 @@ use super::{
 };
 use crate::{
     diagnostic::Problem,
+    ingest::source::percent_decoded,
     tape::{RunId, note::Severity},
 };
 
@@ -65,9 +66,11 @@ pub(crate) struct NatsServer {
     pub nkey: Option<PathBuf>,
     /// Certificates of authorities that sign the certificate of the server.
     pub root_certificates: Option<PathBuf>,
+    /// A server that requires no login may be used.
+    pub allows_open: bool,
 }
 
-/// The address of a NATS server: `nats://[user:password@]host[:port]`, or `tls://` for an encrypted connection.
+/// The address of a NATS server: `nats://[user:password@]host[:port]`, with a token in place of the user, or `tls://` for an encrypted connection.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct NatsAddress(async_nats::ServerAddr);
 
@@ -115,8 +118,8 @@ impl NatsServer {
     /// Connects to the server, and checks its limits. Takes 10 s at most.
     ///
     /// # Errors
-    /// If a file of the login cannot be read, the server cannot be reached, or it refuses the login or the limits are too
-    /// small. Each names the remedy.
+    /// If a file of the login cannot be read, the server cannot be reached, it refuses the login or requires none, or the
+    /// limits are too small. Each names the remedy.
     pub(crate) async fn connect(&self) -> Result<Client, Problem> {
         let mut options = ConnectOptions::new().connection_timeout(CONNECT_TIMEOUT).name("ingestdeck");
         let unreadable = |what: &str, path: &Path, error: &dyn fmt::Display| {
@@ -137,6 +140,13 @@ impl NatsServer {
             options = options.add_root_certificates(path.clone());
         }
         let server = &self.address;
+        // The client does not take the login from the address.
+        let (user, password) = (server.0.username().map(percent_decoded), server.0.password().map(percent_decoded));
+        options = match (user, password) {
+            (Some(user), Some(password)) => options.user_and_password(user, password),
+            (Some(token), None) => options.token(token),
+            (None, _) => options,
+        };
         let client = options.connect(server.0.clone()).await.map_err(|error| {
             let help = match error.kind() {
                 ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
@@ -152,7 +162,25 @@ impl NatsServer {
             let text = format!("{server} accepts messages of {payload} bytes at most");
             return Err(Problem::new(text).with_help(format!("raise max_payload of the server to {MIN_PAYLOAD}")));
         }
+        // A server may let clients without a login in as one of its users.
+        let has_login = self.credentials.is_some() || self.nkey.is_some() || server.0.username().is_some();
+        if !self.allows_open && !(client.server_info().auth_required && has_login) {
+            let text = format!("{server} requires no login: each of its clients can act as an engine or a worker");
+            let help = "set up a login, for example `nats-server --user NAME --pass PASSWORD`, and name it with \
+                 --nats-creds, --nats-nkey or INGESTDECK_NATS_URL; --insecure uses the server as it is";
+            return Err(Problem::new(text).with_help(help));
+        }
         Ok(client)
+    }
+
+    /// True if an argument of this process, which other users of the machine can list, contains the login.
+    pub(crate) fn exposes_login(&self) -> bool {
+        let is_address = |argument: &str| argument.contains("nats://") || argument.contains("tls://");
+        self.address.0.username().is_some()
+            && std::env::args_os().any(|argument| {
+                let argument = argument.to_string_lossy();
+                is_address(&argument) && argument.contains('@')
+            })
     }
 
     /// Announces the run of `host` and serves every worker that joins, while the run lasts.
@@ -252,13 +280,22 @@ impl EngineListener {
     async fn receive(&mut self, id: String, payload: &[u8]) {
         if !self.workers.contains_key(&id) {
             let mut fragments = FragmentBuffer::default();
-            let Some(join @ WorkerMessage::Join(_)) = fragments.add(payload) else {
-                // A worker of an earlier connection notices that the engine does not answer.
-                return;
+            let subject = format!("ingestdeck.{}.down.{id}", self.host.terms.run);
+            let join = match fragments.add(payload) {
+                Some(join @ WorkerMessage::Join(_)) => join,
+                // Its connection is over, as another client may have ended it: the worker joins again.
+                Some(WorkerMessage::Heartbeat) => {
+                    let end = serde_json::to_vec(&EngineMessage::End).unwrap_or_default();
+                    for fragment in fragments_of(&end, 0, self.client.max_payload()) {
+                        // The next heartbeat does it again.
+                        let _ = self.client.publish(subject.clone(), fragment.into()).await;
+                    }
+                    return;
+                }
+                _ => return,
             };
             let (messages, incoming) = mpsc::channel(QUEUE_CAPACITY);
             let (outgoing, to_worker) = mpsc::channel(QUEUE_CAPACITY);
-            let subject = format!("ingestdeck.{}.down.{id}", self.host.terms.run);
             let (client, host) = (self.client.clone(), Arc::clone(&self.host));
             let worker = id.clone();
             self.served.spawn(async move {
@@ -333,7 +370,8 @@ pub(crate) async fn serve_runs(
             ServiceEnd::EngineLost(reason) => tell(&format!("run {} was lost: {reason}", run.short())),
             ServiceEnd::Failed(reason) => return Err(Problem::new(reason.clone())),
         }
-        if !matches!(end, ServiceEnd::EngineLost(_)) {
+        // A run that is over is not announced any longer; another client may have ended the connection.
+        if matches!(end, ServiceEnd::Refused(_)) {
             over.insert(run);
         }
         // What was announced meanwhile may be over.
@@ -382,7 +420,7 @@ async fn publish_messages<M: Serialize>(
     let mut next_id = 0_u64;
     while let Some(message) = messages.recv().await {
         let Ok(message) = serde_json::to_vec(&message) else { continue };
-        for fragment in fragments(&message, next_id, client.max_payload()) {
+        for fragment in fragments_of(&message, next_id, client.max_payload()) {
             // What is lost is sent again.
             if let Err(error) = client.publish(subject.clone(), fragment.into()).await {
                 tracing::debug!(%error, "a message was not published");
@@ -395,7 +433,7 @@ async fn publish_messages<M: Serialize>(
 }
 
 /// Splits a message into parts that fit into `limit` bytes.
-fn fragments(message: &[u8], id: u64, limit: usize) -> impl Iterator<Item = Vec<u8>> {
+fn fragments_of(message: &[u8], id: u64, limit: usize) -> impl Iterator<Item = Vec<u8>> {
     let room = limit.saturating_sub(FRAGMENT_HEAD).max(1);
     let count = u32::try_from(message.len().div_ceil(room)).unwrap_or(u32::MAX);
     (0_u32..).zip(message.chunks(room)).map(move |(number, content)| {
@@ -464,7 +502,7 @@ mod tests {
             let mut all: Vec<(usize, Vec<u8>)> = Vec::new();
             for (at, text) in texts.iter().enumerate() {
                 let message = serde_json::to_vec(text).unwrap();
-                all.extend(fragments(&message, at as u64, limit).map(|fragment| (at, fragment)));
+                all.extend(fragments_of(&message, at as u64, limit).map(|fragment| (at, fragment)));
             }
             prop_assert!(all.iter().all(|(_, fragment)| fragment.len() <= limit));
             let (missing, _) = all.remove(lost.index(all.len()));

@@ -58,7 +58,7 @@ struct PoolState {
     sessions: HashMap<String, String>,
     /// Sessions whose worker has left, with its name: their files are gone.
     lost_sessions: HashMap<String, String>,
-    /// Machines whose workers sent something invalid.
+    /// Machines that the user named and whose workers sent something invalid.
     banned: HashSet<String>,
     /// Connections whose databases the engine can read.
     databases: Vec<String>,
@@ -71,6 +71,8 @@ struct PoolState {
 struct LocalPlaces {
     slots: u32,
     running: u32,
+    /// The agent was found to be usable here.
+    is_usable: bool,
     /// Whose usage limits apply; `None` if that is unknown.
     account: Option<String>,
 }
@@ -79,6 +81,7 @@ struct LocalPlaces {
 struct PoolWorker {
     /// What its machine calls itself, or what the user calls it. Several workers may be on one.
     machine: String,
+    is_named_by_user: bool,
     join: WorkerJoin,
     connections: Vec<String>,
     /// Nothing new starts there.
@@ -132,7 +135,6 @@ pub(crate) struct LocalPermit {
 pub(crate) struct WorkerPermit {
     pool: Arc<SlotPool>,
     pub worker: String,
-    pub machine: String,
     pub account: String,
     pub lease: AttemptLease,
     pub outgoing: mpsc::Sender<EngineMessage>,
@@ -151,7 +153,7 @@ impl SlotPool {
         recorder: Arc<dyn Recorder>,
         schedule: mpsc::WeakSender<ScheduleEvent>,
     ) -> Arc<Self> {
-        let local = LocalPlaces { slots, running: 0, account };
+        let local = LocalPlaces { slots, running: 0, is_usable: slots > 0, account };
         let state = Mutex::new(PoolState { local, databases, next_fence: 1, ..PoolState::default() });
         let (changed, ended) = (watch::channel(0).0, watch::channel(false).0);
         Arc::new(Self { state, changed, ended, recorder, schedule })
@@ -161,7 +163,7 @@ impl SlotPool {
     /// it may continue it.
     ///
     /// # Errors
-    /// If no place can become free. Reads as a sentence.
+    /// If the session is on no machine that can continue it. Reads as a sentence.
     pub(crate) async fn claim(
         self: &Arc<Self>,
         unit: &UnitKey,
@@ -199,14 +201,14 @@ impl SlotPool {
         state.spent.retain(|_, until| *until > now);
         if let Some(worker) = session.and_then(|session| state.sessions.get(session)).cloned() {
             return match state.workers.get(&worker) {
-                Some(of) if of.is_draining => Err(format!(
-                    "the session is on worker {worker}, where nothing starts any longer; retry in a new session"
-                )),
+                Some(of) if of.is_draining => {
+                    Err(format!("the session is on worker {worker}, where nothing starts any longer"))
+                }
                 Some(of) if of.has_room() && !state.spent.contains_key(&of.join.account) => {
                     Ok(ClaimOutcome::Place(self.grant(&mut state, &worker, unit, attempt)))
                 }
                 Some(_) => Ok(ClaimOutcome::Wait(state.spent.values().min().copied())),
-                None => Err(format!("the session is on worker {worker}, which has left; retry in a new session")),
+                None => Err(format!("the session is on worker {worker}, which has left")),
             };
         }
         let is_free = |of: &PoolWorker| {
@@ -226,8 +228,8 @@ impl SlotPool {
             state.local.running += 1;
             return Ok(ClaimOutcome::Place(AttemptPlace::Local(LocalPermit { pool: Arc::clone(self) })));
         }
-        if state.local.slots == 0 {
-            state.check_hope(session.is_some())?;
+        if state.local.slots == 0 && session.is_some() {
+            return Err("no worker has the session, and this machine runs nothing".to_owned());
         }
         Ok(ClaimOutcome::Wait(state.spent.values().min().copied()))
     }
@@ -237,15 +239,15 @@ impl SlotPool {
         state.next_fence += 1;
         let (parts, incoming) = mpsc::channel(MESSAGE_QUEUE_CAPACITY);
         // The caller has just found the worker under this lock; without it, the attempt counts as lost.
-        let (outgoing, machine, account, resend_after) = match state.workers.get_mut(worker) {
+        let (outgoing, account, resend_after) = match state.workers.get_mut(worker) {
             Some(of) => {
                 of.attempts.insert(lease.clone(), parts);
-                (of.outgoing.clone(), of.machine.clone(), of.join.account.clone(), of.resend_after)
+                (of.outgoing.clone(), of.join.account.clone(), of.resend_after)
             }
-            None => (mpsc::channel(1).0, String::new(), String::new(), None),
+            None => (mpsc::channel(1).0, String::new(), None),
         };
         let (pool, worker) = (Arc::clone(self), worker.to_owned());
-        let permit = WorkerPermit { pool, worker, machine, account, lease, outgoing, incoming, resend_after };
+        let permit = WorkerPermit { pool, worker, account, lease, outgoing, incoming, resend_after };
         AttemptPlace::Worker(Box::new(permit))
     }
 
@@ -262,12 +264,18 @@ impl SlotPool {
         drop(state);
     }
 
-    /// Stops the workers of a machine for good: none of them joins again.
-    pub(super) fn ban(&self, machine: &str, reason: &str) {
+    /// Stops a worker for good. If the user named its machine, this stops all workers of it, and none of them joins again; a
+    /// name that a worker gave to its machine may be that of another.
+    pub(super) fn ban(&self, worker: &str, reason: &str) {
         let mut state = self.state();
-        state.banned.insert(machine.to_owned());
-        let of_machine = state.workers.iter().filter(|(_, of)| of.machine == machine);
+        let named = state.workers.get(worker).filter(|of| of.is_named_by_user).map(|of| of.machine.clone());
+        let is_banned = |name: &String, of: &PoolWorker| match &named {
+            Some(machine) => of.is_named_by_user && of.machine == *machine,
+            None => name == worker,
+        };
+        let of_machine = state.workers.iter().filter(|(name, of)| is_banned(name, of));
         let names: Vec<String> = of_machine.map(|(name, _)| name.clone()).collect();
+        state.banned.extend(named);
         drop(state);
         for name in names {
             self.stop(&name, reason);
@@ -296,17 +304,26 @@ impl SlotPool {
         self.mark_changed();
     }
 
-    /// True if this machine ran nothing from the start, so that it was not checked.
-    pub(crate) fn is_remote_only(&self) -> bool {
-        self.state().local.slots == 0
+    /// Units may run on this machine later although it begins without slots.
+    pub(crate) fn allow_local(&self) {
+        self.state().local.is_usable = true;
     }
 
-    /// A name for a worker of `host` that no other worker has, until it is released.
-    pub(super) fn reserve_name(&self, machine: &str) -> String {
+    /// True if units cannot run on this machine.
+    pub(crate) fn is_remote_only(&self) -> bool {
+        !self.state().local.is_usable
+    }
+
+    /// A name for a worker of `machine` that no other worker has, until it is released; `None` if `most` names are in
+    /// use.
+    pub(super) fn reserve_name(&self, machine: &str, most: usize) -> Option<String> {
         let names = &mut self.state().names;
+        if names.len() >= most {
+            return None;
+        }
         let name = free_name(machine, |name| names.contains(name));
         names.insert(name.clone());
-        name
+        Some(name)
     }
 
     pub(super) fn release_name(&self, name: &str) {
@@ -319,7 +336,7 @@ impl SlotPool {
         machine: String,
         join: WorkerJoin,
         connections: Vec<String>,
-        WorkerConnection { outgoing, resend_after, returns, .. }: &WorkerConnection,
+        WorkerConnection { name: given, outgoing, resend_after, returns, .. }: &WorkerConnection,
     ) -> String {
         let name = join.host.clone();
         let join = WorkerJoin { account: plain_name(&join.account), ..join };
@@ -334,6 +351,7 @@ impl SlotPool {
         let attempts = HashMap::new();
         let worker = PoolWorker {
             machine,
+            is_named_by_user: given.is_some(),
             join,
             connections,
             is_draining: false,
@@ -499,10 +517,10 @@ impl SlotPool {
 
     /// Sends the slots of all workers. The caller holds the lock, so that the last value arrives last.
     fn send_slots(&self, state: &PoolState) {
-        let slots = state.offered_slots();
+        let event = ScheduleEvent::WorkerSlotsChanged { slots: state.offered_slots(), lack: state.lack_of_workers() };
         self.mark_changed();
         if let Some(schedule) = self.schedule.upgrade()
-            && schedule.try_send(ScheduleEvent::WorkerSlotsChanged { slots }).is_err()
+            && schedule.try_send(event).is_err()
         {
             tracing::warn!("a change of workers was not sent to the schedule");
         }
@@ -534,22 +552,18 @@ enum ClaimOutcome {
 }
 
 impl PoolState {
-    /// The slots of all workers; 1 if no worker is left and this machine runs nothing, since units must start to fail.
+    /// The slots of all workers that can run attempts.
     fn offered_slots(&self) -> u32 {
-        let slots = self.workers.values().filter(|of| !of.is_draining).map(|of| of.join.slots).sum();
-        if self.local.slots == 0 && self.check_hope(false).is_err() { 1 } else { slots }
+        let usable = self.workers.values().filter(|of| !of.is_draining && of.reaches(&self.databases));
+        usable.map(|of| of.join.slots).sum()
     }
 
-    /// Fails if no worker can ever run an attempt.
-    fn check_hope(&self, continues_session: bool) -> Result<(), String> {
-        if continues_session {
-            return Err("no worker has the session, and this machine runs nothing; retry in a new session".to_owned());
+    /// Why no worker can ever run an attempt; `None` if one may.
+    fn lack_of_workers(&self) -> Option<String> {
+        if self.pending_transports > 0 || self.offered_slots() > 0 {
+            return None;
         }
-        if self.pending_transports > 0 || self.workers.values().any(|of| !of.is_draining && of.reaches(&self.databases))
-        {
-            return Ok(());
-        }
-        Err(match self.workers.values().find(|of| !of.is_draining) {
+        Some(match self.workers.values().find(|of| !of.is_draining) {
             None => "no worker is left that starts units, and this machine runs none; set --concurrency".to_owned(),
             Some(_) => {
                 let databases = self.databases.join(" and ");

@@ -51,8 +51,14 @@ const TIME_LIMIT_GRACE: Duration = Duration::from_secs(60);
 /// How long a worker may take to accept a message.
 const SEND_PATIENCE: Duration = Duration::from_secs(30);
 
+/// Time limits of a remote attempt for which none are set: no person watches the worker.
+const DEFAULT_SILENCE_LIMIT: Duration = Duration::from_secs(10 * 60);
+const DEFAULT_TOTAL_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
+
 /// Most bytes of the files of a result.
 const MAX_RESULT_BYTES: usize = 256 << 20;
+/// Most bytes of the entries of one attempt. Less in tests, which send as much.
+pub(super) const MAX_ENTRY_BYTES: usize = if cfg!(test) { 4 << 20 } else { 256 << 20 };
 
 /// How an attempt on a worker ended.
 #[derive(Debug)]
@@ -113,6 +119,7 @@ pub(crate) async fn run(
         target,
         reducer,
         inbox: Inbox::default(),
+        entry_bytes: 0,
         files: BTreeMap::new(),
         ready: Some(ready),
     };
@@ -133,7 +140,8 @@ pub(crate) async fn run(
     let mut decisions = FuturesUnordered::new();
     let mut handles: HashMap<u64, AbortHandle> = HashMap::new();
     let (mut has_orders, mut has_limits) = (true, true);
-    let (began, mut heard) = (Instant::now(), Instant::now());
+    let (mut began, mut heard) = (Instant::now(), Instant::now());
+    let mut last_tick = Instant::now();
     let mut stop: Option<(StopMode, Instant)> = None;
     loop {
         if let Some((how, _)) = stop.filter(|(_, until)| Instant::now() >= *until) {
@@ -218,15 +226,22 @@ pub(crate) async fn run(
             RemoteEvent::Decided(Err(Aborted)) => Ok(()),
             RemoteEvent::Send(part) => send(&permit, &mut outbox, part).await,
             RemoteEvent::Tick => {
-                let AttemptTimeouts { silence, total } = *limits.timeouts().borrow();
-                let exceeds = |since: Instant, limit: Option<Duration>| {
-                    limit.is_some_and(|limit| since.elapsed() >= limit + TIME_LIMIT_GRACE)
-                };
+                let since_tick = last_tick.elapsed();
+                last_tick = Instant::now();
                 // A call that waits for a person may take any time.
-                if handles.is_empty() && (exceeds(began, total) || exceeds(heard, silence)) {
+                if !handles.is_empty() {
+                    (began, heard) = (began + since_tick, heard + since_tick);
+                }
+                let AttemptTimeouts { silence, total } = remote_timeouts(limits);
+                let exceeded = |since: Instant, limit: Option<Duration>| {
+                    limit.filter(|limit| since.elapsed() >= *limit + TIME_LIMIT_GRACE)
+                };
+                let late = [(exceeded(heard, silence), "silence"), (exceeded(began, total), "duration")];
+                if let Some((limit, of)) = late.into_iter().find_map(|(limit, of)| Some((limit?, of))) {
                     return RemoteEnd::Invalid(format!(
-                        "worker {} does not end the attempt at its time limit",
-                        permit.worker
+                        "worker {} does not end the attempt at the limit of its {of}, {} s",
+                        permit.worker,
+                        limit.as_secs()
                     ));
                 }
                 if permit.resend_after.is_some_and(|patience| progress.elapsed() >= patience) {
@@ -259,6 +274,8 @@ struct RemoteAttempt {
     target: RemoteTarget,
     reducer: AttemptReducer,
     inbox: Inbox,
+    /// Bytes of all entries so far.
+    entry_bytes: usize,
     files: BTreeMap<ResultFile, Vec<u8>>,
     ready: Option<oneshot::Sender<()>>,
 }
@@ -287,6 +304,11 @@ impl RemoteAttempt {
     /// Appends entries to the tape, and shows its lines to the observer.
     fn record(&mut self, entries: &[Box<serde_json::value::RawValue>], sinks: &AttemptSinks) -> Result<(), PartError> {
         let attempt = Some((&self.unit, self.number));
+        self.entry_bytes += entries.iter().map(|entry| entry.get().len()).sum::<usize>();
+        if self.entry_bytes > MAX_ENTRY_BYTES {
+            let reason = format!("sent more than {} MiB of entries for one attempt", MAX_ENTRY_BYTES >> 20);
+            return Err(PartError::Invalid(reason));
+        }
         let mut new = Vec::with_capacity(entries.len());
         for entry in entries {
             let entry = TapeEntry::parse(entry.get().as_bytes()).map_err(|_| "sent an invalid entry")?;
@@ -364,8 +386,14 @@ fn is_note_of_an_agent(note: &Note) -> bool {
 
 /// The limits of a run, for a worker.
 pub(super) fn shipped_limits(limits: &AttemptLimits) -> ShippedLimits {
-    let (current, timeouts) = (limits.current(), *limits.timeouts().borrow());
+    let (current, timeouts) = (limits.current(), remote_timeouts(limits));
     ShippedLimits { step_budget: current.step_budget, rule: current.rule, timeouts }
+}
+
+/// The time limits of a remote attempt, which always has both.
+fn remote_timeouts(limits: &AttemptLimits) -> AttemptTimeouts {
+    let AttemptTimeouts { silence, total } = *limits.timeouts().borrow();
+    AttemptTimeouts { silence: silence.or(Some(DEFAULT_SILENCE_LIMIT)), total: total.or(Some(DEFAULT_TOTAL_LIMIT)) }
 }
 
 fn worker_lost(permit: &WorkerPermit) -> String {

@@ -12,7 +12,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Semaphore, mpsc, watch},
     task::JoinSet,
     time::{Instant, MissedTickBehavior},
 };
@@ -30,7 +30,11 @@ use super::{
 };
 use crate::{
     agent::{Agent, session_lock::SessionLocks},
-    engine::attempt_order::AttemptOrder,
+    engine::{
+        attempt_order::{AttemptOrder, preparation_failed},
+        local_attempt::FinishedAttempt,
+    },
+    text::pluralize,
 };
 
 /// How often to look for parts that are not confirmed.
@@ -127,7 +131,7 @@ pub(super) async fn serve_with<B: WorkerBackend>(
         }
     };
     match backend(*terms, &connection) {
-        Ok(backend) => WorkerService::new(backend, &connection).run(connection, leave).await,
+        Ok(backend) => WorkerService::new(backend, join.slots, &connection).run(connection, leave).await,
         Err(error) => ServiceEnd::Failed(format!("cannot create a directory for the worker: {error}")),
     }
 }
@@ -151,6 +155,13 @@ pub(crate) async fn serve_stdio(setup: WorkerSetup, leave: watch::Receiver<Leave
         },
         end => end,
     }
+}
+
+/// The result of a start that exceeds the slots of the worker.
+fn refused_start(slots: usize) -> AttemptResult {
+    let reason = format!("the worker offers {} and is given more attempts", pluralize(slots, "slot"));
+    let FinishedAttempt { ended, patch, warning } = FinishedAttempt::without_agent(preparation_failed(reason));
+    AttemptResult { ended, patch, warning }
 }
 
 /// What a worker does apart from exchanging messages: it keeps files and runs attempts.
@@ -178,6 +189,9 @@ pub(super) trait WorkerBackend: Send + Sync + 'static {
 /// A worker that has joined a run.
 struct WorkerService<B> {
     backend: Arc<B>,
+    /// The slots that the worker offered, held by running attempts.
+    slots: Arc<Semaphore>,
+    slot_count: usize,
     outgoing: mpsc::UnboundedSender<WorkerMessage>,
     keeps_unconfirmed: bool,
     attempts: HashMap<AttemptLease, WorkerAttempt>,
@@ -196,10 +210,12 @@ struct WorkerAttempt {
 }
 
 impl<B: WorkerBackend> WorkerService<B> {
-    fn new(backend: Arc<B>, connection: &EngineLink) -> Self {
+    fn new(backend: Arc<B>, slots: u32, connection: &EngineLink) -> Self {
         let (outgoing, keeps_unconfirmed) = (connection.outgoing.clone(), connection.resend_after.is_some());
         let (attempts, over, running) = Default::default();
-        Self { backend, outgoing, keeps_unconfirmed, attempts, over, running }
+        let slot_count = slots as usize;
+        let slots = Arc::new(Semaphore::new(slot_count));
+        Self { backend, slots, slot_count, outgoing, keeps_unconfirmed, attempts, over, running }
     }
 
     async fn run(mut self, mut connection: EngineLink, mut leave: watch::Receiver<LeaveRequest>) -> ServiceEnd {
@@ -325,8 +341,19 @@ impl<B: WorkerBackend> WorkerService<B> {
         inbox.take(0);
         let attempt = Arc::clone(&self.backend).run(shipment, Arc::clone(&uplink), received);
         let (to_engine, running) = (Arc::clone(&uplink), lease.clone());
+        // The engine may learn of the end of an attempt before its slot is free. It never orders more than that.
+        let ordered = self.attempts.values().filter(|attempt| attempt.is_running).count();
+        let (slots, slot_count) = (Arc::clone(&self.slots), self.slot_count);
         let task = self.running.spawn(async move {
-            to_engine.send(WorkerPart::Ended(Box::new(attempt.await)));
+            let result = match ordered < 2 * slot_count {
+                true => {
+                    // The semaphore is never closed.
+                    let _slot = slots.acquire_owned().await;
+                    attempt.await
+                }
+                false => refused_start(slot_count),
+            };
+            to_engine.send(WorkerPart::Ended(Box::new(result)));
             running
         });
         self.attempts.insert(lease, WorkerAttempt { inbox, uplink, orders, task, is_running: true });

@@ -38,6 +38,9 @@ use crate::{
 const FILE_PATIENCE: Duration = Duration::from_secs(15);
 /// Largest patch of an attempt.
 const MAX_PATCH_BYTES: u64 = 256 << 20;
+/// Largest file that an engine ships, and most bytes of all files that are arriving.
+const MAX_SHIPPED_BYTES: usize = 512 << 20;
+const MAX_ARRIVING_BYTES: usize = 1 << 30;
 /// Largest transcript of an attempt.
 const MAX_TRANSCRIPT_BYTES: u64 = 64 << 20;
 
@@ -66,7 +69,12 @@ impl WorkerBackend for ShippedAttempts {
     }
 
     fn receive_piece(&self, digest: String, offset: u64, data: &str, is_last: bool) {
+        // Only what an attempt asked for is kept.
+        if !lock(&self.requested).contains_key(&digest) {
+            return;
+        }
         let mut arriving = lock(&self.arriving);
+        let others: usize = arriving.iter().filter(|(of, _)| **of != digest).map(|(_, content)| content.len()).sum();
         let content = arriving.entry(digest.clone()).or_default();
         if offset == 0 {
             content.clear();
@@ -75,6 +83,12 @@ impl WorkerBackend for ShippedAttempts {
         let Ok(data) = BASE64_STANDARD.decode(data) else { return };
         if content.len() as u64 != offset {
             return;
+        }
+        let size = content.len() + data.len();
+        if size > MAX_SHIPPED_BYTES || others + size > MAX_ARRIVING_BYTES {
+            arriving.remove(&digest);
+            drop(arriving);
+            return self.mark_missing(digest, format!("it exceeds {} MiB", MAX_SHIPPED_BYTES >> 20));
         }
         content.extend(data);
         lock(&self.requested).insert(digest.clone(), Instant::now());
@@ -89,7 +103,9 @@ impl WorkerBackend for ShippedAttempts {
     }
 
     fn mark_missing(&self, digest: String, reason: String) {
-        lock(&self.missing).insert(digest, reason);
+        if lock(&self.requested).remove(&digest).is_some() {
+            lock(&self.missing).insert(digest, reason);
+        }
         self.mark_arrival();
     }
 

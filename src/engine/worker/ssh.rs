@@ -15,6 +15,7 @@ use tokio::{
 use super::{
     connection::{self, ConnectionEnd, WorkerConnection},
     host::WorkerHost,
+    pool::plain_name,
     protocol::{EngineMessage, WorkerJoin, WorkerMessage},
     stdio,
 };
@@ -22,12 +23,10 @@ use crate::{diagnostic::Problem, program_path, tape::note::Severity};
 
 /// Capacity of the queues of messages.
 const QUEUE_CAPACITY: usize = 64;
-/// Number of failed connections in a row after which a worker is given up.
-const MAX_FAILURES: u32 = 5;
 /// Wait before the second connection; doubled up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How long a worker must be connected so that its next loss is not a repeated failure.
+/// How long a worker must be connected so that its next loss is not a repeated failure, after which the pauses grow.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
 /// Exit codes of `ssh` for a failed connection, and of a shell for a program that is not there.
 const SSH_FAILED: i32 = 255;
@@ -35,7 +34,15 @@ const PROGRAM_MISSING: i32 = 127;
 /// How long `ssh` may take to end after its pipes are closed.
 const EXIT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where `ssh` connects to: `ssh://[user@]host[:port][?slots=N][&program=PATH]`.
+/// What `ssh` prints about a first connection that no later one can mend.
+const FATAL_COMPLAINTS: [&str; 4] = [
+    "Permission denied",
+    "Host key verification failed",
+    "Name or service not known",
+    "nodename nor servname provided",
+];
+
+/// Where `ssh` connects to: `ssh://[user@]host[:port][?slots=N][&program=PATH][&claude=PATH]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SshWorker {
     user: Option<String>,
@@ -44,6 +51,8 @@ pub(crate) struct SshWorker {
     slots: Option<u32>,
     /// The program on the other machine.
     program: String,
+    /// Claude Code there, unless the worker finds it.
+    claude: Option<String>,
 }
 
 impl FromStr for SshWorker {
@@ -52,7 +61,7 @@ impl FromStr for SshWorker {
     fn from_str(text: &str) -> Result<Self, Problem> {
         let invalid = |why: &str| {
             Problem::new(format!("invalid worker `{text}`: {why}"))
-                .with_help("write ssh://[user@]host[:port][?slots=N], as in ssh://build-2?slots=4")
+                .with_help("write ssh://[user@]host[:port], as in ssh://build-2?slots=4; options are slots=N, program=PATH and claude=PATH")
         };
         let rest = text.strip_prefix("ssh://").ok_or_else(|| invalid("it does not begin with ssh://"))?;
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -79,7 +88,7 @@ impl FromStr for SshWorker {
             return Err(invalid("the user is wrong; a password is not supported"));
         }
         let port = port.map(|port| port.parse().map_err(|_| invalid("the port is wrong"))).transpose()?;
-        let (mut slots, mut program) = (None, "ingestdeck".to_owned());
+        let (mut slots, mut program, mut claude) = (None, "ingestdeck".to_owned(), None);
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("slots", count)) => {
@@ -87,16 +96,21 @@ impl FromStr for SshWorker {
                     slots = Some(count.ok_or_else(|| invalid("slots is not a number above 0"))?);
                 }
                 Some(("program", path)) if is_path(path) => path.clone_into(&mut program),
-                Some(("program", _)) => return Err(invalid("program is not a plain path")),
-                _ => return Err(invalid("it knows only slots and program")),
+                Some(("claude", path)) if is_path(path) => claude = Some(path.to_owned()),
+                Some((name @ ("program" | "claude"), _)) => {
+                    return Err(invalid(&format!("{name} is not a plain path")));
+                }
+                _ => return Err(invalid("it knows only slots, program and claude")),
             }
         }
-        Ok(Self { user: user.map(str::to_owned), host: host.to_owned(), port, slots, program })
+        Ok(Self { user: user.map(str::to_owned), host: host.to_owned(), port, slots, program, claude })
     }
 }
 
 /// True for a path that a shell passes on unchanged.
 fn is_path(path: &str) -> bool {
+    // The shell replaces a leading `~`.
+    let path = path.strip_prefix("~/").unwrap_or(path);
     !path.is_empty() && !path.starts_with('-') && path.chars().all(|c| c.is_ascii_alphanumeric() || "._-+/".contains(c))
 }
 
@@ -127,37 +141,41 @@ impl SshWorker {
         if let Some(slots) = self.slots {
             arguments.extend(["--slots".to_owned(), slots.to_string()]);
         }
+        if let Some(claude) = &self.claude {
+            arguments.extend(["--claude-bin".to_owned(), claude.clone()]);
+        }
         arguments
     }
 
-    /// Starts the worker, and starts it again when it is lost, until it is refused, it leaves, or it fails repeatedly.
+    /// Starts the worker, and starts it again whenever its connection ends, while the run lasts. Gives up if the first
+    /// connection is refused for a reason that remains, or if the worker is banned.
     pub(crate) async fn keep_connected(self, host: Arc<WorkerHost>) {
-        let (mut failures, mut pause) = (0, FIRST_PAUSE);
-        while failures < MAX_FAILURES {
-            if host.pool.has_ended() {
-                return;
-            }
+        let (mut has_ever_joined, mut pause) = (false, FIRST_PAUSE);
+        // Each reason is reported once.
+        let mut last_reason = None;
+        while !host.pool.has_ended() {
             let began = tokio::time::Instant::now();
             let (end, has_joined) = self.connect(&host).await;
-            // A worker that is lost soon after each start is given up.
-            let is_stable = has_joined && began.elapsed() >= STABLE_AFTER;
-            let (level, text) = match end {
-                ConnectionEnd::Left(_) => break,
-                ConnectionEnd::Refused(reason) => {
-                    host.pool.warn(Severity::Error, format!("{self}: {reason}"));
-                    break;
+            has_ever_joined |= has_joined;
+            let is_given_up = match &end {
+                ConnectionEnd::Refused(_) => !has_ever_joined || host.pool.is_banned(&plain_name(&self.host)),
+                ConnectionEnd::Lost(reason) => {
+                    !has_ever_joined && FATAL_COMPLAINTS.iter().any(|fatal| reason.contains(fatal))
                 }
-                ConnectionEnd::Lost(reason) => (Severity::Warning, format!("{self}: {reason}")),
+                ConnectionEnd::Left(_) => false,
             };
-            if is_stable {
-                // The pool has recorded why it was lost.
-                (failures, pause) = (0, FIRST_PAUSE);
-            } else {
-                failures += 1;
-                let last = if failures == MAX_FAILURES { "; it is given up" } else { "" };
-                if failures == MAX_FAILURES || failures == 1 && !has_joined {
-                    host.pool.warn(level, format!("{text}{last}"));
-                }
+            let (ConnectionEnd::Left(reason) | ConnectionEnd::Lost(reason) | ConnectionEnd::Refused(reason)) = end;
+            if is_given_up {
+                host.pool.warn(Severity::Error, format!("{self}: {reason}; it is given up"));
+                break;
+            }
+            // The pool has recorded why a worker that had joined was lost.
+            if !has_joined && last_reason.as_ref() != Some(&reason) {
+                host.pool.warn(Severity::Warning, format!("{self}: {reason}; it is tried again while the run lasts"));
+                last_reason = Some(reason);
+            }
+            if has_joined && began.elapsed() >= STABLE_AFTER {
+                (pause, last_reason) = (FIRST_PAUSE, None);
             }
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -245,10 +263,12 @@ impl SshProcess {
             return ConnectionEnd::Lost(reason);
         }
         let complaint = timeout(EXIT_PATIENCE, self.complaint).await.ok().and_then(Result::ok).unwrap_or_default();
+        let complaint = complaint.replace("--claude-bin", "?claude=PATH in the URL of the worker");
         match code {
             Some(PROGRAM_MISSING) => {
                 let program = &worker.program;
-                ConnectionEnd::Refused(format!("{program} is not installed there, or not on the PATH of its shell"))
+                let why = "is not installed there, or not on the PATH of its shell";
+                ConnectionEnd::Refused(format!("{program} {why}: install it, or name it with ?program=PATH"))
             }
             Some(SSH_FAILED) if !complaint.is_empty() => ConnectionEnd::Lost(format!("cannot connect: {complaint}")),
             _ if !has_joined && !complaint.is_empty() => ConnectionEnd::Lost(format!("it did not start: {complaint}")),
@@ -287,8 +307,13 @@ mod tests {
         assert_eq!(worker.to_string(), "ssh://ann@build-2:2222");
         let arguments = worker.arguments().join(" ");
         assert!(arguments.ends_with("-p 2222 -l ann -- build-2 ingestdeck worker --stdio --slots 4"), "{arguments}");
-        let plain: SshWorker = "ssh://[fe80::1]/?program=/opt/bin/ingestdeck".parse().unwrap();
-        assert!(plain.arguments().join(" ").ends_with("-- fe80::1 /opt/bin/ingestdeck worker --stdio"));
+        let plain: SshWorker =
+            "ssh://[fe80::1]/?program=/opt/bin/ingestdeck&claude=~/.local/bin/claude".parse().unwrap();
+        let arguments = plain.arguments().join(" ");
+        assert!(
+            arguments.ends_with("-- fe80::1 /opt/bin/ingestdeck worker --stdio --claude-bin ~/.local/bin/claude"),
+            "{arguments}"
+        );
     }
 
     #[test]
@@ -305,6 +330,8 @@ mod tests {
             "ssh://host?slots=many",
             "ssh://host?cores=2",
             "ssh://host?program=$(id)",
+            "ssh://host?claude=-x",
+            "ssh://host?claude=~ann/claude;id",
             "ssh://host;id",
         ] {
             let error = text.parse::<SshWorker>().unwrap_err();

@@ -64,6 +64,7 @@ use crate::{
 
 mod faulty_network;
 mod leases;
+mod misbehaviour;
 
 const BASE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 /// How long to wait for a confirmation.

@@ -20,6 +20,7 @@ use tokio::{
 use super::{
     delivery::Outbox,
     protocol::{AttemptLease, CHUNK_BYTES, ResultFile, WorkerMessage, WorkerPart},
+    remote_attempt::MAX_ENTRY_BYTES,
 };
 use crate::{
     agent::attempt::{ApprovalDecision, ApprovalGate, ApprovalRequest},
@@ -45,6 +46,8 @@ struct UplinkState {
     progress: Option<Instant>,
     /// Bytes of the entries in the outbox, at most.
     bytes: usize,
+    /// Bytes of all entries of the attempt.
+    total_bytes: usize,
     next_call: u64,
     calls: HashMap<u64, oneshot::Sender<ApprovalDecision>>,
 }
@@ -131,14 +134,20 @@ impl Recorder for Uplink {
             let entry = entry.and_then(|line| RawValue::from_string(line).map_err(std::io::Error::other));
             entries.push(entry.map_err(|error| RecordError::new("the entries of the worker", &error))?);
         }
+        let mut state = lock(&self.state);
+        state.total_bytes += size;
+        if state.total_bytes > MAX_ENTRY_BYTES {
+            let text = format!("the attempt produced more than {} MiB", MAX_ENTRY_BYTES >> 20);
+            return Err(RecordError::new("the entries of the worker", &std::io::Error::other(text)));
+        }
         if self.keeps_unconfirmed {
-            let mut state = lock(&self.state);
             state.bytes += size;
             if state.bytes > MAX_UNCONFIRMED_BYTES {
                 let error = std::io::Error::other("the engine confirms nothing");
                 return Err(RecordError::new("the entries of the worker", &error));
             }
         }
+        drop(state);
         self.send(WorkerPart::Entries(entries));
         Ok(())
     }

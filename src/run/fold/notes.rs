@@ -11,7 +11,7 @@ use crate::{
         EntryRef, EntryScope as Address,
         activity_mark::ActivityMark,
         schedule_change::{RecordedChange, ScheduleChange},
-        state::{HeldCallState, HoldMode, RowOutcome, RunPause, RunView, Throttling, UnitStatus},
+        state::{HeldCallState, HoldMode, RowOutcome, RunPause, RunView, Throttling, UnitStatus, WorkerWait},
     },
     tape::{
         Millis, Note,
@@ -257,6 +257,17 @@ impl Fold {
             Note::WorkerLeft(left) => {
                 view.state.workers.leave(left);
                 self.report_run_change(view, entry, note, emit);
+            }
+            Note::WorkersAwaited { wait_ms } => {
+                let until = Millis(at.0.saturating_add(*wait_ms));
+                view.state.workers.wait = Some(WorkerWait { since: at, until });
+                self.report_message(view, entry, Severity::Warning, note.to_string());
+                emit(SinkEvent::Run { at, change: RunEvent::WorkersAwaited { until } });
+            }
+            Note::WorkerWaitEnded => {
+                view.state.workers.wait = None;
+                self.report_message(view, entry, Severity::Info, note.to_string());
+                emit(SinkEvent::Run { at, change: RunEvent::Resumed });
             }
             Note::ReviewFinished { .. } => {
                 Self::close_review(view);

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, num::NonZeroU16, sync::Arc};
 
-use crate::tape::note::{WorkerDrained, WorkerJoined, WorkerLeft};
+use crate::tape::{
+    Millis,
+    note::{WorkerDrained, WorkerJoined, WorkerLeft},
+};
 
 /// The workers of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -11,6 +14,16 @@ pub(crate) struct RunWorkers {
     pub present: BTreeMap<Arc<str>, WorkerState>,
     /// The names of all workers so far, in the order in which they were named first.
     names: Vec<Arc<str>>,
+    /// Set while the run waits for workers.
+    pub wait: Option<WorkerWait>,
+}
+
+/// A wait for workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WorkerWait {
+    pub since: Millis,
+    /// When the run ends without workers.
+    pub until: Millis,
 }
 
 /// A worker that an attempt names: small, because every attempt has one.

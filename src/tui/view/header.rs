@@ -128,6 +128,14 @@ fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     if let Some(fact) = limit_pause(state, scene.model.playhead.time) {
         facts.push(fact);
     }
+    if let Some(wait) = state.workers.wait {
+        let bounds = &scene.model.playhead.bounds;
+        let since = bounds.started_at.and_then(|began| wall_clock(began, wait.since, &bounds.zone));
+        let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
+        let left = wait.until.since(scene.model.playhead.time);
+        let text = format!("WAITING for workers{since}, {left} left");
+        facts.push(HeaderItem::new(0, StyleRole::Paused, text));
+    }
     if let Some(why) = &scene.model.connection.recording_failure {
         facts.push(HeaderItem::new(0, StyleRole::Failed, cut(why, 60)));
     }
@@ -205,6 +213,7 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
         None if state.limits.pause.is_some() && !totals.has_units_in_flight() => {
             (StyleRole::Paused, glyphs.status(UnitStatus::Waiting), "limited")
         }
+        None if state.workers.wait.is_some() => (StyleRole::Paused, glyphs.status(UnitStatus::Waiting), "no workers"),
         None if totals.active_units() > 0 && totals.active_units() == totals.count(UnitStatus::Held) => {
             (StyleRole::Paused, glyphs.status(UnitStatus::Held), "held")
         }

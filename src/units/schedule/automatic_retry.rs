@@ -3,7 +3,10 @@
 
 use super::{Schedule, ScheduleEffect, push_message};
 use crate::{
-    tape::note::{Severity, Verdict},
+    tape::{
+        Note,
+        note::{Severity, Verdict, VerdictCause},
+    },
     units::retry::{RetryDecision, RetryMode},
 };
 
@@ -12,6 +15,18 @@ use crate::{
 const MAX_LOST_ATTEMPTS: u32 = 10;
 
 impl Schedule {
+    pub(super) fn push_retry_note(
+        &self,
+        at: usize,
+        delay_ms: u64,
+        cause: &VerdictCause,
+        effects: &mut Vec<ScheduleEffect>,
+    ) {
+        let unit = &self.table.units()[at];
+        let note = Note::RetryScheduled { next: unit.attempts + 1, delay_ms, cause: cause.clone() };
+        effects.push(unit.note_effect(note));
+    }
+
     /// Decides what follows `verdict` of the unit at `at`.
     pub(super) fn decide_retry(
         &mut self,

@@ -4,11 +4,24 @@
 //! then one unit tests whether it is available. Failed starts do not count as retries. All other conditions end the
 //! run.
 
-use super::{HaltReason, Schedule, ScheduleEffect, TimerId, UnitPhase, push_message, retry, unit_table::TimerPurpose};
+use super::{
+    HaltReason, Schedule, ScheduleEffect, TimerId, UnitPhase, push_message, retry, unit_table::TimerPurpose,
+    worker_wait::WorkerWaitState,
+};
 use crate::tape::note::{AttemptOutcome, Severity, Verdict, VerdictCause};
 
 /// Waits before each trial, in milliseconds; about 40 s in total. An update takes about 10 s.
 const WAITS_MS: [u64; 6] = [1_000, 2_000, 4_000, 8_000, 10_000, 15_000];
+
+/// Why nothing starts for now.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RunBlockers {
+    /// Set while the agent's program cannot be started.
+    pub(super) missing_program: Option<MissingProgram>,
+    pub(super) worker_wait: WorkerWaitState,
+    /// Why no worker can come.
+    pub(super) worker_lack: Option<String>,
+}
 
 /// State while the agent's program is missing.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +48,7 @@ impl Schedule {
         cause: &VerdictCause,
         effects: &mut Vec<ScheduleEffect>,
     ) -> bool {
-        let tries = match self.missing_program {
+        let tries = match self.blockers.missing_program {
             // This unit started before the trial, together with the unit that found the program missing.
             Some(MissingProgram { tries, state }) if state != MissingProgramState::Trying(at) => {
                 self.table.set_phase(at, UnitPhase::Queued);
@@ -53,13 +66,14 @@ impl Schedule {
             }
         };
         let Some(wait_ms) = WAITS_MS.get(tries).copied() else {
-            self.missing_program = None;
+            self.blockers.missing_program = None;
             return false;
         };
         self.table.set_phase(at, UnitPhase::Queued);
         self.push_retry_note(at, wait_ms, cause, effects);
         let id = self.table.new_timer(TimerPurpose::Program);
-        self.missing_program = Some(MissingProgram { tries: tries + 1, state: MissingProgramState::Waiting(id) });
+        self.blockers.missing_program =
+            Some(MissingProgram { tries: tries + 1, state: MissingProgramState::Waiting(id) });
         effects.push(ScheduleEffect::SetTimer { id, after_ms: wait_ms });
         true
     }
@@ -76,18 +90,18 @@ impl Schedule {
     }
 
     fn set_program_trial_due(&mut self, after: MissingProgramState) {
-        if let Some(absence) = self.missing_program.as_mut().filter(|absence| absence.state == after) {
+        if let Some(absence) = self.blockers.missing_program.as_mut().filter(|absence| absence.state == after) {
             absence.state = MissingProgramState::Due;
         }
     }
 
     /// False while the program is missing and a trial runs or a wait is active.
     pub(super) fn may_start_attempt(&self) -> bool {
-        self.missing_program.is_none_or(|absence| absence.state == MissingProgramState::Due)
+        self.blockers.missing_program.is_none_or(|absence| absence.state == MissingProgramState::Due)
     }
 
     pub(super) fn record_start(&mut self, order: &ScheduleEffect) {
-        if let (Some(absence), ScheduleEffect::StartAttempt { unit, .. }) = (&mut self.missing_program, order)
+        if let (Some(absence), ScheduleEffect::StartAttempt { unit, .. }) = (&mut self.blockers.missing_program, order)
             && let Some(at) = self.table.find(unit)
         {
             absence.state = MissingProgramState::Trying(at);
@@ -96,8 +110,8 @@ impl Schedule {
 
     /// The process of this unit started.
     pub(super) fn handle_program_started(&mut self, at: usize, effects: &mut Vec<ScheduleEffect>) {
-        if self.missing_program.is_some_and(|absence| absence.state == MissingProgramState::Trying(at)) {
-            self.missing_program = None;
+        if self.blockers.missing_program.is_some_and(|absence| absence.state == MissingProgramState::Trying(at)) {
+            self.blockers.missing_program = None;
             push_message(Severity::Info, "the agent's program is back".to_owned(), effects);
         }
     }

@@ -41,6 +41,17 @@ impl Schedule {
         }
     }
 
+    /// Stops the attempts whose agents have not started.
+    pub(super) fn stop_starting(&mut self, how: StopMode, effects: &mut Vec<ScheduleEffect>) {
+        for at in 0..self.table.units().len() {
+            let unit = &self.table.units()[at];
+            let (key, is_starting) = (unit.key.clone(), matches!(unit.phase, UnitPhase::InFlight { ready: false, .. }));
+            if let Some(attempt) = is_starting.then(|| self.table.request_stop(at, how)).flatten() {
+                effects.push(ScheduleEffect::StopAttempt { unit: key, attempt, how });
+            }
+        }
+    }
+
     pub(super) fn stop_in_flight(&mut self, how: StopMode, effects: &mut Vec<ScheduleEffect>) {
         for at in 0..self.table.units().len() {
             if let Some(attempt) = self.table.request_stop(at, how) {

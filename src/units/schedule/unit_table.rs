@@ -40,6 +40,8 @@ pub(super) enum TimerPurpose {
     Limit,
     /// Next trial to start a unit with a program that was missing.
     Program,
+    /// End of the wait for workers, or of the time before it is reported.
+    Workers,
 }
 
 #[derive(Clone, Debug)]
@@ -419,6 +421,10 @@ impl UnitTable {
     }
 
     /// True if a unit waits to start.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     pub(super) fn has_pending(&self) -> bool {
         !self.queue.is_empty() || self.waiting > 0
     }

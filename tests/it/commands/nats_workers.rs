@@ -78,7 +78,7 @@ impl Drop for NatsTestServer {
 
 /// A worker that waits for runs.
 fn worker(place: &TestDir, url: &str, claude: &std::path::Path, more: &[&str]) -> RunningCommand {
-    let mut command = place.command(&["worker", "--nats", url, "--claude-bin"]);
+    let mut command = place.command(&["worker", "--insecure", "--nats", url, "--claude-bin"]);
     command.arg(claude).args(more);
     let mut running = place.start(command);
     running.wait_for("stderr", "waiting for runs");
@@ -86,7 +86,7 @@ fn worker(place: &TestDir, url: &str, claude: &std::path::Path, more: &[&str]) -
 }
 
 fn run(place: &TestDir, url: &str, more: &[&str]) -> Command {
-    run_command(place, &[&["--nats", url][..], more].concat())
+    run_command(place, &[&["--insecure", "--nats", url][..], more].concat())
 }
 
 #[test]
@@ -277,4 +277,30 @@ fn logins_and_limits_of_the_server_are_checked() {
     let small = NatsTestServer::start(&place, "max_payload: 2000");
     let refused = place.run(&["doctor", "--nats", &small.url()]);
     assert!(refused.stdout.contains("raise max_payload"), "{refused:?}");
+    let open = NatsTestServer::start(&place, "");
+    for command in
+        [&["doctor"][..], &["run", "--concurrency", "0"], &["worker", "--claude-bin", claude.to_str().unwrap()]]
+    {
+        let refused = place.run(&[command, &["--nats", &open.url()]].concat());
+        let text = format!("{}{}", refused.stdout, refused.stderr);
+        assert!(text.contains("requires no login") && text.contains("--insecure"), "{text}");
+        assert_eq!(refused.code, Some(96), "{refused:?}");
+    }
+    let used = place.run(&["doctor", "--insecure", "--nats", &open.url()]);
+    assert!(used.stdout.contains("nats-server 2"), "{used:?}");
+    let login = "authorization: { user: ann, password: s3cret }";
+    let server = NatsTestServer::start(&place, login);
+    let url = server.url().replace("nats://", "nats://ann:s3cret@");
+    let found = place.run(&["doctor", "--nats", &url]);
+    assert!(found.stdout.contains("nats-server 2") && found.stderr.contains("INGESTDECK_NATS_URL"), "{found:?}");
+    let mut command = place.command(&["doctor"]);
+    command.env("INGESTDECK_NATS_URL", url);
+    let found = place.ran(command);
+    assert!(found.stdout.contains("nats-server 2") && !found.stderr.contains("visible"), "{found:?}");
+    drop(server);
+    // Clients without a login are one of its users.
+    let users = "accounts: { A: { users: [ { user: ann, password: s3cret } ] } }\nno_auth_user: ann";
+    let lenient = NatsTestServer::start(&place, users);
+    let refused = place.run(&["doctor", "--nats", &lenient.url()]);
+    assert!(refused.stdout.contains("requires no login"), "{refused:?}");
 }

@@ -360,12 +360,63 @@ fn parts_of_an_old_lease_have_no_effect() {
     assert!(!reasons.iter().any(|reason| reason == "old"), "{reasons:?}");
 }
 
-/// The units that a run without any place leaves, and the reason.
-fn failure(output: &CommandOutput) -> String {
-    let events = parse_json_events(&output.stdout);
-    let (summary, _) = events.split_last().unwrap();
+/// The run ended like a limit because of `reason`.
+fn assert_ended_without_workers(place: &TestDir, output: &CommandOutput, reason: &str) {
+    assert_eq!(output.code, Some(102), "{output:?}");
+    let messages = notes(place, "said");
+    assert!(messages.iter().any(|entry| entry["note"]["text"].as_str().unwrap().contains(reason)), "{messages:?}");
+    let summary = parse_json_events(&output.stdout).pop().unwrap();
     assert_eq!(summary["event"]["units"]["succeeded"], Value::Null, "{summary}");
-    summary["event"]["failed"][0]["reason"].as_str().unwrap().to_owned()
+}
+
+/// Connections are refused for a while, and their workers are gone.
+#[test]
+fn run_waits_while_all_workers_are_away() {
+    let place = project();
+    let claude = claude_of(&place, "ann", "script.toml");
+    let [one, two] = ["build-1", "build-2"].map(|name| worker(&place, name, &claude, 1));
+    let running = place.start(run_command(&place, &["--worker", &one, "--worker", &two]));
+    wait_for_lines(&place, 20);
+    place.script("ssh", "echo 'ssh: connect to host build: Connection refused' >&2; exit 255");
+    for pid in worker_processes(&place) {
+        // It may have ended with another one.
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+    let deadline = Instant::now() + DEADLINE;
+    while notes(&place, "workers_awaited").is_empty() {
+        assert!(Instant::now() < deadline, "the run does not wait for workers");
+        crate::it::support::pause_before_check();
+    }
+    let status: Value = serde_json::from_str(&place.run(&["ctl", "status", "--json"]).stdout).unwrap();
+    assert!(status["waiting_for_workers"]["since"].is_u64(), "{status}");
+    let status = place.run(&["ctl", "status"]).stdout;
+    assert!(status.contains("waiting for workers since "), "{status}");
+    place.script("ssh", LOCAL_SSH);
+    let output = running.end();
+    assert_complete(&place, &output);
+    assert!(output.stdout.contains("waiting_for_workers"), "{output:?}");
+    assert_eq!(notes(&place, "worker_wait_ended").len(), 1);
+    let ended = notes(&place, "attempt_ended");
+    let causes = ended.iter().map(|entry| entry["note"]["verdict"]["cause"].as_str().unwrap());
+    assert!(causes.into_iter().all(|cause| ["completed", "worker_lost"].contains(&cause)), "{ended:?}");
+    place.wait_until_no_process_left();
+}
+
+#[test]
+fn wait_for_workers_has_an_end_and_is_resumed() {
+    let place = project();
+    let claude = claude_of(&place, "ann", "script.toml");
+    let worker = worker(&place, "build-1", &claude, 1);
+    place.script("ssh", "echo 'ssh: connect to host build-1: Connection refused' >&2; exit 255");
+    let mut command = run_command(&place, &["--worker", &worker]);
+    command.env("INGESTDECK_INGEST_WORKER_WAIT", "1s");
+    let output = place.ran(command);
+    assert_ended_without_workers(&place, &output, "no worker has come for 1s; `worker_wait` in [ingest]");
+    assert_eq!(notes(&place, "attempt_ended"), [] as [Value; 0]);
+    place.script("ssh", LOCAL_SSH);
+    let run = tape(&place.path("")).parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    let resumed = place.ran(run_command(&place, &["--worker", &worker, "--resume-run", &run]));
+    assert_eq!(resumed.code, Some(0), "{resumed:?}");
 }
 
 #[test]
@@ -397,8 +448,7 @@ fn unusable_workers_are_named_with_the_remedy() {
     // A run that can use none of its workers ends with the reason.
     let refused = false_worker(&place, "0.0.1", ":");
     let output = place.ran(run_command(&place, &["--worker", &refused]));
-    assert_eq!(output.code, Some(100), "{output:?}");
-    assert!(failure(&output).contains("no worker is left"), "{output:?}");
+    assert_ended_without_workers(&place, &output, "no worker is left");
     let messages = notes(&place, "said");
     assert!(
         messages.iter().any(|entry| entry["note"]["text"].as_str().unwrap().contains("same version")),
@@ -437,7 +487,7 @@ fn ban_stops_all_workers_of_the_machine() {
     place.wait_until_no_process_left();
 }
 
-/// The run fails with the reason if the only worker may start nothing.
+/// The run ends with the reason if the only worker may start nothing.
 #[test]
 fn run_without_a_usable_worker_ends() {
     let place = project();
@@ -453,13 +503,13 @@ fn run_without_a_usable_worker_ends() {
         (place, worker)
     };
     let output = place.ran(run_command(&place, &["orchard", "--worker", &worker]));
-    assert!(failure(&output).contains("ingest.allow_paths"), "{output:?}");
+    assert_ended_without_workers(&place, &output, "ingest.allow_paths");
     let forging = false_worker(&place, VERSION, &part(0, r#"{"entries":[{"no":"entry"}]}"#));
     fs::remove_dir_all(place.path(".ktx/ingestdeck/runs")).unwrap();
     fs::remove_file(place.path("x.db")).unwrap();
     git(&place, &["commit", "--quiet", "--all", "--message=Without it"]);
     let output = place.ran(run_command(&place, &["orchard", "--worker", &forging]));
-    assert!(failure(&output).contains("no worker is left"), "{output:?}");
+    assert_ended_without_workers(&place, &output, "no worker is left");
     assert_eq!(notes(&place, "worker_drained").len(), 1);
 }
 

@@ -77,6 +77,8 @@ kinds! {
     Note::WorkerJoined(_) => "worker_joined",
     Note::WorkerLeft(_) => "worker_left",
     Note::WorkerDrained(_) => "worker_drained",
+    Note::WorkersAwaited { .. } => "workers_awaited",
+    Note::WorkerWaitEnded => "worker_wait_ended",
     Note::RunSaved(_) => "saved",
     Note::SlRefsRepaired(_) => "sl_refs_repaired",
     Note::SaveFailed(_) => "save_failed",
@@ -652,6 +654,7 @@ fn notes_of_the_run() -> Vec<Note> {
     let reason = text("it has been silent for 30 s");
     notes.push(Note::WorkerLeft(WorkerLeft { worker: text("build-2"), reason, is_lost: true, attempts: 2 }));
     notes.push(Note::WorkerDrained(WorkerDrained { worker: text("build-2"), reason: text("drain-worker") }));
+    notes.extend([Note::WorkersAwaited { wait_ms: 7_200_000 }, Note::WorkerWaitEnded]);
     notes
 }
 

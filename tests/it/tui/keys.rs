@@ -168,6 +168,18 @@ fn limit_wait_can_be_overridden() {
 }
 
 #[test]
+fn wait_for_workers_is_shown_while_it_lasts() {
+    let mut tape = tape::running();
+    tape.note(None, &Note::WorkersAwaited { wait_ms: 7_200_000 });
+    for size in [SIZE, (80, 24)] {
+        let (script, _) = play(tape.timeline(), None, options(), ScriptedHost::new("", size));
+        assert!(script.text().contains("WAITING for workers"), "{}", script.text());
+    }
+    tape.note(None, &Note::WorkerWaitEnded);
+    assert!(!orders(&tape, "").0.text().contains("WAITING"));
+}
+
+#[test]
 fn concurrency_changes_while_units_run() {
     let (script, _, given) = orders(&tape::running(), "++-");
     assert_eq!(given, [1, 1, -1].map(|by| RunCommand::AdjustConcurrency { by }));

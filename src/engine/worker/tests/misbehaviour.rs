@@ -1,0 +1,202 @@
+//! Workers and engines that take more than they may: time, bytes, slots and places.
+
+use super::{
+    super::{
+        connection::ConnectionEnd,
+        pool::WorkerPermit,
+        protocol::{EnginePart, HEARTBEAT_INTERVAL, WorkerPart},
+        remote_attempt::MAX_ENTRY_BYTES,
+    },
+    *,
+};
+
+/// A worker that only the test moves.
+struct FalseWorker {
+    to_engine: mpsc::Sender<WorkerMessage>,
+    _from_engine: mpsc::Receiver<EngineMessage>,
+    serving: tokio::task::JoinHandle<(ConnectionEnd, bool)>,
+}
+
+impl FalseWorker {
+    /// Joins with the name that the user gave it, or else that of its machine.
+    async fn join(engine: &EngineSide, name: Option<&str>) -> Self {
+        let (to_engine, incoming) = mpsc::channel(64);
+        let (outgoing, from_engine) = mpsc::channel(4096);
+        let connection = WorkerConnection {
+            name: name.map(str::to_owned),
+            incoming,
+            outgoing,
+            resend_after: Some(RESEND_AFTER),
+            reading: None,
+            returns: false,
+        };
+        let host = Arc::clone(&engine.host);
+        let serving = tokio::spawn(async move { host.serve(connection).await });
+        for message in [WorkerMessage::Join(Box::new(join())), WorkerMessage::Ready { connections: Vec::new() }] {
+            to_engine.send(message).await.unwrap();
+        }
+        Self { to_engine, _from_engine: from_engine, serving }
+    }
+}
+
+async fn claim(engine: &EngineSide, unit: &str) -> WorkerPermit {
+    let AttemptPlace::Worker(permit) = engine.host.pool.claim(&unit.into(), 1, None).await.unwrap() else {
+        panic!("a slot of this machine")
+    };
+    *permit
+}
+
+/// Runs an attempt with a permit, without any order to it.
+async fn run(engine: &EngineSide, permit: WorkerPermit) -> RemoteEnd {
+    let unit = permit.lease.unit.clone();
+    let target = RemoteTarget {
+        project: ScopedDir::open(&engine.host.project.root).unwrap(),
+        job: engine.job.clone(),
+        patch_path: patch_path(&engine.job, 0, &unit, 1),
+        decoder: decode::decode_line,
+    };
+    let sinks = AttemptSinks { recorder: Arc::clone(&engine.log) as _, observer: None, gate: Arc::new(SlowGate) };
+    let (_orders, received) = mpsc::channel(1);
+    let (ready, _) = oneshot::channel();
+    remote_attempt::run(permit, shipment(&unit, 1), target, sinks, &engine.host.limits, (Vec::new(), received), ready)
+        .await
+}
+
+fn invalid(end: RemoteEnd) -> String {
+    let RemoteEnd::Invalid(reason) = end else { panic!("{end:?}") };
+    reason
+}
+
+#[test]
+fn heartbeats_alone_do_not_keep_an_attempt() {
+    let (_place, root, repository) = project();
+    let engine = EngineSide::new(&root, &repository);
+    run_paused(async move {
+        let worker = FalseWorker::join(&engine, None).await;
+        let permit = claim(&engine, "unit").await;
+        let to_engine = worker.to_engine.clone();
+        let beating = tokio::spawn(async move {
+            while to_engine.send(WorkerMessage::Heartbeat).await.is_ok() {
+                wait(HEARTBEAT_INTERVAL).await;
+            }
+        });
+        let began = Instant::now();
+        let reason = invalid(run(&engine, permit).await);
+        assert!(reason.contains("the limit of its silence, 600 s"), "{reason}");
+        assert!(began.elapsed() < Duration::from_secs(12 * 60));
+        beating.abort();
+        worker.serving.abort();
+    });
+}
+
+#[test]
+fn entries_of_an_attempt_are_bounded() {
+    let (_place, root, repository) = project();
+    let engine = EngineSide::new(&root, &repository);
+    run_paused(async move {
+        let worker = FalseWorker::join(&engine, None).await;
+        let permit = claim(&engine, "unit").await;
+        let (lease, to_engine) = (permit.lease.clone(), worker.to_engine.clone());
+        let flooding = tokio::spawn(async move {
+            let text = "x".repeat(1 << 20);
+            let entry = format!("{{\"seq\":0,\"at\":0,\"unit\":\"unit\",\"try\":1,\"err\":\"{text}\"}}");
+            for number in 0.. {
+                let entry = serde_json::value::RawValue::from_string(entry.clone()).unwrap();
+                let part = WorkerPart::Entries(vec![entry]);
+                let message = WorkerMessage::Attempt { lease: lease.clone(), number, part };
+                if to_engine.send(message).await.is_err() {
+                    return;
+                }
+                // Give the engine a turn.
+                wait(Duration::from_millis(1)).await;
+            }
+        });
+        let reason = invalid(run(&engine, permit).await);
+        assert!(reason.contains("MiB of entries for one attempt"), "{reason}");
+        flooding.abort();
+        worker.serving.abort();
+        // The engine serves others.
+        let other = FalseWorker::join(&engine, None).await;
+        claim(&engine, "other").await;
+        other.serving.abort();
+    });
+}
+
+#[test]
+fn worker_ends_an_attempt_that_produces_too_much() {
+    let lease = AttemptLease { unit: "unit".into(), attempt: 1, fence: 1 };
+    let (outgoing, _incoming) = mpsc::unbounded_channel();
+    let uplink = Uplink::new(lease, outgoing, false);
+    let text = "x".repeat(MAX_ENTRY_BYTES / 4);
+    let record = || uplink.record(&[NewEntry { attempt: None, body: EntryBody::Stderr(text.as_str().into()) }]);
+    assert!((0..3).all(|_| record().is_ok()));
+    let error = record().unwrap_err().to_string();
+    assert!(error.contains("the attempt produced more than"), "{error}");
+}
+
+#[test]
+fn worker_runs_no_more_attempts_than_it_has_slots() {
+    let (_place, root, repository) = project();
+    let engine = EngineSide::new(&root, &repository);
+    let script = AttemptScript { pauses: vec![1_000], asks: false, awaits_message: false, stop: None, result_bytes: 1 };
+    let units: Vec<UnitKey> = (0..12).map(|n| UnitKey::from(format!("unit-{n}").as_str())).collect();
+    let scripts = Arc::new(units.iter().map(|unit| (unit.clone(), script.clone())).collect());
+    let log = Arc::clone(&engine.log);
+    let backend = Arc::new(ScriptedAttempts { scripts, log: Arc::clone(&log) });
+    run_paused(async move {
+        let (to_worker, incoming) = mpsc::channel(64);
+        let (outgoing, mut from_worker) = mpsc::unbounded_channel();
+        let link = EngineLink { incoming, outgoing, resend_after: None };
+        let (_stay, leave) = watch::channel(LeaveRequest::Stay);
+        let serving = tokio::spawn(serve_with(move |_, _| Ok(backend), join(), link, leave));
+        to_worker.send(EngineMessage::Welcome(Box::new(engine.host.terms.clone()))).await.unwrap();
+        for unit in &units {
+            let lease = AttemptLease { unit: unit.clone(), attempt: 1, fence: 1 };
+            let part = EnginePart::Start(Box::new(shipment(unit, 1)));
+            to_worker.send(EngineMessage::Attempt { lease, number: 0, part }).await.unwrap();
+        }
+        wait(Duration::from_secs(5)).await;
+        assert_eq!(lock(&log.running).len(), 2);
+        let mut refused = 0;
+        while let Ok(message) = from_worker.try_recv() {
+            if let WorkerMessage::Attempt { part: WorkerPart::Ended(result), .. } = message {
+                assert!(result.ended.verdict.reason.contains("the worker offers 2 slots"), "{result:?}");
+                refused += 1;
+            }
+        }
+        assert_eq!(refused, 8, "two run and two wait");
+        serving.abort();
+    });
+}
+
+/// A name that a worker gives itself does not take its namesakes away.
+#[test]
+fn ban_is_for_a_connection_or_a_named_machine() {
+    let (_place, root, repository) = project();
+    let engine = EngineSide::new(&root, &repository);
+    run_paused(async move {
+        let workers = [FalseWorker::join(&engine, None).await, FalseWorker::join(&engine, None).await];
+        wait(Duration::from_secs(1)).await;
+        engine.host.pool.ban("w", "it sent something invalid");
+        assert_eq!(claim(&engine, "unit").await.worker, "w-2");
+        let again = FalseWorker::join(&engine, None).await;
+        wait(Duration::from_secs(1)).await;
+        assert!(!again.serving.is_finished(), "another worker of that name may join");
+        let named = FalseWorker::join(&engine, Some("build-1")).await;
+        wait(Duration::from_secs(1)).await;
+        engine.host.pool.ban("build-1", "it sent something invalid");
+        let (end, has_joined) = FalseWorker::join(&engine, Some("build-1")).await.serving.await.unwrap();
+        assert!(matches!(end, ConnectionEnd::Refused(_)) && !has_joined, "{end:?}");
+        workers.into_iter().chain([again, named]).for_each(|worker| worker.serving.abort());
+    });
+}
+
+#[test]
+fn number_of_workers_is_bounded() {
+    let (_place, root, repository) = project();
+    let pool = &EngineSide::new(&root, &repository).host.pool;
+    let names: Vec<_> = (0..4).map(|_| pool.reserve_name("w", 3)).collect();
+    assert_eq!(names, [Some("w".to_owned()), Some("w-2".to_owned()), Some("w-3".to_owned()), None]);
+    pool.release_name("w-2");
+    assert_eq!(pool.reserve_name("w", 3).as_deref(), Some("w-2"));
+}
