@@ -1,4 +1,5 @@
-//! Which paths and modes a patch may change: those that the tools of an agent can write, whoever made the patch.
+//! Which paths and modes a patch may change: those that the tools of an agent can write, whatever its
+//! origin is.
 //!
 //! This module must not know how a patch is applied.
 
