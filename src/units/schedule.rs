@@ -22,7 +22,7 @@ mod worker_wait;
 
 use std::sync::Arc;
 
-use crate::tape::note::{Amendment, AttemptOutcome, RunEnded, Severity, StopMode, Verdict, VerdictCause};
+use crate::tape::note::{Amendment, AttemptOutcome, RunEnded, Severity, StopMode, Verdict};
 use crate::{
     control::RunLimit,
     tape::{Note, UnitKey},

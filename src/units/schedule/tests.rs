@@ -4,7 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    tape::{Millis, note::StopReason},
+    tape::{
+        Millis,
+        note::{StopReason, VerdictCause},
+    },
     units::limits::LimitStatus,
 };
 
