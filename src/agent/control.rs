@@ -161,7 +161,7 @@ pub(crate) struct ControlProtocol {
     pending_approvals: Vec<PendingDecision>,
     /// A person answers requests for permission. Without one, they are denied.
     answers_permissions: bool,
-    /// The agent was asked to go on instead of ending its turn.
+    /// The agent was asked to continue instead of ending its turn.
     has_asked: bool,
 }
 
@@ -268,12 +268,12 @@ impl ControlProtocol {
         Some(success_frame(request_id, json!({"hookSpecificOutput": output})))
     }
 
-    /// True once the agent was asked to go on instead of ending its turn.
+    /// True once the agent was asked to continue instead of ending its turn.
     pub(crate) fn has_asked(&self) -> bool {
         self.has_asked
     }
 
-    /// Lets the agent end its turn, or makes it go on with `question`.
+    /// Lets the agent end its turn, or makes it continue with `question`.
     pub(crate) fn answer_stop(&mut self, request_id: &str, question: Option<&str>) -> ControlFrame {
         self.has_asked |= question.is_some();
         let answer = question.map_or_else(|| json!({}), |text| json!({"decision": "block", "reason": text}));

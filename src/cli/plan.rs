@@ -417,7 +417,7 @@ pub(crate) fn outside_project_message(source: &SourcePlan) -> Option<String> {
     ))
 }
 
-/// How many units run for changes of their own files and for changes around them; empty if none runs for the latter.
+/// How many units run for changes of files that they contain, and for changes around these; empty if none runs for the latter.
 fn changed_units<'a>(units: impl Iterator<Item = &'a WorkUnit>) -> String {
     let (mut changed, mut referring, mut around) = (0, 0, 0);
     for UnitChanges { own, referred, around: others } in units.map(|unit| &unit.changes) {

@@ -70,14 +70,7 @@ pub(crate) struct UnitSummary {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RunSummary {
     pub counts: Vec<(UnitStatus, usize)>,
-    /// Sum of the known costs of all attempts, in US dollars.
-    pub cost_usd: Option<f64>,
-    /// True if some attempt has not reported its cost.
-    pub is_cost_partial: bool,
-    /// Turns of all attempts.
-    pub turns: u64,
-    /// Tool calls of all attempts.
-    pub calls: u64,
+    effort: EffortSummary,
     pub failed: Vec<UnitSummary>,
     /// Units whose budget ran out. They do not count as failed.
     pub budget: Vec<UnitSummary>,
@@ -95,6 +88,17 @@ pub(crate) struct RunSummary {
     publication: PublicationSummary,
     /// The cause that kept every unit from running.
     blocking_cause: Option<VerdictCause>,
+}
+
+/// What all attempts of a run took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct EffortSummary {
+    /// Sum of the known costs, in US dollars.
+    cost_usd: Option<f64>,
+    /// True if some attempt has not reported its cost.
+    is_cost_partial: bool,
+    turns: u64,
+    calls: u64,
 }
 
 /// What successful units did with their raw files.
@@ -165,10 +169,12 @@ impl RunSummary {
         }
         Self {
             counts,
-            cost_usd: run_cost(state),
-            is_cost_partial: state.units.iter().any(|unit| UnitSpending::new(unit, state.last_entry_at).partial),
-            turns: attempts().map(|attempt| u64::from(attempt.counts.turns)).sum(),
-            calls: attempts().map(|attempt| u64::from(attempt.counts.calls)).sum(),
+            effort: EffortSummary {
+                cost_usd: run_cost(state),
+                is_cost_partial: state.units.iter().any(|unit| UnitSpending::new(unit, state.last_entry_at).partial),
+                turns: attempts().map(|attempt| u64::from(attempt.counts.turns)).sum(),
+                calls: attempts().map(|attempt| u64::from(attempt.counts.calls)).sum(),
+            },
             failed: units_with_status(state, UnitStatus::Failed),
             budget: units_with_status(state, UnitStatus::BudgetExhausted),
             use_of_files: FileUseSummary::from_state(state),
@@ -261,8 +267,8 @@ impl RunSummary {
         let running = self.open_until.map(|_| RunOutcome::Running.as_str());
         let outcome = self.outcome.as_deref().or(running);
         json!({
-            "type": "run", "state": "summary", "outcome": outcome, "units": units, "turns": self.turns,
-            "calls": self.calls, "cost_usd": self.cost_usd, "cost_partial": self.is_cost_partial,
+            "type": "run", "state": "summary", "outcome": outcome, "units": units, "turns": self.effort.turns,
+            "calls": self.effort.calls, "cost_usd": self.effort.cost_usd, "cost_partial": self.effort.is_cost_partial,
             "commit": self.publication.saved_commit.as_ref().map(|(commit, ..)| commit), "not_saved": self.publication.save_error,
             "merged": self.publication.shared.iter().map(|file| json!({"path": file.path, "units": file.units})).collect::<Vec<_>>(),
             "flagged": self.publication.flagged.iter().map(|it| json!({"artifact": it.about, "text": it.text})).collect::<Vec<_>>(),
@@ -300,14 +306,14 @@ impl RunSummary {
         let colon = if counts.is_empty() { "" } else { ": " };
         let duration = state.duration_text(self.open_until.unwrap_or_default().max(state.last_entry_at));
         let _ = writeln!(text, "{name} · {outcome} after {} · {units}{colon}{}", duration, counts.join(", "));
-        let cost = text::dollars_of_sum(self.cost_usd, self.is_cost_partial);
+        let cost = text::dollars_of_sum(self.effort.cost_usd, self.effort.is_cost_partial);
         let scripted = if state.units.iter().any(|unit| unit.attempts.iter().any(|attempt| attempt.setup.is_scripted)) {
             " (scripted agent: invented numbers)"
         } else {
             ""
         };
-        let calls = pluralize(usize::try_from(self.calls).unwrap_or(usize::MAX), "tool call");
-        let turns = pluralize(usize::try_from(self.turns).unwrap_or(usize::MAX), "turn");
+        let calls = pluralize(usize::try_from(self.effort.calls).unwrap_or(usize::MAX), "tool call");
+        let turns = pluralize(usize::try_from(self.effort.turns).unwrap_or(usize::MAX), "turn");
         let _ = writeln!(text, "{calls} · {turns} · {cost}{scripted}");
         if let Some((commit, branch, files)) = &self.publication.saved_commit {
             let branch = branch.as_deref().map(|branch| format!(" on {branch}")).unwrap_or_default();

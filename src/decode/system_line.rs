@@ -251,6 +251,10 @@ impl<'a> SystemFields<'a> {
                 backgrounded: self.backgrounded,
                 status: self.status.or(self.summary),
             },
+            // A notice about a key of the agent's own screen, such as the one about a hook that asks to continue.
+            "notification" if self.content.as_ref().is_some_and(|text| text.ends_with("ctrl+o to see")) => {
+                SystemLine::Other(subtype)
+            }
             "informational" | "notification" => {
                 SystemLine::Notice { text: self.content.unwrap_or_default(), level: self.level }
             }

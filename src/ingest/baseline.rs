@@ -264,11 +264,6 @@ impl PriorFileRecord {
         self.contents.iter().all(|record| record.content == now)
     }
 
-    /// True if the file did not exist when it was last recorded.
-    pub(super) fn is_last_deleted(&self) -> bool {
-        self.contents.last().is_some_and(|record| record.content.is_none())
-    }
-
     /// The time of the first record.
     pub(super) fn first_time(&self) -> Option<RecordTime> {
         self.contents.first().map(|record| record.time)

@@ -36,6 +36,7 @@ mod raw_copies;
 mod reviewed;
 
 use path_rules::PatchContent;
+pub(crate) use raw_copies::RawCopy;
 
 /// The only file mode that a patch may set.
 const REGULAR_FILE_MODE: &str = "100644";
@@ -172,15 +173,6 @@ impl Diagnostic for IntegrationError {
             Self::Io { .. } => return None,
         })
     }
-}
-
-/// A raw file that is copied into the commit with the artifacts made from it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RawCopy {
-    /// Absolute path of the file.
-    pub source: PathBuf,
-    /// Path of the copy, relative to the project.
-    pub destination: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -91,10 +91,10 @@ impl Diagnostic for ProjectionError {
 impl IngestPlan {
     /// The sources to write before the units that are not `done` run: those that the raw files of these units define.
     /// KTX writes all sources of the connection each time. Other sources were projected by an earlier run and may have
-    /// been edited since, even if a unit depends on their file.
+    /// been edited since, even if a unit depends on their file, or runs because another file changed.
     pub(crate) fn pending_projections(&self, done: impl Fn(&UnitKey) -> bool) -> Vec<PendingProjection> {
         let due = self.sources.iter().map(|source| {
-            let units = self.units.iter().map(|unit| &unit.planned);
+            let units = self.units.iter().filter(|unit| !unit.changes.is_around_only()).map(|unit| &unit.planned);
             let to_run = units.filter(|unit| unit.connection == source.connection && !done(&unit.unit));
             let files: BTreeSet<&String> = to_run.flat_map(|unit| &unit.raw_files).collect();
             let projection = &source.projection;

@@ -96,6 +96,11 @@ impl UnitChanges {
         self.own.is_empty() && self.around_it().next().is_none()
     }
 
+    /// True if nothing but changes outside its raw files is a reason to run the unit.
+    pub(crate) fn is_around_only(&self) -> bool {
+        self.own.is_empty() && self.around_it().next().is_some()
+    }
+
     /// The changes outside its raw files.
     pub(crate) fn around_it(&self) -> impl Iterator<Item = &String> {
         self.referred.iter().chain(&self.around)

@@ -20,7 +20,7 @@ const ATTEMPT: &str = "Ingest-Attempt";
 
 /// The number of attempts that are in the note of the commit.
 const NOTED: &str = "Ingest-Attempts";
-/// After that number.
+/// Names the place of these attempts, after their number.
 const IN_NOTE: &str = " in refs/notes/ingestdeck";
 
 /// The ref of the notes, which a clone does not fetch by itself.
@@ -72,7 +72,7 @@ pub(crate) struct CommitMessage {
 }
 
 impl CommitMessage {
-    /// The first line.
+    /// The first line of the text; empty for an empty text.
     pub(crate) fn subject(&self) -> &str {
         self.text.lines().next().unwrap_or_default()
     }

@@ -275,7 +275,18 @@ fn plan_is_printed_as_table_and_as_json() {
     let keys: Vec<&String> = object.as_object().unwrap().keys().collect();
     assert_eq!(
         keys,
-        ["unit", "connection", "adapter", "rawFiles", "dependencyPaths", "why", "model", "bytes", "forecast"]
+        [
+            "unit",
+            "connection",
+            "adapter",
+            "rawFiles",
+            "dependencyPaths",
+            "why",
+            "model",
+            "bytes",
+            "forecast",
+            "changedFiles"
+        ]
     );
     assert_eq!(place.run(&["plan", "--ui", "none"]).expect_success(), "");
 }

@@ -202,7 +202,7 @@ fn units_sharing_a_file_with_a_single_run_stay_planned() {
     run(&place, READS, &["--only", "x"]).expect_success();
     assert_eq!(planned(&place, &[]), pairs(&[y, z]));
     run(&place, READS, &["--only", "y"]).expect_success();
-    assert_eq!(planned(&place, &[]), pairs(&[z]), "both units of the file succeeded, each in a run of its own");
+    assert_eq!(planned(&place, &[]), pairs(&[z]), "both units of the file succeeded, each in another run");
     run(&place, READS, &[]).expect_success();
     assert_eq!(planned(&place, &[]), []);
     // The index can be deleted, because it is rebuilt from the tapes.

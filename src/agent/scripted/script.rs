@@ -103,7 +103,7 @@ pub(crate) struct ScriptPart {
     pub tokens: Option<MessageTokens>,
     /// Steps in the order of playing.
     pub steps: Vec<ScriptStep>,
-    /// Steps that follow if the host asks the agent to go on instead of ending its turn. By default, it reads the files
+    /// Steps that follow if the host asks the agent to continue instead of ending its turn. By default, it reads the files
     /// that the question names.
     #[serde(default)]
     pub if_asked: Option<Vec<ScriptStep>>,

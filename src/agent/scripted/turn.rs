@@ -63,9 +63,17 @@ pub(super) struct ScriptedTurn<'a> {
     context: u64,
     new_tokens: u64,
     spent: MessageTokens,
+    progress: TurnProgress,
+}
+
+/// How far a turn is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TurnProgress {
+    Playing,
     /// The host was asked whether the turn may end.
-    was_asked: bool,
-    is_finished: bool,
+    Asked,
+    /// The result was written.
+    Finished,
 }
 
 impl<'a> ScriptedTurn<'a> {
@@ -88,8 +96,7 @@ impl<'a> ScriptedTurn<'a> {
             context: 0,
             new_tokens: UNSEEN + estimate_tokens(prompt.chars().count()),
             spent: MessageTokens::default(),
-            was_asked: false,
-            is_finished: false,
+            progress: TurnProgress::Playing,
         }
     }
 
@@ -106,18 +113,18 @@ impl<'a> ScriptedTurn<'a> {
             }
             self.run_step(step).await?;
         }
-        if !self.is_finished {
+        if !self.is_finished() {
             self.end_turn(&ScriptedResult::default()).await?;
         }
         Ok(())
     }
 
-    /// Ends the turn with this result. As in the real program, the host can ask to go on before a success.
+    /// Ends the turn with this result. As in the real program, the host can ask to continue before a success.
     async fn end_turn(&mut self, ending: &ScriptedResult) -> Result<(), TurnAbort> {
         self.end_message("end_turn").await?;
         if !ending.is_error
             && ending.terminal_reason == "completed"
-            && !std::mem::replace(&mut self.was_asked, true)
+            && std::mem::replace(&mut self.progress, TurnProgress::Asked) == TurnProgress::Playing
             && let Some(host) = &self.actor.host
             && let HookDecision::Deny(question) =
                 host.run_hooks("Stop", json!({"hook_event_name": "Stop", "stop_hook_active": false})).await?
@@ -136,12 +143,16 @@ impl<'a> ScriptedTurn<'a> {
                 }
                 None => self.run_calls(&read_calls(&question), false).await?,
             }
-            if self.is_finished {
+            if self.is_finished() {
                 return Ok(());
             }
             self.end_message("end_turn").await?;
         }
         Ok(self.write_result(ending).await?)
+    }
+
+    fn is_finished(&self) -> bool {
+        self.progress == TurnProgress::Finished
     }
 
     async fn run_step(&mut self, step: &ScriptStep) -> Result<(), TurnAbort> {
@@ -153,7 +164,7 @@ impl<'a> ScriptedTurn<'a> {
             | ScriptStep::Call(_)
             | ScriptStep::Calls(_)
             | ScriptStep::Deny(_)
-                if self.is_finished => {}
+                if self.is_finished() => {}
             ScriptStep::Think(text) => self.stream_text("thinking", text).await?,
             ScriptStep::Say(text) => self.stream_text("text", text).await?,
             ScriptStep::Call(call) => self.run_calls(std::slice::from_ref(call), false).await?,
@@ -405,7 +416,7 @@ impl<'a> ScriptedTurn<'a> {
     }
 
     async fn write_result_line(&mut self, line: Value, ending: &ScriptedResult) -> io::Result<()> {
-        self.is_finished = true;
+        self.progress = TurnProgress::Finished;
         self.actor.with_totals(|totals| {
             totals.results += 1;
             totals.last_failed = ending.is_error;
@@ -459,7 +470,7 @@ impl<'a> ScriptedTurn<'a> {
 
     /// Ends an interrupted turn: the text so far, a failed result for every open call, and the result line.
     pub(super) async fn write_aborted_turn(&mut self) -> Result<(), TurnAbort> {
-        if self.is_finished {
+        if self.is_finished() {
             return Ok(());
         }
         let in_tools = !self.open_calls.is_empty();

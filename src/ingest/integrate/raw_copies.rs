@@ -1,12 +1,24 @@
 //! Raw files that are copied into the commit of a run. This module must not know which artifacts were made from them.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
 
-use super::{IntegrationError, PatchIntegrator, REGULAR_FILE_MODE, RawCopy, split};
+use super::{IntegrationError, PatchIntegrator, REGULAR_FILE_MODE, split};
 use crate::scoped_dir::{FileKind, ScopedDir};
 
 /// Most failed git calls before the remaining raw files are skipped without identifying the rejected ones.
 const MAX_STAGE_FAILURES: u32 = 200;
+
+/// A raw file that is copied into the commit with the artifacts made from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RawCopy {
+    /// Absolute path of the file.
+    pub source: PathBuf,
+    /// Path of the copy, relative to the project.
+    pub destination: String,
+}
 
 impl PatchIntegrator {
     /// Adds `raw` to the accepted changes, and returns the destinations that git does not accept. The bytes are stored

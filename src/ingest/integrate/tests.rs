@@ -502,7 +502,7 @@ fn existing_source_of_any_name_may_change() {
     ];
     let (mut integration, results) = run.integrate(&patches);
     assert!(results.iter().all(|result| matches!(result, PatchOutcome::Accepted { .. })), "{results:?}");
-    integration.save("m", &[]).unwrap();
+    integration.save(&"m".into(), &[]).unwrap();
     assert_eq!(run.read("semantic-layer/w/Meine Orders.yml"), Some(changed));
 }
 

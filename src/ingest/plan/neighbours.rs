@@ -157,17 +157,19 @@ impl<'a> ChangedFiles<'a> {
     }
 }
 
-/// Deleted files that the records name, sorted: those whose artifacts wait for a decision, and those that have one.
+/// Deleted files that the records name, sorted: those whose artifacts wait for a decision, those that have one, and those
+/// that no unit has processed.
 pub(super) fn deleted_files(
     prior: &BTreeMap<String, PriorFileRecord>,
     tree: &SourceTree,
     diff: &SourceDiff,
+    accepts: impl Fn(&str) -> bool,
 ) -> Vec<String> {
-    let is_gone = |path: &str, record: &PriorFileRecord| {
-        let is_open = diff.deleted.binary_search_by(|deleted| deleted.as_str().cmp(path)).is_ok();
-        is_open || (record.is_last_deleted() && tree.get(path).is_none() && !tree.may_contain(path))
+    let is_gone = |path: &&String| {
+        let is_open = diff.deleted.binary_search(path).is_ok();
+        is_open || (accepts(path) && tree.get(path).is_none() && !tree.may_contain(path))
     };
-    prior.iter().filter(|(path, record)| is_gone(path, record)).map(|(path, _)| path.clone()).collect()
+    prior.keys().filter(is_gone).cloned().collect()
 }
 
 fn extension(path: &str) -> &str {

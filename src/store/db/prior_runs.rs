@@ -193,8 +193,9 @@ impl Db {
 
     /// Runs that incremental planning needs, not counting costs and times.
     pub(crate) fn required_runs(&self) -> Result<BTreeSet<RunId>, DbError> {
-        let mut required: BTreeSet<RunId> =
-            self.file_records(None)?.values().flat_map(|of| required_records(of)).collect();
+        let times = self.last_successes(None)?.into_iter().map(|success| success.read_in).collect();
+        let records = self.file_records(None)?;
+        let mut required: BTreeSet<RunId> = records.values().flat_map(|of| required_records(of, &times)).collect();
         let read = || -> Result<BTreeSet<RunId>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(&format!(
                 "WITH saved AS (SELECT connection, unit_key, max(run) AS run FROM units
@@ -245,8 +246,8 @@ impl Db {
 }
 
 /// The runs without which a plan would judge a file in another way: the last result of each of its units and of all
-/// together, and the first run that found the content of now.
-fn required_records(records: &[FileRecord]) -> impl Iterator<Item = RunId> {
+/// together, and the content as of `times`, at which units last succeeded.
+fn required_records(records: &[FileRecord], times: &BTreeSet<RunId>) -> impl Iterator<Item = RunId> {
     let mut required = BTreeSet::new();
     let mut units: BTreeMap<&str, RunId> = BTreeMap::new();
     for record in records {
@@ -254,11 +255,11 @@ fn required_records(records: &[FileRecord]) -> impl Iterator<Item = RunId> {
     }
     required.extend(units.into_values());
     let last = records.iter().rposition(FileRecord::is_settled);
-    if let Some(last) = last.and_then(|at| records.get(..=at)) {
-        let content = last.last().and_then(|record| record.sha256.as_ref());
-        let same = last.iter().rev().take_while(|record| record.sha256.as_ref() == content);
-        required.extend(same.last().map(|record| record.run));
-        required.extend(last.last().map(|record| record.run));
+    required.extend(last.and_then(|at| records.get(at)).map(|record| record.run));
+    for time in times {
+        let upto = records.partition_point(|record| record.run <= *time);
+        let known = records.get(..upto).unwrap_or_default();
+        required.extend(known.iter().rfind(|record| record.is_settled()).map(|record| record.run));
     }
     let rest = records.get(last.map_or(0, |at| at + 1)..).unwrap_or_default();
     required.extend(rest.iter().rfind(|record| record.state == FileState::Failed).map(|record| record.run));

@@ -7,7 +7,7 @@ use super::{
     test_dir::{TestDir, parse_json_events},
 };
 
-/// A part for `unit` that ends with an answer, and does `if_asked` when it is asked to go on.
+/// A part for `unit` that ends with an answer, and does `if_asked` when it is asked to continue.
 fn answers_only(unit: &str, if_asked: &str) -> String {
     format!("\n[[part]]\nunit = \"{unit}\"\nsteps = [{{ say = \"ok\" }}]\nif_asked = [{if_asked}]\n")
 }

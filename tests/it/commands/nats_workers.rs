@@ -278,9 +278,11 @@ fn logins_and_limits_of_the_server_are_checked() {
     let refused = place.run(&["doctor", "--nats", &small.url()]);
     assert!(refused.stdout.contains("raise max_payload"), "{refused:?}");
     let open = NatsTestServer::start(&place, "");
-    for command in
-        [&["doctor"][..], &["run", "--concurrency", "0"], &["worker", "--claude-bin", claude.to_str().unwrap()]]
-    {
+    for command in [
+        &["doctor"][..],
+        &["run", "--full", "--concurrency", "0"],
+        &["worker", "--claude-bin", claude.to_str().unwrap()],
+    ] {
         let refused = place.run(&[command, &["--nats", &open.url()]].concat());
         let text = format!("{}{}", refused.stdout, refused.stderr);
         assert!(text.contains("requires no login") && text.contains("--insecure"), "{text}");

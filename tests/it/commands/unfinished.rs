@@ -28,10 +28,13 @@ fn part(unit: &str, steps: &str) -> String {
     format!("[[part]]\nunit = \"docs-{unit}\"\nsteps = [{}]\n", steps.replace("PAGE", unit))
 }
 
+/// Reads the document of a part.
+const READ: &str = "{ call = { tool = \"read_raw_file\", with = { path = \"PAGE.md\" } } },";
+
 /// A `claude` in which `docs-two` writes a page and needs more turns than it has.
 fn out_of_turns(place: &TestDir) -> String {
     let more = "{ say = \"a\" }, { call = { tool = \"wiki_list_tags\" } }, ".repeat(4);
-    let parts = [part("one", &format!("{WRITES} {{ say = \"Done.\" }}")), part("two", &format!("{WRITES} {more}"))];
+    let parts = [part("one", &format!("{READ} {{ say = \"Done.\" }}")), part("two", &format!("{WRITES} {more}"))];
     let rest = "[[part]]\nsteps = [{ say = \"nothing to do\" }]\n".to_owned();
     player(place, &[parts.concat(), rest].concat())
 }

@@ -142,7 +142,8 @@ impl Drop for TestTerminal {
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn retry_key_retries_only_the_failed_unit() {
     let bad = ktx("wiki_write", json!({"key": 5}));
-    let turns = [ApiTurn::blocks([bad]), ApiTurn::answer("It did not work.")].into_iter();
+    let turns =
+        [ApiTurn::blocks([bad]), ApiTurn::answer("It did not work."), ApiTurn::answer("I give up.")].into_iter();
     let mut routes = vec![asked_by("docs-crates", turns.chain(good_turns("docs-crates", "crates.md")))];
     routes.extend(all_good());
     let deck = TestProject::new(routes);
@@ -170,8 +171,9 @@ fn retry_key_retries_only_the_failed_unit() {
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn failed_unit_resumes_its_session_with_feedback() {
     let lost = ApiTurn::blocks([ktx("wiki_write", json!({"title": "lost"}))]);
-    let turns =
-        [lost, ApiTurn::answer("There is no such file.")].into_iter().chain(good_turns("docs-crates", "crates.md"));
+    let turns = [lost, ApiTurn::answer("There is no such file."), ApiTurn::answer("I give up.")]
+        .into_iter()
+        .chain(good_turns("docs-crates", "crates.md"));
     let deck = TestProject::new([asked_by("docs-crates", turns)]);
     let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-crates"]);
     terminal.sees_unit('✗', "docs-crates");

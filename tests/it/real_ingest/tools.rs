@@ -15,6 +15,7 @@ fn cli_reads_concurrently_and_writes_a_source() {
         "docs-crates",
         [
             ApiTurn::blocks([
+                ktx("read_raw_file", json!({"path": "crates.md"})),
                 ktx("discover_data", json!({"query": "crate"})),
                 ktx("sl_discover", json!({})),
                 ktx("entity_details", json!({"connectionId": "stock", "targets": [{"display": "crates"}]})),
@@ -45,6 +46,6 @@ fn cli_reads_concurrently_and_writes_a_source() {
     let job = run.events()[0]["event"]["job"].as_str().unwrap().to_owned();
     let transcript = deck.read(&format!(".ktx/ingest-transcripts/{job}/docs-crates.jsonl"));
     let lines: Vec<Value> = transcript.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.len(), 7, "{transcript}");
+    assert_eq!(lines.len(), 8, "{transcript}");
     assert!(lines.iter().all(|line| line.get("error").is_none()), "{transcript}");
 }

@@ -24,7 +24,7 @@ impl AttemptMachine {
         steps
     }
 
-    /// True while the agent can be asked to go on: once, and not if the turn limit would then end its work.
+    /// True while the agent can be asked to continue: once, and not if the turn limit would then end its work.
     pub(super) fn may_be_asked(&self) -> bool {
         let is_working = self.phase == AttemptPhase::Working && self.escalation.is_none();
         is_working && !self.control.has_asked() && self.stats.has_turns_left(TURNS_OF_A_QUESTION)

@@ -1,4 +1,4 @@
-//! An agent that is about to end its turn is asked once to go on, if its tools have a question.
+//! An agent that is about to end its turn is asked once to continue, if its tools have a question.
 
 use super::*;
 use crate::config::schema::MismatchPolicy;
