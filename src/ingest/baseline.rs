@@ -239,7 +239,10 @@ impl PriorFileRecord {
             Some(last_success(key).map_or(read_at, |later| later.max(read_at)))
         };
         let own = counting.iter().filter(|(key, _)| is_own(key)).find_map(read_at);
-        own.or_else(|| counting.iter().filter_map(read_at).min()).or(since)
+        let read = || counting.iter().filter_map(read_at);
+        // Units that share files each read what is around them.
+        let last = if owners.are_shared { own.or_else(|| read().min()) } else { read().max() };
+        last.or(since)
     }
 
     /// Whether the file with the content `now` is settled for `unit`.

@@ -386,9 +386,7 @@ fn select_units(
         true => Some(ForceReason::ByName),
         false => wanted.is_full.then_some(ForceReason::FullRun),
     };
-    let deleted = prior
-        .map(|prior| neighbours::deleted_files(prior, &tree, &diff, |path| adapter.accepts_file(path)))
-        .unwrap_or_default();
+    let deleted = prior.map(|prior| neighbours::deleted_files(prior, &tree, &diff, adapter)).unwrap_or_default();
     let mut neighbourhood = prior.map(|prior| Neighbourhood::new(adapter, &tree, prior, &deleted));
     let mut due: HashMap<String, DueUnit> = HashMap::new();
     for (place, chunk) in chunks.iter().enumerate() {

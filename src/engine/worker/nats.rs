@@ -164,7 +164,7 @@ impl NatsServer {
         }
         // A server may let clients without a login in as one of its users.
         let has_login = self.credentials.is_some() || self.nkey.is_some() || server.0.username().is_some();
-        if !self.allows_open && !(client.server_info().auth_required && has_login) {
+        if !(self.allows_open || client.server_info().auth_required && has_login) {
             let text = format!("{server} requires no login: each of its clients can act as an engine or a worker");
             let help = "set up a login, for example `nats-server --user NAME --pass PASSWORD`, and name it with \
                  --nats-creds, --nats-nkey or INGESTDECK_NATS_URL; --insecure uses the server as it is";

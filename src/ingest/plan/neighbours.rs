@@ -163,11 +163,11 @@ pub(super) fn deleted_files(
     prior: &BTreeMap<String, PriorFileRecord>,
     tree: &SourceTree,
     diff: &SourceDiff,
-    accepts: impl Fn(&str) -> bool,
+    adapter: &dyn SourceAdapter,
 ) -> Vec<String> {
     let is_gone = |path: &&String| {
         let is_open = diff.deleted.binary_search(path).is_ok();
-        is_open || (accepts(path) && tree.get(path).is_none() && !tree.may_contain(path))
+        is_open || (adapter.accepts_file(path) && tree.get(path).is_none() && !tree.may_contain(path))
     };
     prior.keys().filter(is_gone).cloned().collect()
 }

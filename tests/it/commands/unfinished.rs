@@ -34,7 +34,8 @@ const READ: &str = "{ call = { tool = \"read_raw_file\", with = { path = \"PAGE.
 /// A `claude` in which `docs-two` writes a page and needs more turns than it has.
 fn out_of_turns(place: &TestDir) -> String {
     let more = "{ say = \"a\" }, { call = { tool = \"wiki_list_tags\" } }, ".repeat(4);
-    let parts = [part("one", &format!("{READ} {{ say = \"Done.\" }}")), part("two", &format!("{WRITES} {more}"))];
+    let parts =
+        [part("one", &format!("{READ} {WRITES} {{ say = \"Done.\" }}")), part("two", &format!("{WRITES} {more}"))];
     let rest = "[[part]]\nsteps = [{ say = \"nothing to do\" }]\n".to_owned();
     player(place, &[parts.concat(), rest].concat())
 }

@@ -293,12 +293,8 @@ impl Simulation {
             }
             let note = source.to_note();
             if evicts && !note.deleted.is_empty() {
-                let evicted = FilesEvicted {
-                    connection: "d".into(),
-                    adapter: "dbt".into(),
-                    paths: note.deleted.clone(),
-                    ..FilesEvicted::default()
-                };
+                let evicted =
+                    FilesEvicted { connection: "d".into(), adapter: "dbt".into(), paths: note.deleted.clone() };
                 note.deleted.iter().for_each(|path| drop(self.model.settled.remove(path)));
                 state.inputs.evicted.push(Arc::new(evicted));
             }
