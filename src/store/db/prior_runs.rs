@@ -49,7 +49,7 @@ pub(crate) struct UnitHistory {
     pub connection: String,
     /// KTX's key, unique in the connection.
     pub unit_key: String,
-    /// Status as text, from [`UnitStatus::as_str`].
+    /// Status as text, from [`UnitStatus::as_str`](crate::run::state::UnitStatus::as_str).
     pub status: String,
     /// True if the unit succeeded but its artifacts never reached the project.
     pub unsaved: bool,

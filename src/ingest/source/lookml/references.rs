@@ -1,6 +1,6 @@
 //! What the files of a LookML project define and refer to: views, explores, and the files that they include.
 //!
-//! Must not parse LookML; [`scan`](super::scan) does.
+//! Must not parse LookML; `super::scan` does.
 
 use std::collections::BTreeSet;
 
