@@ -89,11 +89,20 @@ pub(crate) enum RunCommand {
     Accept { unit: UnitKey },
     /// Decide about changes of the run, which waits for a review.
     Review { decisions: Vec<ReviewOrder> },
+    /// Withdraw the decisions of the last command that made some: the changes have the decisions of before.
+    UndoReview {
+        /// Number of commands with decisions that the client knows of. If there are others, the command is refused.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        known: Option<u32>,
+    },
     /// End the review: units that were sent back work again; if there are none, the accepted changes become a commit.
     FinishReview {
         /// Commit to this branch, which may not be checked out, instead of the one that the run commits to.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         branch: Option<String>,
+        /// Leave out changes that files of the user block; they wait for another end of the review.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        leave_blocked: bool,
     },
     /// Send a message to the agent of a running unit. It arrives with the result of the current or next call.
     Say { unit: UnitKey, text: String },
@@ -106,6 +115,10 @@ pub(crate) enum RunCommand {
         decision: UserDecision,
     },
 }
+
+/// Names of the commands that decide about changes, and withdraw decisions, as the tape has them.
+pub(crate) const REVIEW_COMMAND: &str = "review";
+pub(crate) const UNDO_REVIEW_COMMAND: &str = "undo_review";
 
 /// A limit of a run that can be changed while it is active, with its new value.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -215,8 +228,8 @@ impl RunCommand {
             Self::Leash { calls: 0, .. } => "invalid number of calls; expected 1 or more".to_owned(),
             Self::Review { decisions } if decisions.is_empty() => "no decision; name at least one change".to_owned(),
             Self::Review { decisions } => return decisions.iter().find_map(ReviewOrder::problem),
-            Self::FinishReview { branch: Some(branch) } if branch.trim().is_empty() => "no branch name".to_owned(),
-            Self::FinishReview { branch: Some(branch) } if branch.len() > MAX_BRANCH_BYTES => {
+            Self::FinishReview { branch: Some(branch), .. } if branch.trim().is_empty() => "no branch name".to_owned(),
+            Self::FinishReview { branch: Some(branch), .. } if branch.len() > MAX_BRANCH_BYTES => {
                 format!("branch name too long; the limit is {MAX_BRANCH_BYTES} bytes")
             }
             Self::RunUntil { conditions, .. } if conditions.is_empty() => "no condition; name at least one".to_owned(),
@@ -231,6 +244,23 @@ impl RunCommand {
             _ => return None,
         };
         Some(problem)
+    }
+
+    /// The text in the command that a person typed.
+    pub(crate) fn typed_text(&self) -> Option<&str> {
+        match self {
+            Self::Say { text, .. } => Some(text),
+            Self::Decide { decision: UserDecision::Deny(reason), .. } => Some(reason),
+            Self::Retry { amendment: Some(amendment), .. } | Self::RetryUnits { amendment: Some(amendment), .. } => {
+                amendment.feedback.as_deref()
+            }
+            Self::Review { decisions } => match decisions.as_slice() {
+                [ReviewOrder { verdict: ReviewVerdict::SendBack(text), .. }, ..] => Some(text),
+                [order, ..] => order.reason.as_deref(),
+                [] => None,
+            },
+            _ => None,
+        }
     }
 
     /// The name of the command in its JSON form.
@@ -255,7 +285,8 @@ impl RunCommand {
             Self::RunUntil { .. } => "run_until",
             Self::Leash { .. } => "leash",
             Self::Accept { .. } => "accept",
-            Self::Review { .. } => "review",
+            Self::Review { .. } => REVIEW_COMMAND,
+            Self::UndoReview { .. } => UNDO_REVIEW_COMMAND,
             Self::FinishReview { .. } => "finish_review",
             Self::Say { .. } => "say",
             Self::Decide { .. } => "decide",
@@ -268,7 +299,7 @@ impl RunCommand {
             Self::Hold { .. } | Self::Release { .. } | Self::RunUntil { .. } => true,
             Self::Leash { .. } | Self::Accept { .. } | Self::Say { .. } | Self::Decide { .. } => true,
             Self::Pause | Self::Resume | Self::Set { .. } => true,
-            Self::Review { .. } | Self::FinishReview { .. } => true,
+            Self::Review { .. } | Self::UndoReview { .. } | Self::FinishReview { .. } => true,
             Self::Retry { .. } | Self::RetryUnsuccessful | Self::RetryUnits { .. } | Self::Stop { .. } => false,
             Self::DrainWorker { .. } | Self::StopWorker { .. } => true,
             Self::Drain | Self::LiftLimit | Self::AdjustConcurrency { .. } | Self::StopAll | Self::KillAll => false,
@@ -296,6 +327,7 @@ impl RunCommand {
             | Self::Resume
             | Self::Set { .. }
             | Self::Review { .. }
+            | Self::UndoReview { .. }
             | Self::FinishReview { .. }
             | Self::DrainWorker { .. }
             | Self::StopWorker { .. }
@@ -553,9 +585,12 @@ mod tests {
     }
 
     fn orders() -> Vec<ReviewOrder> {
-        let order =
-            |hunk: Option<&str>, verdict| ReviewOrder { path: "a.md".into(), hunk: hunk.map(str::to_owned), verdict };
+        let order = |hunk: Option<&str>, verdict| {
+            let hunk = hunk.map(str::to_owned);
+            ReviewOrder { path: "a.md".into(), hunk, verdict, reason: None }
+        };
         vec![
+            ReviewOrder { reason: Some("stale".into()), ..order(None, ReviewVerdict::Reject) },
             order(None, ReviewVerdict::Accept),
             order(Some("0123456789"), ReviewVerdict::Reject),
             order(None, ReviewVerdict::SendBack("shorter".into())),
@@ -625,6 +660,7 @@ mod tests {
             (
                 RunCommand::Review { decisions: orders() },
                 json!({"command": "review", "decisions": [
+                    {"path": "a.md", "verdict": "reject", "reason": "stale"},
                     {"path": "a.md", "verdict": "accept"},
                     {"path": "a.md", "hunk": "0123456789", "verdict": "reject"},
                     {"path": "a.md", "verdict": {"send_back": "shorter"}},
@@ -632,9 +668,15 @@ mod tests {
                     {"path": "a.md", "verdict": "reopen"},
                 ]}),
             ),
-            (RunCommand::FinishReview { branch: None }, json!({"command": "finish_review"})),
+            (RunCommand::UndoReview { known: None }, json!({"command": "undo_review"})),
+            (RunCommand::UndoReview { known: Some(2) }, json!({"command": "undo_review", "known": 2})),
+            (RunCommand::FinishReview { branch: None, leave_blocked: false }, json!({"command": "finish_review"})),
             (
-                RunCommand::FinishReview { branch: Some("ingest/docs".into()) },
+                RunCommand::FinishReview { branch: None, leave_blocked: true },
+                json!({"command": "finish_review", "leave_blocked": true}),
+            ),
+            (
+                RunCommand::FinishReview { branch: Some("ingest/docs".into()), leave_blocked: false },
                 json!({"command": "finish_review", "branch": "ingest/docs"}),
             ),
             (RunCommand::Leash { unit: unit(), calls: 5 }, json!({"command": "leash", "unit": "dbt-all", "calls": 5})),
@@ -693,7 +735,7 @@ mod tests {
         let until = |conditions| RunCommand::RunUntil { unit: unit(), call: None, conditions };
         let feedback = "x".repeat(MAX_FEEDBACK_CHARS + 1);
         let review = |hunk: Option<&str>, verdict| {
-            let order = ReviewOrder { path: "a.md".into(), hunk: hunk.map(str::to_owned), verdict };
+            let order = ReviewOrder { path: "a.md".into(), hunk: hunk.map(str::to_owned), verdict, reason: None };
             RunCommand::Review { decisions: vec![order] }
         };
         for bad in [

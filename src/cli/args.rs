@@ -77,6 +77,16 @@ pub(crate) struct GlobalArgs {
     pub words: Vec<OsString>,
 }
 
+impl GlobalArgs {
+    /// The options that an engine of another command of this project needs, as arguments.
+    pub(crate) fn option_words(&self) -> Vec<OsString> {
+        let options =
+            [("--project-dir", &self.project_dir), ("--claude-bin", &self.claude_bin), ("--config", &self.config)];
+        let given = options.into_iter().filter_map(|(option, path)| Some([option.into(), path.clone()?.into()]));
+        given.flatten().chain(self.debug.then(|| "--debug".into())).collect()
+    }
+}
+
 /// Output of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Ui {
@@ -302,6 +312,9 @@ pub(crate) struct RunArgs {
     /// Commit to this branch, which is created if it does not exist; files and the current branch stay as they are
     #[arg(long, value_name = "NAME")]
     pub branch: Option<String>,
+    /// What the agents should do differently than in an earlier run; a part of the prompt of each unit
+    #[arg(long, value_name = "TEXT")]
+    pub feedback: Option<String>,
     /// Run in the background: return when the run is planned; `attach` and `ctl` reach it
     #[arg(long)]
     pub detach: bool,

@@ -140,6 +140,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         places: RunPlaces::local(slots),
         retry: retry_policy(&config),
         initially_held: Vec::new(),
+        feedback: None,
         notifications: NotificationTargets::default(),
         trace: TraceOptions::default(),
         policy: CallPolicy::default(),

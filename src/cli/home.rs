@@ -69,27 +69,50 @@ fn browse(
         let reason = show(global, shown.clone(), std::mem::take(&mut messages))?;
         let ExitReason::Chosen(choice) = reason else { return Ok(screen::exit_after(&reason, Exit::Ok)) };
         selected = shown.lines.iter().position(|line| is_chosen(line, &choice)).unwrap_or_default();
-        let command = parse(global, &choice)?;
         match choice {
             // A record that cannot be shown does not end the program.
-            HomeChoice::Replay(_) | HomeChoice::Watch(_) | HomeChoice::Session(_) => match run(&command) {
-                Ok(exit @ Exit::Signal(_)) => return Ok(exit),
-                Ok(_) => {}
-                Err(failure) if matches!(failure.exit, Exit::Signal(_)) => return Err(failure),
-                Err(failure) => messages.push(failure.to_line()),
-            },
+            HomeChoice::Replay(_) | HomeChoice::Watch(_) | HomeChoice::Session(_) => {
+                match run(&parse(global, &choice)?) {
+                    Ok(exit @ Exit::Signal(_)) => return Ok(exit),
+                    Ok(_) => {}
+                    Err(failure) if matches!(failure.exit, Exit::Signal(_)) => return Err(failure),
+                    Err(failure) => messages.push(failure.to_line()),
+                }
+            }
             // Another process may have started a run since the list was read.
-            HomeChoice::Resume(_) | HomeChoice::Start if runs::find_active(global)?.is_some() => {
+            HomeChoice::Resume(_) | HomeChoice::Start | HomeChoice::RunUnits { .. }
+                if runs::find_active(global)?.is_some() =>
+            {
                 messages.push("a run of this project is active now; open it, or stop it first".to_owned());
             }
-            HomeChoice::Diff(..) | HomeChoice::Resume(_) | HomeChoice::Start => return run(&command),
+            HomeChoice::Diff(..) | HomeChoice::Resume(_) | HomeChoice::Start | HomeChoice::RunUnits { .. } => {
+                return run(&parse(global, &choice)?);
+            }
         }
     }
 }
 
+/// Starts the run that the user chose in the replay of another one.
+///
+/// # Errors
+/// If another run of the project is active, or the run cannot be started.
+pub(super) fn start_chosen(
+    global: &GlobalArgs,
+    choice: &HomeChoice,
+    run: fn(&Cli) -> Result<Exit, CliError>,
+) -> Result<Exit, CliError> {
+    if let Some(active) = runs::find_active(global)? {
+        let id = active.id.short();
+        return Err(CliError::usage(format!("run {id} of this project is active")).with_help(format!(
+            "show it with `ingestdeck attach {id}`, or stop it with `ingestdeck ctl stop-all`; then try again"
+        )));
+    }
+    run(&parse(global, choice)?)
+}
+
 /// The arguments of the command that does what was chosen, with the options of this call.
 fn parse(global: &GlobalArgs, choice: &HomeChoice) -> Result<Cli, CliError> {
-    let path;
+    let (path, keys, turns);
     let words: Vec<&str> = match choice {
         HomeChoice::Replay(run) => vec!["replay", run],
         HomeChoice::Watch(run) => vec!["attach", run],
@@ -100,12 +123,20 @@ fn parse(global: &GlobalArgs, choice: &HomeChoice) -> Result<Cli, CliError> {
         HomeChoice::Diff(earlier, later) => vec!["diff", earlier, later],
         HomeChoice::Resume(run) => vec!["run", "--resume-run", run],
         HomeChoice::Start => vec!["run"],
+        HomeChoice::RunUnits { units, feedback, model, step_budget } => {
+            keys = units.iter().map(|unit| globset::escape(unit)).collect::<Vec<_>>();
+            turns = step_budget.map(|turns| turns.to_string());
+            let options = [("--feedback", feedback), ("--model", model), ("--step-budget", &turns)];
+            let only = keys.iter().flat_map(|key| ["--only", key]);
+            let given = options.iter().filter_map(|(option, value)| Some([*option, value.as_deref()?])).flatten();
+            ["run", "--full"].into_iter().chain(only).chain(given).collect()
+        }
     };
     let parsed = Cli::try_parse_from(std::iter::once("ingestdeck").chain(words.iter().copied()));
     let parsed = parsed.map_err(|error| CliError::usage(error.to_string()))?;
     // The text of a diff is the same with and without a screen.
     let ui = if matches!(choice, HomeChoice::Diff(..)) { Ui::Auto } else { global.ui };
-    let words = global.words.iter().cloned().chain(words.iter().map(Into::into)).collect();
+    let words = global.option_words().into_iter().chain(words.iter().map(Into::into)).collect();
     Ok(Cli { global: GlobalArgs { ui, words, ..global.clone() }, ..parsed })
 }
 

@@ -48,12 +48,11 @@ pub(crate) fn replay(
     let is_active =
         runs::find_running(global, &args.what, &source)?.is_some() || is_running_session(&args.what, &source);
     if ui == Ui::Tui {
-        return super::screen::show_record(
-            global,
-            args,
-            speed,
-            Timeline::new(Box::new(source)).with_open_end(is_active),
-        );
+        let timeline = Timeline::new(Box::new(source)).with_open_end(is_active);
+        return match super::screen::show_record(global, args, speed, timeline)? {
+            (_, Some(choice)) => home::start_chosen(global, &choice, run),
+            (exit, None) => Ok(exit),
+        };
     }
     replay_plain(
         global,

@@ -42,6 +42,7 @@ use crate::{
 /// How long a tape may not grow before it is read again.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_PATH_WIDTH: usize = 200;
+const MAX_REASON_WIDTH: usize = 600;
 
 /// Shows the changes of a run that wait for a review, or decides about them.
 ///
@@ -66,6 +67,11 @@ pub(crate) fn review(global: &GlobalArgs, args: &ReviewArgs) -> Result<Exit, Cli
     if let Some(review) = review.filter(|_| !rules.is_empty()) {
         // A mistaken pattern must not begin a review.
         rules.commands(&state, review, true)?;
+        let kept = rules.kept_count(&state, review);
+        if kept > 0 {
+            let text = format!("{} with another decision: left as decided", text::pluralize(kept, "file"));
+            exit::print_warning(&Problem::new(text).with_help("name a file to `--accept` to replace its decision"));
+        }
     }
     // Changes in a commit wait for nothing.
     let exit = if of_commits.is_some() { Exit::Ok } else { Exit::ReviewOpen };
@@ -265,8 +271,13 @@ fn print_changes(
 }
 
 fn change_json(file: &ReviewedFile, review: &FileReview, diff: bool) -> Value {
-    let hunks =
-        review.hunks.iter().map(|hunk| json!({"id": hunk.id, "decision": hunk.decision, "feedback": hunk.feedback}));
+    let hunks = review.hunks.iter().map(|hunk| {
+        let mut json = json!({"id": hunk.id, "decision": hunk.decision, "feedback": hunk.feedback});
+        if let Some(reason) = &hunk.reason {
+            json["reason"] = json!(reason);
+        }
+        json
+    });
     let mut json = json!({
         "type": "change", "path": file.path, "change": file.change, "units": file.units,
         "decision": review.decision(), "hunks": hunks.collect::<Vec<_>>(),
@@ -338,7 +349,10 @@ fn decide_active(
     let runs = runs::resolve_store(global)?;
     let after = settled_state(&runs, run)?;
     match after.publication.open_review() {
-        Some(_) if after.publication.save_error.is_none() => {
+        Some(review) if after.publication.save_error.is_none() => {
+            let (open, id) = (text::pluralize(review.counts().open, "change"), run.id.short());
+            let next = format!("`ingestdeck review {id} --accept '*'` accepts them and ends the review");
+            exit::print_warning(&Problem::new(format!("{open} without a decision")).with_help(next));
             print_changes(global, args, after.publication.unsaved_review(), Exit::ReviewOpen)
         }
         _ => print_result(global, state, &after),
@@ -382,7 +396,13 @@ fn print_result(global: &GlobalArgs, before: &RunState, state: &RunState) -> Res
         (Some(commit), _) => {
             format!("saved as commit {}{}", commit.get(..8).unwrap_or(commit), on_branch.unwrap_or_default())
         }
-        (None, Some(error)) => format!("not saved: {}", text::printable(error, output::max_width(MAX_PATH_WIDTH))),
+        (None, Some(error)) => {
+            let error = text::printable(error, output::max_width(MAX_REASON_WIDTH));
+            match publication.blocked.is_empty() || publication.committed_run.is_some() {
+                true => format!("not saved: {error}"),
+                false => format!("not saved: {error}; or commit the other files with --skip-blocked"),
+            }
+        }
         (None, None) if unsaved.is_none() => "nothing to commit".to_owned(),
         (None, None) => format!("{} sent back; the run continues", text::pluralize(again.len(), "unit")),
     };
@@ -435,6 +455,7 @@ mod tests {
             decision: ReviewDecision::SentBack,
             text: None,
             feedback: Some("why?".into()),
+            reason: None,
         });
         let (file, decisions) = review.by_path().next().unwrap();
         let expected = json!({

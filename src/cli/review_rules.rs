@@ -11,19 +11,16 @@ use crate::{
     replay::FileSource,
     run::{
         PollStatus, Timeline,
-        review::{ChangePattern, ReviewState},
+        review::{ChangePattern, FileReview, ReviewState},
         state::RunState,
     },
-    tape::note::ReviewDecision,
+    tape::note::{ReviewDecision, ReviewedFile},
 };
 
 /// How long a tape may not grow before it is read again.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Bytes that are folded before the state is looked at.
 const SLICE: usize = 1 << 20;
-
-/// Decisions in one request: its length is limited, and feedback may be long.
-const MAX_ORDERS: usize = 10;
 
 /// Which changes are accepted, rejected and sent back.
 #[derive(Debug, Default)]
@@ -33,8 +30,12 @@ pub(crate) struct ReviewRules {
     send_back: Vec<NamedPattern>,
     /// What the units should change.
     feedback: String,
+    /// Why changes are rejected.
+    reason: Option<String>,
     /// The branch for the commit.
     branch: Option<String>,
+    /// Changes that files of the user block are left out of the commit.
+    skip_blocked: bool,
 }
 
 /// A pattern as the user wrote it, and its meaning.
@@ -60,8 +61,16 @@ impl ReviewRules {
         }
         let [accept, reject, send_back]: [Result<Vec<_>, CliError>; 3] =
             [&args.accept, &args.reject, &args.send_back].map(|patterns| parse(patterns));
-        let branch = args.branch.clone();
-        Ok(Self { accept: accept?, reject: reject?, send_back: send_back?, feedback, branch })
+        let (branch, reason) = (args.branch.clone(), args.reason.clone());
+        Ok(Self {
+            accept: accept?,
+            reject: reject?,
+            send_back: send_back?,
+            feedback,
+            reason,
+            branch,
+            skip_blocked: args.skip_blocked,
+        })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -81,8 +90,27 @@ impl ReviewRules {
         Ok(())
     }
 
+    /// Number of files with a decision that only patterns of acceptance match, so that they keep it.
+    pub(super) fn kept_count(&self, state: &RunState, review: &ReviewState) -> usize {
+        let is_match = |file: &ReviewedFile, patterns: &[NamedPattern]| {
+            patterns.iter().any(|named| named.pattern.matches(file, |unit| state.connection_of(unit)))
+        };
+        let is_kept = |(file, decided): &(&ReviewedFile, &FileReview)| {
+            let is_other = decided.decision() != Some(ReviewDecision::Accepted);
+            let is_replaced = is_match(file, &self.reject) || is_match(file, &self.send_back) || self.names(file);
+            !decided.is_open() && is_other && !is_replaced && is_match(file, &self.accept)
+        };
+        review.by_path().filter(is_kept).count()
+    }
+
+    /// True if the file is accepted by its name, not by a pattern for several.
+    fn names(&self, file: &ReviewedFile) -> bool {
+        self.accept.iter().any(|named| named.text == file.path)
+    }
+
     /// The commands for a review: the decisions, and its end if no change stays open. A rejection outranks everything,
-    /// and an order to send back outranks an acceptance. Unless the review `is_first`, changes with a decision keep it,
+    /// and an order to send back outranks an acceptance. A pattern for several files accepts only what is open: otherwise
+    /// the careful decisions of before would be lost. Unless the review `is_first`, changes with a decision keep it,
     /// nothing is sent back, and changes that could not be made again count as open.
     ///
     /// # Errors
@@ -97,31 +125,40 @@ impl ReviewRules {
             self.check_patterns(state, review)?;
         }
         let mut decided = review.clone();
-        let mut decisions = Vec::new();
+        let (mut decisions, mut is_matched) = (Vec::new(), false);
         for (file, decision) in review.by_path() {
             let matches = |patterns: &[NamedPattern]| {
                 patterns.iter().any(|named| named.pattern.matches(file, |unit| state.connection_of(unit)))
             };
-            let is_open = decision.hunks.iter().any(|hunk| hunk.decision == ReviewDecision::Open);
+            let is_open = decision.is_open();
             let verdict = match () {
                 () if !is_first && !is_open => continue,
                 () if matches(&self.reject) => ReviewVerdict::Reject,
                 () if is_first && matches(&self.send_back) => ReviewVerdict::SendBack(self.feedback.clone()),
+                () if matches(&self.accept) && !self.names(file) => {
+                    is_matched = true;
+                    for order in decision.open_orders(&file.path) {
+                        decided.decide(&order.clone().into_decision());
+                        decisions.push(order);
+                    }
+                    continue;
+                }
                 () if matches(&self.accept) => ReviewVerdict::Accept,
                 () => continue,
             };
-            let order = ReviewOrder { path: file.path.clone(), hunk: None, verdict };
+            let reason = self.reason.clone().filter(|_| verdict == ReviewVerdict::Reject);
+            let order = ReviewOrder { path: file.path.clone(), hunk: None, verdict, reason };
             decided.decide(&order.clone().into_decision());
             decisions.push(order);
         }
-        if decisions.is_empty() && is_first {
+        if decisions.is_empty() && is_first && !is_matched {
             return Err(CliError::not_found("no change matches these patterns")
                 .with_help("list the changes with `ingestdeck review --list`"));
         }
         let counts = decided.counts();
         let is_complete = counts.open == 0 && (is_first || counts.sent_back == 0);
-        let orders = decisions.chunks(MAX_ORDERS).map(|some| RunCommand::Review { decisions: some.to_vec() });
-        let finish = || RunCommand::FinishReview { branch: self.branch.clone() };
+        let orders = ReviewOrder::into_commands(decisions).into_iter();
+        let finish = || RunCommand::FinishReview { branch: self.branch.clone(), leave_blocked: self.skip_blocked };
         Ok(orders.chain(is_complete.then(finish)).collect())
     }
 }
@@ -160,7 +197,7 @@ pub(super) async fn decide_by_rules(
         if state.ended.is_some() {
             return Ok(());
         }
-        let is_refused = !is_first && state.publication.save_error.is_some();
+        let is_refused = !is_first && (state.publication.save_error.is_some() || !state.publication.blocked.is_empty());
         if is_refused {
             // The same decisions would fail in the same way.
             controller.execute(RunCommand::Drain, origin()).await;

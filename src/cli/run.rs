@@ -17,6 +17,7 @@ use crate::{
         attempt::{AgentOptions, AttemptTimeouts},
         claude::ClaudeCode,
     },
+    control::MAX_FEEDBACK_CHARS,
     diagnostic::{Diagnostic, Problem},
     engine::{
         attempt_limits,
@@ -59,6 +60,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError>
         texts,
         review: args.review.then(ReviewOptions::default),
         branch: args.branch.clone(),
+        feedback: feedback(args.feedback.as_deref())?,
         ..RunOverrides::default()
     };
     start_run(global, &args.select, &args.attempt, want)
@@ -83,6 +85,8 @@ pub(crate) struct RunOverrides {
     pub rules: Option<Arc<ReviewRules>>,
     /// The branch that the commits go to, instead of the current one.
     pub branch: Option<String>,
+    /// What the agents should do differently.
+    pub feedback: Option<String>,
     /// Texts to capture instead of the units of connections.
     pub texts: Option<TextInputs>,
 }
@@ -97,7 +101,8 @@ pub(crate) fn start_run(
     args: &AttemptArgs,
     overrides: RunOverrides,
 ) -> Result<Exit, CliError> {
-    let RunOverrides { concurrency, workers, held, reconcile, texts, review, reviewed_run, rules, branch } = overrides;
+    let RunOverrides { concurrency, workers, held, reconcile, texts, review, reviewed_run, rules, branch, feedback } =
+        overrides;
     let config = settings::load(global)?;
     let project = project::open(global)?;
     project.check_backend().map_err(|error| CliError::from_error(Exit::Usage, &error))?;
@@ -251,6 +256,7 @@ pub(crate) fn start_run(
         },
         retry: retry_policy(&config),
         initially_held: held,
+        feedback,
         notifications,
         trace,
         policy,
@@ -274,6 +280,17 @@ fn target_branch(named: Option<String>, prior: Option<TargetBranch>) -> Result<O
             Ok(Some(TargetBranch { name, commit }))
         }
         (None, prior) => Ok(prior),
+    }
+}
+
+/// Checks the feedback for the first attempts.
+fn feedback(text: Option<&str>) -> Result<Option<String>, CliError> {
+    match text.map(str::trim) {
+        Some("") => Err(CliError::usage("--feedback is empty").with_help("leave it out, or say what to change")),
+        Some(text) if text.chars().count() > MAX_FEEDBACK_CHARS => {
+            Err(CliError::usage(format!("--feedback is too long; the limit is {MAX_FEEDBACK_CHARS} characters")))
+        }
+        text => Ok(text.map(str::to_owned)),
     }
 }
 

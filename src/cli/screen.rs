@@ -17,13 +17,13 @@ use crate::{
     control::{CommandOrigin, CommandReply},
     engine::{controller::RunController, launch::runtime},
     run::Timeline,
-    tui::{self, EngineChannel, ExitReason, LiveHandle},
+    tui::{self, EngineChannel, ExitReason, HomeChoice, LiveHandle},
 };
 
 /// Capacity of the queue of commands from the user.
 const COMMAND_QUEUE_CAPACITY: usize = 4096;
 
-/// Shows a record.
+/// Shows a record. Returns the run that the user chose to start, too.
 ///
 /// # Errors
 /// If the terminal cannot be used.
@@ -32,7 +32,7 @@ pub(crate) fn show_record(
     args: &ReplayArgs,
     speed: Option<f64>,
     timeline: Timeline,
-) -> Result<Exit, CliError> {
+) -> Result<(Exit, Option<HomeChoice>), CliError> {
     let config = settings::load(global)?;
     let mut options = settings::screen_options(global, &config)?;
     options.project = project_of(global, &timeline);
@@ -49,7 +49,11 @@ pub(crate) fn show_record(
     if left.reason == ExitReason::Quit {
         print_partial_summary(left.timeline)?;
     }
-    Ok(exit)
+    let choice = match left.reason {
+        ExitReason::Chosen(choice) => Some(choice),
+        _ => None,
+    };
+    Ok((exit, choice))
 }
 
 /// Shows a session that another process writes. `polling` runs meanwhile.

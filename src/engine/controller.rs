@@ -107,10 +107,12 @@ impl RunController {
                 }
             }
         }
-        if matches!(command, RunCommand::FinishReview { .. }) {
-            review.check_finished()?;
+        match &command {
+            RunCommand::FinishReview { .. } => review.check_finished()?,
+            RunCommand::UndoReview { known } => review.check_undo(*known)?,
+            _ => {}
         }
-        if let RunCommand::FinishReview { branch: Some(branch) } = &command {
+        if let RunCommand::FinishReview { branch: Some(branch), .. } = &command {
             let (review, branch) = (Arc::clone(review), branch.clone());
             let selected = tokio::task::spawn_blocking(move || review.select_branch(&branch)).await;
             let failed = |error: tokio::task::JoinError| RefusalReason::InvalidArgument { problem: error.to_string() };
@@ -126,7 +128,9 @@ impl RunController {
             RunCommand::Say { unit, text } => self.send(ScheduleEvent::MessageRequested { unit, text }).await?,
             RunCommand::Accept { unit } => self.send(ScheduleEvent::ResultAccepted { unit }).await?,
             RunCommand::Review { decisions } => review.decide(decisions)?,
-            RunCommand::FinishReview { branch } => {
+            RunCommand::UndoReview { .. } => review.undo()?,
+            RunCommand::FinishReview { branch, leave_blocked } => {
+                review.set_leaves_blocked(leave_blocked);
                 self.send(ScheduleEvent::ReviewFinished { sent_back: review.finish(branch.is_some())? }).await?;
             }
             RunCommand::Leash { unit, calls } => approvals.leash(&unit, calls),

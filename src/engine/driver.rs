@@ -57,9 +57,11 @@ impl From<Verdict> for AttemptEnd {
 }
 
 /// Whether the integrated patches are on the project's branch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SaveOutcome {
     Saved,
+    /// They are, except for files of these units, which wait for another review.
+    Partly(Vec<UnitKey>),
     Failed,
     /// They are not, and their review is open again.
     ReviewOpen,
@@ -303,6 +305,7 @@ impl<E: Executor> ScheduleDriver<E> {
                 self.attempts.spawn(async move {
                     vec![match executor.save(failed).await {
                         SaveOutcome::Saved => ScheduleEvent::Saved { ok: true },
+                        SaveOutcome::Partly(left) => ScheduleEvent::PartlySaved { left },
                         SaveOutcome::Failed => ScheduleEvent::Saved { ok: false },
                         SaveOutcome::ReviewOpen => ScheduleEvent::ReviewReopened,
                     }]

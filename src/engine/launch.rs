@@ -116,6 +116,8 @@ pub(crate) struct Launch {
     pub retry: RetryPolicy,
     /// Units that are held from the beginning.
     pub initially_held: Vec<UnitKey>,
+    /// What the first attempts at units should do differently than in an earlier run.
+    pub feedback: Option<String>,
     /// Where notifications go while no client is attached.
     pub notifications: NotificationTargets,
     /// Where the spans of the run go.
@@ -203,6 +205,10 @@ impl Launch {
             Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
                 .with_reused(resume::reused_units(self.prior.continues.as_ref()))
                 .with_prior_patches(resume::pending_patches(self.prior.continues.as_ref()).map(|(unit, _)| unit));
+        let schedule = match &self.feedback {
+            Some(feedback) => schedule.with_feedback(feedback),
+            None => schedule,
+        };
         match &self.reconcile {
             Some(pass) => schedule.with_reconcile_step(RECONCILE_KEY.into(), pass.is_due()),
             None => schedule,

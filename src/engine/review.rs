@@ -15,7 +15,7 @@ use crate::{
     run::{Recorder, entry_source::RecordError, review::ReviewState},
     tape::{
         Note, PROJECTION_KEY, RECONCILE_KEY, UnitKey,
-        note::{Amendment, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile},
+        note::{Amendment, BlockedFile, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile},
     },
 };
 
@@ -41,6 +41,8 @@ struct InnerReview {
     prior: Option<ReviewState>,
     /// The last review is about the changes that are integrated now.
     is_current: bool,
+    /// Files of the user that block the commit are left out of it; they wait for another review.
+    leaves_blocked: bool,
     /// The repository that the run commits to.
     repository: Option<Repository>,
     /// The units that can work again; `None` if they are not known.
@@ -133,6 +135,7 @@ impl RunReview {
         let inner = &mut *inner;
         let state = inner.state.as_mut().filter(|state| state.is_waiting).ok_or(RefusalReason::NotInReview)?;
         let mut decided = state.clone();
+        decided.begin_act();
         let notes: Vec<ReviewDecided> = orders.into_iter().map(ReviewOrder::into_decision).collect();
         let units = inner.units.as_ref();
         let only_reconciled = notes.iter().find(|note| {
@@ -161,6 +164,38 @@ impl RunReview {
         Ok(())
     }
 
+    /// Checks that the last decisions can be withdrawn; `known` is the number of commands with decisions that the client
+    /// knows of.
+    pub(crate) fn check_undo(&self, known: Option<u32>) -> Result<(), RefusalReason> {
+        let inner = self.inner();
+        let state = inner.state.as_ref().filter(|state| state.is_waiting).ok_or(RefusalReason::NotInReview)?;
+        let problem = match state.act_count() {
+            0 => "no decision to undo",
+            acts if known.is_some_and(|known| usize::try_from(known) != Ok(acts)) => {
+                "another client has decided meanwhile; look at its decision first"
+            }
+            _ => return Ok(()),
+        };
+        Err(RefusalReason::InvalidArgument { problem: problem.to_owned() })
+    }
+
+    /// Records and withdraws the decisions of the last command that made some.
+    pub(crate) fn undo(&self) -> Result<(), RefusalReason> {
+        let mut inner = self.inner();
+        let state = inner.state.as_mut().filter(|state| state.is_waiting).ok_or(RefusalReason::NotInReview)?;
+        let notes = state.undo_decisions();
+        let mut before = state.clone();
+        before.begin_undo();
+        for note in notes {
+            before.decide(&note);
+            self.recorder
+                .record_note(None, &Note::ReviewDecided(Box::new(note)))
+                .map_err(|error| not_recorded(&error))?;
+        }
+        *state = before;
+        Ok(())
+    }
+
     /// Checks that the review can end.
     pub(crate) fn check_finished(&self) -> Result<(), RefusalReason> {
         let inner = self.inner();
@@ -172,6 +207,28 @@ impl RunReview {
             Some((file, _)) => Err(RefusalReason::ReviewIncomplete { open, path: file.path.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// The next commit leaves out what files of the user block, or not.
+    pub(crate) fn set_leaves_blocked(&self, leaves_blocked: bool) {
+        self.inner().leaves_blocked = leaves_blocked;
+    }
+
+    /// The review of the changes that are integrated now, without the files `blocked`, if the end of the review allows it
+    /// and another file is left that changes something.
+    pub(crate) fn without_blocked(&self, blocked: &[BlockedFile]) -> Option<ReviewState> {
+        let mut rest = self.current().filter(|_| self.inner().leaves_blocked)?;
+        for file in blocked {
+            let rejected = ReviewDecided {
+                path: file.path.clone(),
+                decision: ReviewDecision::Rejected,
+                ..ReviewDecided::default()
+            };
+            if !rest.decide(&rejected) {
+                return None;
+            }
+        }
+        rest.files.iter().any(|file| !file.is_dropped()).then_some(rest)
     }
 
     /// Only these units can work again.

@@ -9,8 +9,13 @@
 use crate::{
     diagnostic::Diagnostic,
     scoped_dir::{self, FileKind, PRIVATE_MODE, ScopedDir},
+    tape::note::BlockedFile,
 };
-use std::{collections::BTreeMap, io, thread, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io, thread,
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +32,8 @@ const PRIVATE_JOURNAL_REMEDY: &str = "check the files in wiki/ and semantic-laye
 /// Directories that a commit of a run may change.
 const COMMITTED_DIRS: [&str; 3] = ["wiki/", "semantic-layer/", "raw-sources/"];
 
+/// Number of files that a message about blocking files names.
+const MAX_NAMED_FILES: usize = 3;
 /// Largest journal in bytes.
 const MAX_JOURNAL_BYTES: u64 = 64 * 1024;
 /// Largest file that is compared, in bytes.
@@ -48,6 +55,8 @@ pub(crate) enum BranchUpdateError {
         reason: String,
         /// What the user can do about the files.
         remedy: &'static str,
+        /// The files; empty if git does not name them.
+        files: Vec<BlockedFile>,
     },
     /// The commit changes a file that a run never writes.
     #[error("the commit changes `{}`, which a run never writes", path.escape_debug())]
@@ -158,22 +167,30 @@ fn check_update(
     // files.
     retry_while_index_locked(|| git.try_run(&["update-index", "-q", "--refresh"]))?;
     // Without this check, a page that the user deleted would be restored silently.
-    let deleted = git.run(&["ls-files", "--deleted", "-z"])?;
-    let deleted = String::from_utf8_lossy(&deleted);
-    let rewritten =
-        |path: &&str| changes.iter().any(|change| change.path == **path && change.commit_blobs[1].is_some());
-    if let Some(path) = deleted.split('\0').find(rewritten) {
-        return Err(would_overwrite(repository, format!("{} is deleted", path.escape_debug())));
-    }
+    let names = |args: &[&str]| -> Result<BTreeSet<String>, GitError> {
+        let listed = git.run(args)?;
+        Ok(String::from_utf8_lossy(&listed).split('\0').map(str::to_owned).collect())
+    };
+    let deleted = names(&["ls-files", "--deleted", "-z"])?;
+    let changed = names(&["diff-files", "--name-only", "-z"])?;
+    let staged =
+        names(&["diff-index", "--cached", "--name-only", "--no-renames", "-z", "--end-of-options", old.as_str()])?;
     // git replaces untracked files without a word if it ignores them.
     let present = hashes(repository, changes)?;
-    let is_replaced = |change: &&CommitChange| match (&change.commit_blobs, present.get(change.path.as_str())) {
-        ([None, Some(new)], Some(present)) => present != new,
-        _ => false,
+    let blocked_reason = |change: &CommitChange| match (&change.commit_blobs, present.get(change.path.as_str())) {
+        ([_, Some(_)], _) if deleted.contains(&change.path) => Some("is deleted"),
+        ([None, Some(new)], Some(present)) if present != new => Some("exists, but is not in the last commit"),
+        ([_, new], present) if new.as_ref() == present => None,
+        _ if changed.contains(&change.path) => Some("has changes that are in no commit"),
+        _ if staged.contains(&change.path) => Some("has staged changes"),
+        _ => None,
     };
-    if let Some(change) = changes.iter().find(is_replaced) {
-        let reason = format!("{} exists, but is not in the last commit", change.path.escape_debug());
-        return Err(would_overwrite(repository, reason));
+    let blocked = |change: &CommitChange| {
+        Some(BlockedFile { path: change.path.clone(), reason: blocked_reason(change)?.to_owned() })
+    };
+    let files: Vec<BlockedFile> = changes.iter().filter_map(blocked).collect();
+    if !files.is_empty() {
+        return Err(would_overwrite(repository, name_blocked(&files), files));
     }
     check_read_tree(
         repository,
@@ -200,14 +217,24 @@ fn check_read_tree(repository: &Repository, answer: &GitOutput) -> Result<(), Br
     let why = || answer.stderr.clone();
     match answer.success {
         true => Ok(()),
-        false if is_overwrite_refusal(&answer.stderr) => Err(would_overwrite(repository, why())),
+        false if is_overwrite_refusal(&answer.stderr) => Err(would_overwrite(repository, why(), Vec::new())),
         false => Err(GitError::Failed { subcommand: "read-tree".into(), stderr: why() }.into()),
     }
 }
 
-fn would_overwrite(repository: &Repository, reason: String) -> BranchUpdateError {
+fn would_overwrite(repository: &Repository, reason: String, files: Vec<BlockedFile>) -> BranchUpdateError {
     let remedy = if repository.is_private() { "move them away" } else { "commit or stash them" };
-    BranchUpdateError::WouldOverwrite { reason, remedy }
+    BranchUpdateError::WouldOverwrite { reason, remedy, files }
+}
+
+/// The first of the files that block an update, and the number of the others.
+fn name_blocked(files: &[BlockedFile]) -> String {
+    let named = |file: &BlockedFile| format!("{} {}", file.path.escape_debug(), file.reason);
+    let mut parts: Vec<String> = files.iter().take(MAX_NAMED_FILES).map(named).collect();
+    if files.len() > MAX_NAMED_FILES {
+        parts.push(format!("and {} more", files.len() - MAX_NAMED_FILES));
+    }
+    parts.join("; ")
 }
 
 /// True if git refused because it would overwrite or remove files.

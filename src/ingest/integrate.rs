@@ -27,7 +27,7 @@ use crate::{
     scoped_dir::{PRIVATE_MODE, ScopedDir},
     tape::{
         PROJECTION_KEY, UnitKey,
-        note::{SharedWrite, SlRefRepair},
+        note::{BlockedFile, SharedWrite, SlRefRepair},
     },
 };
 
@@ -150,6 +150,16 @@ pub(crate) enum IntegrationError {
     /// The branch moved during every attempt to save.
     #[error("the branch kept changing while saving")]
     BranchMovedRepeatedly,
+}
+
+impl IntegrationError {
+    /// The files of the user that block a save.
+    pub(crate) fn blocked_files(&self) -> &[BlockedFile] {
+        match self {
+            Self::BranchUpdate(BranchUpdateError::WouldOverwrite { files, .. }) => files,
+            _ => &[],
+        }
+    }
 }
 
 impl Diagnostic for IntegrationError {

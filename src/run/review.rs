@@ -4,12 +4,13 @@
 mod hunk;
 mod pattern;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, fmt, sync::Arc};
 
 pub(crate) use self::{
     hunk::{DiffHunk, parse_hunks},
     pattern::ChangePattern,
 };
+use crate::control::{ReviewOrder, ReviewVerdict};
 use crate::tape::{
     PROJECTION_KEY, RECONCILE_KEY, UnitKey,
     note::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, attempt_output::ArtifactChange},
@@ -30,7 +31,14 @@ pub(crate) struct ReviewState {
     pub is_finished: bool,
     /// True once its result is saved.
     pub is_saved: bool,
+    /// What the decisions of each command replaced, in order; only the last one may be empty.
+    pub(super) acts: Vec<ReviewAct>,
+    /// True while decisions belong to the last act.
+    pub(super) is_in_act: bool,
 }
+
+/// The files that one command decided about, with their decisions before.
+pub(super) type ReviewAct = Vec<(String, FileReview)>;
 
 /// The decisions about one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +57,8 @@ pub(crate) struct HunkReview {
     pub decision: ReviewDecision,
     /// What the unit should change, if it was sent back now or before.
     pub feedback: Option<Arc<str>>,
+    /// Why it was rejected, if the reviewer wrote it.
+    pub reason: Option<Arc<str>>,
 }
 
 /// What becomes of a file.
@@ -72,6 +82,22 @@ pub(crate) struct ReviewCounts {
     pub sent_back: usize,
 }
 
+/// The decisions in a line, such as `Changes: 3 accepted, 1 rejected`.
+impl fmt::Display for ReviewCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { open, accepted, rejected, edited, sent_back } = *self;
+        let counts = [
+            (accepted, "accepted"),
+            (edited, "edited"),
+            (rejected, "rejected"),
+            (sent_back, "sent back"),
+            (open, "undecided"),
+        ];
+        let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}"));
+        write!(f, "Changes: {}", counts.collect::<Vec<_>>().join(", "))
+    }
+}
+
 impl ReviewState {
     /// A review of `request`. Decisions of the review `before` count for equal changes, except that changes that were
     /// sent back are open again once that review was finished.
@@ -82,9 +108,12 @@ impl ReviewState {
         let file = |file| FileReview::new(file, earlier.get(&*file.path).copied(), was_finished);
         let files = request.files.iter().map(file).collect();
         let request_of_it = Arc::clone(&request);
-        let mut new = Self { request: request_of_it, files, is_waiting: true, is_finished: false, is_saved: false };
+        let mut new = Self { request: request_of_it, files, is_waiting: true, ..Self::default() };
         for decided in &request.decided {
             new.decide(decided);
+        }
+        if let Some(before) = before.filter(|before| before.request.files == request.files) {
+            new.acts.clone_from(&before.acts);
         }
         new
     }
@@ -114,7 +143,45 @@ impl ReviewState {
     /// Applies a decision. Returns false, and changes nothing, if it names an unknown file or hunk.
     pub(crate) fn decide(&mut self, decided: &ReviewDecided) -> bool {
         let Some(at) = self.request.files.iter().position(|file| file.path == decided.path) else { return false };
-        self.files[at].decide(decided)
+        let before = self.is_in_act.then(|| self.files[at].clone());
+        let is_known = self.files[at].decide(decided);
+        if let (true, Some(before), Some(act)) = (is_known, before, self.acts.last_mut())
+            && !act.iter().any(|(path, _)| *path == decided.path)
+        {
+            act.push((decided.path.clone(), before));
+        }
+        is_known
+    }
+
+    /// The next decisions are made by one command.
+    pub(crate) fn begin_act(&mut self) {
+        self.is_in_act = true;
+        if self.acts.last().is_none_or(|act| !act.is_empty()) {
+            self.acts.push(ReviewAct::new());
+        }
+    }
+
+    /// The next decisions restore those of before the last act, which is forgotten.
+    pub(crate) fn begin_undo(&mut self) {
+        self.is_in_act = false;
+        self.acts.truncate(self.act_count().saturating_sub(1));
+    }
+
+    /// Number of acts that can be undone.
+    pub(crate) fn act_count(&self) -> usize {
+        self.acts.len() - usize::from(self.acts.last().is_some_and(Vec::is_empty))
+    }
+
+    /// Paths of the files that the last act decided about; empty if there is none.
+    pub(crate) fn last_act_paths(&self) -> impl Iterator<Item = &str> {
+        let act = self.act_count().checked_sub(1).and_then(|last| self.acts.get(last));
+        act.into_iter().flatten().map(|(path, _)| path.as_str())
+    }
+
+    /// The decisions that restore the state before the last act.
+    pub(crate) fn undo_decisions(&self) -> Vec<ReviewDecided> {
+        let act = self.act_count().checked_sub(1).and_then(|last| self.acts.get(last));
+        act.into_iter().flatten().flat_map(|(path, before)| before.decisions_of(path, true)).collect()
     }
 
     pub(crate) fn counts(&self) -> ReviewCounts {
@@ -167,7 +234,12 @@ impl ReviewState {
             }
             let hunks = parse_hunks(&file.diff);
             let rejected = hunks.iter().zip(&review.hunks).filter(|(_, it)| it.decision == ReviewDecision::Rejected);
-            let lines: String = rejected.map(|(hunk, _)| hunk.changed_lines()).collect();
+            let lines: String = rejected
+                .map(|(hunk, it)| match &it.reason {
+                    Some(reason) => format!("because: {reason}\n{}", hunk.changed_lines()),
+                    None => hunk.changed_lines(),
+                })
+                .collect();
             if !lines.is_empty() {
                 remarks.push_str(&format!("\n{}, rejected:\n{lines}", file.path));
             }
@@ -180,24 +252,7 @@ impl ReviewState {
 
     /// The decisions that differ from an open state, as notes.
     pub(crate) fn decisions(&self) -> Vec<ReviewDecided> {
-        let mut decided = Vec::new();
-        for (file, review) in self.by_path() {
-            let of = |hunk: Option<&HunkReview>, decision, text: Option<&Arc<str>>| ReviewDecided {
-                path: file.path.clone(),
-                hunk: hunk.map(|hunk| hunk.id.to_string()),
-                decision,
-                text: text.map(ToString::to_string),
-                feedback: hunk.and_then(|hunk| hunk.feedback.as_ref()).map(ToString::to_string),
-            };
-            match &review.edited {
-                Some(text) => decided.push(of(None, ReviewDecision::Edited, Some(text))),
-                None => {
-                    let hunks = review.hunks.iter().filter(|hunk| hunk.decision != ReviewDecision::Open);
-                    decided.extend(hunks.map(|hunk| of(Some(hunk), hunk.decision, None)));
-                }
-            }
-        }
-        decided
+        self.by_path().flat_map(|(file, review)| review.decisions_of(&file.path, false)).collect()
     }
 }
 
@@ -229,6 +284,7 @@ impl FileReview {
                 id: id.into(),
                 decision: if is_kept { decision } else { ReviewDecision::Open },
                 feedback: earlier.and_then(|hunk| hunk.feedback.clone()),
+                reason: earlier.filter(|_| is_kept).and_then(|hunk| hunk.reason.clone()),
             }
         };
         let mut new = Self { hunks: hunk::hunk_ids(file).into_iter().map(hunk).collect(), edited: None };
@@ -246,6 +302,8 @@ impl FileReview {
 
     fn decide(&mut self, decided: &ReviewDecided) -> bool {
         let feedback = decided.feedback.as_deref().map(Arc::<str>::from);
+        let reason = decided.reason.as_deref().filter(|_| decided.decision == ReviewDecision::Rejected);
+        let reason = reason.map(Arc::<str>::from);
         match (&decided.hunk, decided.decision, &decided.text) {
             (None, ReviewDecision::Edited, Some(text)) => self.edited = Some(text.as_str().into()),
             (_, ReviewDecision::Edited, _) => return false,
@@ -267,8 +325,48 @@ impl FileReview {
             if feedback.is_some() {
                 hunk.feedback.clone_from(&feedback);
             }
+            hunk.reason = reason.clone();
         }
         true
+    }
+
+    /// The decisions about the file as notes; those that are open only `with_open` ones.
+    fn decisions_of(&self, path: &str, with_open: bool) -> Vec<ReviewDecided> {
+        let of = |hunk: Option<&HunkReview>, decision, text: Option<&Arc<str>>| ReviewDecided {
+            path: path.to_owned(),
+            hunk: hunk.map(|hunk| hunk.id.to_string()),
+            decision,
+            text: text.map(ToString::to_string),
+            feedback: hunk.and_then(|hunk| hunk.feedback.as_ref()).map(ToString::to_string),
+            reason: hunk.and_then(|hunk| hunk.reason.as_ref()).map(ToString::to_string),
+        };
+        match &self.edited {
+            Some(text) => vec![of(None, ReviewDecision::Edited, Some(text))],
+            None => {
+                let hunks = self.hunks.iter().filter(|hunk| with_open || hunk.decision != ReviewDecision::Open);
+                hunks.map(|hunk| of(Some(hunk), hunk.decision, None)).collect()
+            }
+        }
+    }
+
+    /// Acceptances of what is open in the file `path`: of the whole file, or of its open hunks.
+    pub(crate) fn open_orders(&self, path: &str) -> Vec<ReviewOrder> {
+        let order = |hunk: Option<&HunkReview>| ReviewOrder {
+            path: path.to_owned(),
+            hunk: hunk.map(|hunk| hunk.id.to_string()),
+            verdict: ReviewVerdict::Accept,
+            reason: None,
+        };
+        if self.decision() == Some(ReviewDecision::Open) {
+            return vec![order(None)];
+        }
+        let open = self.hunks.iter().filter(|hunk| hunk.decision == ReviewDecision::Open);
+        open.map(|hunk| order(Some(hunk))).collect()
+    }
+
+    /// True if some of its changes have no decision.
+    pub(crate) fn is_open(&self) -> bool {
+        self.hunks.iter().any(|hunk| hunk.decision == ReviewDecision::Open)
     }
 
     /// The decision about all hunks; `None` if they differ.

@@ -27,8 +27,8 @@ use super::{Millis, UnitKey};
 pub(crate) mod integration;
 
 pub(crate) use integration::{
-    IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved, SaveFailed, SharedWrite, SlRefRepair,
-    SlRefsRepaired,
+    BlockedFile, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved, SaveFailed, SharedWrite,
+    SlRefRepair, SlRefsRepaired,
 };
 
 /// A decision or fact of this program.

@@ -28,6 +28,7 @@ pub(crate) mod inspect;
 pub(crate) mod listing;
 pub(crate) mod marks;
 pub(crate) mod navigation;
+mod rerun;
 pub(crate) mod review;
 mod screen;
 pub(crate) mod time;

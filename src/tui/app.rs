@@ -158,6 +158,12 @@ impl App {
         };
         options.startup_messages.into_iter().for_each(|message| model.toasts.announce(message));
         let origin = timeline.source().info().clone();
+        let header = origin.header.as_ref().filter(|_| !live);
+        model.connection.recorded_run = header.map(|header| super::model::RecordedRunName {
+            id: header.run.to_string(),
+            short: header.run.short(),
+            is_of_project: options.project.is_some(),
+        });
         model.playhead.bounds.has_times = origin.has_times;
         model.playhead.bounds.started_at = origin.started_at;
         model.playhead.bounds.zone = options.zone.clone();
@@ -309,7 +315,8 @@ impl App {
 
     /// The engine refused a command.
     pub(super) fn command_refused(&mut self, reason: &RefusalReason) {
-        self.show_message(reason.to_string());
+        let kept = if self.model.dialogs.command_refused() { "; your text is kept, and offered again" } else { "" };
+        self.show_message(format!("{reason}{kept}"));
     }
 
     /// The tape will not grow further, and the run accepts no further commands.

@@ -17,4 +17,15 @@ pub(crate) enum HomeChoice {
     Resume(String),
     /// Start a run of the project.
     Start,
+    /// Start a run of these units only, whatever they did before.
+    RunUnits {
+        /// Their keys.
+        units: Vec<String>,
+        /// What the agents should do differently.
+        feedback: Option<String>,
+        /// Name of the model; `None` for the project's.
+        model: Option<String>,
+        /// Number of turns; `None` for the project's.
+        step_budget: Option<u32>,
+    },
 }

@@ -16,6 +16,9 @@ use crate::diagnostic::Diagnostic;
 
 const BUILT_IN: &str = include_str!("../../assets/keymap.toml");
 
+/// Names of former actions, which settings may still contain. They have no effect.
+const RETIRED: [&str; 1] = ["choose-other"];
+
 /// Chords by action name, as in `[keys]` of the config.
 pub(crate) type KeyOverrides = BTreeMap<String, ChordList>;
 
@@ -79,7 +82,7 @@ impl Keymap {
         let mut errors: Vec<_> = overrides
             .keys()
             .chain(built_in.keys())
-            .filter(|name| !actions::ALL.iter().any(|spec| spec.name == *name))
+            .filter(|name| !actions::ALL.iter().any(|spec| spec.name == *name) && !RETIRED.contains(&name.as_str()))
             .map(|name| KeymapError::UnknownAction(name.clone()))
             .collect();
         let mut bindings = Vec::new();
@@ -100,6 +103,8 @@ impl Keymap {
                 UserAction::Interrupt,
                 UserAction::Help,
                 UserAction::Confirm,
+                UserAction::LeaveRun,
+                UserAction::StopRun,
                 UserAction::Cancel,
                 UserAction::Dismiss,
                 UserAction::Discard,

@@ -19,6 +19,7 @@ pub(crate) mod inspect;
 mod lanes_view;
 mod mouse;
 mod overlay_views;
+mod question;
 mod review_view;
 mod scroll_list;
 mod search;
@@ -48,6 +49,7 @@ pub(crate) use inspect::{InspectPanel, InspectSide, InspectView};
 pub(crate) use lanes_view::LanesView;
 pub(crate) use mouse::{ClickAction, ClickTargets, MouseState};
 pub(crate) use overlay_views::{EntryView, HelpView, OverlayView, TranscriptView};
+pub(crate) use question::{AnswerMeaning, ConfirmQuestion, QuestionAnswer};
 pub(crate) use review_view::{DIFF_INDENT, DiffRow, ReviewLine, ReviewView, decision_of, diff_rows, shown_rows};
 pub(crate) use scroll_list::{ScrollList, scrolled};
 pub(crate) use search::{MAX_MATCHES, PaneMatches, SearchState, matching_cells};
@@ -117,6 +119,10 @@ pub(crate) struct RunConnection {
     pub leave_action: Option<DisconnectAction>,
     /// Why recording stopped before the end of the run was recorded, if this process observed it.
     pub recording_failure: Option<String>,
+    /// The recorded run that is replayed, if the record is a tape.
+    pub recorded_run: Option<RecordedRunName>,
+    /// True if the screen has watched the run live, also after its end.
+    pub was_live: bool,
     /// True for a live session: it writes into the user's own directory, and messages start its turns.
     pub is_session: bool,
     /// Checks edited arguments, if the tools of the run are known.
@@ -127,6 +133,15 @@ pub(crate) struct RunConnection {
     shown_concurrency: Option<u32>,
     /// The last request for a review that opened its page.
     shown_review: Option<Arc<ReviewRequested>>,
+}
+
+/// Names of a recorded run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RecordedRunName {
+    pub id: String,
+    pub short: String,
+    /// True for a run of the project of this process.
+    pub is_of_project: bool,
 }
 
 impl RunConnection {
@@ -149,11 +164,47 @@ pub(crate) struct Dialogs {
     pub amend_form: Option<AmendForm>,
     /// Path of the changed file that is open in an editor.
     pub edited_review: Option<String>,
+    /// Text of such a file that the review could not take, with its path.
+    pub kept_edit: Option<(String, String)>,
+    /// A typed text that the run could not take. The next question for a text begins with it.
+    kept_text: Option<String>,
+    /// The text of the last command, until another one is sent.
+    sent_text: Option<String>,
     /// History of the command line.
     pub history: CommandHistory,
 }
 
 impl Dialogs {
+    /// Lets the user type a text. It begins with a text that the run could not take.
+    pub(crate) fn ask_text(&mut self, purpose: InputPurpose) {
+        self.line_input = Some(LineInput { text: self.kept_text.take().unwrap_or_default(), purpose });
+    }
+
+    /// The kept text, for a form.
+    pub(crate) fn take_kept_text(&mut self) -> Option<String> {
+        self.kept_text.take()
+    }
+
+    /// Keeps a typed text for the next question for one.
+    pub(crate) fn keep_text(&mut self, text: String) {
+        if !text.trim().is_empty() {
+            self.kept_text = Some(text);
+        }
+    }
+
+    /// Remembers the text of a command that is sent.
+    pub(crate) fn command_sent(&mut self, command: &RunCommand) {
+        self.sent_text = command.typed_text().map(str::to_owned);
+    }
+
+    /// Keeps the text of the last command, which was refused. Returns false if it had none.
+    pub(crate) fn command_refused(&mut self) -> bool {
+        let sent = self.sent_text.take();
+        let had_text = sent.is_some();
+        sent.into_iter().for_each(|text| self.keep_text(text));
+        had_text
+    }
+
     /// True while a dialog covers the view.
     pub(crate) fn covers_view(&self) -> bool {
         self.question.is_some() || self.editor.is_some() || self.amend_form.is_some()
@@ -232,25 +283,6 @@ pub(crate) fn recording_failure_lines(failure: Option<&str>, inside: Rect) -> Ve
     let mut lines = text::wrap(&format!("broken: {}", text::one_row(failure, 600)), usize::from(inside.width));
     lines.truncate(usize::from(inside.height.saturating_sub(2)));
     lines
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ConfirmQuestion {
-    pub text: String,
-    /// Consequences of a yes, one per line.
-    pub details: Vec<String>,
-    /// Effects of a yes.
-    pub then: Vec<super::effect::ScreenEffect>,
-    /// A third answer besides yes and no.
-    pub other: Option<OtherAnswer>,
-}
-
-/// Another answer to a question, which has its own effects.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct OtherAnswer {
-    /// What it does, in a few words.
-    pub label: &'static str,
-    pub then: Vec<super::effect::ScreenEffect>,
 }
 
 /// Counts over all units, recomputed only when the run view changes.
@@ -365,7 +397,7 @@ impl ScreenModel {
             keymap,
             pending: Vec::new(),
             mouse: MouseState::new(),
-            connection: RunConnection { is_live: live, ..RunConnection::default() },
+            connection: RunConnection { is_live: live, was_live: live, ..RunConnection::default() },
             units_view,
             views: Vec::new(),
             dialogs: Dialogs::default(),
@@ -409,41 +441,59 @@ impl ScreenModel {
         self.connection.is_live && self.playhead.playback != Playback::Follow
     }
 
-    /// Closes a confirmation that no longer applies.
-    fn drop_stale_question(&mut self, run_view: &RunView) {
+    /// Withdraws the answers of a confirmation that no longer applies.
+    fn withdraw_stale_question(&mut self, run_view: &RunView) {
         let is_over =
             |key: &UnitKey| run_view.state.units.iter().any(|unit| unit.key == *key && unit.status.is_finished());
         let totals = &self.playhead.bounds.present_totals;
         let (active, queued) = (totals.active_units(), totals.count(UnitStatus::Queued));
         let find = |key: &UnitKey| run_view.state.units.iter().find(|unit| unit.key == *key);
         let starts = |unit: &UnitState| unit.status.is_in_flight() || unit.status == UnitStatus::Queued;
+        let is_review_open = self.playhead.bounds.is_review_open;
         // In the past, questions about the present are not asked.
-        let is_stale = |question: &ConfirmQuestion, effect: &ScreenEffect| match effect {
-            // A question about several units remains while one of them runs.
-            ScreenEffect::Command(RunCommand::Stop { .. }) => question
-                .then
-                .iter()
-                .all(|effect| matches!(effect, ScreenEffect::Command(RunCommand::Stop { unit }) if is_over(unit))),
-            ScreenEffect::Command(RunCommand::StopAll) | ScreenEffect::Detach => {
-                active + queued == 0 && !self.playhead.bounds.is_review_open
-            }
-            ScreenEffect::Command(RunCommand::Retry { unit, .. }) => find(unit).is_some_and(starts),
-            // A unit that was retried elsewhere must not run again.
-            ScreenEffect::Command(RunCommand::RetryUnits { units, .. }) => {
-                units.iter().any(|unit| find(unit).is_some_and(|unit| !unit.status.is_retryable()))
-            }
-            ScreenEffect::Command(RunCommand::Release { unit }) => {
-                find(unit).is_some_and(|unit| release_consequences(unit) != question.details)
-            }
-            ScreenEffect::Command(RunCommand::LiftLimit) => run_view.state.limits.pause.is_none(),
-            ScreenEffect::Command(RunCommand::FinishReview { .. }) => {
-                run_view.state.publication.open_review().is_none()
-            }
-            _ => false,
+        let stale_reason = |question: &ConfirmQuestion, effect: &ScreenEffect| {
+            let (is_stale, reason) = match effect {
+                // A question about several units remains while one of them runs.
+                ScreenEffect::Command(RunCommand::Stop { .. }) => {
+                    let is_over = question.effects().all(
+                        |effect| matches!(effect, ScreenEffect::Command(RunCommand::Stop { unit }) if is_over(unit)),
+                    );
+                    (is_over, "it has ended")
+                }
+                ScreenEffect::Command(RunCommand::StopAll) | ScreenEffect::Detach => {
+                    (active + queued == 0 && !is_review_open, "the run has ended")
+                }
+                ScreenEffect::Command(RunCommand::Retry { unit, .. }) => {
+                    (find(unit).is_some_and(starts), "it runs already")
+                }
+                // A unit that was retried elsewhere must not run again.
+                ScreenEffect::Command(RunCommand::RetryUnits { units, .. }) => {
+                    let is_stale = units.iter().any(|unit| find(unit).is_some_and(|unit| !unit.status.is_retryable()));
+                    (is_stale, "one of them runs already")
+                }
+                ScreenEffect::Command(RunCommand::Release { unit }) => {
+                    let is_stale = find(unit).is_some_and(|unit| release_consequences(unit) != question.details);
+                    (is_stale, "its waiting calls have changed")
+                }
+                ScreenEffect::Command(RunCommand::LiftLimit) => {
+                    (run_view.state.limits.pause.is_none(), "the run no longer waits for the limit")
+                }
+                ScreenEffect::Command(RunCommand::Resume) => {
+                    (!run_view.state.limits.is_paused, "the run is not paused")
+                }
+                ScreenEffect::Command(RunCommand::FinishReview { .. }) => {
+                    let review = run_view.state.publication.open_review();
+                    let is_same = review.is_some_and(|review| question.details.contains(&review.counts().to_string()));
+                    (!is_same, if review.is_some() { "the decisions have changed" } else { "the review is over" })
+                }
+                _ => (false, ""),
+            };
+            is_stale.then_some(reason)
         };
         let asked = self.dialogs.question.as_ref();
-        if asked.is_some_and(|question| question.then.iter().any(|effect| is_stale(question, effect))) {
-            self.dialogs.question = None;
+        let reason = asked.and_then(|asked| asked.effects().find_map(|effect| stale_reason(asked, effect)));
+        if let (Some(question), Some(reason)) = (&mut self.dialogs.question, reason) {
+            question.withdraw(reason);
         }
     }
 
@@ -509,7 +559,7 @@ impl ScreenModel {
             self.units_view.listing.refresh(&run_view.state);
         }
         self.forecast.refresh(&run_view.state, &self.totals, self.playhead.time);
-        self.drop_stale_question(run_view);
+        self.withdraw_stale_question(run_view);
         self.drop_stale_toasts(run_view);
         self.announce_concurrency(run_view);
         self.show_new_review(run_view);

@@ -44,7 +44,7 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
             model.toasts.list.retain(|toast| toast.until > now);
             Vec::new()
         }
-        ScreenMessage::Edited(text) if model.dialogs.edited_review.is_some() => review::edited(model, text),
+        ScreenMessage::Edited(text) if model.dialogs.edited_review.is_some() => review::edited(model, run_view, text),
         ScreenMessage::Edited(text) => {
             if let Some(form) = &mut model.dialogs.amend_form {
                 form.replace_feedback(text.trim_end_matches(['\r', '\n']));

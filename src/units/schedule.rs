@@ -133,6 +133,11 @@ pub(crate) enum ScheduleEvent {
     },
     /// The result of [`ScheduleEffect::Save`], if it failed and the review is open again.
     ReviewReopened,
+    /// The result of [`ScheduleEffect::Save`], if files of the user block a part of a reviewed result.
+    PartlySaved {
+        /// Units that have changes which are not on the branch.
+        left: Vec<UnitKey>,
+    },
     /// The result of [`ScheduleEffect::Save`].
     Saved {
         /// False if the integrated patches are not on the project's branch; the patches are kept.
@@ -359,6 +364,13 @@ impl Schedule {
         }
     }
 
+    /// Gives the first attempts at all units this feedback.
+    pub(crate) fn with_feedback(mut self, feedback: &str) -> Self {
+        let amendment = Arc::new(Amendment { feedback: Some(feedback.to_owned()), ..Amendment::default() });
+        self.table.amend_all(&amendment);
+        self
+    }
+
     /// Marks `units` as reused from a prior run: they run only when a person requests it.
     pub(crate) fn with_reused<'a>(mut self, units: impl IntoIterator<Item = &'a UnitKey>) -> Self {
         for unit in units {
@@ -409,6 +421,7 @@ impl Schedule {
             ScheduleEvent::ReviewRequested { waits } => self.handle_review_requested(waits, &mut effects),
             ScheduleEvent::ReviewFinished { sent_back } => self.finish_review(sent_back, &mut effects),
             ScheduleEvent::ReviewReopened => self.reopen_review(),
+            ScheduleEvent::PartlySaved { left } => self.handle_partly_saved(&left, &mut effects),
             ScheduleEvent::Saved { ok } => self.handle_saved(ok, &mut effects),
             ScheduleEvent::TimerFired(id) => self.handle_timer(id, &mut effects),
             ScheduleEvent::RetryRequested { unit, amendment } => {

@@ -25,6 +25,7 @@ mod notifications;
 mod patches;
 mod pty;
 pub(crate) mod pty_session;
+mod questions;
 mod quitting;
 mod review;
 mod screens;

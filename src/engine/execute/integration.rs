@@ -25,13 +25,14 @@ use crate::{
     run::{
         Recorder,
         commit_trailers::{CommitMessage, NOTES_REF},
+        review::ReviewState,
         state::RECONCILE_KEY,
     },
     tape::{
         Note, UnitKey,
         note::{
-            self, AttemptOutput, IntegrationStarted, PatchIntegrated, ReviewRequested, SaveFailed, Severity,
-            SlRefsRepaired, StopReason, VerdictCause,
+            self, AttemptOutput, BlockedFile, IntegrationStarted, PatchIntegrated, ReviewRequested, ReviewedFile,
+            SaveFailed, Severity, SlRefsRepaired, StopReason, VerdictCause,
         },
     },
     text::{list_some, pluralize},
@@ -183,16 +184,20 @@ impl Integration {
         let work = caught_panics::spawn_blocking_caught(move || integration.save_blocking(&failed));
         let saved = work.await.unwrap_or_else(|error| {
             tracing::error!(%error, "saving broke off");
-            Err(error.to_string())
+            Err((error.to_string(), Vec::new()))
         });
         match saved {
-            Ok(taken) => {
+            Ok((taken, left)) => {
                 self.saved().extend(taken);
-                SaveOutcome::Saved
+                if left.is_empty() { SaveOutcome::Saved } else { SaveOutcome::Partly(left) }
             }
-            Err(reason) => {
+            Err((reason, blocked)) => {
                 let review_open = self.state().integrator.is_some() && self.review.current().is_some();
-                record_note(self.recorder.as_ref(), None, &Note::SaveFailed(SaveFailed { reason, review_open }));
+                record_note(
+                    self.recorder.as_ref(),
+                    None,
+                    &Note::SaveFailed(SaveFailed { reason, review_open, blocked }),
+                );
                 match review_open && self.review.reopen().unwrap_or(false) {
                     true => SaveOutcome::ReviewOpen,
                     false => SaveOutcome::Failed,
@@ -208,9 +213,9 @@ impl Integration {
         integrator: &mut Option<PatchIntegrator>,
         failed: &[UnitKey],
         (raw, contributors): (&[RawCopy], &[(UnitKey, u32)]),
+        review: Option<ReviewState>,
     ) -> Result<(SavedIntegration, CommitMessage), IntegrationError> {
         let Some(open) = integrator else { return Err(IntegrationError::BranchMovedRepeatedly) };
-        let review = self.review.current();
         let before = review.as_ref().map(|review| open.apply_review(review)).transpose()?;
         let contributors: Vec<_> = contributors.iter().filter(|(unit, _)| open.has_writer(unit)).cloned().collect();
         let message = self.run.commit_message(failed, open.changed_paths(), &contributors);
@@ -221,30 +226,49 @@ impl Integration {
         Ok((saved?, message))
     }
 
-    /// Returns the saved units, or why nothing was saved.
-    fn save_blocking(&self, failed: &[UnitKey]) -> Result<Vec<UnitKey>, String> {
+    /// Returns the saved units and those of which a file is left out, or why nothing was saved and the files that block it.
+    fn save_blocking(&self, failed: &[UnitKey]) -> Result<(Vec<UnitKey>, Vec<UnitKey>), (String, Vec<BlockedFile>)> {
         let note = |note: Note| record_note(self.recorder.as_ref(), None, &note);
         let warn = |text: String| note(Note::Message { level: Severity::Warning, text });
         let mut state = self.state();
         if let Some(reason) = state.error.take() {
             state.integrator = None;
-            return Err(reason);
+            return Err((reason, Vec::new()));
         }
         if state.integrator.is_none() {
-            return Err("no patches were integrated".to_owned());
+            return Err(("no patches were integrated".to_owned(), Vec::new()));
         }
         let raw = self.run.raw_copies(&state.integrated);
         let contributors = state.contributors.clone();
-        let saved = self.save_accepted(&mut state.integrator, failed, (&raw, &contributors));
-        if saved.is_err() && state.integrator.is_some() {
-            return Err(saved.map_or_else(|error| error.to_line(), |_| String::new()));
+        let mut blocked = Vec::new();
+        let parts = (&*raw, &*contributors);
+        let mut saved = self.save_accepted(&mut state.integrator, failed, parts, self.review.current());
+        // What the commits of a run contain already cannot be left out of them.
+        if let Err(error) = &saved
+            && state.integrator.is_some()
+            && self.run.committed.is_none()
+            && let Some(rest) =
+                self.review.without_blocked(error.blocked_files()).filter(|_| !error.blocked_files().is_empty())
+        {
+            blocked = error.blocked_files().to_vec();
+            saved = self.save_accepted(&mut state.integrator, failed, parts, Some(rest));
+        }
+        if let Err(error) = &saved
+            && state.integrator.is_some()
+        {
+            return Err((error.to_line(), error.blocked_files().to_vec()));
         }
         let (taken, accepted) = (std::mem::take(&mut state.integrated), std::mem::take(&mut state.accepted));
         (state.integrator, state.head, state.contributors) = Default::default();
-        let (saved, message) = saved.map_err(|error| error.to_line())?;
+        let (saved, message) = saved.map_err(|error| (error.to_line(), error.blocked_files().to_vec()))?;
         if let Some(error) = &saved.note_error {
             warn(format!("the attempts of the commit are not in {NOTES_REF}: {error}"));
         }
+        let is_blocked = |file: &&ReviewedFile| blocked.iter().any(|blocked| blocked.path == file.path);
+        let left: Vec<UnitKey> = self.review.current().map_or_else(Vec::new, |review| {
+            review.request.files.iter().filter(is_blocked).flat_map(|file| file.units.clone()).collect()
+        });
+        let taken: Vec<UnitKey> = taken.into_iter().filter(|unit| !left.contains(unit)).collect();
         if !saved.skipped_raw_files.is_empty() {
             let count = pluralize(saved.skipped_raw_files.len(), "raw file");
             let folder = format!("/{}/", self.run.job.sync_id);
@@ -264,6 +288,7 @@ impl Integration {
             branch: saved.branch,
             paths: saved.paths,
             unreconciled: state.backlog.unreconciled_units(),
+            blocked,
         }));
         if !saved.sl_ref_repairs.is_empty() {
             note(Note::SlRefsRepaired(SlRefsRepaired { repairs: saved.sl_ref_repairs }));
@@ -273,7 +298,7 @@ impl Integration {
             let remarks = [undecided_message(&state.backlog.take_undecided()), state.backlog.take_flagged()];
             remarks.into_iter().flatten().for_each(warn);
         }
-        Ok(taken)
+        Ok((taken, left))
     }
 
     /// Adds the patch that the reconcile step of a prior run left, which belongs on top of the others.

@@ -75,10 +75,13 @@ impl Fold {
                 view.state.inputs.projected.retain(|earlier| !is_lost(earlier));
                 view.state.inputs.projected.push(Arc::new((**projected).clone()));
             }
-            // The effects of keys on the screen are visible; other commands need an explanation.
-            Note::CommandReceived(received)
-                if received.client.as_deref() == Some("screen") && received.reason.is_none() => {}
-            Note::CommandReceived(_) => self.report_message(view, entry, Severity::Info, note.to_string()),
+            Note::CommandReceived(received) => {
+                Self::review_command_received(view, &received.command);
+                // The effects of keys on the screen are visible; other commands need an explanation.
+                if received.client.as_deref() != Some("screen") || received.reason.is_some() {
+                    self.report_message(view, entry, Severity::Info, note.to_string());
+                }
+            }
             Note::AttemptStarted(started) => self.attempt_started(view, entry, started, emit),
             Note::IsolationChecked(checked) => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
@@ -275,6 +278,7 @@ impl Fold {
                     Arc::make_mut(review).is_finished = true;
                 }
                 view.state.publication.save_error = None;
+                view.state.publication.blocked = Arc::default();
                 self.report_message(view, entry, Severity::Info, note.to_string());
             }
             Note::RunSaved(saved) => self.saved(view, entry, saved, emit),
@@ -368,6 +372,8 @@ impl Fold {
         let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
         self.enter(view, attempt_id, entry);
         view.state.ended = None;
+        // As the engine does: the result is reviewed once its units have ended again.
+        Self::close_review(view);
         merge_env_names(&mut view.state.inputs.env_passed, &started.env_passed);
         let fold = self.attempt_fold(attempt_id);
         fold.begin(view, started);

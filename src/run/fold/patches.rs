@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Fold, RunEvent, SinkEvent};
 use crate::{
+    control,
     run::{
         EntryRef, EntryScope as Address,
         activity_mark::ActivityMark,
@@ -14,6 +15,7 @@ use crate::{
         IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, ReviewDecided, ReviewRequested, RunSaved,
         SaveFailed, Severity, SlRefsRepaired,
     },
+    tape::{PROJECTION_KEY, UnitKey},
 };
 
 impl Fold {
@@ -137,6 +139,16 @@ impl Fold {
         emit(SinkEvent::Run { at: entry.at, change: RunEvent::ReviewRequested(&review) });
     }
 
+    /// The decisions that follow belong to this command.
+    pub(super) fn review_command_received(view: &mut RunView, command: &str) {
+        let Some(review) = &mut view.state.publication.review else { return };
+        match command {
+            control::REVIEW_COMMAND => Arc::make_mut(review).begin_act(),
+            control::UNDO_REVIEW_COMMAND => Arc::make_mut(review).begin_undo(),
+            _ => {}
+        }
+    }
+
     pub(super) fn review_decided(
         &mut self,
         view: &mut RunView,
@@ -167,12 +179,21 @@ impl Fold {
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         Self::close_review(view);
+        let left = view.state.publication.left_units(&saved.blocked);
         if let Some(review) = &mut view.state.publication.review {
-            Arc::make_mut(review).is_saved = true;
+            Arc::make_mut(review).is_saved = saved.blocked.is_empty();
         }
+        view.state.publication.blocked = saved.blocked.as_slice().into();
+        for blocked in &saved.blocked {
+            let text = format!("left out of the commit: {} {}", blocked.path, blocked.reason);
+            self.report_message(view, entry, Severity::Warning, text);
+        }
+        view.state.publication.save_error = None;
         view.state.publication.is_integrating = false;
         view.state.publication.unreconciled = saved.unreconciled.as_slice().into();
-        for attempt in view.state.units.iter_mut().filter_map(|unit| unit.attempts.last_mut()) {
+        let is_left = |unit: &UnitKey| left.contains(unit);
+        let settled = view.state.units.iter_mut().filter(|unit| !is_left(&unit.key));
+        for attempt in settled.filter_map(|unit| unit.attempts.last_mut()) {
             attempt.delivery.is_saved |= attempt.delivery.integration.is_some_and(PatchResult::keeps_success);
             if let (Some(PatchResult::Accepted), Some(patch)) = (attempt.delivery.integration, &attempt.delivery.patch)
             {
@@ -183,10 +204,12 @@ impl Fold {
                 }
             }
         }
-        for taken in view.state.publication.prior_patches.values_mut() {
+        for (_, taken) in view.state.publication.prior_patches.iter_mut().filter(|(unit, _)| !is_left(unit)) {
             taken.is_saved |= taken.result.keeps_success();
         }
-        for projected in view.state.inputs.projected.iter_mut().filter(|projected| projected.is_unsaved()) {
+        let is_projection_left = is_left(&PROJECTION_KEY.into());
+        let projected = view.state.inputs.projected.iter_mut();
+        for projected in projected.filter(|projected| projected.is_unsaved() && !is_projection_left) {
             let projected = Arc::make_mut(projected);
             projected.commit.clone_from(&saved.commit);
             // Without a commit, a review rejected them.
@@ -246,6 +269,7 @@ impl Fold {
             Self::discard_integration(view);
         }
         view.state.publication.save_error = Some(failed.reason.as_str().into());
+        view.state.publication.blocked = failed.blocked.as_slice().into();
         view.last_change.add_row_end(RowOutcome::Failed);
         self.report_message(view, entry, Severity::Error, failed.reason.clone());
         emit(SinkEvent::Run { at: entry.at, change: RunEvent::SaveFailed(&failed.reason) });

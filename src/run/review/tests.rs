@@ -199,3 +199,57 @@ proptest! {
         let _ = hunk::apply_hunks("a\nb\n", hunks.iter());
     }
 }
+
+#[test]
+fn undo_restores_the_state_before_the_last_act() {
+    let files = vec![file("wiki/global/a.md", BEFORE, AFTER), file("wiki/global/b.md", "", "new\n")];
+    let mut review = review(files);
+    let paths = ["wiki/global/a.md", "wiki/global/b.md"];
+    let first = ids(&review, paths[0]).remove(0);
+    let edit = ReviewDecided { text: Some("mine\n".into()), ..decided(paths[1], None, ReviewDecision::Edited) };
+    let rejected =
+        ReviewDecided { reason: Some("stale".into()), ..decided(paths[0], Some(&first), ReviewDecision::Rejected) };
+    let all: Vec<ReviewDecided> = paths.iter().map(|path| decided(path, None, ReviewDecision::Accepted)).collect();
+    let back = ReviewDecided { feedback: Some("why?".into()), ..decided(paths[0], None, ReviewDecision::SentBack) };
+    let acts: [&[ReviewDecided]; 5] =
+        [&[edit], &[rejected], &all, &[back], &[decided(paths[1], None, ReviewDecision::Open)]];
+    let mut before = Vec::new();
+    for act in acts {
+        before.push(review.files.clone());
+        review.begin_act();
+        assert!(act.iter().all(|note| review.decide(note)));
+    }
+    // A command that was refused has no decisions.
+    review.begin_act();
+    review.begin_act();
+    assert_eq!(review.act_count(), acts.len());
+    while let Some(expected) = before.pop() {
+        let notes = review.undo_decisions();
+        // A reader that knows no undo gets the same decisions.
+        let mut plain = review.clone();
+        assert!(notes.iter().all(|note| plain.decide(note)));
+        review.begin_undo();
+        assert!(notes.iter().all(|note| review.decide(note)));
+        assert_eq!((&review.files, &plain.files), (&expected, &expected));
+    }
+    assert_eq!((review.act_count(), review.undo_decisions()), (0, Vec::new()));
+    assert_eq!(review.last_act_paths().count(), 0);
+}
+
+#[test]
+fn rejection_reason_reaches_the_next_attempt_and_ends_with_it() {
+    let mut review = review(vec![file("wiki/global/b.md", "", "new\n")]);
+    let unit = review.request.files[0].units[0].clone();
+    let reject = ReviewDecided {
+        reason: Some("wrong source".into()),
+        ..decided("wiki/global/b.md", None, ReviewDecision::Rejected)
+    };
+    review.decide(&reject);
+    assert!(review.remarks(&unit).unwrap().contains("rejected:\nbecause: wrong source\n+new\n"));
+    assert_eq!(
+        review.decisions(),
+        [ReviewDecided { hunk: Some(ids(&review, "wiki/global/b.md").remove(0)), ..reject }]
+    );
+    review.decide(&decided("wiki/global/b.md", None, ReviewDecision::Accepted));
+    assert_eq!(review.files[0].hunks[0].reason, None);
+}

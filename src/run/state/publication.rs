@@ -6,7 +6,7 @@ use crate::{
     run::review::ReviewState,
     tape::{
         RunId, UnitKey,
-        note::{PatchResult, RunSaved, SharedWrite, SlRefRepair, Verdict},
+        note::{BlockedFile, PatchResult, RunSaved, SharedWrite, SlRefRepair, Verdict},
     },
 };
 
@@ -23,6 +23,8 @@ pub(crate) struct Publication {
     pub saves: Vec<Arc<RunSaved>>,
     /// Why the last integrated changes are not on the branch.
     pub save_error: Option<Arc<str>>,
+    /// Files of the user that block the commit of changes with the same paths.
+    pub blocked: Arc<[BlockedFile]>,
     /// Units whose changes are on the branch although no reconcile step has reviewed them.
     pub unreconciled: Arc<[UnitKey]>,
     /// References to removed sources that were deleted from pages.
@@ -49,7 +51,28 @@ pub(crate) struct PriorPatchIntegration {
     pub shared_writes: Arc<[SharedWrite]>,
 }
 
+impl super::RunState {
+    /// True if units work again although a review waited, so that it continues when they have ended.
+    pub(crate) fn is_review_interrupted(&self) -> bool {
+        let works = |unit: &super::UnitState| unit.status.is_in_flight() || unit.status == super::UnitStatus::Queued;
+        let review = self.publication.unsaved_review();
+        self.ended.is_none() && review.is_some_and(|review| !review.is_waiting) && self.units.iter().any(works)
+    }
+}
+
 impl Publication {
+    /// The units whose changes of the last review are in these files.
+    pub(crate) fn left_units(&self, files: &[BlockedFile]) -> Vec<UnitKey> {
+        let review = self.review.as_deref().into_iter().flat_map(ReviewState::by_path);
+        let changes = review.filter(|(file, _)| files.iter().any(|blocked| blocked.path == file.path));
+        changes.flat_map(|(file, _)| file.units.iter().cloned()).collect()
+    }
+
+    /// Why the commit of the file is blocked.
+    pub(crate) fn blocked_reason(&self, path: &str) -> Option<&str> {
+        self.blocked.iter().find(|blocked| blocked.path == path).map(|blocked| blocked.reason.as_str())
+    }
+
     /// The review that the run waits for.
     pub(crate) fn open_review(&self) -> Option<&ReviewState> {
         self.review.as_deref().filter(|review| review.is_waiting)

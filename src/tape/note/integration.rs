@@ -125,6 +125,20 @@ pub(crate) struct RunSaved {
     /// Units whose changes are on the branch without the reconcile step that was planned, sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreconciled: Vec<UnitKey>,
+    /// Files that were left out on request, because files of the user block them. Their changes still wait for the end
+    /// of a review.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blocked: Vec<BlockedFile>,
+}
+
+/// A changed file that cannot be written, because the user has changed it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct BlockedFile {
+    /// Path relative to the project.
+    pub path: String,
+    /// What is in the way, as the end of a sentence about the file.
+    pub reason: String,
 }
 
 impl RunSaved {
@@ -169,4 +183,7 @@ pub(crate) struct SaveFailed {
     /// The changes are still integrated, and their review is open again.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub review_open: bool,
+    /// The files of the user that block it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blocked: Vec<BlockedFile>,
 }

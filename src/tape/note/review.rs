@@ -67,6 +67,9 @@ pub(crate) struct ReviewDecided {
     /// What the unit should change, if it was sent back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub feedback: Option<String>,
+    /// Why it was rejected, if the person wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 impl fmt::Display for ReviewDecided {
@@ -77,8 +80,10 @@ impl fmt::Display for ReviewDecided {
             decided => decided.as_str(),
         };
         write!(f, "{}{part}: {what}", self.path)?;
-        match &self.feedback {
-            Some(feedback) if self.decision == ReviewDecision::SentBack => write!(f, ": {feedback}"),
+        match (self.decision, &self.feedback, &self.reason) {
+            (ReviewDecision::SentBack, Some(text), _) | (ReviewDecision::Rejected, _, Some(text)) => {
+                write!(f, ": {text}")
+            }
             _ => Ok(()),
         }
     }

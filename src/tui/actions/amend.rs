@@ -1,6 +1,6 @@
 //! The form for a retry with changed parameters, and its submission.
 
-use super::{failure_groups, units};
+use super::{failure_groups, rerun, units};
 use crate::{
     control::RunCommand,
     run::state::{RunView, UnitState},
@@ -21,7 +21,15 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
         None => units::target(model, run_view).into_iter().collect(),
     };
     if let Some((unit, others)) = selected.split_first() {
-        model.dialogs.amend_form = Some(AmendForm::new(unit, others, state));
+        let mut form = AmendForm::new(unit, others, state);
+        if rerun::is_possible(model) {
+            // A new run begins new sessions.
+            (form.session, form.resume) = (None, false);
+        }
+        if let Some(text) = model.dialogs.take_kept_text() {
+            form.replace_feedback(&text);
+        }
+        model.dialogs.amend_form = Some(form);
     }
 }
 
@@ -50,6 +58,12 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
     if let Some(refusal) = refusal {
         form.problem = Some(refusal);
         model.dialogs.amend_form = Some(form);
+        return Vec::new();
+    }
+    if rerun::is_possible(model) {
+        // After a no, the next form begins with the text.
+        amendment.feedback.iter().for_each(|text| model.dialogs.keep_text(text.clone()));
+        rerun::ask(model, run_view, form.units, amendment);
         return Vec::new();
     }
     let how = if amendment.is_empty() { "as planned".to_owned() } else { amendment.to_string() };

@@ -21,7 +21,14 @@ type BookmarkedPlace<'a> = (Seq, Option<(&'a UnitState, Option<u32>)>);
 pub(super) fn can_bookmark(model: &ScreenModel, run_view: &RunView) -> Availability {
     let is_list = matches!(
         model.views.last(),
-        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Bookmarks(_) | OverlayView::Home(_))
+        Some(
+            OverlayView::Help(_)
+                | OverlayView::Breakpoints(_)
+                | OverlayView::Bookmarks(_)
+                | OverlayView::Home(_)
+                // Its files are no moment of the run.
+                | OverlayView::Review(_)
+        )
     );
     require(!is_list)?;
     let Some(place) = place(model, run_view) else { return Err(Unavailable::because("nothing is recorded yet")) };

@@ -80,7 +80,10 @@ fn execute(model: &mut ScreenModel, run_view: &RunView, request: CommandRequest)
                 return Err(Problem::new("the selected unit is not out of turns").with_help("select one that is"));
             }
         },
-        CommandRequest::Review(verdict, pattern) => review::decide_matching(model, run_view, &verdict, &pattern)?,
+        CommandRequest::Review(verdict, pattern, reason) => {
+            review::decide_matching(model, run_view, &verdict, &pattern, reason.as_deref())?
+        }
+        CommandRequest::UndoReview => review::undo_by_name(model, run_view)?,
         CommandRequest::FinishReview(branch) => match UserAction::FinishReview.spec().is_available(model, run_view) {
             true => {
                 review::ask_finish_on(model, run_view, Some(branch));

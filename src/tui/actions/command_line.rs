@@ -20,7 +20,7 @@ use crate::{
 const KEYWORDS: [(&str, &str); 12] = [
     ("break", "stop there whenever playing or stepping passes it"),
     ("breaks", "list of the breakpoints"),
-    ("changes", "accept, reject or send-back the changes of a pattern: changes reject wiki/*"),
+    ("changes", "accept, reject, reopen or send-back the changes of a pattern, or undo: changes reject wiki/*"),
     ("end", "to the last entry"),
     ("find", "where a text occurs in the whole run"),
     ("leash", "hold the selected unit at every Nth call, such as 5"),
@@ -61,8 +61,10 @@ pub(crate) enum CommandRequest {
     Leash(u32),
     /// Use the result of the selected unit.
     Accept,
-    /// Decide about the changes of a review that match the pattern.
-    Review(ReviewVerdict, ChangePattern),
+    /// Decide about the changes of a review that match the pattern, with a reason for a rejection.
+    Review(ReviewVerdict, ChangePattern, Option<String>),
+    /// Undo the last decisions of the review.
+    UndoReview,
     /// End the review, with the commit on this branch.
     FinishReview(String),
     /// Bookmark this place with a note.
@@ -120,7 +122,7 @@ pub(crate) enum CommandError {
     Speed(String),
     #[error("invalid number of calls `{0}`; expected 1 or more")]
     Calls(String),
-    #[error("invalid decision `{0}`; expected accept, reject, send-back or reopen, and a pattern")]
+    #[error("invalid decision `{0}`; expected undo, or accept, reject, send-back or reopen and a pattern")]
     Decision(String),
     #[error("invalid cost `{0}`; expected dollars, such as $0.50")]
     Cost(String),
@@ -154,6 +156,12 @@ fn changes(text: &str) -> Result<CommandRequest, CommandError> {
     let mut words = text.splitn(3, char::is_whitespace);
     let (word, pattern, feedback) = (words.next().unwrap_or_default(), words.next(), words.next().unwrap_or_default());
     let verdict = match word {
+        "undo" => {
+            return match pattern {
+                Some(extra) => Err(CommandError::ExtraArgument("changes undo", extra.to_owned())),
+                None => Ok(CommandRequest::UndoReview),
+            };
+        }
         "accept" => ReviewVerdict::Accept,
         "reject" => ReviewVerdict::Reject,
         "reopen" => ReviewVerdict::Reopen,
@@ -165,13 +173,14 @@ fn changes(text: &str) -> Result<CommandRequest, CommandError> {
         ReviewVerdict::SendBack(feedback) if feedback.is_empty() => {
             return Err(CommandError::Missing("changes send-back", "what the units should change"));
         }
-        ReviewVerdict::SendBack(_) => {}
+        ReviewVerdict::SendBack(_) | ReviewVerdict::Reject => {}
         _ if !feedback.is_empty() => return Err(CommandError::ExtraArgument("changes", feedback.to_owned())),
         _ => {}
     }
     let parsed = ChangePattern::parse(pattern);
     let pattern = parsed.map_err(|why| CommandError::Pattern { pattern: pattern.to_owned(), why })?;
-    Ok(CommandRequest::Review(verdict, pattern))
+    let reason = Some(feedback.trim().to_owned()).filter(|text| verdict == ReviewVerdict::Reject && !text.is_empty());
+    Ok(CommandRequest::Review(verdict, pattern, reason))
 }
 
 /// Parses a line.

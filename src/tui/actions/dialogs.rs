@@ -1,42 +1,48 @@
 //! Actions of questions, typed lines, the editor of arguments and the retry form.
 
-use super::{ActionSpec, amend, bookmarks, change, command, effects, find, hold, listing, review};
+use super::{
+    ActionSpec, Availability, amend, bookmarks, change, command, effects, find, hold, listing, require, review,
+};
 use crate::{
     control::RunCommand,
     run::state::RunView,
     tui::{
         action::{ActionScope, UserAction},
         effect::ScreenEffect,
-        model::{ArgumentsEditor, InputPurpose, LineInput, ScreenModel},
+        model::{AnswerMeaning, ArgumentsEditor, ConfirmQuestion, InputPurpose, LineInput, ScreenModel},
     },
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    effects(UserAction::Confirm, "confirm", "yes", "yes", |model, run_view| {
-        let then = model.dialogs.question.take().map(|question| question.then).unwrap_or_default();
-        for effect in &then {
-            if let ScreenEffect::Command(RunCommand::Retry { unit, .. }) = effect {
-                model.await_attempt(run_view, unit);
-            }
-        }
-        let is_of_marks = |effect: &ScreenEffect| {
-            matches!(effect, ScreenEffect::Command(RunCommand::RetryUnits { .. } | RunCommand::Stop { .. }))
-        };
-        if model.views.is_empty() && then.iter().any(is_of_marks) {
-            model.units_view.marked.clear();
-        }
-        then
+    effects(UserAction::Confirm, "confirm", "yes", "yes: do what the question asks about", answer_confirm)
+        .scope(ActionScope::Question)
+        .when(|model, _| has_answer(model, AnswerMeaning::Confirm)),
+    effects(UserAction::LeaveRun, "leave-run", "leave", "leave the screen; the run continues", |model, _| {
+        take_answer(model, AnswerMeaning::Leave)
     })
-    .scope(ActionScope::Question),
-    effects(UserAction::ChooseOther, "choose-other", "other", "the third answer, if there is one", |model, _| {
-        match model.dialogs.question.take_if(|question| question.other.is_some()) {
-            Some(question) => question.other.map(|other| other.then).unwrap_or_default(),
-            None => Vec::new(),
-        }
+    .scope(ActionScope::Question)
+    .when(|model, _| has_answer(model, AnswerMeaning::Leave)),
+    effects(UserAction::StopRun, "stop-run", "stop", "stop the run and quit", |model, _| {
+        take_answer(model, AnswerMeaning::Stop)
     })
+    .scope(ActionScope::Question)
+    .when(|model, _| has_answer(model, AnswerMeaning::Stop)),
+    change(UserAction::Cancel, "cancel", "no", "no; everything stays as it is", |model, _| {
+        model.dialogs.question = None;
+    })
+    .scope(ActionScope::Question)
+    .special_hint(|model, _| model.dialogs.question.as_ref().map(ConfirmQuestion::cancel_word)),
+    effects(
+        UserAction::HarmlessAnswer,
+        "harmless-answer",
+        "harmless",
+        "the harmless answer: leave, else no",
+        |model, run_view| {
+            let action = model.dialogs.question.as_ref().map(ConfirmQuestion::harmless_action);
+            action.map_or_else(Vec::new, |action| action.spec().perform(model, run_view))
+        },
+    )
     .scope(ActionScope::Question),
-    change(UserAction::Cancel, "cancel", "no", "no", |model, _| model.dialogs.question = None)
-        .scope(ActionScope::Question),
     effects(UserAction::Accept, "accept", "accept", "accept the text", accept).scope(ActionScope::Typing),
     change(UserAction::Complete, "complete", "complete", "complete the word of a command", command::complete)
         .scope(ActionScope::Typing),
@@ -75,6 +81,30 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     .scope(ActionScope::Editing),
 ];
 
+fn has_answer(model: &ScreenModel, meaning: AnswerMeaning) -> Availability {
+    require(model.dialogs.question.as_ref().is_some_and(|question| question.has(meaning)))
+}
+
+fn take_answer(model: &mut ScreenModel, meaning: AnswerMeaning) -> Vec<ScreenEffect> {
+    model.dialogs.question.take().map(|question| question.into_effects(meaning)).unwrap_or_default()
+}
+
+fn answer_confirm(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    let then = take_answer(model, AnswerMeaning::Confirm);
+    for effect in &then {
+        if let ScreenEffect::Command(RunCommand::Retry { unit, .. }) = effect {
+            model.await_attempt(run_view, unit);
+        }
+    }
+    let is_of_marks = |effect: &ScreenEffect| {
+        matches!(effect, ScreenEffect::Command(RunCommand::RetryUnits { .. } | RunCommand::Stop { .. }))
+    };
+    if model.views.is_empty() && then.iter().any(is_of_marks) {
+        model.units_view.marked.clear();
+    }
+    then
+}
+
 fn next_field<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) {
     match (&mut model.dialogs.amend_form, &mut model.dialogs.editor) {
         (Some(form), _) => form.next_field(FORWARD),
@@ -92,6 +122,7 @@ fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
         InputPurpose::Say(unit) => return hold::say(model, unit, text),
         InputPurpose::Command => return command::accept(model, run_view, text),
         InputPurpose::FilterUnits => listing::filter_by_text(model, run_view, text),
+        InputPurpose::Reject(target) => return review::reject(model, run_view, target, text),
         InputPurpose::SendBack(target) => return review::send_back(model, run_view, target, text),
         InputPurpose::Bookmark(bookmark) => return bookmarks::save(model, *bookmark, &text),
     }

@@ -72,10 +72,9 @@ pub(crate) fn retry(model: &mut ScreenModel, run_view: &RunView, places: &[usize
     };
     let forecast = forecast_words(&RunForecast::for_retry(&run_view.state, places));
     let details = example.into_iter().chain([forecast]).chain(units::listed(&units)).collect();
-    model.dialogs.question = Some(ConfirmQuestion {
+    model.dialogs.question = Some(ConfirmQuestion::new(
         text,
         details,
-        then: vec![ScreenEffect::Command(RunCommand::RetryUnits { units, amendment: None })],
-        other: None,
-    });
+        vec![ScreenEffect::Command(RunCommand::RetryUnits { units, amendment: None })],
+    ));
 }

@@ -112,7 +112,7 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
         Some(OverlayView::Review(_))
             if run_view.state.publication.open_review().is_some_and(|review| review.counts().open == 0) =>
         {
-            &[FinishReview, ReopenChange, AcceptChange, RejectChange, SendBack, EditChange, Why, NextPane, Back]
+            &[FinishReview, UndoDecision, AcceptChange, RejectChange, SendBack, EditChange, WhyLine, NextPane, Back]
         }
         Some(OverlayView::Review(_)) => &[
             AcceptChange,
@@ -121,8 +121,8 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
             EditChange,
             AcceptRest,
             FinishReview,
-            ReopenChange,
-            Why,
+            UndoDecision,
+            WhyLine,
             NextPane,
             Back,
         ],

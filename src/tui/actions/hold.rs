@@ -78,7 +78,7 @@ pub(crate) fn release(model: &mut ScreenModel, run_view: &RunView) -> Vec<Screen
         model.toasts.show(format!("{unit} is released"));
         return then;
     }
-    model.dialogs.question = Some(ConfirmQuestion { text: format!("Release {unit}?"), details, then, other: None });
+    model.dialogs.question = Some(ConfirmQuestion::new(format!("Release {unit}?"), details, then));
     Vec::new()
 }
 
@@ -131,7 +131,8 @@ pub(crate) fn edit(model: &mut ScreenModel, run_view: &RunView) {
 pub(crate) fn ask_deny_reason(model: &mut ScreenModel, run_view: &RunView) {
     if let Some((unit, call)) = waiting(model, run_view) {
         model.units_view.follows_work = false;
-        model.dialogs.line_input = Some(LineInput::new(InputPurpose::Deny(call_id(unit, call))));
+        let call = call_id(unit, call);
+        model.dialogs.ask_text(InputPurpose::Deny(call));
     }
 }
 
@@ -143,6 +144,7 @@ pub(crate) fn deny(model: &mut ScreenModel, run_view: &RunView, id: CallId, reas
         return Vec::new();
     }
     if !is_still_pending(model, run_view, &id) {
+        model.dialogs.keep_text(reason);
         return Vec::new();
     }
     let CallId { unit, call } = id;
@@ -169,7 +171,7 @@ pub(crate) fn can_say(model: &ScreenModel, run_view: &RunView) -> Availability {
 pub(crate) fn ask_message(model: &mut ScreenModel, run_view: &RunView) {
     if let Some(unit) = message_target(model, run_view).map(|unit| unit.key.clone()) {
         model.units_view.follows_work = false;
-        model.dialogs.line_input = Some(LineInput::new(InputPurpose::Say(unit)));
+        model.dialogs.ask_text(InputPurpose::Say(unit));
     }
 }
 
@@ -189,6 +191,9 @@ pub(crate) fn say(model: &mut ScreenModel, unit: UnitKey, text: String) -> Vec<S
 pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some(mut editor) = model.dialogs.editor.take() else { return Vec::new() };
     if !is_still_pending(model, run_view, &editor.call) {
+        // The text stays open, so that it can be copied.
+        editor.problem = Some("that call is no longer waiting".to_owned());
+        model.dialogs.editor = Some(editor);
         return Vec::new();
     }
     match editor.input(model.connection.check_arguments.unwrap_or(|_, _| Vec::new())) {
@@ -210,7 +215,7 @@ fn is_still_pending(model: &mut ScreenModel, run_view: &RunView, id: &CallId) ->
     let waits =
         held.iter().any(|call: &HeldCallState| call.tool_use_id.as_deref() == id.call.as_ref().map(Arc::as_ref));
     if !waits {
-        model.toasts.show("that call is no longer waiting");
+        model.toasts.show("that call is no longer waiting; your text is kept");
     }
     waits
 }

@@ -125,8 +125,7 @@ fn ask(
     choice: HomeChoice,
 ) -> Vec<ScreenEffect> {
     details.push(format!("Command: {command}"));
-    model.dialogs.question =
-        Some(ConfirmQuestion { text, details, then: vec![ScreenEffect::Choose(choice)], other: None });
+    model.dialogs.question = Some(ConfirmQuestion::new(text, details, vec![ScreenEffect::Choose(choice)]));
     Vec::new()
 }
 

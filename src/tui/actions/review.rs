@@ -21,18 +21,19 @@ use crate::{
     },
 };
 
-/// Maximum number of decisions in one request.
-const MAX_ORDERS: usize = 2000;
-
 pub(super) const ACTIONS: &[ActionSpec] = &[
     effects(UserAction::AcceptChange, "accept-change", "accept", "accept the change", |model, run_view| {
         decide(model, run_view, ReviewVerdict::Accept)
     })
     .scope(ActionScope::Review)
     .when(can_decide),
-    effects(UserAction::RejectChange, "reject-change", "reject", "reject the change", |model, run_view| {
-        decide(model, run_view, ReviewVerdict::Reject)
-    })
+    change(
+        UserAction::RejectChange,
+        "reject-change",
+        "reject",
+        "reject the change; asks for a reason, which may be empty",
+        ask_reason,
+    )
     .scope(ActionScope::Review)
     .when(can_decide),
     change(
@@ -47,9 +48,16 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     effects(UserAction::EditChange, "edit-change", "edit", "edit the file before it is committed", edit)
         .scope(ActionScope::Review)
         .when(can_edit),
-    effects(UserAction::ReopenChange, "reopen-change", "undo", "withdraw the decision", |model, run_view| {
-        decide(model, run_view, ReviewVerdict::Reopen)
-    })
+    effects(UserAction::UndoDecision, "undo-decision", "undo", "undo the last decision, also one about many", undo)
+        .scope(ActionScope::Review)
+        .when(can_undo),
+    effects(
+        UserAction::ReopenChange,
+        "reopen-change",
+        "reopen",
+        "withdraw the decision about the selected change",
+        |model, run_view| decide(model, run_view, ReviewVerdict::Reopen),
+    )
     .scope(ActionScope::Review)
     .when(can_reopen),
     effects(UserAction::AcceptRest, "accept-rest", "accept the rest", "accept all open changes", accept_rest)
@@ -61,6 +69,9 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     change(UserAction::FinishReview, "finish-review", "commit", "end the review: commit, or send back", ask_finish)
         .scope(ActionScope::Review)
         .when(is_open),
+    effects(UserAction::WhyLine, "why-line", "why", "the call that wrote the selected line; as why", why)
+        .scope(ActionScope::Review)
+        .when(has_changed_line),
     effects(UserAction::Why, "why", "why", "the call that wrote the selected line, after what its agent had read", why)
         .when(has_changed_line),
 ];
@@ -77,9 +88,15 @@ fn view(model: &ScreenModel) -> Option<&ReviewView> {
     }
 }
 
-/// Opens the page, or closes it.
-pub(super) fn toggle(model: &mut ScreenModel, _: &RunView) {
-    views::toggle(model, OverlayView::Review(ReviewView::default()));
+/// Opens the page. On the open page, the key does not close it: the keys that follow would mean something else.
+pub(super) fn open(model: &mut ScreenModel, _: &RunView) {
+    match view(model) {
+        Some(_) => {
+            let key = model.keymap.first(UserAction::Back).unwrap_or_default();
+            model.toasts.show(format!("this is the review; {key} leaves it"));
+        }
+        None => views::toggle(model, OverlayView::Review(ReviewView::default())),
+    }
 }
 
 pub(super) fn has_review(_: &ScreenModel, run_view: &RunView) -> Availability {
@@ -97,10 +114,23 @@ fn is_open(model: &ScreenModel, run_view: &RunView) -> Availability {
     if model.playhead.playback != Playback::Follow {
         return Err(Unavailable::because("the past is shown; return to the present first"));
     }
-    match run_view.state.publication.open_review() {
-        Some(_) => Ok(()),
-        None => Err(Unavailable::because("the run does not wait for a review")),
+    closed_reason(run_view).map_or(Ok(()), |reason| Err(Unavailable::because(reason)))
+}
+
+/// Why nothing can be decided now; `None` if the run waits for decisions.
+fn closed_reason(run_view: &RunView) -> Option<&'static str> {
+    let publication = &run_view.state.publication;
+    match publication.open_review() {
+        Some(_) => None,
+        None if run_view.state.is_review_interrupted() => Some("a unit works again; the review continues after it"),
+        None => Some("the run does not wait for a review"),
     }
+}
+
+/// Keeps a typed text that the review cannot take, and shows why. The next question for a text offers it again.
+fn keep_text(model: &mut ScreenModel, text: String, reason: &str) {
+    model.dialogs.keep_text(text);
+    model.toasts.show(format!("{reason}; your text is kept, and offered again when you are asked for one"));
 }
 
 fn can_decide(model: &ScreenModel, run_view: &RunView) -> Availability {
@@ -167,26 +197,90 @@ fn target(model: &ScreenModel, run_view: &RunView) -> Option<ReviewTarget> {
     Some(ReviewTarget { path, hunk })
 }
 
-fn send(target: ReviewTarget, verdict: ReviewVerdict) -> Vec<ScreenEffect> {
+fn send(target: ReviewTarget, verdict: ReviewVerdict, reason: Option<String>) -> Vec<ScreenEffect> {
     let ReviewTarget { path, hunk } = target;
-    let decisions = vec![ReviewOrder { path, hunk, verdict }];
+    let decisions = vec![ReviewOrder { path, hunk, verdict, reason }];
     vec![ScreenEffect::Command(RunCommand::Review { decisions })]
+}
+
+fn can_undo(model: &ScreenModel, run_view: &RunView) -> Availability {
+    is_open(model, run_view)?;
+    match review(run_view).is_some_and(|review| review.act_count() > 0) {
+        true => Ok(()),
+        false => Err(Unavailable::because("no decision to undo since this review was opened")),
+    }
+}
+
+/// Withdraws the last decisions, and selects the first change that they were about.
+fn undo(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    let Some(review) = review(run_view) else { return Vec::new() };
+    let paths: Vec<&str> = review.last_act_paths().collect();
+    let text = match paths.as_slice() {
+        [path] => format!("undone: the last decision, about {path}"),
+        paths => format!("undone: the last decision, about {}", pluralize(paths.len(), "file")),
+    };
+    let place = paths.first().and_then(|path| review.request.files.iter().position(|file| file.path == *path));
+    if let (Some(OverlayView::Review(view)), Some(file)) = (model.views.last_mut(), place) {
+        view.select_file(file);
+    }
+    model.toasts.show(text);
+    vec![ScreenEffect::Command(RunCommand::UndoReview { known: u32::try_from(review.act_count()).ok() })]
+}
+
+/// As the key, from the command line.
+pub(super) fn undo_by_name(model: &mut ScreenModel, run_view: &RunView) -> Result<Vec<ScreenEffect>, Problem> {
+    if let Some(reason) = closed_reason(run_view) {
+        return Err(Problem::new(reason));
+    }
+    match review(run_view).is_some_and(|review| review.act_count() > 0) && model.connection.accepts_commands() {
+        true => Ok(undo(model, run_view)),
+        false => Err(Problem::new("no decision to undo since this review was opened")),
+    }
 }
 
 /// Decides about the selected change, and selects the next open one.
 fn decide(model: &mut ScreenModel, run_view: &RunView, verdict: ReviewVerdict) -> Vec<ScreenEffect> {
     let Some(target) = target(model, run_view) else { return Vec::new() };
     let stays = verdict == ReviewVerdict::Reopen;
-    let effects = send(target, verdict);
-    if let (Some(OverlayView::Review(view)), Some(review), false) = (model.views.last_mut(), review(run_view), stays) {
+    let effects = send(target, verdict, None);
+    if !stays {
+        select_next_open(model, run_view);
+    }
+    effects
+}
+
+fn select_next_open(model: &mut ScreenModel, run_view: &RunView) {
+    if let (Some(OverlayView::Review(view)), Some(review)) = (model.views.last_mut(), review(run_view)) {
         view.select_next_open(review);
     }
+}
+
+fn ask_reason(model: &mut ScreenModel, run_view: &RunView) {
+    if let Some(target) = target(model, run_view) {
+        model.dialogs.ask_text(InputPurpose::Reject(target));
+    }
+}
+
+/// Submits a rejection with its reason.
+pub(super) fn reject(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+    target: ReviewTarget,
+    reason: String,
+) -> Vec<ScreenEffect> {
+    if let Some(why) = closed_reason(run_view) {
+        keep_text(model, reason, why);
+        return Vec::new();
+    }
+    let reason = Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty());
+    let effects = send(target, ReviewVerdict::Reject, reason);
+    select_next_open(model, run_view);
     effects
 }
 
 fn ask_feedback(model: &mut ScreenModel, run_view: &RunView) {
     if let Some(target) = target(model, run_view) {
-        model.dialogs.line_input = Some(LineInput::new(InputPurpose::SendBack(target)));
+        model.dialogs.ask_text(InputPurpose::SendBack(target));
     }
 }
 
@@ -202,10 +296,12 @@ pub(super) fn send_back(
         model.dialogs.line_input = Some(LineInput::new(InputPurpose::SendBack(target)));
         return Vec::new();
     }
-    let effects = send(target, ReviewVerdict::SendBack(feedback));
-    if let (Some(OverlayView::Review(view)), Some(review)) = (model.views.last_mut(), review(run_view)) {
-        view.select_next_open(review);
+    if let Some(why) = closed_reason(run_view) {
+        keep_text(model, feedback, why);
+        return Vec::new();
     }
+    let effects = send(target, ReviewVerdict::SendBack(feedback), None);
+    select_next_open(model, run_view);
     effects
 }
 
@@ -235,26 +331,39 @@ pub(super) fn decide_matching(
     run_view: &RunView,
     verdict: &ReviewVerdict,
     pattern: &ChangePattern,
+    reason: Option<&str>,
 ) -> Result<Vec<ScreenEffect>, Problem> {
     let open = run_view.state.publication.open_review();
     let is_present = model.connection.accepts_commands() && model.playhead.playback == Playback::Follow;
-    let review = open.filter(|_| is_present).ok_or_else(|| Problem::new("the run does not wait for a review"))?;
+    let closed = || Problem::new(closed_reason(run_view).unwrap_or("the run does not wait for a review"));
+    let review = open.filter(|_| is_present).ok_or_else(closed)?;
     let state = &run_view.state;
     let matching = review.request.files.iter().filter(|file| pattern.matches(file, |unit| state.connection_of(unit)));
-    let order = |file: &ReviewedFile| ReviewOrder { path: file.path.clone(), hunk: None, verdict: verdict.clone() };
+    let order = |file: &ReviewedFile| ReviewOrder {
+        path: file.path.clone(),
+        hunk: None,
+        verdict: verdict.clone(),
+        reason: reason.map(str::to_owned),
+    };
     let decisions: Vec<ReviewOrder> = matching.map(order).collect();
     if decisions.is_empty() {
         return Err(Problem::new("no changed file matches this pattern").with_help("`*` matches any text"));
     }
     model.toasts.show(format!("decided about {}", pluralize(decisions.len(), "file")));
-    Ok(vec![ScreenEffect::Command(RunCommand::Review { decisions })])
+    Ok(ReviewOrder::into_commands(decisions).into_iter().map(ScreenEffect::Command).collect())
 }
 
 /// Submits the text that an editor left.
-pub(crate) fn edited(model: &mut ScreenModel, text: String) -> Vec<ScreenEffect> {
+pub(crate) fn edited(model: &mut ScreenModel, run_view: &RunView, text: String) -> Vec<ScreenEffect> {
     let Some(path) = model.dialogs.edited_review.take() else { return Vec::new() };
+    if let Some(why) = closed_reason(run_view) {
+        let key = model.keymap.first(UserAction::EditChange).unwrap_or_default();
+        model.toasts.show(format!("{why}; your text of {path} is kept, and {key} opens it again"));
+        model.dialogs.kept_edit = Some((path, text));
+        return Vec::new();
+    }
     model.toasts.show(format!("{path} has your text"));
-    send(ReviewTarget { path, hunk: None }, ReviewVerdict::Edit(text))
+    send(ReviewTarget { path, hunk: None }, ReviewVerdict::Edit(text), None)
 }
 
 /// Copies the path of the selected file.
@@ -267,17 +376,10 @@ fn accept_rest(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect>
     let Some(review) = review(run_view) else { return Vec::new() };
     let mut decisions = Vec::new();
     for (file, decided) in review.by_path() {
-        let open = decided.hunks.iter().filter(|hunk| hunk.decision == ReviewDecision::Open);
-        decisions.extend(open.map(|hunk| ReviewOrder {
-            path: file.path.clone(),
-            hunk: Some(hunk.id.to_string()),
-            verdict: ReviewVerdict::Accept,
-        }));
+        decisions.extend(decided.open_orders(&file.path));
     }
-    model.toasts.show(format!("{} accepted", pluralize(decisions.len(), "change")));
-    // A request has a maximum length.
-    let commands = decisions.chunks(MAX_ORDERS).map(|some| RunCommand::Review { decisions: some.to_vec() });
-    commands.map(ScreenEffect::Command).collect()
+    model.toasts.show(format!("{} accepted", pluralize(review.counts().open, "change")));
+    ReviewOrder::into_commands(decisions).into_iter().map(ScreenEffect::Command).collect()
 }
 
 /// Asks for the end of the review, with a summary.
@@ -288,15 +390,13 @@ fn ask_finish(model: &mut ScreenModel, run_view: &RunView) {
 /// As [`ask_finish`], with the commit on `branch` instead of that of the run.
 pub(super) fn ask_finish_on(model: &mut ScreenModel, run_view: &RunView, branch: Option<String>) {
     let Some(review) = review(run_view) else { return };
-    let ReviewCounts { open, accepted, rejected, edited, sent_back } = review.counts();
+    let counts = review.counts();
+    let ReviewCounts { open, rejected, edited, .. } = counts;
     if open > 0 {
         let key = model.keymap.first(UserAction::AcceptRest).unwrap_or_default();
         model.toasts.show(format!("{} open: decide first, or accept with {key}", pluralize(open, "change")));
         return;
     }
-    let counts = [(accepted, "accepted"), (edited, "edited"), (rejected, "rejected"), (sent_back, "sent back")];
-    let counts: Vec<String> =
-        counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
     let units = review.units_sent_back(|_| false).len();
     let is_committed = run_view.state.publication.committed_run.is_some();
     let has_worked = run_view.state.units.iter().any(|unit| !unit.attempts.is_empty());
@@ -311,7 +411,7 @@ pub(super) fn ask_finish_on(model: &mut ScreenModel, run_view: &RunView, branch:
         },
         units => format!("Send {} back?", pluralize(units, "unit")),
     };
-    let mut details = vec![format!("Changes: {}", counts.join(", "))];
+    let mut details = vec![counts.to_string()];
     if units > 0 {
         details.push("Nothing is committed before their new changes are reviewed.".to_owned());
     } else if rejected > 0 && is_committed {
@@ -319,6 +419,26 @@ pub(super) fn ask_finish_on(model: &mut ScreenModel, run_view: &RunView, branch:
     } else if rejected > 0 {
         details.push("Rejected changes stay in the record of the run.".to_owned());
     }
-    let then = vec![ScreenEffect::Command(RunCommand::FinishReview { branch })];
-    model.dialogs.question = Some(ConfirmQuestion { text, details, then, other: None });
+    let publication = &run_view.state.publication;
+    let is_blocked = |path: &str| publication.blocked_reason(path).is_some();
+    let (stuck, free) =
+        review.by_path().filter(|(_, file)| !file.is_dropped()).fold((0, 0), |(stuck, free), (file, _)| {
+            if is_blocked(&file.path) { (stuck + 1, free) } else { (stuck, free + 1) }
+        });
+    // The others can be committed without them.
+    let leave_blocked = stuck > 0 && free > 0 && units == 0 && !is_committed;
+    let text = match leave_blocked {
+        true => {
+            let verb = if stuck == 1 { "blocks" } else { "block" };
+            format!("{} {verb}; commit the other {free}?", pluralize(stuck, "file"))
+        }
+        false => text,
+    };
+    if leave_blocked {
+        let path = publication.blocked.first().map(|file| format!("{} {}.", file.path, file.reason));
+        details.extend(path);
+        details.push("What is blocked still waits: move your file away, then end the review again.".to_owned());
+    }
+    let then = vec![ScreenEffect::Command(RunCommand::FinishReview { branch, leave_blocked })];
+    model.dialogs.question = Some(ConfirmQuestion::new(text, details, then));
 }

@@ -5,7 +5,7 @@ use super::{
     units, views::toggle,
 };
 use crate::{
-    control::{DisconnectAction, RunCommand},
+    control::RunCommand,
     run::state::{AttemptId, RowKind, RunView, StreamRow, UnitStatus},
     tape::Seq,
     text::pluralize,
@@ -14,7 +14,9 @@ use crate::{
         effect::{ExportTool, ScreenEffect},
         entry_part::PartContent,
         layout::Pane,
-        model::{ConfirmQuestion, HelpView, OtherAnswer, OverlayView, ScreenModel, ScrollList, ToastTopic},
+        model::{
+            AnswerMeaning, ConfirmQuestion, HelpView, OverlayView, QuestionAnswer, ScreenModel, ScrollList, ToastTopic,
+        },
     },
 };
 
@@ -28,7 +30,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     change(UserAction::Log, "log", "log", "messages of the run", |model, _| {
         toggle(model, OverlayView::Log(ScrollList::following()));
     }),
-    change(UserAction::Review, "review", "review", "changes that wait for a review", review::toggle)
+    change(UserAction::Review, "review", "review", "changes that wait for a review; Esc closes", review::open)
         .when(review::has_review),
     change(
         UserAction::Artifacts,
@@ -78,44 +80,34 @@ fn quit(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     if !model.connection.accepts_commands() || active == 0 && !(can_detach && queued > 0) && !is_review_open {
         return vec![ScreenEffect::Quit];
     }
-    let work = match (active, queued) {
-        (0, 0) => "The run waits for a review".to_owned(),
-        (0, queued) => format!("{} still queued", pluralize(queued, "unit")),
-        (active, _) => format!("{} still running", pluralize(active, "unit")),
+    let waits_for_review = active + queued == 0 && is_review_open;
+    let text = match waits_for_review {
+        true => "The run waits for a review.".to_owned(),
+        false => {
+            let verb = if active == 1 { "runs" } else { "run" };
+            let waiting = if queued == 1 { "waits" } else { "wait" };
+            format!("{} {verb}, {queued} {waiting}.", pluralize(active, "unit"))
+        }
     };
-    let stop = vec![ScreenEffect::Command(RunCommand::StopAll), ScreenEffect::Quit];
-    let leave = vec![ScreenEffect::Detach];
+    let mut answers = Vec::new();
+    if can_detach {
+        let label = match waits_for_review {
+            true => "leave; the run still waits (`ingestdeck attach`)",
+            false => "leave; the run continues (`ingestdeck attach`)",
+        };
+        let then = vec![ScreenEffect::Detach];
+        answers.push(QuestionAnswer { meaning: AnswerMeaning::Leave, label: label.to_owned(), then });
+    }
     // The run of a script cannot be resumed.
     let is_scripted = run_view.state.planned.as_ref().is_some_and(|plan| plan.scripted);
-    let (target, kept, left) = match (active, is_review_open) {
-        (0, true) => (
-            "the run",
-            match is_scripted {
-                true => "Its changes are in no commit.",
-                false => "Decisions are kept; `ingestdeck review` continues the review.",
-            },
-            "The run still waits; `ingestdeck attach` shows it again.",
-        ),
-        _ => (
-            "all",
-            "Running units are stopped; the tape keeps their entries.",
-            "The run continues; `ingestdeck attach` shows it again.",
-        ),
+    let label = match (waits_for_review, is_scripted) {
+        (true, true) => "stop the run and quit; its changes are in no commit",
+        (true, false) => "stop the run and quit; `ingestdeck review` continues",
+        (false, _) => "stop all and quit; the tape keeps what they did",
     };
-    model.dialogs.question = Some(match model.connection.leave_action {
-        Some(DisconnectAction::Continue) => ConfirmQuestion {
-            text: format!("{work}. Leave the screen?"),
-            details: vec![left.to_owned()],
-            then: leave,
-            other: Some(OtherAnswer { label: "stop and quit", then: stop }),
-        },
-        action => ConfirmQuestion {
-            text: format!("{work}. Stop {target} and quit?"),
-            details: vec![kept.to_owned()],
-            then: stop,
-            other: action.map(|_| OtherAnswer { label: "leave the run running", then: leave }),
-        },
-    });
+    let then = vec![ScreenEffect::Command(RunCommand::StopAll), ScreenEffect::Quit];
+    answers.push(QuestionAnswer { meaning: AnswerMeaning::Stop, label: label.to_owned(), then });
+    model.dialogs.question = Some(ConfirmQuestion { text, details: Vec::new(), answers });
     Vec::new()
 }
 

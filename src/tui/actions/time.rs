@@ -3,7 +3,8 @@
 use ratatui::layout::Rect;
 
 use super::{
-    ActionSpec, Availability, Unavailable, bookmarks, change, effects, listing, units, views::toggle as toggle_view,
+    ActionSpec, Availability, Unavailable, bookmarks, change, effects, listing, require, units,
+    views::toggle as toggle_view,
 };
 use crate::{
     run::breakpoint::TimeStop,
@@ -21,7 +22,8 @@ use crate::{
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    effects(UserAction::Play, "play", "play", "play or pause", play),
+    effects(UserAction::Play, "play", "play", "play or pause a record; on a live view only while in the past", play)
+        .when(can_play),
     effects(UserAction::StepForward, "step-forward", "step", "one entry forward", step_entry::<true>),
     effects(UserAction::StepBack, "step-back", "back", "one entry back", step_entry::<false>),
     effects(UserAction::ActionForward, "action-forward", "action", "one action of the unit forward", action::<true>)
@@ -76,6 +78,21 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
 
 /// Slowest and fastest numeric speed.
 pub(crate) const SPEEDS: (f64, f64) = (0.25, 64.0);
+
+/// On a live view, the key holds and releases units. A press that comes after the end of its unit, or of the run, must not
+/// leave the present.
+fn can_play(model: &ScreenModel, _: &RunView) -> Availability {
+    require(!matches!(model.views.last(), Some(OverlayView::Review(_))))?;
+    if !model.connection.was_live || model.playhead.playback != Playback::Follow {
+        return Ok(());
+    }
+    let key = |action: UserAction| model.keymap.first(action).unwrap_or_else(|| action.spec().name.to_owned());
+    Err(Unavailable::because(format!(
+        "no running unit to hold; {} steps back in time, and {} plays from a moment",
+        key(UserAction::StepBack),
+        key(UserAction::CommandLine)
+    )))
+}
 
 fn play(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     model.playhead.playback = match model.playhead.playback {

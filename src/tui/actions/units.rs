@@ -2,7 +2,7 @@
 
 use super::{
     ActionSpec, Availability, Unavailable, amend, bookmarks, change, effects, failure_groups, find, hold, marks,
-    require,
+    require, rerun,
     views::{is_breakpoints, toggle},
 };
 use crate::{
@@ -99,12 +99,11 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         }
     }),
     change(UserAction::LiftLimit, "go-on", "resume", "do not wait for the limit; asks", |model, _| {
-        model.dialogs.question = Some(ConfirmQuestion {
-            text: "Resume without waiting for the limit?".to_owned(),
-            details: vec!["The service may refuse again; the run then waits again.".to_owned()],
-            then: vec![ScreenEffect::Command(RunCommand::LiftLimit)],
-            other: None,
-        });
+        model.dialogs.question = Some(ConfirmQuestion::new(
+            "Resume without waiting for the limit?".to_owned(),
+            vec!["The service may refuse again; the run then waits again.".to_owned()],
+            vec![ScreenEffect::Command(RunCommand::LiftLimit)],
+        ));
     })
     .when(can_lift_limit),
     effects(
@@ -173,12 +172,11 @@ pub(crate) fn target<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&
     }
 }
 
-const RECORDED: &str = "this is a recorded run; `ingestdeck run --only UNIT` runs a unit again";
 const WATCHING_MESSAGE: &str = "this run belongs to another process; use `ingestdeck ctl`";
 
 /// Why the run accepts no commands from this screen.
-fn read_only_reason(model: &ScreenModel) -> &'static str {
-    if model.connection.is_watching { WATCHING_MESSAGE } else { RECORDED }
+fn read_only_reason(model: &ScreenModel, run_view: &RunView) -> String {
+    if model.connection.is_watching { WATCHING_MESSAGE.to_owned() } else { rerun::refusal(model, run_view) }
 }
 
 pub(crate) fn no_unit_selected(model: &mut ScreenModel) {
@@ -196,8 +194,12 @@ fn require_present(model: &ScreenModel, action: UserAction) -> Availability {
     Err(Unavailable::because(format!("this is the past, {behind} behind live; press {key} for LIVE, then {hint}")))
 }
 
-fn require_commands(model: &ScreenModel) -> Availability {
-    if model.connection.accepts_commands() { Ok(()) } else { Err(Unavailable::because(read_only_reason(model))) }
+/// The run accepts commands, or its units can be in a new run.
+fn require_commands(model: &ScreenModel, run_view: &RunView) -> Availability {
+    match model.connection.accepts_commands() || rerun::is_possible(model) {
+        true => Ok(()),
+        false => Err(Unavailable::because(read_only_reason(model, run_view))),
+    }
 }
 
 fn can_retry(model: &ScreenModel, run_view: &RunView) -> Availability {
@@ -208,7 +210,7 @@ fn can_retry(model: &ScreenModel, run_view: &RunView) -> Availability {
 /// Marked units come before a group, and a group before a unit.
 fn can_retry_selection(model: &ScreenModel, run_view: &RunView) -> Availability {
     match failure_groups::retryable(model, run_view) {
-        Some(_) if !model.connection.accepts_commands() => require_commands(model),
+        Some(_) if require_commands(model, run_view).is_err() => require_commands(model, run_view),
         Some(units) if units.is_empty() && marks::has_marks(model) => {
             Err(Unavailable::because("no marked unit can be retried now"))
         }
@@ -225,6 +227,9 @@ fn can_retry_unit(model: &ScreenModel, run_view: &RunView) -> Availability {
 
 /// Asks, because an attempt costs money.
 fn retry(model: &mut ScreenModel, run_view: &RunView) {
+    if rerun::is_possible(model) {
+        return rerun::ask_retry(model, run_view);
+    }
     if let Some(units) = failure_groups::retryable(model, run_view) {
         return failure_groups::retry(model, run_view, &units);
     }
@@ -232,18 +237,18 @@ fn retry(model: &mut ScreenModel, run_view: &RunView) {
     let Some(unit) = target(model, run_view).map(|unit| unit.key.clone()) else { return };
     let place = run_view.state.units.iter().position(|known| known.key == unit);
     let forecast = RunForecast::for_retry(&run_view.state, place.as_slice());
-    model.dialogs.question = Some(ConfirmQuestion {
-        text: format!("New attempt at {unit}?"),
-        details: vec![forecast_words(&forecast)],
-        then: vec![ScreenEffect::Command(RunCommand::Retry { unit, amendment: None })],
-        other: None,
-    });
+    model.dialogs.question = Some(ConfirmQuestion::new(
+        format!("New attempt at {unit}?"),
+        vec![forecast_words(&forecast)],
+        vec![ScreenEffect::Command(RunCommand::Retry { unit, amendment: None })],
+    ));
 }
 
 /// Why the unit cannot be retried now.
 pub(crate) fn retry_refusal(model: &ScreenModel, run_view: &RunView, unit: &UnitState) -> Option<String> {
     match unit.status {
-        _ if !model.connection.accepts_commands() => Some(read_only_reason(model).to_owned()),
+        _ if rerun::is_possible(model) => rerun::unit_refusal(run_view, unit),
+        _ if !model.connection.accepts_commands() => Some(read_only_reason(model, run_view)),
         UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held => {
             Some(format!("{} is {}; stop it first", unit.key, unit.status_text()))
         }
@@ -292,8 +297,11 @@ pub(crate) fn is_only_unsaved(state: &RunState) -> bool {
 
 fn can_retry_failed(model: &ScreenModel, run_view: &RunView) -> Availability {
     require_present(model, UserAction::RetryFailed)?;
-    require_commands(model)?;
+    require_commands(model, run_view)?;
     let state = &run_view.state;
+    if rerun::is_possible(model) && state.planned.as_ref().is_some_and(|plan| plan.scripted) {
+        return Err(Unavailable::because("a script played this run; `ingestdeck demo` plays one again"));
+    }
     let is_unsaved = |unit: &UnitState| state.ended.is_some() && state.is_unsaved(unit);
     let is_candidate = |unit: &UnitState| unit.status.is_retryable() || is_unsaved(unit);
     if !state.units.iter().any(is_candidate) && retry_candidates(state).0.is_empty() {
@@ -306,6 +314,9 @@ fn can_retry_failed(model: &ScreenModel, run_view: &RunView) -> Availability {
 fn retry_failed(model: &mut ScreenModel, run_view: &RunView) {
     let state = &run_view.state;
     let (places, failed) = retry_candidates(state);
+    if rerun::is_possible(model) {
+        return rerun::ask_resume(model, run_view, &places);
+    }
     let untried = places.len() - failed;
     let all_failed = places.iter().take(failed).all(|unit| is_failure(state.units[*unit].status));
     let what = if all_failed { "failed unit" } else { "unfinished unit" };
@@ -324,12 +335,11 @@ fn retry_failed(model: &mut ScreenModel, run_view: &RunView) {
             (format!("Retry {}, and run {untried}?", pluralize(failed, what)), consequence())
         }
     };
-    model.dialogs.question = Some(ConfirmQuestion {
+    model.dialogs.question = Some(ConfirmQuestion::new(
         text,
-        details: [first].into_iter().chain(listed(&units)).collect(),
-        then: vec![ScreenEffect::Command(RunCommand::RetryUnsuccessful)],
-        other: None,
-    });
+        [first].into_iter().chain(listed(&units)).collect(),
+        vec![ScreenEffect::Command(RunCommand::RetryUnsuccessful)],
+    ));
 }
 
 /// Pauses the run, or asks whether to end its pause.
@@ -339,21 +349,25 @@ fn pause(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     }
     let totals = &model.playhead.bounds.present_totals;
     let (held, queued) = (totals.count(UnitStatus::Held), totals.count(UnitStatus::Queued));
-    model.dialogs.question = Some(ConfirmQuestion {
-        text: "Resume the run?".to_owned(),
-        details: vec![format!(
+    model.dialogs.question = Some(ConfirmQuestion::new(
+        "Resume the run?".to_owned(),
+        vec![format!(
             "{} can start, and the calls of {} can be made.",
             pluralize(queued, "unit"),
             pluralize(held, "unit")
         )],
-        then: vec![ScreenEffect::Command(RunCommand::Resume)],
-        other: None,
-    });
+        vec![ScreenEffect::Command(RunCommand::Resume)],
+    ));
     Vec::new()
 }
 
 fn can_pause(model: &ScreenModel, run_view: &RunView) -> Availability {
-    require_commands(model)?;
+    if !model.connection.accepts_commands() {
+        return Err(Unavailable::because(match model.connection.is_watching {
+            true => WATCHING_MESSAGE,
+            false => "this is a recorded run; nothing can be paused",
+        }));
+    }
     if model.is_in_past() {
         return Err(Unavailable::because("this is the past; go back to the present first"));
     }
@@ -439,16 +453,15 @@ fn stop(model: &mut ScreenModel, run_view: &RunView) {
         let text = format!("Stop {} of {} marked?", pluralize(units.len(), "unit"), model.units_view.marked.len());
         let details = details.into_iter().chain(listed(&units)).collect();
         let then = units.into_iter().map(|unit| ScreenEffect::Command(RunCommand::Stop { unit })).collect();
-        model.dialogs.question = Some(ConfirmQuestion { text, details, then, other: None });
+        model.dialogs.question = Some(ConfirmQuestion::new(text, details, then));
         return;
     }
     let Some(key) = target(model, run_view).map(|unit| unit.key.clone()) else { return };
-    model.dialogs.question = Some(ConfirmQuestion {
-        text: format!("Stop {key}?"),
+    model.dialogs.question = Some(ConfirmQuestion::new(
+        format!("Stop {key}?"),
         details,
-        then: vec![ScreenEffect::Command(RunCommand::Stop { unit: key })],
-        other: None,
-    });
+        vec![ScreenEffect::Command(RunCommand::Stop { unit: key })],
+    ));
 }
 
 pub(crate) fn listed(units: &[UnitKey]) -> Vec<String> {

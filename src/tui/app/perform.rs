@@ -76,6 +76,11 @@ impl App {
                 Err(reason) => self.model.toasts.show(reason),
             },
             ScreenEffect::EditReviewed(path) => {
+                let kept = self.model.dialogs.kept_edit.take_if(|(kept, _)| *kept == path);
+                if let Some((_, text)) = kept {
+                    self.model.dialogs.edited_review = Some(path);
+                    return Some(HostRequest::OpenExport(export::form_text(text)));
+                }
                 let review = self.timeline.view().state.publication.open_review();
                 match export::reviewed_text(self.project.as_deref(), review, &path) {
                     Ok(export) => {
@@ -160,9 +165,13 @@ impl App {
 
     fn command(&mut self, command: RunCommand) {
         let Some(commands) = &self.commands else { return };
+        self.model.dialogs.command_sent(&command);
         match commands.try_send(command) {
             Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => self.model.toasts.show("the run is busy; try again"),
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                self.model.dialogs.command_refused();
+                self.model.toasts.show("the run is busy; try again");
+            }
             Err(mpsc::error::TrySendError::Closed(_)) => self.command_refused(&RefusalReason::RunEnded),
         }
     }

@@ -59,6 +59,8 @@ pub(crate) enum InputPurpose {
     Bookmark(Box<Bookmark>),
     /// What a unit should change.
     SendBack(ReviewTarget),
+    /// Why a change is rejected; may be empty.
+    Reject(ReviewTarget),
 }
 
 /// A changed file, or one hunk of it.

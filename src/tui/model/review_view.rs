@@ -231,6 +231,13 @@ impl ReviewView {
         units.find_map(|key| run_view.state.units.iter().find(|unit| unit.key == *key))
     }
 
+    /// Selects the line of a file.
+    pub(crate) fn select_file(&mut self, file: usize) {
+        if let Some(line) = self.lines.iter().position(|line| *line == ReviewLine::File(file)) {
+            self.list.select(line, self.lines.len());
+        }
+    }
+
     /// Selects the next line whose change is open; stays where it is if there is none.
     pub(crate) fn select_next_open(&mut self, review: &ReviewState) {
         let (from, len) = (self.list.selected, self.lines.len());

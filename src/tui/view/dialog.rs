@@ -6,7 +6,7 @@ use ratatui::{
     widgets::{Clear, Widget as _},
 };
 
-use super::{DrawContext, RowWriter, header, pane};
+use super::{DrawContext, RowWriter, footer, header, pane};
 use crate::{
     text,
     tui::{
@@ -25,13 +25,22 @@ const MAX_COMMANDS: u16 = 14;
 const COMMANDS_WIDTH: u16 = 78;
 
 pub(crate) fn question(scene: &DrawContext<'_>, question: &ConfirmQuestion, body: Rect, buf: &mut Buffer) {
-    let keymap = &scene.model.keymap;
-    let key = |action| keymap.first(action).unwrap_or_default();
-    let (yes, no) = (key(UserAction::Confirm), key(UserAction::Cancel));
-    let longest =
-        question.details.iter().map(|line| text::width(line)).max().unwrap_or(0).max(text::width(&question.text));
+    let answers = answer_rows(scene, question);
+    let key_width = answers.iter().map(|(keys, _)| text::width(keys)).max().unwrap_or(0) + 2;
+    // A confirmation and its refusal are short.
+    let is_one_row = answers.iter().all(|(_, label)| label.len() <= 5);
+    let row_width = |(keys, label): &(String, String)| match is_one_row {
+        true => text::width(keys) + text::width(label) + 4,
+        false => key_width + text::width(label),
+    };
+    let answers_width = match is_one_row {
+        true => answers.iter().map(row_width).sum(),
+        false => answers.iter().map(row_width).max().unwrap_or(0),
+    };
+    let lines = [&question.text].into_iter().chain(&question.details);
+    let longest = lines.map(|line| text::width(line)).max().unwrap_or(0).max(answers_width);
     let width = u16::try_from(longest).unwrap_or(u16::MAX).saturating_add(4).clamp(30, 76).min(body.width);
-    let inside = usize::from(width.saturating_sub(4));
+    let inside = usize::from(width.saturating_sub(4)).max(1);
     let rows = |role: StyleRole, line: &str| {
         text::wrap(line, inside).into_iter().map(move |row| (role, row)).collect::<Vec<_>>()
     };
@@ -39,21 +48,51 @@ pub(crate) fn question(scene: &DrawContext<'_>, question: &ConfirmQuestion, body
     for detail in &question.details {
         lines.extend(rows(StyleRole::Text, detail));
     }
-    let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(4).min(body.height);
+    let label_width = inside.saturating_sub(key_width).max(1);
+    let mut labels: Vec<Vec<String>> = answers.iter().map(|(_, label)| text::wrap(label, label_width)).collect();
+    let most = usize::from(body.height.saturating_sub(2));
+    // The answers come first where rows are few: each keeps its first row, and the question one of its rows.
+    if labels.iter().map(Vec::len).sum::<usize>() + 1 > most {
+        labels.iter_mut().for_each(|rows| rows.truncate(1));
+    }
+    let needed = if is_one_row { 1 } else { labels.iter().map(Vec::len).sum() };
+    let gap = usize::from(lines.len() + needed < most);
+    let height = u16::try_from((lines.len() + gap + needed).min(most) + 2).unwrap_or(u16::MAX);
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
     Clear.render(area, buf);
-    let inside = layout::inner(pane(scene, area, true, &[], &[], buf));
-    let inside = Rect { y: inside.y.saturating_sub(1), height: inside.height + 2, ..inside };
-    let answers = inside.bottom().saturating_sub(1);
-    for (y, (role, row)) in (inside.y..answers).zip(lines) {
+    let inside = pane(scene, area, true, &[], &[], buf);
+    let inside = Rect { x: inside.x + 1, width: inside.width.saturating_sub(2), ..inside };
+    let first = inside.bottom().saturating_sub(u16::try_from(needed).unwrap_or(u16::MAX)).max(inside.y);
+    for (y, (role, row)) in (inside.y..first).zip(lines) {
         RowWriter::row(scene, buf, Rect { y, height: 1, ..inside }).put(role, &row);
     }
-    let mut pen = RowWriter::row(scene, buf, Rect { y: answers, height: 1, ..inside });
-    let other = question.other.as_ref().map(|other| (key(UserAction::ChooseOther), other.label));
-    for (key, word) in [(yes, "yes")].into_iter().chain(other).chain([(no, "no")]) {
-        pen.put(StyleRole::Key, &key);
-        pen.put(StyleRole::Text, &format!(" {word}   "));
+    if is_one_row {
+        let mut pen = RowWriter::row(scene, buf, Rect { y: first, height: 1, ..inside });
+        for (keys, label) in &answers {
+            pen.put(StyleRole::Key, keys);
+            pen.put(StyleRole::Text, &format!(" {label}   "));
+        }
+        return;
     }
+    let mut y = first;
+    for ((keys, _), label) in answers.iter().zip(&labels) {
+        for (index, row) in label.iter().enumerate() {
+            if y >= inside.bottom() {
+                return;
+            }
+            let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..inside });
+            pen.cell(StyleRole::Key, if index == 0 { keys } else { "" }, key_width);
+            pen.put(StyleRole::Text, row);
+            y += 1;
+        }
+    }
+}
+
+/// The keys and the label of each answer, with that of Enter.
+fn answer_rows(scene: &DrawContext<'_>, question: &ConfirmQuestion) -> Vec<(String, String)> {
+    let labels = question.answers.iter().map(|answer| answer.label.as_str()).chain([question.cancel_word()]);
+    let keys = question.actions().into_iter().map(|action| footer::answer_keys(scene, question, action));
+    keys.zip(labels.map(str::to_owned)).collect()
 }
 
 /// Paints the editor for the arguments of a call.

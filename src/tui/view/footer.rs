@@ -6,7 +6,7 @@ use super::{DrawContext, RowWriter, key_names};
 use crate::tui::{
     action::UserAction,
     actions::hints,
-    model::{ClickAction, FILTER_SYNTAX, InputPurpose},
+    model::{ClickAction, ConfirmQuestion, FILTER_SYNTAX, InputPurpose},
     playback::Playback,
     theme::StyleRole,
 };
@@ -27,6 +27,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
             InputPurpose::Deny(_) => pen.put(StyleRole::Key, "deny because: "),
             InputPurpose::Say(_) => pen.put(StyleRole::Key, "message to the agent: "),
             InputPurpose::Command => pen.put(StyleRole::Key, ":"),
+            InputPurpose::Reject(_) => pen.put(StyleRole::Key, "reject because (optional): "),
             InputPurpose::SendBack(_) => pen.put(StyleRole::Key, "what to change: "),
             InputPurpose::FilterUnits if model.views.is_empty() => pen.put(StyleRole::Key, "only units with: "),
             InputPurpose::FilterUnits => pen.put(StyleRole::Key, "only artifacts with: "),
@@ -51,8 +52,8 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         self::hints(scene, &mut pen, &hints);
         return;
     }
-    if model.dialogs.question.is_some() {
-        self::hints(scene, &mut pen, &[UserAction::Confirm, UserAction::Cancel]);
+    if let Some(question) = &model.dialogs.question {
+        answers(scene, &mut pen, question);
         return;
     }
     if model.dialogs.amend_form.is_some() || model.dialogs.editor.is_some() {
@@ -85,6 +86,26 @@ fn put_match_summary(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>) {
     };
     pen.put(StyleRole::Strong, &summary);
     pen.skip(2);
+}
+
+/// The keys of an answer; Enter is one of those of the harmless answer.
+pub(super) fn answer_keys(scene: &DrawContext<'_>, question: &ConfirmQuestion, action: UserAction) -> String {
+    let keymap = &scene.model.keymap;
+    let enter = keymap.first(UserAction::HarmlessAnswer).filter(|_| question.harmless_action() == action);
+    let keys = keymap.first(action).into_iter().chain(enter);
+    keys.map(|key| key_names(scene, &key).into_owned()).collect::<Vec<_>>().join("/")
+}
+
+/// Writes all answers of a question. None is left out, so that no key has a hidden meaning.
+fn answers(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, question: &ConfirmQuestion) {
+    for action in question.actions() {
+        let start = pen.next_column();
+        pen.put(StyleRole::Key, &answer_keys(scene, question, action));
+        pen.put(StyleRole::Text, " ");
+        pen.put(StyleRole::Dim, action.spec().hint(scene.model, scene.run_view));
+        scene.targets.add(pen.area_since(start), ClickAction::Perform(action));
+        pen.skip(2);
+    }
 }
 
 fn hints(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, actions: &[UserAction]) {

@@ -117,6 +117,10 @@ fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
         facts.push(HeaderItem::new(5, StyleRole::Dim, format!("continues {}", before.run.short())));
     }
     facts.push(state_word(scene));
+    if state.is_review_interrupted() && scene.model.connection.is_live {
+        let text = format!("{} retry runs; review continues after it", scene.theme.glyphs.status(UnitStatus::Running));
+        facts.push(HeaderItem::new(1, StyleRole::Running, text));
+    }
     facts.extend(progress(scene));
     facts.extend(remaining_time(scene));
     facts.extend(cost(scene));

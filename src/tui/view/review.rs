@@ -36,8 +36,11 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &ReviewView, area: Rect, buf: 
 fn draw_list(scene: &DrawContext<'_>, view: &ReviewView, review: &ReviewState, area: Rect, buf: &mut Buffer) {
     let counts = review.counts();
     let files = pluralize(review.files.len(), "file");
-    let state =
-        if review.is_waiting { format!(" {files} · {} open", counts.open) } else { format!(" {files} · over") };
+    let state = match review.is_waiting {
+        true => format!(" {files} · {} open", counts.open),
+        false if scene.run_view.state.is_review_interrupted() => format!(" {files} · continues after the retry"),
+        false => format!(" {files} · over"),
+    };
     let position = format!(" {}/{} ", (view.list.selected + 1).min(view.lines.len()), view.lines.len());
     let title = [(StyleRole::Strong, "review"), (StyleRole::Dim, &*state)];
     let inside = pane(scene, area, !view.in_diff, &title, &[(StyleRole::Dim, &position)], buf);
@@ -55,13 +58,16 @@ fn draw_line(scene: &DrawContext<'_>, review: &ReviewState, line: ReviewLine, ar
     let decision = decision_of(review, line);
     let (role, mark) = decision_mark(scene, decision);
     let mut pen = RowWriter::row(scene, buf, area);
-    let feedback = feedback_of(review, line);
+    let blocked = scene.run_view.state.publication.blocked_reason(&file.path).filter(|_| review.is_waiting);
+    let feedback = feedback_of(review, line).filter(|_| blocked.is_none());
     match line {
         ReviewLine::File(_) => {
             pen.cell(role, mark, 2);
             let (added, removed) = changed_lines(file);
             let figures = format!(" +{added} -{removed}");
-            let width = usize::from(area.width).saturating_sub(2 + figures.len());
+            // The reason is worth more than the middle of a path.
+            let taken = if blocked.is_some() { usize::from(area.width) / 3 } else { 0 };
+            let width = usize::from(area.width).saturating_sub(2 + figures.len() + taken);
             pen.put(StyleRole::Text, &text::fit_middle(&file.path, width, scene.theme.glyphs.cut));
             pen.put(StyleRole::Dim, &figures);
         }
@@ -75,6 +81,9 @@ fn draw_line(scene: &DrawContext<'_>, review: &ReviewState, line: ReviewLine, ar
             pen.put(StyleRole::Text, &text::one_row(first.map_or("", |row| row.text), 200));
         }
     }
+    if let (Some(reason), ReviewLine::File(_)) = (blocked, line) {
+        pen.put(StyleRole::Failed, &format!("  blocked: {reason}"));
+    }
     if let Some(feedback) = feedback {
         pen.put(StyleRole::Dim, &format!("  {}", text::one_row(feedback, 200)));
     }
@@ -82,10 +91,11 @@ fn draw_line(scene: &DrawContext<'_>, review: &ReviewState, line: ReviewLine, ar
 
 fn feedback_of(review: &ReviewState, line: ReviewLine) -> Option<&str> {
     let hunks = &review.files.get(line.file())?.hunks;
-    match line {
-        ReviewLine::File(_) => hunks.first().filter(|_| hunks.len() == 1)?.feedback.as_deref(),
-        ReviewLine::Hunk { hunk, .. } => hunks.get(hunk)?.feedback.as_deref(),
-    }
+    let hunk = match line {
+        ReviewLine::File(_) => hunks.first().filter(|_| hunks.len() == 1)?,
+        ReviewLine::Hunk { hunk, .. } => hunks.get(hunk)?,
+    };
+    hunk.reason.as_deref().or(hunk.feedback.as_deref())
 }
 
 fn decision_mark(scene: &DrawContext<'_>, decision: Option<ReviewDecision>) -> (StyleRole, &'static str) {

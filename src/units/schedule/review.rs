@@ -79,6 +79,20 @@ impl Schedule {
         }
     }
 
+    /// The rest of a reviewed result is integrated again, on top of what is on the branch now, and waits for another review.
+    pub(super) fn handle_partly_saved(&mut self, left: &[UnitKey], effects: &mut Vec<ScheduleEffect>) {
+        if self.stage != RunStage::SavingReviewed {
+            return;
+        }
+        self.saving.integrated_attempts.retain(|(unit, _)| !left.contains(unit));
+        let saved = std::mem::take(&mut self.saving.integrated_attempts);
+        self.table.mark_saved(&saved);
+        if !self.integrate_for_review(effects) {
+            // The end of the run was requested: a later one continues with the rest.
+            self.leave_for_review(effects);
+        }
+    }
+
     /// After a save that failed although the result was reviewed, for example because the branch moved, integrates the
     /// patches again for another review. Returns false if the run does not wait for reviews.
     pub(super) fn integrate_for_review(&mut self, effects: &mut Vec<ScheduleEffect>) -> bool {

@@ -156,6 +156,11 @@ impl UnitTable {
         self.set_phase(at, UnitPhase::Settled);
     }
 
+    /// Changes the planned attempts of all units.
+    pub(super) fn amend_all(&mut self, amendment: &Arc<Amendment>) {
+        self.units.iter_mut().for_each(|unit| unit.amendment = Some(Arc::clone(amendment)));
+    }
+
     /// Marks the patch of a reused unit as not saved.
     pub(super) fn mark_unsaved(&mut self, at: usize) {
         self.units[at].is_unsaved = true;

@@ -647,3 +647,55 @@ fn killed_review_keeps_what_it_confirmed() {
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(subjects(&place), 2);
 }
+
+#[test]
+fn accept_pattern_leaves_earlier_decisions_alone() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    let rejected = review(&place, &claude, &["--reject", "*/two.md", "--reason", "wrong source"]);
+    assert_eq!(rejected.code, Some(103), "{rejected:?}");
+    let (changes, _) = listed(&review(&place, &claude, &["--list"]));
+    let two = changes.iter().find(|change| change["path"] == "wiki/global/two.md").unwrap();
+    assert_eq!((&two["decision"], &two["hunks"][0]["reason"]), (&"rejected".into(), &"wrong source".into()), "{two}");
+    let accepted = review(&place, &claude, &["--accept", "*"]);
+    assert_eq!(accepted.code, Some(0), "{accepted:?}");
+    assert!(accepted.stderr.contains("1 file with another decision: left as decided"), "{accepted:?}");
+    assert_eq!((pages(&place), subjects(&place)), (vec!["one.md".to_owned(), "three.md".into()], 2));
+}
+
+#[test]
+fn accepted_name_replaces_an_earlier_decision() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    assert_eq!(review(&place, &claude, &["--reject", "*/two.md"]).code, Some(103));
+    let output = review(&place, &claude, &["--accept", "wiki/global/two.md", "--accept", "*"]);
+    assert_eq!((output.code, pages(&place).len()), (Some(0), 3), "{output:?}");
+}
+
+#[test]
+fn blocked_file_is_left_out_on_request_and_waits() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    let mine = place.path("wiki/global/two.md");
+    fs::create_dir_all(mine.parent().unwrap()).unwrap();
+    fs::write(&mine, "mine\n").unwrap();
+    let refused = review(&place, &claude, &["--accept", "*"]);
+    assert_eq!((refused.code, subjects(&place)), (Some(100), 1), "{refused:?}");
+    assert!(refused.stdout.contains("wiki/global/two.md exists, but is not in the last commit"), "{refused:?}");
+    let partly = review(&place, &claude, &["--accept", "*", "--skip-blocked"]);
+    assert_eq!((partly.code, subjects(&place)), (Some(103), 2), "{partly:?}");
+    let committed = git(&place.path(""), &["show", "--name-only", "--format=", "HEAD", "--", "wiki"]);
+    assert_eq!(committed, "wiki/global/one.md\nwiki/global/three.md\n");
+    assert_eq!(fs::read_to_string(&mine).unwrap(), "mine\n");
+    let (changes, counts) = listed(&review(&place, &claude, &["--list"]));
+    assert_eq!(changes.iter().map(|change| &change["path"]).collect::<Vec<_>>(), ["wiki/global/two.md"], "{changes:?}");
+    assert_eq!((&counts["open"], &counts["accepted"]), (&0.into(), &1.into()));
+    // Nothing else is left that could be committed without it.
+    let again = review(&place, &claude, &["--accept", "*", "--skip-blocked"]);
+    assert!(again.code != Some(0) && subjects(&place) == 2, "{again:?}");
+    fs::remove_file(&mine).unwrap();
+    let saved = review(&place, &claude, &["--accept", "*"]);
+    assert_eq!((saved.code, subjects(&place), pages(&place).len()), (Some(0), 3, 3), "{saved:?}");
+    assert!(fs::read_to_string(&mine).unwrap().contains("First text."));
+    assert!(review(&place, &claude, &["--list"]).expect_refusal(4).starts_with("no run of this project waits"));
+}

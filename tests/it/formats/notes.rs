@@ -6,13 +6,13 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use crate::tape::{
     AgentName, EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry, UnitKey,
     note::{
-        Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, CallDecision, CommandReceived,
-        ContentDigests, ContinuedRun, CountedFailure, DiffCounts, FileRead, FilesEvicted, IntegrationStarted,
-        IsolationChecked, LimitChanged, PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, PriorUnitSummary,
-        ReusedSuccess, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, RunEnded, RunPlanned, RunSaved,
-        SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired, SourceRead,
-        SourcesProjected, StopMode, StopReason, UnitSelection, Verdict, VerdictCause, WorkerDrained, WorkerJoined,
-        WorkerLeft,
+        Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, BlockedFile, CallDecision,
+        CommandReceived, ContentDigests, ContinuedRun, CountedFailure, DiffCounts, FileRead, FilesEvicted,
+        IntegrationStarted, IsolationChecked, LimitChanged, PatchIntegrated, PatchResult, PatchWritten, PlannedUnit,
+        PriorUnitSummary, ReusedSuccess, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, RunEnded,
+        RunPlanned, RunSaved, SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired,
+        SourceRead, SourcesProjected, StopMode, StopReason, UnitSelection, Verdict, VerdictCause, WorkerDrained,
+        WorkerJoined, WorkerLeft,
         attempt_output::{
             ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, PartialRead, ReadUnit, RecordedWrite, UnmappedFile,
             UnreadFile, UnsourcedIdentifier,
@@ -269,6 +269,10 @@ fn review_requested() -> ReviewRequested {
         ReviewDecided { path: file.path.clone(), decision: ReviewDecision::Accepted, ..ReviewDecided::default() };
     let evicted = Vec::new();
     ReviewRequested { base: text("c0ffee"), files: vec![file, long], decided: vec![decided], evicted }
+}
+
+fn blocked() -> BlockedFile {
+    BlockedFile { path: text("wiki/global/mine.md"), reason: text("exists, but is not in the last commit") }
 }
 
 fn amendment() -> Amendment {
@@ -553,6 +557,7 @@ fn notes_of_people() -> Vec<Note> {
             decision,
             text: (decision == ReviewDecision::Edited).then(|| text("# ARR\n")),
             feedback: (decision == ReviewDecision::SentBack).then(|| text("Name the owner.")),
+            reason: (decision == ReviewDecision::Rejected).then(|| text("wrong source")),
         }))
     }));
     let decisions = every!(CallDecision { Allowed, Edited, Denied, Released, Withdrawn }).into_iter();
@@ -578,6 +583,7 @@ fn notes_of_the_run() -> Vec<Note> {
         subject: text("ingest(docs): local-1"),
         paths: texts(&["wiki/global/orders.md"]),
         unreconciled: vec![unit("docs-a")],
+        blocked: vec![blocked()],
     };
     let repair = |scope: Option<&str>| SlRefRepair {
         page_key: text("orders"),
@@ -622,7 +628,7 @@ fn notes_of_the_run() -> Vec<Note> {
         Note::RunSaved(RunSaved::default()),
         Note::SlRefsRepaired(SlRefsRepaired { repairs: vec![repair(Some("ada")), repair(None)] }),
         Note::SlRefsRepaired(SlRefsRepaired::default()),
-        Note::SaveFailed(SaveFailed { reason: text("the branch moved"), review_open: false }),
+        Note::SaveFailed(SaveFailed { reason: text("the branch moved"), review_open: false, blocked: vec![blocked()] }),
         Note::RunEnded(ended),
     ];
     let results =

@@ -388,8 +388,8 @@ fn quitting_can_stop_a_run_that_would_continue() {
     let run = BackgroundRun::held();
     let mut screen = run.attached("continue");
     screen.press("q");
-    screen.shows("Leave the screen?");
-    screen.press("o");
+    screen.shows("leave; the run continues");
+    screen.press("S");
     screen.shows("1 stopped");
     assert_eq!(screen.end(), 100);
     assert_eq!(run.end()["stopped"], 1);

@@ -28,7 +28,7 @@ fn run(short: &str, state: HomeRunState, outcome: &str, units: &str) -> HomeLine
 }
 
 /// A project with an active run, three earlier ones and two sessions.
-fn content() -> HomeContent {
+pub(super) fn content() -> HomeContent {
     let heading = |text: &str| HomeLine::Heading(text.to_owned());
     let session = |title: &str, size: &str| {
         HomeLine::Session(HomeSession {

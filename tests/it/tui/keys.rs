@@ -93,7 +93,7 @@ fn retrying_all_asks_and_names_the_count() {
     assert!(given.is_empty());
     assert!(script.text().contains("Retry 1 failed unit?"));
     let hints = script.text().lines().last().unwrap_or_default().to_owned();
-    assert!(hints.contains("y yes") && hints.contains("n no") && !hints.contains("retry"), "{hints}");
+    assert!(hints.contains("y yes") && hints.contains("Esc/Enter no") && !hints.contains("retry"), "{hints}");
     assert!(script.text().contains("Forecast: $?, since fewer than three"), "{}", script.text());
     let mut unknown = TapeFixture::new("orbit", false);
     unknown.plan(&["a"]).start("a", 1).wait(10).crash("a", 1);
@@ -145,7 +145,7 @@ fn retry_key_saves_unsaved_work() {
     let patch = PatchWritten { path: Some("0000-a.patch".into()), ..PatchWritten::default() };
     tape.plan(&["a"]).start("a", 1).wait(10).note(Some(("a", 1)), &Note::PatchWritten(patch)).end("a", 1, 0);
     let reason = "ktx.yaml was changed meanwhile; commit or stash it, then try again".to_owned();
-    tape.note(None, &Note::SaveFailed(SaveFailed { reason, review_open: false }));
+    tape.note(None, &Note::SaveFailed(SaveFailed { reason, ..SaveFailed::default() }));
     tape.note(None, &Note::RunEnded(RunEnded { outcome: "error".into(), unsaved: 1, ..RunEnded::default() }));
     assert!(orders(&tape, "").0.text().contains("R save again"));
     let text = orders(&tape, "R").0.text();
@@ -207,7 +207,8 @@ fn interrupt_is_recorded_as_user_stop() {
 fn stopping_a_unit_asks() {
     let (script, _, given) = orders(&tape::running(), "x");
     assert!(given.is_empty() && script.text().contains("Stop dbt-all?"));
-    let (_, _, given) = orders(&tape::running(), "x<enter>");
+    assert_eq!(orders(&tape::running(), "x<enter>").2, [], "Enter is harmless");
+    let (_, _, given) = orders(&tape::running(), "xy");
     assert_eq!(given, [RunCommand::Stop { unit: "dbt-all".into() }]);
 }
 
@@ -217,8 +218,8 @@ fn esc_never_quits_and_q_asks_only_while_units_run() {
     assert_eq!((exit.reason, given.len()), (ExitReason::Closed, 0));
     let (script, exit, _) = orders(&tape::running(), "q");
     assert_eq!(exit.reason, ExitReason::Closed);
-    assert!(script.text().contains("1 unit still running. Stop all and quit?"));
-    let (_, exit, given) = orders(&tape::running(), "qy");
+    assert!(script.text().contains("1 unit runs, 1 wait"));
+    let (_, exit, given) = orders(&tape::running(), "qS");
     assert_eq!((exit.reason, given), (ExitReason::Quit, vec![RunCommand::StopAll]));
     let (_, exit, given) = orders(&over(), "q");
     assert_eq!((exit.reason, given.len()), (ExitReason::Quit, 0));

@@ -68,7 +68,7 @@ fn saved() -> TapeFixture {
         branch: Some("main".into()),
         subject: "ingest(dbt,docs): local-1 syncId=x diff=+3/~0/-0/=0; failed WUs: docs-revenue".into(),
         paths: vec!["wiki/global/revenue.md".into()],
-        unreconciled: Vec::new(),
+        ..RunSaved::default()
     };
     tape.note(None, &Note::RunSaved(saved));
     tape.run_ended(1, 1);
@@ -102,7 +102,11 @@ fn failed_save_is_shown() {
     let mut tape = integrating();
     tape.note(
         None,
-        &Note::SaveFailed(SaveFailed { reason: "files in the project are in the way".into(), review_open: false }),
+        &Note::SaveFailed(SaveFailed {
+            reason: "files in the project are in the way".into(),
+            review_open: false,
+            ..SaveFailed::default()
+        }),
     );
     tape.run_ended(2, 0);
     let text = shown(tape.timeline(), "", (120, 36));

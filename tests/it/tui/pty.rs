@@ -123,8 +123,8 @@ fn demo_unit_can_be_stepped() {
     assert_eq!(decisions(&project), ["hold", "allowed", "edited", "denied", "let go", "released"]);
     session.until("edited call at the tool", |_| transcript(&project).contains("edited.yml"));
     session.press("q");
-    session.shows("Stop all and quit?");
-    session.press("y");
+    session.shows("stop all and quit");
+    session.press("S");
     session.end();
 
     // The same from the record.
@@ -156,8 +156,8 @@ fn demo_unit_runs_until_the_requested_call() {
     decisions.dedup();
     assert_eq!(decisions, ["hold", "until tool wiki_write", "allowed", "released", "until failure", "allowed"]);
     session.press("q");
-    session.shows("Stop all and quit?");
-    session.press("y");
+    session.shows("stop all and quit");
+    session.press("S");
     session.end();
 }
 

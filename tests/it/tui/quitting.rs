@@ -18,8 +18,8 @@ fn quit_offers_to_kill_a_stubborn_agent() {
     // From here on, the agent ignores signals.
     session.shows("deaf by now");
     session.press("q");
-    session.shows("Stop all and quit?");
-    session.press("y");
+    session.shows("stop all and quit");
+    session.press("S");
     session.until("shell", |screen| {
         !screen.alternate_screen() && screen.contents().contains("stopping 1 unit; Ctrl-C kills running units")
     });

@@ -8,7 +8,10 @@ use crate::{
     run::Timeline,
     tape::{
         Note,
-        note::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, attempt_output::ArtifactChange},
+        note::{
+            BlockedFile, CommandReceived, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, SaveFailed,
+            attempt_output::ArtifactChange,
+        },
     },
 };
 use tokio::sync::{mpsc, watch};
@@ -33,7 +36,7 @@ fn created(path: &str, lines: &[&str]) -> ReviewedFile {
 }
 
 /// A run that waits for the review of these files.
-fn waiting(files: Vec<ReviewedFile>) -> TapeFixture {
+pub(super) fn waiting(files: Vec<ReviewedFile>) -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["docs-orders", "docs-refunds"]);
     for unit in ["docs-orders", "docs-refunds"] {
@@ -45,7 +48,7 @@ fn waiting(files: Vec<ReviewedFile>) -> TapeFixture {
 }
 
 /// An updated file with two hunks between two new ones. A line is longer than the pane, and one is hostile.
-fn three_files() -> Vec<ReviewedFile> {
+pub(super) fn three_files() -> Vec<ReviewedFile> {
     let long = "Refunds count on the day of the order, and never on the day on which the money was returned to the \
                 customer, as finance reports them that way.";
     let updated = ReviewedFile {
@@ -79,7 +82,16 @@ fn live(tape: &TapeFixture, keys: &str, size: (u16, u16)) -> (ScriptedHost, Vec<
 fn decided(path: &str, decision: ReviewDecision) -> Note {
     let (hunk, text) = (None, (decision == ReviewDecision::Edited).then(|| "Mine.\nAll of it.\n".to_owned()));
     let feedback = (decision == ReviewDecision::SentBack).then(|| "Name the owner.".to_owned());
-    Note::ReviewDecided(Box::new(ReviewDecided { path: path.into(), hunk, decision, text, feedback }))
+    Note::ReviewDecided(Box::new(ReviewDecided { path: path.into(), hunk, decision, text, feedback, reason: None }))
+}
+
+/// The review of three files with the same decision about each.
+pub(super) fn decided_as(decision: ReviewDecision) -> TapeFixture {
+    let mut tape = waiting(three_files());
+    for file in three_files() {
+        tape.note(None, &decided(&file.path, decision));
+    }
+    tape
 }
 
 #[test]
@@ -97,7 +109,7 @@ fn review_page_is_rendered() {
         tape.note(None, &decided(&file.path, decision));
     }
     insta::assert_snapshot!("review_decided_120x36", live(&tape, "j", (120, 36)).0.text());
-    insta::assert_snapshot!("review_question_80x24", live(&tape, "c", (80, 24)).0.text());
+    insta::assert_snapshot!("review_question_80x24", live(&tape, "g", (80, 24)).0.text());
 }
 
 #[test]
@@ -105,18 +117,22 @@ fn keys_decide_about_the_selected_change() {
     let tape = waiting(three_files());
     let sent = |keys: &str| live(&tape, keys, (120, 36)).1;
     let order = |path: &str, hunk: Option<&str>, verdict| RunCommand::Review {
-        decisions: vec![ReviewOrder { path: path.into(), hunk: hunk.map(str::to_owned), verdict }],
+        decisions: vec![ReviewOrder { path: path.into(), hunk: hunk.map(str::to_owned), verdict, reason: None }],
     };
     let source = "semantic-layer/shop/orders.yaml";
-    assert_eq!(sent("a"), [order(source, None, ReviewVerdict::Accept)]);
-    assert_eq!(sent("d"), [order(source, None, ReviewVerdict::Reject)]);
+    assert_eq!(sent("y"), [order(source, None, ReviewVerdict::Accept)]);
+    assert_eq!(sent("x"), [], "it asks for a reason");
+    assert_eq!(sent("x<enter>"), [order(source, None, ReviewVerdict::Reject)]);
+    let [RunCommand::Review { decisions }] = &*sent("xwrong source<enter>") else { panic!() };
+    assert_eq!(decisions[0].reason.as_deref(), Some("wrong source"));
+    assert_eq!(sent("xwrong<esc>"), []);
     let back = ReviewVerdict::SendBack("keep it".into());
-    assert_eq!(sent("bkeep it<enter>"), [order(source, None, back)]);
-    let [RunCommand::Review { decisions }] = &*sent("jjja") else { panic!() };
+    assert_eq!(sent("mkeep it<enter>"), [order(source, None, back)]);
+    let [RunCommand::Review { decisions }] = &*sent("jjjy") else { panic!() };
     assert!(decisions[0].hunk.is_some() && decisions[0].path == "wiki/global/net-revenue.md", "{decisions:?}");
-    let [RunCommand::Review { decisions }] = &*sent("A") else { panic!() };
-    assert_eq!(decisions.len(), 4, "every hunk");
-    assert_eq!(sent("c"), [], "changes are open");
+    let [RunCommand::Review { decisions }] = &*sent("Y") else { panic!() };
+    assert_eq!(decisions.len(), 3, "every file");
+    assert_eq!(sent("g"), [], "changes are open");
     assert_eq!(sent("e"), [], "a deleted file cannot be edited");
     assert_eq!(sent(":changes reject unit:docs-refunds<enter>").len(), 1);
     assert_eq!(sent(":changes reject other/*<enter>"), []);
@@ -124,12 +140,9 @@ fn keys_decide_about_the_selected_change() {
 
 #[test]
 fn finished_review_sends_its_end_once() {
-    let mut tape = waiting(three_files());
-    for file in three_files() {
-        tape.note(None, &decided(&file.path, ReviewDecision::Accepted));
-    }
-    assert_eq!(live(&tape, "cy", (120, 36)).1, [RunCommand::FinishReview { branch: None }]);
-    assert_eq!(live(&tape, "cn", (120, 36)).1, []);
+    let tape = decided_as(ReviewDecision::Accepted);
+    assert_eq!(live(&tape, "gy", (120, 36)).1, [RunCommand::FinishReview { branch: None, leave_blocked: false }]);
+    assert_eq!(live(&tape, "gn", (120, 36)).1, []);
 }
 
 /// A run that waits for a review does not end by itself.
@@ -139,7 +152,7 @@ fn quit_during_a_review_asks_and_stops_the_run() {
     let (host, sent) = live(&tape, "qn", (120, 36));
     assert!(host.text().contains("review 3 files"), "{}", host.text());
     assert_eq!(sent, []);
-    assert_eq!(live(&tape, "qy", (120, 36)).1, [RunCommand::StopAll]);
+    assert_eq!(live(&tape, "qS", (120, 36)).1, [RunCommand::StopAll]);
     assert_eq!(live(&tape, "<c-c>", (120, 36)).1, [RunCommand::StopAll]);
     insta::assert_snapshot!("review_quit_80x24", live(&tape, "q", (80, 24)).0.text());
 }
@@ -147,7 +160,7 @@ fn quit_during_a_review_asks_and_stops_the_run() {
 #[test]
 fn record_of_a_review_cannot_be_decided() {
     let tape = waiting(three_files());
-    let (host, _) = play(tape.timeline(), None, options(), ScriptedHost::new("Va", (120, 36)));
+    let (host, _) = play(tape.timeline(), None, options(), ScriptedHost::new("Vy", (120, 36)));
     let text = host.text();
     assert!(text.contains("review 3 files") && text.contains("this is a record"), "{text}");
 }
@@ -158,14 +171,14 @@ fn sixty_files_need_few_keys() {
     let files: Vec<_> = (0..60).map(|n| created(&format!("wiki/global/page-{n:02}.md"), &["# Page"])).collect();
     let tape = waiting(files);
     let keys =
-        "/-17<enter>b|add the owner|<enter>/-31<enter>b|add the owner|<enter>/-58<enter>b|add the owner|<enter>A";
+        "/-17<enter>m|add the owner|<enter>/-31<enter>m|add the owner|<enter>/-58<enter>m|add the owner|<enter>Y";
     // The feedback is the reviewer's text; all other characters are keys.
     let count = |keys: &str| {
         let typed: String = keys.split('|').step_by(2).collect();
         typed.replace("<enter>", "!").len()
     };
     let (_, commands) = live(&tape, &keys.replace('|', ""), (120, 36));
-    assert!(count(keys) + "cy".len() <= 75, "{} keys", count(keys));
+    assert!(count(keys) + "gy".len() <= 75, "{} keys", count(keys));
     let [first, .., rest] = commands.as_slice() else { panic!("{commands:?}") };
     let RunCommand::Review { decisions } = first else { panic!("{first:?}") };
     assert_eq!(decisions[0].path, "wiki/global/page-17.md");
@@ -183,13 +196,13 @@ fn recorded(keys: &str) -> String {
 
 #[test]
 fn line_of_a_diff_leads_to_the_call_that_wrote_it() {
-    let text = recorded("V<tab>jjjjgw");
+    let text = recorded("V<tab>jjjjw");
     assert!(text.contains("attempt 1, wrote line 5; what its agent read is above it"), "{text}");
     assert!(text.contains("inspector") && text.contains("✓ read_raw_file subscription"), "{text}");
     let text = recorded("cgw");
     assert!(text.contains("was the last one to write the file"), "{text}");
     // The unit of this page worked again after the review, so the second attempt wrote the page.
-    let text = recorded("V/metric-changes<enter>gw");
+    let text = recorded("V/metric-changes<enter>w");
     assert!(text.contains("attempt 2, wrote line 1"), "{text}");
 }
 
@@ -198,23 +211,143 @@ fn diff_has_its_own_selection() {
     insta::assert_snapshot!("review_diff_row_120x36", recorded("V<tab>jjj"));
     let tape = waiting(three_files());
     // In the diff, keys about changes still mean the selected change of the list.
-    let [RunCommand::Review { decisions }] = &*live(&tape, "<tab>Ga", (80, 24)).1 else { panic!() };
+    let [RunCommand::Review { decisions }] = &*live(&tape, "<tab>Gy", (80, 24)).1 else { panic!() };
     assert_eq!(decisions[0].path, "semantic-layer/shop/orders.yaml");
     let (host, _) = live(&tape, "j<tab>G", (80, 24));
     assert!(host.text().contains("More."), "{}", host.text());
-    let (host, _) = live(&tape, "j<tab>ggjgw", (80, 24));
+    let (host, _) = live(&tape, "j<tab><home>jw", (80, 24));
     assert!(host.text().contains("the run did not change this line"), "{}", host.text());
 }
 
 #[test]
 fn end_of_a_review_can_name_a_branch() {
-    let mut tape = waiting(three_files());
-    for file in three_files() {
-        tape.note(None, &decided(&file.path, ReviewDecision::Accepted));
-    }
+    let tape = decided_as(ReviewDecision::Accepted);
     let (host, sent) = live(&tape, ":finish-review ingest/orbit<enter>", (120, 36));
     assert!(host.text().contains("Commit the accepted changes to branch ingest/orbit?"), "{}", host.text());
     assert_eq!(sent, []);
     let sent = live(&tape, ":finish-review ingest/orbit<enter>y", (120, 36)).1;
-    assert_eq!(sent, [RunCommand::FinishReview { branch: Some("ingest/orbit".into()) }]);
+    assert_eq!(sent, [RunCommand::FinishReview { branch: Some("ingest/orbit".into()), leave_blocked: false }]);
+}
+
+/// A run that goes on after `before`, with `keys` before and after.
+fn grown(before: &TapeFixture, after: &TapeFixture, keys: (&str, &str)) -> (ScriptedHost, Vec<RunCommand>) {
+    let growing = before.growing();
+    let (commands, mut orders) = mpsc::channel(200);
+    let (grows, changed) = watch::channel(0);
+    let script = ScriptedHost::new(keys.0, (120, 36))
+        .after(Duration::from_secs(20))
+        .grows(growing.more(before, after), grows)
+        .keys(keys.1);
+    let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
+    (script, std::iter::from_fn(|| orders.try_recv().ok()).collect())
+}
+
+#[test]
+fn keys_of_a_review_are_off_while_a_unit_works_again() {
+    let before = waiting(three_files());
+    let mut after = waiting(three_files());
+    after.start("docs-refunds", 2);
+    for keys in ["y", "x", "m", "Y", "g", "u", "e"] {
+        let (host, sent) = grown(&before, &after, ("", keys));
+        assert_eq!(sent, [], "{keys}");
+        assert!(host.text().contains("a unit works again; the review continues after it"), "{keys}: {}", host.text());
+    }
+    let text = grown(&before, &after, ("", "")).0.text();
+    assert!(text.contains("retry runs; review continues after it"), "{text}");
+    insta::assert_snapshot!("review_interrupted_120x36", text);
+}
+
+#[test]
+fn text_of_a_review_that_ended_is_offered_again() {
+    let before = waiting(three_files());
+    let mut after = waiting(three_files());
+    after.start("docs-refunds", 2);
+    let (host, sent) = grown(&before, &after, ("mname the own", "er<enter>"));
+    assert_eq!(sent, []);
+    assert!(host.text().contains("your text is kept"), "{}", host.text());
+    after.end("docs-refunds", 2, 0);
+    let request = ReviewRequested { base: "c0ffee".into(), files: three_files(), ..ReviewRequested::default() };
+    after.note(None, &Note::ReviewRequested(Arc::new(request)));
+    let mut interrupted = waiting(three_files());
+    interrupted.start("docs-refunds", 2);
+    let (host, sent) = grown(&before, &after, ("xwrong sou", ""));
+    assert_eq!(sent, []);
+    assert!(host.text().contains("reject because (optional): wrong sou"), "{}", host.text());
+}
+
+#[test]
+fn undo_names_the_last_act_wherever_the_selection_is() {
+    let received = |command: &str| {
+        Note::CommandReceived(Box::new(CommandReceived {
+            command: command.into(),
+            client: Some("screen".into()),
+            ..CommandReceived::default()
+        }))
+    };
+    let mut tape = waiting(three_files());
+    assert_eq!(live(&tape, "u", (120, 36)).1, [], "nothing is decided");
+    tape.note(None, &received("review"));
+    tape.note(None, &decided("wiki/global/order-states.md", ReviewDecision::Rejected));
+    tape.note(None, &received("review"));
+    for file in &three_files()[..2] {
+        tape.note(None, &decided(&file.path, ReviewDecision::Accepted));
+    }
+    let (host, sent) = live(&tape, "Gu", (120, 36));
+    assert_eq!(sent, [RunCommand::UndoReview { known: Some(2) }]);
+    assert!(host.text().contains("undone: the last decision, about 2 files"), "{}", host.text());
+    assert_eq!(live(&tape, ":changes undo<enter>", (120, 36)).1.len(), 1);
+    tape.note(None, &received("undo_review"));
+    for file in &three_files()[..2] {
+        tape.note(None, &decided(&file.path, ReviewDecision::Open));
+    }
+    let (host, sent) = live(&tape, "u", (120, 36));
+    assert_eq!(sent, [RunCommand::UndoReview { known: Some(1) }]);
+    assert!(host.text().contains("about wiki/global/order-states.md"), "{}", host.text());
+}
+
+#[test]
+fn review_key_does_not_close_the_open_review() {
+    let tape = waiting(three_files());
+    let (host, _) = live(&tape, "V", (120, 36));
+    assert!(host.text().contains("review 3 files") && host.text().contains("Esc leaves it"), "{}", host.text());
+    let (host, _) = live(&tape, "<esc>V", (120, 36));
+    assert!(host.text().contains("review 3 files"), "{}", host.text());
+}
+
+#[test]
+fn other_keys_of_the_deck_do_nothing_in_a_review() {
+    let tape = waiting(three_files());
+    for keys in ["<space>", "b", "a", "A", "d", "s", "o", "t", "f"] {
+        let (host, sent) = live(&tape, keys, (120, 36));
+        assert_eq!(sent, [], "{keys}");
+        let text = host.text();
+        assert!(text.contains("review 3 files · 4 open") && !text.contains("PAST"), "{keys}: {text}");
+        assert!(!text.contains("note of the bookmark"), "{keys}: {text}");
+    }
+}
+
+#[test]
+fn blocked_file_is_marked_and_the_others_can_be_committed() {
+    let blocked =
+        |path: &str| BlockedFile { path: path.into(), reason: "exists, but is not in the last commit".into() };
+    let mut tape = decided_as(ReviewDecision::Accepted);
+    let failed =
+        |blocked| SaveFailed { reason: "files in the project block the update".into(), review_open: true, blocked };
+    tape.note(None, &Note::ReviewFinished { sent_back: Vec::new() });
+    tape.note(None, &Note::SaveFailed(failed(vec![blocked("wiki/global/order-states.md")])));
+    let again = ReviewRequested { base: "c0ffee".into(), files: three_files(), ..ReviewRequested::default() };
+    tape.note(None, &Note::ReviewRequested(Arc::new(again)));
+    for size in [(80, 24), (120, 36), (200, 60)] {
+        let (host, sent) = live(&tape, "g", size);
+        assert_eq!(sent, []);
+        let text = host.text();
+        assert!(text.contains("1 file blocks; commit the other 2?"), "{text}");
+        insta::assert_snapshot!(format!("review_blocked_{}x{}", size.0, size.1), text);
+    }
+    let (host, _) = live(&tape, "", (120, 36));
+    assert!(host.text().contains("blocked: exists"), "{}", host.text());
+    assert_eq!(live(&tape, "gy", SIZES[3]).1, [RunCommand::FinishReview { branch: None, leave_blocked: true }]);
+    // A file that is rejected blocks nothing.
+    tape.note(None, &decided("wiki/global/order-states.md", ReviewDecision::Rejected));
+    assert_eq!(live(&tape, "gy", SIZES[3]).1, [RunCommand::FinishReview { branch: None, leave_blocked: false }]);
 }

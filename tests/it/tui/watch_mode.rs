@@ -67,7 +67,7 @@ fn action_keys_in_watch_mode_explain_why_not() {
     let text = watched(" ", (120, 36), &WriterState::Running).text();
     assert!(!text.contains("will wait at its next tool call"), "{text}");
     let text = watched("q", (120, 36), &WriterState::Running).text();
-    assert!(!text.contains("Stop all and quit?"), "{text}");
+    assert!(!text.contains("stop all and quit"), "{text}");
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn committed_changes_are_taken_back_hunk_by_hunk() {
     let decide = |review: &mut ReviewState, path: &str, hunk: Option<&str>, decision| {
         let hunk = hunk.map(str::to_owned);
         let path = path.to_owned();
-        assert!(review.decide(&ReviewDecided { path, hunk, decision, text: None, feedback: None }));
+        assert!(review.decide(&ReviewDecided { path, hunk, decision, ..ReviewDecided::default() }));
     };
     let hunks: Vec<String> = review.files[0].hunks.iter().map(|hunk| hunk.id.to_string()).collect();
     assert_eq!((review.files.len(), hunks.len()), (2, 2));
