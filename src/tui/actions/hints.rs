@@ -136,6 +136,9 @@ fn candidates(model: &ScreenModel, run_view: &RunView) -> &'static [UserAction] 
             &[Retry, RetryWith, Stop, Mark, Back]
         }
         None if model.heading().is_some() => &[Open, Retry, RetryWith, RetryFailed, Causes],
+        None if !model.connection.is_live && failed => {
+            &[Open, Retry, RetryWith, RetryFailed, Play, StepForward, NextPane]
+        }
         None if !model.connection.is_live => &[Open, Play, StepForward, NextPane],
         None if model.is_in_past() => &[Play, StepForward, Open, NextPane],
         None if model.connection.is_watching => &[Open, NextPane, NextFailure],

@@ -392,13 +392,14 @@ pub(super) fn ask_finish_on(model: &mut ScreenModel, run_view: &RunView, branch:
     let Some(review) = review(run_view) else { return };
     let counts = review.counts();
     let ReviewCounts { open, rejected, edited, .. } = counts;
-    if open > 0 {
+    // What the commits of a run contain stays in them unless it is rejected.
+    let is_committed = run_view.state.publication.committed_run.is_some();
+    if open > 0 && !is_committed {
         let key = model.keymap.first(UserAction::AcceptRest).unwrap_or_default();
         model.toasts.show(format!("{} open: decide first, or accept with {key}", pluralize(open, "change")));
         return;
     }
     let units = review.units_sent_back(|_| false).len();
-    let is_committed = run_view.state.publication.committed_run.is_some();
     let has_worked = run_view.state.units.iter().any(|unit| !unit.attempts.is_empty());
     let what = if is_committed { "what the review changes" } else { "the accepted changes" };
     let text = match units {
@@ -439,6 +440,12 @@ pub(super) fn ask_finish_on(model: &mut ScreenModel, run_view: &RunView, branch:
         details.extend(path);
         details.push("What is blocked still waits: move your file away, then end the review again.".to_owned());
     }
-    let then = vec![ScreenEffect::Command(RunCommand::FinishReview { branch, leave_blocked })];
+    if open > 0 {
+        details.push(format!("{} without a decision: kept as committed.", pluralize(open, "change")));
+    }
+    let kept = review.by_path().flat_map(|(file, decided)| decided.open_orders(&file.path)).collect();
+    let finish = RunCommand::FinishReview { branch, leave_blocked };
+    let commands = ReviewOrder::into_commands(kept).into_iter().chain([finish]);
+    let then = commands.map(ScreenEffect::Command).collect();
     model.dialogs.question = Some(ConfirmQuestion::new(text, details, then));
 }

@@ -248,6 +248,7 @@ impl ScheduleOracle {
             | ScheduleEvent::CostUpdated { .. }
             | ScheduleEvent::Projected { .. }
             | ScheduleEvent::Integrated(_)
+            | ScheduleEvent::PartlySaved { .. }
             | ScheduleEvent::Saved { .. } => {}
         }
     }
