@@ -84,7 +84,7 @@ fn unretryable_unit_explains_why() {
     let (script, _, given) = orders(&tape::running(), "Gkr");
     assert!(given.is_empty());
     assert!(script.text().contains("lookml-dashboard-exec is queued"), "{}", script.text());
-    assert!(record("r").text().contains("this is a recorded run"));
+    assert!(record("r").text().contains("is of another project"));
 }
 
 #[test]

@@ -144,7 +144,7 @@ fn questions() -> Vec<Asked> {
         live("end a review", "review.rs", reviewed(), "g"),
         record("new run of a unit", "r"),
         record("new run of what is left", "R"),
-        start("resume a run", "jr"),
+        start("start a run", "n"),
     ];
     all.extend(leaving);
     all
@@ -255,7 +255,7 @@ fn question_without_its_subject_has_no_answer() {
     let before = tape::running();
     let mut after = tape::running();
     after.end("dbt-all", 1, 0);
-    for keys in ["x", "xy", "xyy", "xr", "xdS"] {
+    for keys in ["xy", "xyy", "xr", "xdS"] {
         let growing = before.growing();
         let (commands, mut orders) = mpsc::channel(8);
         let (grows, changed) = watch::channel(0);
