@@ -213,7 +213,9 @@ pub(crate) fn start_run(
         connected.map_err(|problem| CliError::from_error(Exit::Setup, &problem))?;
     }
     let branch = target_branch(branch, prior_branch)?;
-    let prepared = PreparedProject::new(&project, &planned, branch.as_ref(), &exit::print_warning)?;
+    // In a review, files in the way are shown beside their changes, and the others can be committed.
+    let allow_dirty = reviewed_run.is_some();
+    let prepared = PreparedProject::new(&project, &planned, branch.as_ref(), allow_dirty, &exit::print_warning)?;
     let (mut account, mut is_local_usable) = (None, slots > 0);
     let claude = match &reviewed_run {
         // Only a change that is sent back needs it.
@@ -286,7 +288,7 @@ fn target_branch(named: Option<String>, prior: Option<TargetBranch>) -> Result<O
 /// Checks the feedback for the first attempts.
 fn feedback(text: Option<&str>) -> Result<Option<String>, CliError> {
     match text.map(str::trim) {
-        Some("") => Err(CliError::usage("--feedback is empty").with_help("leave it out, or say what to change")),
+        Some("") => Err(CliError::usage("--feedback is empty").with_help("leave it out, or state what to change")),
         Some(text) if text.chars().count() > MAX_FEEDBACK_CHARS => {
             Err(CliError::usage(format!("--feedback is too long; the limit is {MAX_FEEDBACK_CHARS} characters")))
         }

@@ -73,7 +73,7 @@ fn files_to_add(project: &Project, planned: Option<&IngestPlan>) -> Vec<String> 
 }
 
 fn repository_state(repository: &Repository, new: &[String]) -> Result<String, RepositoryError> {
-    let head = match repository.check_ready(new) {
+    let head = match repository.check_ready(new, false) {
         Err(RepositoryError::Dirty { mut paths }) => {
             let unsettled = branch_update::unrecovered_paths(repository);
             paths.retain(|path| !unsettled.contains(path));
@@ -158,7 +158,7 @@ pub(crate) struct ProjectRunLocks {
 
 impl PreparedProject {
     /// Prepares a run of `planned`, which commits to the project's own repository if there is one: to its current branch
-    /// or to `branch`.
+    /// or to `branch`. With `allow_dirty`, uncommitted files are no error, as in [`Repository::check_ready`].
     ///
     /// # Errors
     /// If another process runs units of the project, the repository must not be committed to, or recovery fails.
@@ -166,6 +166,7 @@ impl PreparedProject {
         project: &Project,
         planned: &IngestPlan,
         branch: Option<&TargetBranch>,
+        allow_dirty: bool,
         warn: WarningSink<'_>,
     ) -> Result<Self, ProjectPreparationError> {
         guard_children();
@@ -180,7 +181,7 @@ impl PreparedProject {
         if let Some(TargetBranch { name, commit }) = branch {
             repository.set_target_branch(name, commit.as_deref())?;
         }
-        Self::with_repository(project, planned, lock, repository, warn)
+        Self::with_repository(project, planned, lock, (repository, allow_dirty), warn)
     }
 
     /// Prepares a run that uses a private repository, even if a parent directory is a repository.
@@ -195,14 +196,14 @@ impl PreparedProject {
         guard_children();
         let lock = lock::acquire(&project.root)?;
         let repository = open_private(&project.root, warn)?;
-        Self::with_repository(project, planned, lock, repository, warn)
+        Self::with_repository(project, planned, lock, (repository, false), warn)
     }
 
     fn with_repository(
         project: &Project,
         planned: &IngestPlan,
         lock: ProjectLock,
-        repository: Repository,
+        (repository, allow_dirty): (Repository, bool),
         warn: WarningSink<'_>,
     ) -> Result<Self, ProjectPreparationError> {
         let lock = ProjectRunLocks { _project: lock, _repository: repository.lock()? };
@@ -210,7 +211,7 @@ impl PreparedProject {
         repository.ignore_state_dirs().map_err(ProjectPreparationError::StateDirs)?;
         recover_branch_update(&repository, warn)?;
         remove_stale_worktrees(&repository, warn)?;
-        let head = repository.check_ready(&files_to_add(project, Some(planned)))?;
+        let head = repository.check_ready(&files_to_add(project, Some(planned)), allow_dirty)?;
         repository.collect_garbage();
         Ok(Self { lock, repository, head })
     }

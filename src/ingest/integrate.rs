@@ -14,8 +14,8 @@ use std::{
 use super::{
     branch_update::{self, BranchUpdateError},
     committed_changes::CommittedChanges,
-    git::{CommitId, GitError},
-    repository::{self, ConvertedFile, PATCHES_DIR, RepositoryError},
+    git::CommitId,
+    repository::{self, PATCHES_DIR},
     sl_ref_repair,
     workspace::{MAX_FILE_BYTES, Originals, Workspace},
     workspace_check,
@@ -27,14 +27,16 @@ use crate::{
     scoped_dir::{PRIVATE_MODE, ScopedDir},
     tape::{
         PROJECTION_KEY, UnitKey,
-        note::{BlockedFile, SharedWrite, SlRefRepair},
+        note::{SharedWrite, SlRefRepair},
     },
 };
 
+mod error;
 mod path_rules;
 mod raw_copies;
 mod reviewed;
 
+pub(crate) use error::IntegrationError;
 use path_rules::PatchContent;
 pub(crate) use raw_copies::RawCopy;
 
@@ -114,74 +116,6 @@ impl fmt::Display for PatchOutcome {
             Self::SemanticConflict { findings, .. } => f.write_str(&findings.join("; ")),
             Self::PolicyViolation { reason } | Self::Unreadable { reason } => write!(f, "the patch {reason}"),
         }
-    }
-}
-
-/// The integration failed. The changes of the units are kept in their patches.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum IntegrationError {
-    /// The worktree cannot be created.
-    #[error(transparent)]
-    Worktree(#[from] WorktreeError),
-    /// A git call failed.
-    #[error(transparent)]
-    Git(#[from] GitError),
-    /// A file cannot be read.
-    #[error("cannot read {}: {cause}", path.display())]
-    Io { path: PathBuf, cause: io::Error },
-    /// The current state of the project cannot be determined.
-    #[error(transparent)]
-    Repository(#[from] RepositoryError),
-    /// git would convert a file of the result.
-    #[error(transparent)]
-    ConvertedFile(ConvertedFile),
-    /// The branch cannot be updated to the result.
-    #[error(transparent)]
-    BranchUpdate(#[from] BranchUpdateError),
-    /// The branch moved, and the changes of the units conflict with its new state.
-    #[error("the branch moved, and changes of the units conflict with it ({conflicts})")]
-    ConflictsWithBranch { conflicts: String },
-    /// The accepted part of the changes is not valid without the rest.
-    #[error("the accepted changes are not valid without the others: {}", findings.join("; "))]
-    InvalidReview {
-        /// One sentence for each problem.
-        findings: Vec<String>,
-    },
-    /// The branch moved during every attempt to save.
-    #[error("the branch kept changing while saving")]
-    BranchMovedRepeatedly,
-}
-
-impl IntegrationError {
-    /// The files of the user that block a save.
-    pub(crate) fn blocked_files(&self) -> &[BlockedFile] {
-        match self {
-            Self::BranchUpdate(BranchUpdateError::WouldOverwrite { files, .. }) => files,
-            _ => &[],
-        }
-    }
-}
-
-impl Diagnostic for IntegrationError {
-    fn help(&self) -> Option<String> {
-        Some(match self {
-            Self::Worktree(error) => return error.help(),
-            Self::Git(error) => return error.help(),
-            Self::BranchUpdate(error) => return error.help(),
-            Self::Repository(error) => return error.help(),
-            Self::ConvertedFile(file) => {
-                let help = file.help().unwrap_or_default();
-                format!("{help}; then resume the run: the changes of the units are kept in their patches")
-            }
-            Self::ConflictsWithBranch { .. } => {
-                "resume the run to save the changes that still apply, without running their units again".into()
-            }
-            Self::InvalidReview { .. } => {
-                "accept what they refer to, or reject or edit the files that are named".into()
-            }
-            Self::BranchMovedRepeatedly => "stop other commits, then try again".into(),
-            Self::Io { .. } => return None,
-        })
     }
 }
 

@@ -341,8 +341,9 @@ impl Repository {
     }
 
     /// Checks that a run may write to the repository, and returns its head. `new` are files that the run may add; a
-    /// [`PATH_PLACEHOLDER`] in them replaces a name that is not known yet.
-    pub(crate) fn check_ready(&self, new: &[String]) -> Result<BranchHead, RepositoryError> {
+    /// [`PATH_PLACEHOLDER`] in them replaces a name that is not known yet. With `allow_dirty`, uncommitted files are no
+    /// error here; those that are in the way block the commit.
+    pub(crate) fn check_ready(&self, new: &[String], allow_dirty: bool) -> Result<BranchHead, RepositoryError> {
         if self.is_private() {
             return Ok(BranchHead { commit: self.current_state()?, branch: None });
         }
@@ -384,7 +385,7 @@ impl Repository {
             // Neither files nor index change.
             return Ok(BranchHead { commit: self.current_state()?, branch: Some(target) });
         }
-        if paths.is_empty() { Ok(head) } else { Err(RepositoryError::Dirty { paths }) }
+        if paths.is_empty() || allow_dirty { Ok(head) } else { Err(RepositoryError::Dirty { paths }) }
     }
 
     /// The commit that HEAD points to.

@@ -19,7 +19,7 @@ pub(crate) enum HomeChoice {
     Start,
     /// Start a run of these units only, whatever they did before.
     RunUnits {
-        /// Their keys.
+        /// Keys of the units, as in the plan.
         units: Vec<String>,
         /// What the agents should do differently.
         feedback: Option<String>,

@@ -238,7 +238,7 @@ impl ReferenceProject {
         }
         let repository = Repository::find(self.root()).unwrap().unwrap();
         repository.ignore_state_dirs().unwrap();
-        let head = repository.check_ready(&[]).unwrap();
+        let head = repository.check_ready(&[], false).unwrap();
         self.run_in(case, &Worktrees::new(repository, "local-1", &head.commit))
     }
 

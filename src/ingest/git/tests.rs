@@ -187,7 +187,7 @@ fn programs_of_a_submodule_do_not_run() {
     fs::write(sub.join(".git/info/attributes"), "* filter=evil\n").unwrap();
     write(&sub, "f", "g\n");
     let repository = super::super::repository::Repository::find(&root).unwrap().unwrap();
-    repository.check_ready(&[]).unwrap();
+    repository.check_ready(&[], false).unwrap();
     trap.assert_unsprung();
 }
 

@@ -26,7 +26,7 @@ pub(super) fn can_bookmark(model: &ScreenModel, run_view: &RunView) -> Availabil
                 | OverlayView::Breakpoints(_)
                 | OverlayView::Bookmarks(_)
                 | OverlayView::Home(_)
-                // Its files are no moment of the run.
+                // A file of a review is not a moment of the run.
                 | OverlayView::Review(_)
         )
     );

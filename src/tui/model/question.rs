@@ -30,7 +30,7 @@ pub(crate) enum AnswerMeaning {
     Confirm,
     /// Leave the screen, while the run continues.
     Leave,
-    /// Stop the run.
+    /// Stop the run, and leave the screen.
     Stop,
 }
 

@@ -66,7 +66,7 @@ fn draw_line(scene: &DrawContext<'_>, review: &ReviewState, line: ReviewLine, ar
             let (added, removed) = changed_lines(file);
             let figures = format!(" +{added} -{removed}");
             // The reason is worth more than the middle of a path.
-            let taken = if blocked.is_some() { usize::from(area.width) / 3 } else { 0 };
+            let taken = if blocked.is_some() { usize::from(area.width) / 2 } else { 0 };
             let width = usize::from(area.width).saturating_sub(2 + figures.len() + taken);
             pen.put(StyleRole::Text, &text::fit_middle(&file.path, width, scene.theme.glyphs.cut));
             pen.put(StyleRole::Dim, &figures);

@@ -19,7 +19,7 @@ pub(crate) fn private_worktrees(root: &Path) -> Arc<Worktrees> {
     start_group_guard();
     let (repository, _) = Repository::open_private(root).unwrap();
     repository.ignore_state_dirs().unwrap();
-    let head = repository.check_ready(&[]).unwrap();
+    let head = repository.check_ready(&[], false).unwrap();
     Worktrees::new(repository, "local-1", &head.commit)
 }
 

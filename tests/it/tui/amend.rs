@@ -76,7 +76,7 @@ fn running_unit_cannot_be_amended() {
         assert!(given.is_empty() && script.text().contains(why), "{}", script.text());
     }
     let (script, _) = play(tape::running().timeline(), None, options(), ScriptedHost::new("gge", SIZE));
-    assert!(script.text().contains("this is a recorded run"), "{}", script.text());
+    assert!(script.text().contains("run 7f3a2b is of another project"), "{}", script.text());
 }
 
 #[test]

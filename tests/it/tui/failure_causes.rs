@@ -117,7 +117,7 @@ fn failure_group_is_retried_as_one() {
     assert_eq!(units("CGry"), retry(&["page-4"]));
     assert_eq!(units("Crn"), []);
     let (script, _) = play(failures().timeline(), None, options(), ScriptedHost::new("Cr", SIZE));
-    assert!(script.text().contains("this is a recorded run"), "{}", script.text());
+    assert!(script.text().contains("run 7f3a2b is of another project"), "{}", script.text());
 }
 
 #[test]

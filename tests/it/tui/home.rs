@@ -61,7 +61,7 @@ pub(super) fn content() -> HomeContent {
 }
 
 /// The same project without an active run.
-fn idle() -> HomeContent {
+pub(super) fn idle() -> HomeContent {
     HomeContent { lines: content().lines.split_off(2), ..content() }
 }
 

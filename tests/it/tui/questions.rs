@@ -86,7 +86,7 @@ impl Asked {
             }
             Kind::Home => {
                 let timeline = Timeline::new(Box::new(FileSource::open(Path::new("/dev/null")).unwrap()));
-                play(timeline, None, Options { home: Some(home::content()), ..options }, script)
+                play(timeline, None, Options { home: Some(home::idle()), ..options }, script)
             }
         };
         let sent: Vec<RunCommand> = std::iter::from_fn(|| orders.try_recv().ok()).collect();
@@ -263,7 +263,7 @@ fn question_without_its_subject_has_no_answer() {
         let script = ScriptedHost::new(first, (120, 36))
             .after(Duration::from_secs(20))
             .grows(growing.more(&before, &after), grows)
-            .keys(rest);
+            .keys_after_growth(rest);
         let (script, exit) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
         assert!(orders.try_recv().is_err(), "{keys}");
         assert_eq!(exit.reason, ExitReason::Closed, "{keys}");

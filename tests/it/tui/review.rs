@@ -229,7 +229,7 @@ fn end_of_a_review_can_name_a_branch() {
     assert_eq!(sent, [RunCommand::FinishReview { branch: Some("ingest/orbit".into()), leave_blocked: false }]);
 }
 
-/// A run that goes on after `before`, with `keys` before and after.
+/// A run that continues after `before`, with `keys` before and after.
 fn grown(before: &TapeFixture, after: &TapeFixture, keys: (&str, &str)) -> (ScriptedHost, Vec<RunCommand>) {
     let growing = before.growing();
     let (commands, mut orders) = mpsc::channel(200);
@@ -237,7 +237,7 @@ fn grown(before: &TapeFixture, after: &TapeFixture, keys: (&str, &str)) -> (Scri
     let script = ScriptedHost::new(keys.0, (120, 36))
         .after(Duration::from_secs(20))
         .grows(growing.more(before, after), grows)
-        .keys(keys.1);
+        .keys_after_growth(keys.1);
     let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
     (script, std::iter::from_fn(|| orders.try_recv().ok()).collect())
 }

@@ -48,6 +48,8 @@ pub(crate) struct ScriptedHost {
     /// The last frame, unless the terminal was cleared.
     painted: Option<Buffer>,
     inputs: VecDeque<HostInput>,
+    /// Keys after the growth of the record.
+    late: VecDeque<HostInput>,
     growth: Option<AppendedEntries>,
     last: Duration,
     started: Instant,
@@ -76,6 +78,7 @@ impl ScriptedHost {
             terminal: Terminal::new(TestBackend::new(width, height)).unwrap(),
             painted: None,
             inputs: keys.into_iter().map(HostInput::Key).collect(),
+            late: VecDeque::new(),
             growth: None,
             last: Duration::from_millis(200),
             started: Instant::now(),
@@ -122,7 +125,15 @@ impl ScriptedHost {
     }
 
     pub(crate) fn keys(mut self, keys: &str) -> Self {
-        self.inputs.extend(key::parse(keys).unwrap().into_iter().map(HostInput::Key));
+        let keys = if keys.is_empty() { Vec::new() } else { key::parse(keys).unwrap() };
+        self.inputs.extend(keys.into_iter().map(HostInput::Key));
+        self
+    }
+
+    /// The record grows, and then the keys are pressed.
+    pub(crate) fn keys_after_growth(mut self, keys: &str) -> Self {
+        let keys = if keys.is_empty() { Vec::new() } else { key::parse(keys).unwrap() };
+        self.late = keys.into_iter().map(HostInput::Key).collect();
         self
     }
 
@@ -188,6 +199,13 @@ impl ScreenHost for ScriptedHost {
                 growth.file.write_all(&std::mem::take(&mut growth.bytes)).unwrap();
                 growth.changes.send_modify(|grown| *grown += 1);
             }
+            if !self.late.is_empty() {
+                // The record is read when it has grown; a call that is abandoned meanwhile starts again.
+                tokio::time::sleep_until(self.started + Duration::from_millis(100)).await;
+                self.inputs = std::mem::take(&mut self.late);
+            }
+        }
+        if self.inputs.is_empty() {
             // Every call starts again, so the end is counted from the start of the script.
             tokio::time::sleep_until(self.started + self.last).await;
             return HostInput::Closed;
