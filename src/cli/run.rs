@@ -213,7 +213,7 @@ pub(crate) fn start_run(
         connected.map_err(|problem| CliError::from_error(Exit::Setup, &problem))?;
     }
     let branch = target_branch(branch, prior_branch)?;
-    // In a review, files in the way are shown beside their changes, and the others can be committed.
+    // A review shows which files are in the way, and the others can be committed.
     let allow_dirty = reviewed_run.is_some();
     let prepared = PreparedProject::new(&project, &planned, branch.as_ref(), allow_dirty, &exit::print_warning)?;
     let (mut account, mut is_local_usable) = (None, slots > 0);

@@ -1,6 +1,6 @@
 //! The summary at the end of a run or a replay: counts, failed units, and the next command.
 
-use std::{fmt::Write as _, path::Path};
+use std::{fmt::Write as _, path::Path, sync::Arc};
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ use crate::{
     },
     tape::{
         Millis,
-        note::{VerdictCause, attempt_output::UnreadFile},
+        note::{BlockedFile, VerdictCause, attempt_output::UnreadFile},
     },
     text::{
         self,
@@ -129,6 +129,8 @@ struct PublicationSummary {
     saved_commit: Option<(String, Option<String>, usize)>,
     /// Why the results are not saved.
     save_error: Option<String>,
+    /// Files of the user that keep changes out of the commits.
+    blocked: Arc<[BlockedFile]>,
     /// The branch of the commit and the first line of its message, if the run does not commit to the current branch.
     pull_request: Option<(String, String)>,
     /// Files that several units wrote and git merged.
@@ -144,6 +146,7 @@ impl PublicationSummary {
             saved_commit: saved
                 .and_then(|saved| Some((saved.short_commit()?.to_owned(), saved.branch.clone(), saved.paths.len()))),
             save_error: state.publication.save_error.as_deref().map(str::to_owned),
+            blocked: Arc::clone(&state.publication.blocked),
             pull_request: saved
                 .filter(|saved| {
                     saved.commit.is_some() && saved.branch.as_deref() == state.publication.target_branch.as_deref()
@@ -330,6 +333,10 @@ impl RunSummary {
                 let _ = writeln!(text, "    the patches of the units are kept in .ktx/ingest-patches/");
             }
         }
+        for left in self.publication.blocked.iter().filter(|_| self.publication.save_error.is_none()) {
+            let line = format!("left out of the commit: {} {}", left.path, left.reason);
+            let _ = writeln!(text, "  ▲ {}", text::printable(&line, output::max_width(MAX_SENTENCE_WIDTH)));
+        }
         for group in failure_groups(state) {
             write_failure_group(&mut text, state, &group);
         }
@@ -388,7 +395,11 @@ impl RunSummary {
                     let _ = write!(text, "{}", pull_request_commands(branch, subject, tape));
                 }
                 if self.waits_for_review() && retry {
-                    let _ = writeln!(text, "  {}", review_command(flag, run));
+                    let review = review_command(flag, run);
+                    let _ = writeln!(text, "  {review}");
+                    if !self.publication.blocked.is_empty() && self.publication.save_error.is_some() {
+                        let _ = writeln!(text, "  {review} --accept '*' --skip-blocked");
+                    }
                 } else if self.waits_for_review() && self.is_scripted {
                     text.push_str("a script played it; `ingestdeck demo --review` on a terminal shows such a review\n");
                 }

@@ -158,7 +158,7 @@ pub(crate) struct ProjectRunLocks {
 
 impl PreparedProject {
     /// Prepares a run of `planned`, which commits to the project's own repository if there is one: to its current branch
-    /// or to `branch`. With `allow_dirty`, uncommitted files are no error, as in [`Repository::check_ready`].
+    /// or to `branch`. `allow_dirty` is as in [`Repository::check_ready`].
     ///
     /// # Errors
     /// If another process runs units of the project, the repository must not be committed to, or recovery fails.

@@ -341,8 +341,8 @@ impl Repository {
     }
 
     /// Checks that a run may write to the repository, and returns its head. `new` are files that the run may add; a
-    /// [`PATH_PLACEHOLDER`] in them replaces a name that is not known yet. With `allow_dirty`, uncommitted files are no
-    /// error here; those that are in the way block the commit.
+    /// [`PATH_PLACEHOLDER`] in them replaces a name that is not known yet. With `allow_dirty`, uncommitted files are
+    /// accepted here; those that are in the way block the commit.
     pub(crate) fn check_ready(&self, new: &[String], allow_dirty: bool) -> Result<BranchHead, RepositoryError> {
         if self.is_private() {
             return Ok(BranchHead { commit: self.current_state()?, branch: None });

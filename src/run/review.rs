@@ -126,6 +126,8 @@ impl ReviewState {
             self.files.retain(|_| keep.next().unwrap_or(true));
             let mut keep = kept.iter().copied();
             Arc::make_mut(&mut self.request).files.retain(|_| keep.next().unwrap_or(true));
+            // They may be about the files that are gone.
+            self.acts.clear();
         }
         self
     }

@@ -240,9 +240,8 @@ impl Integration {
         }
         let raw = self.run.raw_copies(&state.integrated);
         let contributors = state.contributors.clone();
-        let mut blocked = Vec::new();
-        let parts = (&*raw, &*contributors);
-        let mut saved = self.save_accepted(&mut state.integrator, failed, parts, self.review.current());
+        let (mut blocked, mut left) = (Vec::new(), Vec::new());
+        let mut saved = self.save_accepted(&mut state.integrator, failed, (&raw, &contributors), self.review.current());
         // What the commits of a run contain already cannot be left out of them.
         if let Err(error) = &saved
             && state.integrator.is_some()
@@ -251,7 +250,11 @@ impl Integration {
                 self.review.without_blocked(error.blocked_files()).filter(|_| !error.blocked_files().is_empty())
         {
             blocked = error.blocked_files().to_vec();
-            saved = self.save_accepted(&mut state.integrator, failed, parts, Some(rest));
+            let is_blocked = |file: &&ReviewedFile| blocked.iter().any(|blocked| blocked.path == file.path);
+            left = rest.request.files.iter().filter(is_blocked).flat_map(|file| file.units.clone()).collect();
+            let kept: Vec<UnitKey> = state.integrated.iter().filter(|unit| !left.contains(unit)).cloned().collect();
+            let raw = self.run.raw_copies(&kept);
+            saved = self.save_accepted(&mut state.integrator, failed, (&raw, &contributors), Some(rest));
         }
         if let Err(error) = &saved
             && state.integrator.is_some()
@@ -264,10 +267,6 @@ impl Integration {
         if let Some(error) = &saved.note_error {
             warn(format!("the attempts of the commit are not in {NOTES_REF}: {error}"));
         }
-        let is_blocked = |file: &&ReviewedFile| blocked.iter().any(|blocked| blocked.path == file.path);
-        let left: Vec<UnitKey> = self.review.current().map_or_else(Vec::new, |review| {
-            review.request.files.iter().filter(is_blocked).flat_map(|file| file.units.clone()).collect()
-        });
         let taken: Vec<UnitKey> = taken.into_iter().filter(|unit| !left.contains(unit)).collect();
         if !saved.skipped_raw_files.is_empty() {
             let count = pluralize(saved.skipped_raw_files.len(), "raw file");

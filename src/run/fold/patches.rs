@@ -12,8 +12,8 @@ use crate::{
         state::{PriorPatchIntegration, RowOutcome, RunView, UnitStatus},
     },
     tape::note::{
-        IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, ReviewDecided, ReviewRequested, RunSaved,
-        SaveFailed, Severity, SlRefsRepaired,
+        IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, ReviewDecided, ReviewRequested, ReviewedFile,
+        RunSaved, SaveFailed, Severity, SlRefsRepaired,
     },
     tape::{PROJECTION_KEY, UnitKey},
 };
@@ -181,7 +181,13 @@ impl Fold {
         Self::close_review(view);
         let left = view.state.publication.left_units(&saved.blocked);
         if let Some(review) = &mut view.state.publication.review {
-            Arc::make_mut(review).is_saved = saved.blocked.is_empty();
+            let review = Arc::make_mut(review);
+            review.is_saved = saved.blocked.is_empty();
+            if !review.is_saved {
+                // The others are on the branch.
+                let is_left = |file: &ReviewedFile| saved.blocked.iter().any(|blocked| blocked.path == file.path);
+                *review = std::mem::take(review).without_files(|file| !is_left(file));
+            }
         }
         view.state.publication.blocked = saved.blocked.as_slice().into();
         for blocked in &saved.blocked {

@@ -17,7 +17,7 @@ use crate::{
         Note,
         note::{ReviewDecision, RunEnded},
     },
-    tui::{ExitReason, KeyOverrides, Keymap, Options},
+    tui::{ExitReason, HomeChoice, KeyOverrides, Keymap, Options},
 };
 
 const SIZES: [(u16, u16); 5] = [(40, 12), (60, 20), (80, 24), (120, 36), (200, 60)];
@@ -92,6 +92,8 @@ impl Asked {
         let sent: Vec<RunCommand> = std::iter::from_fn(|| orders.try_recv().ok()).collect();
         let effect = match exit.reason {
             ExitReason::Detached => Effect::Leave,
+            // A second Enter opens the record that is selected.
+            ExitReason::Chosen(HomeChoice::Replay(_)) => Effect::Nothing,
             ExitReason::Chosen(_) => Effect::Act,
             _ if sent.contains(&RunCommand::StopAll) => Effect::Stop,
             _ if sent.is_empty() => Effect::Nothing,
