@@ -263,6 +263,17 @@ impl RunCommand {
         }
     }
 
+    /// The file that the command replaces, and the text that a person wrote.
+    pub(crate) fn edited_file(&self) -> Option<(String, String)> {
+        match self {
+            Self::Review { decisions } => decisions.iter().find_map(|order| match &order.verdict {
+                ReviewVerdict::Edit(text) => Some((order.path.clone(), text.clone())),
+                _ => None,
+            }),
+            _ => None,
+        }
+    }
+
     /// The name of the command in its JSON form.
     pub(crate) fn name(&self) -> &'static str {
         match self {

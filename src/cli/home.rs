@@ -23,7 +23,7 @@ use crate::{
         outcome::{REVIEWED, column_text},
     },
     store::{RunStatus, RunStore, db::IndexedRun},
-    text::{self, dollars, dollars_of_sum, pluralize},
+    text::{self, commands::shell_quote, dollars, dollars_of_sum, pluralize},
     tui::{self, ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession},
 };
 
@@ -101,18 +101,43 @@ pub(super) fn start_chosen(
     choice: &HomeChoice,
     run: fn(&Cli) -> Result<Exit, CliError>,
 ) -> Result<Exit, CliError> {
+    // The feedback was typed for this run.
+    let command: Vec<String> = run_units_args(choice).iter().map(|word| shell_quote(word)).collect();
+    let keep = |failure: CliError| {
+        if matches!(choice, HomeChoice::RunUnits { feedback: Some(_), .. }) && !matches!(failure.exit, Exit::Signal(_))
+        {
+            playback_output::print_stderr(&format!(
+                "ingestdeck: the run was not started; try again with: ingestdeck {}",
+                command.join(" ")
+            ));
+        }
+        failure
+    };
     if let Some(active) = runs::find_active(global)? {
         let id = active.id.short();
-        return Err(CliError::usage(format!("run {id} of this project is active")).with_help(format!(
+        return Err(keep(CliError::usage(format!("run {id} of this project is active")).with_help(format!(
             "show it with `ingestdeck attach {id}`, or stop it with `ingestdeck ctl stop-all`; then try again"
-        )));
+        ))));
     }
-    run(&parse(global, choice)?)
+    run(&parse(global, choice)?).map_err(keep)
+}
+
+/// The arguments of the command that runs the chosen units; empty for another choice. A value may begin with a hyphen.
+fn run_units_args(choice: &HomeChoice) -> Vec<String> {
+    let HomeChoice::RunUnits { units, feedback, model, step_budget, review, branch } = choice else {
+        return Vec::new();
+    };
+    let turns = step_budget.map(|turns| turns.to_string());
+    let options = [("feedback", feedback), ("model", model), ("step-budget", &turns), ("branch", branch)];
+    let only = units.iter().map(|unit| format!("--only={}", globset::escape(unit)));
+    let given = options.iter().filter_map(|(option, value)| Some(format!("--{option}={}", value.as_ref()?)));
+    let flags = review.then(|| "--review".to_owned());
+    ["run", "--full"].into_iter().map(str::to_owned).chain(only).chain(given).chain(flags).collect()
 }
 
 /// The arguments of the command that does what was chosen, with the options of this call.
 fn parse(global: &GlobalArgs, choice: &HomeChoice) -> Result<Cli, CliError> {
-    let (path, keys, turns);
+    let (path, given);
     let words: Vec<&str> = match choice {
         HomeChoice::Replay(run) => vec!["replay", run],
         HomeChoice::Watch(run) => vec!["attach", run],
@@ -123,13 +148,9 @@ fn parse(global: &GlobalArgs, choice: &HomeChoice) -> Result<Cli, CliError> {
         HomeChoice::Diff(earlier, later) => vec!["diff", earlier, later],
         HomeChoice::Resume(run) => vec!["run", "--resume-run", run],
         HomeChoice::Start => vec!["run"],
-        HomeChoice::RunUnits { units, feedback, model, step_budget } => {
-            keys = units.iter().map(|unit| globset::escape(unit)).collect::<Vec<_>>();
-            turns = step_budget.map(|turns| turns.to_string());
-            let options = [("--feedback", feedback), ("--model", model), ("--step-budget", &turns)];
-            let only = keys.iter().flat_map(|key| ["--only", key]);
-            let given = options.iter().filter_map(|(option, value)| Some([*option, value.as_deref()?])).flatten();
-            ["run", "--full"].into_iter().chain(only).chain(given).collect()
+        HomeChoice::RunUnits { .. } => {
+            given = run_units_args(choice);
+            given.iter().map(String::as_str).collect()
         }
     };
     let parsed = Cli::try_parse_from(std::iter::once("ingestdeck").chain(words.iter().copied()));

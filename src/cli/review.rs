@@ -349,10 +349,12 @@ fn decide_active(
     let runs = runs::resolve_store(global)?;
     let after = settled_state(&runs, run)?;
     match after.publication.open_review() {
-        Some(review) if after.publication.save_error.is_none() => {
+        Some(review) if after.publication.save_error.is_none() && after.publication.blocked.is_empty() => {
             let (open, id) = (text::pluralize(review.counts().open, "change"), run.id.short());
             let next = format!("`ingestdeck review {id} --accept '*'` accepts them and ends the review");
-            exit::print_warning(&Problem::new(format!("{open} without a decision")).with_help(next));
+            if review.counts().open > 0 {
+                exit::print_warning(&Problem::new(format!("{open} without a decision")).with_help(next));
+            }
             print_changes(global, args, after.publication.unsaved_review(), Exit::ReviewOpen)
         }
         _ => print_result(global, state, &after),
@@ -392,13 +394,17 @@ fn print_result(global: &GlobalArgs, before: &RunState, state: &RunState) -> Res
         (Some(review), None) => review.units_sent_back(|_| false).into_iter().map(|(unit, _)| unit).collect(),
         _ => Vec::new(),
     };
+    let left: Vec<&str> = publication.blocked.iter().map(|left| left.path.as_str()).collect();
     let text = match (&saved, publication.save_error.as_deref()) {
         (Some(commit), _) => {
-            format!("saved as commit {}{}", commit.get(..8).unwrap_or(commit), on_branch.unwrap_or_default())
+            let without = if left.is_empty() { String::new() } else { format!(" without {}", text::list_some(&left)) };
+            let commit = commit.get(..8).unwrap_or(commit);
+            let without = text::printable(&without, output::max_width(MAX_REASON_WIDTH));
+            format!("saved as commit {commit}{}{without}", on_branch.unwrap_or_default())
         }
         (None, Some(error)) => {
             let error = text::printable(error, output::max_width(MAX_REASON_WIDTH));
-            match publication.blocked.is_empty() || publication.committed_run.is_some() {
+            match publication.count_without_blocked() == 0 {
                 true => format!("not saved: {error}"),
                 false => format!("not saved: {error}; or commit the other files with --skip-blocked"),
             }
@@ -410,7 +416,11 @@ fn print_result(global: &GlobalArgs, before: &RunState, state: &RunState) -> Res
         "type": "review_finished", "commit": saved, "branch": branch, "not_saved": publication.save_error, "sent_back": again,
     });
     ctl::print_rows(global, [(json, text)].into_iter())?;
-    Ok(if publication.save_error.is_some() { Exit::UnitFailed } else { Exit::Ok })
+    Ok(match publication.save_error {
+        Some(_) => Exit::UnitFailed,
+        None if !left.is_empty() => Exit::ReviewOpen,
+        None => Exit::Ok,
+    })
 }
 
 /// Continues the review of a run that ended: integrates its patches again, then waits for decisions.

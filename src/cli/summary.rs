@@ -131,6 +131,8 @@ struct PublicationSummary {
     save_error: Option<String>,
     /// Files of the user that keep changes out of the commits.
     blocked: Arc<[BlockedFile]>,
+    /// True if other changes can be committed without those.
+    can_skip_blocked: bool,
     /// The branch of the commit and the first line of its message, if the run does not commit to the current branch.
     pull_request: Option<(String, String)>,
     /// Files that several units wrote and git merged.
@@ -147,6 +149,7 @@ impl PublicationSummary {
                 .and_then(|saved| Some((saved.short_commit()?.to_owned(), saved.branch.clone(), saved.paths.len()))),
             save_error: state.publication.save_error.as_deref().map(str::to_owned),
             blocked: Arc::clone(&state.publication.blocked),
+            can_skip_blocked: state.publication.count_without_blocked() > 0,
             pull_request: saved
                 .filter(|saved| {
                     saved.commit.is_some() && saved.branch.as_deref() == state.publication.target_branch.as_deref()
@@ -397,7 +400,7 @@ impl RunSummary {
                 if self.waits_for_review() && retry {
                     let review = review_command(flag, run);
                     let _ = writeln!(text, "  {review}");
-                    if !self.publication.blocked.is_empty() && self.publication.save_error.is_some() {
+                    if self.publication.can_skip_blocked && self.publication.save_error.is_some() {
                         let _ = writeln!(text, "  {review} --accept '*' --skip-blocked");
                     }
                 } else if self.waits_for_review() && self.is_scripted {

@@ -12,7 +12,11 @@ use crate::{
     control::{RefusalReason, ReviewOrder},
     diagnostic::Diagnostic as _,
     ingest::repository::Repository,
-    run::{Recorder, entry_source::RecordError, review::ReviewState},
+    run::{
+        Recorder,
+        entry_source::RecordError,
+        review::{ReviewState, is_bound},
+    },
     tape::{
         Note, PROJECTION_KEY, RECONCILE_KEY, UnitKey,
         note::{Amendment, BlockedFile, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile},
@@ -172,7 +176,7 @@ impl RunReview {
         let problem = match state.act_count() {
             0 => "no decision to undo",
             acts if known.is_some_and(|known| usize::try_from(known) != Ok(acts)) => {
-                "another client has decided meanwhile; look at its decision first"
+                "the decisions have changed meanwhile; look at them, then undo again"
             }
             _ => return Ok(()),
         };
@@ -214,21 +218,22 @@ impl RunReview {
         self.inner().leaves_blocked = leaves_blocked;
     }
 
-    /// The review of the changes that are integrated now, without the files `blocked`, if the end of the review allows it
-    /// and another file is left that changes something.
-    pub(crate) fn without_blocked(&self, blocked: &[BlockedFile]) -> Option<ReviewState> {
+    /// The review of the changes that are integrated now without those that are bound to the files `blocked`, and the
+    /// units that made these. `None` if the end of the review does not allow it, or nothing else can be committed.
+    pub(crate) fn without_blocked(&self, blocked: &[BlockedFile]) -> Option<(ReviewState, HashSet<UnitKey>)> {
         let mut rest = self.current().filter(|_| self.inner().leaves_blocked)?;
-        for file in blocked {
-            let rejected = ReviewDecided {
+        if blocked.is_empty() || rest.count_without(blocked) == 0 {
+            return None;
+        }
+        let left = rest.units_bound_to(blocked);
+        for file in Arc::clone(&rest.request).files.iter().filter(|file| is_bound(file, &left)) {
+            rest.decide(&ReviewDecided {
                 path: file.path.clone(),
                 decision: ReviewDecision::Rejected,
                 ..ReviewDecided::default()
-            };
-            if !rest.decide(&rejected) {
-                return None;
-            }
+            });
         }
-        rest.files.iter().any(|file| !file.is_dropped()).then_some(rest)
+        Some((rest, left))
     }
 
     /// Only these units can work again.

@@ -172,12 +172,24 @@ fn check_update(
         Ok(String::from_utf8_lossy(&listed).split('\0').map(str::to_owned).collect())
     };
     let deleted = names(&["ls-files", "--deleted", "-z"])?;
-    let changed = names(&["diff-files", "--name-only", "-z"])?;
-    let staged =
-        names(&["diff-index", "--cached", "--name-only", "--no-renames", "-z", "--end-of-options", old.as_str()])?;
+    // git would apply the configuration of a submodule, which may name programs.
+    let submodules = "--ignore-submodules=all";
+    let changed = names(&["diff-files", "--name-only", submodules, "-z"])?;
+    let staged = names(&[
+        "diff-index",
+        "--cached",
+        "--name-only",
+        "--no-renames",
+        submodules,
+        "-z",
+        "--end-of-options",
+        old.as_str(),
+    ])?;
+    let project = open_project(repository)?;
     // git replaces untracked files without a word if it ignores them.
     let present = hashes(repository, changes)?;
     let blocked_reason = |change: &CommitChange| match (&change.commit_blobs, present.get(change.path.as_str())) {
+        ([_, Some(_)], None) if is_occupied(&project, &change.path) => Some("is not a regular file here"),
         ([_, Some(_)], _) if deleted.contains(&change.path) => Some("is deleted"),
         ([None, Some(new)], Some(present)) if present != new => Some("exists, but is not in the last commit"),
         ([_, new], present) if new.as_ref() == present => None,
@@ -448,6 +460,15 @@ fn hashes(repository: &Repository, changes: &[CommitChange]) -> Result<BTreeMap<
     let output = repository.git.run_with_input(&["hash-object", "--stdin-paths"], input.as_bytes())?;
     let hashes = String::from_utf8_lossy(&output);
     Ok(there.iter().zip(hashes.lines()).map(|(change, hash)| (change.path.clone(), hash.to_owned())).collect())
+}
+
+/// True if something else than a file is where the file would be written, or above it.
+fn is_occupied(project: &ScopedDir, path: &str) -> bool {
+    let kind = project.kind(path);
+    kind.map_or_else(
+        |error| error.kind() == io::ErrorKind::NotADirectory,
+        |kind| kind.is_some_and(|kind| kind != FileKind::File),
+    )
 }
 
 /// True if the file is a prefix of one of its two versions: its writer died.

@@ -4,7 +4,11 @@
 mod hunk;
 mod pattern;
 
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::Arc,
+};
 
 pub(crate) use self::{
     hunk::{DiffHunk, parse_hunks},
@@ -13,7 +17,7 @@ pub(crate) use self::{
 use crate::control::{ReviewOrder, ReviewVerdict};
 use crate::tape::{
     PROJECTION_KEY, RECONCILE_KEY, UnitKey,
-    note::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, attempt_output::ArtifactChange},
+    note::{BlockedFile, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, attempt_output::ArtifactChange},
 };
 
 /// Maximum characters of the remarks about the changes of a unit.
@@ -82,6 +86,11 @@ pub(crate) struct ReviewCounts {
     pub sent_back: usize,
 }
 
+/// True if one of the units changed the file.
+pub(crate) fn is_bound(file: &ReviewedFile, units: &HashSet<UnitKey>) -> bool {
+    file.units.iter().any(|unit| units.contains(unit))
+}
+
 /// The decisions in a line, such as `Changes: 3 accepted, 1 rejected`.
 impl fmt::Display for ReviewCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -130,6 +139,35 @@ impl ReviewState {
             self.acts.clear();
         }
         self
+    }
+
+    /// The units whose changes cannot be committed without these files. The changes of a unit stay together, and so do
+    /// those of units that wrote the same file.
+    pub(crate) fn units_bound_to(&self, blocked: &[BlockedFile]) -> HashSet<UnitKey> {
+        let is_blocked = |file: &&ReviewedFile| blocked.iter().any(|blocked| blocked.path == file.path);
+        let files = &self.request.files;
+        let mut bound: HashSet<UnitKey> = files.iter().filter(is_blocked).flat_map(|file| file.units.clone()).collect();
+        loop {
+            let before = bound.len();
+            for file in files {
+                if is_bound(file, &bound) {
+                    bound.extend(file.units.iter().cloned());
+                }
+            }
+            if bound.len() == before {
+                return bound;
+            }
+        }
+    }
+
+    /// Number of files with changes that can be committed without these; 0 if they are bound to all others. The reconcile
+    /// step and projected sources rest on everything else, so nothing is committed without them.
+    pub(crate) fn count_without(&self, blocked: &[BlockedFile]) -> usize {
+        let bound = self.units_bound_to(blocked);
+        if bound.iter().any(|unit| [RECONCILE_KEY, PROJECTION_KEY].contains(&unit.as_str())) {
+            return 0;
+        }
+        self.by_path().filter(|(file, decided)| !is_bound(file, &bound) && !decided.is_dropped()).count()
     }
 
     /// The files with their decisions.

@@ -27,5 +27,9 @@ pub(crate) enum HomeChoice {
         model: Option<String>,
         /// Number of turns; `None` for the project's.
         step_budget: Option<u32>,
+        /// Nothing is committed before a review, as in the earlier run.
+        review: bool,
+        /// The branch that the earlier run committed to; `None` for the current one.
+        branch: Option<String>,
     },
 }

@@ -7,8 +7,8 @@ use clap::Args;
 pub(crate) struct ReviewArgs {
     /// Run id or a unique part of it, also of a run whose changes are in commits [default: the newest run that waits for a review]
     pub run: Option<String>,
-    /// Accept the changes of files that match this pattern: a path, `unit:KEY` or `connection:NAME`; a pattern with `*` leaves
-    /// files alone that have a decision; can be repeated
+    /// Accept the changes of files that match this pattern: a path, `unit:KEY` or `connection:NAME`; only the
+    /// path of a file itself replaces a decision; can be repeated
     #[arg(long, value_name = "GLOB")]
     pub accept: Vec<String>,
     /// Reject them; outranks the other two; can be repeated
@@ -24,7 +24,7 @@ pub(crate) struct ReviewArgs {
     #[arg(long, value_name = "TEXT", requires = "send_back")]
     pub feedback: Option<String>,
     /// Commit without the changes that your own files block; they still wait for a review
-    #[arg(long, conflicts_with_all = ["list", "diff"])]
+    #[arg(long, requires = "accept")]
     pub skip_blocked: bool,
     /// List the changes and the decisions so far, also on a terminal
     #[arg(long, conflicts_with_all = ["accept", "reject", "send_back"])]

@@ -31,8 +31,8 @@ use crate::{
     tape::{
         Note, UnitKey,
         note::{
-            self, AttemptOutput, BlockedFile, IntegrationStarted, PatchIntegrated, ReviewRequested, ReviewedFile,
-            SaveFailed, Severity, SlRefsRepaired, StopReason, VerdictCause,
+            self, AttemptOutput, BlockedFile, IntegrationStarted, PatchIntegrated, ReviewRequested, SaveFailed,
+            Severity, SlRefsRepaired, StopReason, VerdictCause,
         },
     },
     text::{list_some, pluralize},
@@ -240,18 +240,16 @@ impl Integration {
         }
         let raw = self.run.raw_copies(&state.integrated);
         let contributors = state.contributors.clone();
-        let (mut blocked, mut left) = (Vec::new(), Vec::new());
+        let (mut blocked, mut left) = (Vec::new(), Vec::<UnitKey>::new());
         let mut saved = self.save_accepted(&mut state.integrator, failed, (&raw, &contributors), self.review.current());
         // What the commits of a run contain already cannot be left out of them.
         if let Err(error) = &saved
             && state.integrator.is_some()
             && self.run.committed.is_none()
-            && let Some(rest) =
-                self.review.without_blocked(error.blocked_files()).filter(|_| !error.blocked_files().is_empty())
+            && let Some((rest, bound)) = self.review.without_blocked(error.blocked_files())
         {
             blocked = error.blocked_files().to_vec();
-            let is_blocked = |file: &&ReviewedFile| blocked.iter().any(|blocked| blocked.path == file.path);
-            left = rest.request.files.iter().filter(is_blocked).flat_map(|file| file.units.clone()).collect();
+            left = state.integrated.iter().filter(|unit| bound.contains(*unit)).cloned().collect();
             let kept: Vec<UnitKey> = state.integrated.iter().filter(|unit| !left.contains(unit)).cloned().collect();
             let raw = self.run.raw_copies(&kept);
             saved = self.save_accepted(&mut state.integrator, failed, (&raw, &contributors), Some(rest));

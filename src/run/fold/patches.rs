@@ -8,14 +8,14 @@ use crate::{
     run::{
         EntryRef, EntryScope as Address,
         activity_mark::ActivityMark,
-        review::ReviewState,
+        review::{ReviewState, is_bound},
         state::{PriorPatchIntegration, RowOutcome, RunView, UnitStatus},
     },
+    tape::UnitKey,
     tape::note::{
-        IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, ReviewDecided, ReviewRequested, ReviewedFile,
-        RunSaved, SaveFailed, Severity, SlRefsRepaired,
+        IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, ReviewDecided, ReviewRequested, RunSaved,
+        SaveFailed, Severity, SlRefsRepaired,
     },
-    tape::{PROJECTION_KEY, UnitKey},
 };
 
 impl Fold {
@@ -179,14 +179,14 @@ impl Fold {
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         Self::close_review(view);
-        let left = view.state.publication.left_units(&saved.blocked);
+        let review = view.state.publication.review.as_deref();
+        let left = review.map(|review| review.units_bound_to(&saved.blocked)).unwrap_or_default();
         if let Some(review) = &mut view.state.publication.review {
             let review = Arc::make_mut(review);
             review.is_saved = saved.blocked.is_empty();
             if !review.is_saved {
                 // The others are on the branch.
-                let is_left = |file: &ReviewedFile| saved.blocked.iter().any(|blocked| blocked.path == file.path);
-                *review = std::mem::take(review).without_files(|file| !is_left(file));
+                *review = std::mem::take(review).without_files(|file| !is_bound(file, &left));
             }
         }
         view.state.publication.blocked = saved.blocked.as_slice().into();
@@ -213,9 +213,7 @@ impl Fold {
         for (_, taken) in view.state.publication.prior_patches.iter_mut().filter(|(unit, _)| !is_left(unit)) {
             taken.is_saved |= taken.result.keeps_success();
         }
-        let is_projection_left = is_left(&PROJECTION_KEY.into());
-        let projected = view.state.inputs.projected.iter_mut();
-        for projected in projected.filter(|projected| projected.is_unsaved() && !is_projection_left) {
+        for projected in view.state.inputs.projected.iter_mut().filter(|projected| projected.is_unsaved()) {
             let projected = Arc::make_mut(projected);
             projected.commit.clone_from(&saved.commit);
             // Without a commit, a review rejected them.

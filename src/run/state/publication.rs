@@ -61,11 +61,11 @@ impl super::RunState {
 }
 
 impl Publication {
-    /// The units whose changes of the last review are in these files.
-    pub(crate) fn left_units(&self, files: &[BlockedFile]) -> Vec<UnitKey> {
-        let review = self.review.as_deref().into_iter().flat_map(ReviewState::by_path);
-        let changes = review.filter(|(file, _)| files.iter().any(|blocked| blocked.path == file.path));
-        changes.flat_map(|(file, _)| file.units.iter().cloned()).collect()
+    /// Number of files that can be committed without those that are blocked; 0 if none is blocked.
+    pub(crate) fn count_without_blocked(&self) -> usize {
+        // What the commits of a run contain cannot be left out of them.
+        let review = self.review.as_deref().filter(|_| !self.blocked.is_empty() && self.committed_run.is_none());
+        review.map_or(0, |review| review.count_without(&self.blocked))
     }
 
     /// Why the commit of the file is blocked.

@@ -35,9 +35,11 @@ pub(super) fn refusal(model: &ScreenModel, run_view: &RunView) -> String {
             let unit = units::target(model, run_view).and_then(UnitState::latest);
             match unit.and_then(|attempt| attempt.setup.session.as_deref()) {
                 Some(session) => {
-                    format!("this record is of no project; `claude --resume {session}` continues its session")
+                    format!(
+                        "this record does not belong to a project; `claude --resume {session}` continues its session"
+                    )
                 }
-                None => "this record is of no project, so nothing can run again".to_owned(),
+                None => "this record does not belong to a project, so nothing can run again".to_owned(),
             }
         }
     }
@@ -49,7 +51,7 @@ pub(super) fn unit_refusal(run_view: &RunView, unit: &UnitState) -> Option<Strin
         return Some("a script played this run; `ingestdeck demo` plays one again".to_owned());
     }
     match &unit.planned {
-        None => Some(format!("{} is no unit of the plan; a new run decides whether it is needed", unit.key)),
+        None => Some(format!("{} is not in the plan; a new run decides whether it is needed", unit.key)),
         Some(planned) if planned.text.is_some() => {
             Some(format!("{} captures a text; give it to `ingestdeck run --text` again", unit.key))
         }
@@ -90,9 +92,16 @@ pub(super) fn ask(model: &mut ScreenModel, run_view: &RunView, units: Vec<UnitKe
         details.push(format!("{} left out: not in the plan", pluralize(others.len(), "unit")));
     }
     details.extend(units::listed(&units));
+    let publication = &run_view.state.publication;
+    let (review, branch) = (publication.is_reviewed, publication.target_branch.as_deref().map(str::to_owned));
+    details.push(match (review, &branch) {
+        (true, _) => "As in this run, nothing is committed before a review.".to_owned(),
+        (false, Some(branch)) => format!("Its changes are committed to branch {branch}."),
+        (false, None) => "Its changes are committed to the current branch.".to_owned(),
+    });
     let Amendment { feedback, model: model_name, step_budget, .. } = amendment;
     let units = units.iter().map(|unit| unit.as_str().to_owned()).collect();
-    let choice = HomeChoice::RunUnits { units, feedback, model: model_name, step_budget };
+    let choice = HomeChoice::RunUnits { units, feedback, model: model_name, step_budget, review, branch };
     model.dialogs.question = Some(ConfirmQuestion::new(text, details, vec![ScreenEffect::Choose(choice)]));
 }
 

@@ -5,7 +5,7 @@ use crate::{
     control::{ReviewOrder, ReviewVerdict, RunCommand},
     diagnostic::Problem,
     run::{
-        review::{ChangePattern, ReviewCounts, ReviewState},
+        review::{ChangePattern, FileReview, ReviewCounts, ReviewState},
         state::RunView,
     },
     tape::note::{ReviewDecision, ReviewedFile, attempt_output::ArtifactChange},
@@ -338,14 +338,22 @@ pub(super) fn decide_matching(
     let closed = || Problem::new(closed_reason(run_view).unwrap_or("the run does not wait for a review"));
     let review = open.filter(|_| is_present).ok_or_else(closed)?;
     let state = &run_view.state;
-    let matching = review.request.files.iter().filter(|file| pattern.matches(file, |unit| state.connection_of(unit)));
-    let order = |file: &ReviewedFile| ReviewOrder {
-        path: file.path.clone(),
-        hunk: None,
-        verdict: verdict.clone(),
-        reason: reason.map(str::to_owned),
+    let matching: Vec<_> =
+        review.by_path().filter(|(file, _)| pattern.matches(file, |unit| state.connection_of(unit))).collect();
+    let orders = |(file, decided): &(&ReviewedFile, &FileReview)| match verdict {
+        // As on the command line: an acceptance of several files keeps the decisions of before.
+        ReviewVerdict::Accept if matching.len() > 1 => decided.open_orders(&file.path),
+        _ => vec![ReviewOrder {
+            path: file.path.clone(),
+            hunk: None,
+            verdict: verdict.clone(),
+            reason: reason.map(str::to_owned),
+        }],
     };
-    let decisions: Vec<ReviewOrder> = matching.map(order).collect();
+    let decisions: Vec<ReviewOrder> = matching.iter().flat_map(orders).collect();
+    if decisions.is_empty() && !matching.is_empty() {
+        return Err(Problem::new("all of these changes have a decision").with_help("withdraw it first"));
+    }
     if decisions.is_empty() {
         return Err(Problem::new("no changed file matches this pattern").with_help("`*` matches any text"));
     }
@@ -396,7 +404,12 @@ pub(super) fn ask_finish_on(model: &mut ScreenModel, run_view: &RunView, branch:
     let is_committed = run_view.state.publication.committed_run.is_some();
     if open > 0 && !is_committed {
         let key = model.keymap.first(UserAction::AcceptRest).unwrap_or_default();
-        model.toasts.show(format!("{} open: decide first, or accept with {key}", pluralize(open, "change")));
+        // A question, so that the answer that often follows does not decide about the selected change.
+        model.dialogs.question = Some(ConfirmQuestion {
+            text: format!("{} without a decision.", pluralize(open, "change")),
+            details: vec![format!("Decide first, or accept what is open with {key}.")],
+            answers: Vec::new(),
+        });
         return;
     }
     let units = review.units_sent_back(|_| false).len();
@@ -421,24 +434,32 @@ pub(super) fn ask_finish_on(model: &mut ScreenModel, run_view: &RunView, branch:
         details.push("Rejected changes stay in the record of the run.".to_owned());
     }
     let publication = &run_view.state.publication;
-    let is_blocked = |path: &str| publication.blocked_reason(path).is_some();
-    let (stuck, free) =
-        review.by_path().filter(|(_, file)| !file.is_dropped()).fold((0, 0), |(stuck, free), (file, _)| {
-            if is_blocked(&file.path) { (stuck + 1, free) } else { (stuck, free + 1) }
-        });
+    let is_stuck = |(file, decided): &(&ReviewedFile, &FileReview)| {
+        !decided.is_dropped() && publication.blocked_reason(&file.path).is_some()
+    };
+    let stuck = review.by_path().filter(is_stuck).count();
     // The others can be committed without them.
-    let leave_blocked = stuck > 0 && free > 0 && units == 0 && !is_committed;
+    let free = if units == 0 && stuck > 0 { publication.count_without_blocked() } else { 0 };
+    let leave_blocked = free > 0;
     let text = match leave_blocked {
         true => {
             let verb = if stuck == 1 { "blocks" } else { "block" };
-            format!("{} {verb}; commit the other {free}?", pluralize(stuck, "file"))
+            format!(
+                "{} {verb}; commit {free} without {}?",
+                pluralize(stuck, "file"),
+                if stuck == 1 { "it" } else { "them" }
+            )
         }
         false => text,
     };
-    if leave_blocked {
+    if stuck > 0 {
         let path = publication.blocked.first().map(|file| format!("{} {}.", file.path, file.reason));
         details.extend(path);
-        details.push("What is blocked still waits: move your file away, then end the review again.".to_owned());
+    }
+    if leave_blocked {
+        let bound = review.files.len() - free - stuck;
+        let with = if bound > 0 { ", with the other files of its units" } else { "" };
+        details.push(format!("What is blocked still waits{with}: move your file away, then end the review again."));
     }
     if open > 0 {
         details.push(format!("{} without a decision: kept as committed.", pluralize(open, "change")));

@@ -87,8 +87,12 @@ fn can_play(model: &ScreenModel, _: &RunView) -> Availability {
         return Ok(());
     }
     let key = |action: UserAction| model.keymap.first(action).unwrap_or_else(|| action.spec().name.to_owned());
+    let why = match model.connection.is_watching {
+        true => "this screen only watches, so it holds no unit",
+        false => "no running unit to hold",
+    };
     Err(Unavailable::because(format!(
-        "no running unit to hold; {} steps back in time, and {} plays from a moment",
+        "{why}; {} steps back in time, and {} plays from a moment",
         key(UserAction::StepBack),
         key(UserAction::CommandLine)
     )))

@@ -82,7 +82,8 @@ fn session(scene: &DrawContext<'_>, form: &AmendForm, line: Rect, buf: &mut Buff
         pen.put(
             StyleRole::Dim,
             match form.units.len() {
-                1 => "a new one; the last attempt's session is unknown",
+                1 if scene.model.connection.is_live => "a new one; the last attempt's session is unknown",
+                1 => "a new one",
                 _ => "a new one for each",
             },
         );
