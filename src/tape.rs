@@ -7,6 +7,7 @@ pub(crate) mod entry;
 pub(crate) mod header;
 pub(crate) mod id;
 pub(crate) mod note;
+pub(crate) mod shared_value;
 pub(crate) mod time;
 
 pub(crate) use entry::{EntryBody, TapeEntry};

@@ -9,7 +9,7 @@ use super::{
     entry_search::{EntryBatch, TextMatcher},
     state::{RunState, RunView},
 };
-use crate::tape::{Millis, Seq};
+use crate::tape::{Millis, Seq, shared_value};
 
 /// Initial number of bytes between checkpoints. It is doubled whenever there are more than [`MAX_CHECKPOINTS`].
 const INITIAL_CHECKPOINT_SPACING: u64 = 4 << 20;
@@ -425,9 +425,26 @@ impl Timeline {
         self.seek(to)
     }
 
-    /// Reads one entry again.
+    /// Reads one entry again. A value that an earlier entry contains is filled in.
     pub(crate) fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<bool, EntrySourceError> {
-        self.source.read(seq, sink)
+        let mut earlier = None;
+        let found = self.source.read(seq, &mut |entry| match shared_value::reference(&entry.body) {
+            Some(first) if first < seq => earlier = Some(first),
+            _ => sink(entry),
+        })?;
+        let Some(earlier) = earlier else { return Ok(found) };
+        let mut contains = None;
+        self.source.read(earlier, &mut |entry| contains = Some(entry.body.bytes().to_vec()))?;
+        self.source.read(seq, &mut |entry| match contains
+            .as_ref()
+            .and_then(|earlier| shared_value::resolve(&entry.body, earlier))
+        {
+            Some(json) => {
+                let body = shared_value::with_json(&entry.body, &json);
+                sink(EntryRef { body, ..entry.clone() });
+            }
+            None => sink(entry),
+        })
     }
 
     /// Reads the beginning of one entry again. See [`EntrySource::read_head`].
@@ -437,7 +454,21 @@ impl Timeline {
         most: usize,
         sink: &mut dyn FnMut(EntryRef<'_>, u64),
     ) -> Result<bool, EntrySourceError> {
-        self.source.read_head(seq, most, sink)
+        let mut is_incomplete = false;
+        let found = self.source.read_head(seq, most, &mut |entry, size| {
+            // A body that is cut is not a reference.
+            match shared_value::reference(&entry.body).is_some_and(|first| first < seq) {
+                true => is_incomplete = true,
+                false => sink(entry, size),
+            }
+        })?;
+        match is_incomplete {
+            true => self.read(seq, &mut |entry| {
+                let size = entry.body.bytes().len() as u64;
+                sink(entry, size);
+            }),
+            false => Ok(found),
+        }
     }
 
     /// Searches the content of the next entries of `batch`. See [`EntrySource::search`].

@@ -18,7 +18,10 @@ use tokio::sync::watch;
 
 use crate::{
     run::entry_source::{NewEntry, RecordError, Recorder},
-    tape::{Header, Millis, Seq, TapeEntry},
+    tape::{
+        Header, Millis, Seq, TapeEntry,
+        shared_value::{self, SharedValues},
+    },
 };
 
 /// Interval between syncs: a power failure loses at most this much of a run, except partial messages, which are synced
@@ -54,6 +57,7 @@ struct TapeWriterState {
     last_at: Millis,
     bytes: u64,
     buffer: Vec<u8>,
+    shared_values: SharedValues,
     is_dirty: bool,
     is_closing: bool,
     error: Option<RecordError>,
@@ -87,6 +91,7 @@ impl TapeWriter {
                 last_at: Millis(0),
                 bytes,
                 buffer: Vec::new(),
+                shared_values: SharedValues::default(),
                 is_dirty: false,
                 is_closing: false,
                 error: None,
@@ -165,7 +170,10 @@ impl TapeWriterInner {
         let mut buffer = std::mem::take(&mut tape.buffer);
         for (seq, item) in (tape.next.0..).map(Seq).zip(items) {
             let attempt_id = item.attempt.map(|(unit, attempt)| (unit.as_str().into(), attempt));
-            TapeEntry { seq, at, attempt: attempt_id, body: item.body.clone() }.write(&mut buffer);
+            let shortened = tape.shared_values.shorten(seq, &item.body);
+            let body = shortened.as_deref().map(|short| shared_value::with_json(&item.body, short));
+            let body = body.unwrap_or_else(|| item.body.clone());
+            TapeEntry { seq, at, attempt: attempt_id, body }.write(&mut buffer);
         }
         if let Err(error) = tape.file.write_all(&buffer) {
             let error = self.error(&error);
@@ -394,6 +402,7 @@ mod tests {
                 last_at: Millis(0),
                 bytes: 0,
                 buffer: Vec::new(),
+                shared_values: SharedValues::default(),
                 is_dirty: false,
                 is_closing: false,
                 error: None,

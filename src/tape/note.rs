@@ -413,6 +413,20 @@ pub(crate) struct SkippedConnection {
     pub fault: bool,
 }
 
+/// Reads a text; a reference to an earlier entry is read as an empty one.
+fn deserialize_shared_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum SharedText {
+        Text(String),
+        Reference(serde::de::IgnoredAny),
+    }
+    Ok(match SharedText::deserialize(deserializer)? {
+        SharedText::Text(text) => text,
+        SharedText::Reference(_) => String::new(),
+    })
+}
+
 /// How an agent process was started: everything that is needed to judge its isolation, and to start it again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -433,7 +447,8 @@ pub(crate) struct AttemptStarted {
     pub model: Option<String>,
     /// Maximum number of turns.
     pub step_budget: u32,
-    /// System prompt that was sent.
+    /// System prompt that was sent; empty if an earlier entry contains it, see [`super::shared_value`].
+    #[serde(deserialize_with = "deserialize_shared_text")]
     pub system_prompt: String,
     /// Prompt that was sent.
     pub prompt: String,
