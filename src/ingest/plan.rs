@@ -552,6 +552,7 @@ fn work_unit(
         },
         peer_file_index: chunk.peer_file_index,
         notes: chunk.notes,
+        assigned_lines: chunk.assigned_lines,
         source_root: tree.root.clone(),
         is_external: false,
         prior_provenance: Vec::new(),

@@ -10,6 +10,8 @@ use std::{
     sync::Arc,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     project::{Connection, PROJECT_FILE, PathPolicy, PathRefusal, Project, SourceLocation, without_login},
     untrusted_text::visible_path,
@@ -158,6 +160,18 @@ pub(crate) struct UnitChunk {
     pub sl_disallowed: Option<String>,
     /// Files that the raw files depend on. The agent may read them too when the unit is narrowed to its changes.
     pub upstream_files: Vec<String>,
+    /// The lines of one raw file that the unit ingests, if other units ingest the rest of it.
+    pub assigned_lines: Option<AssignedLines>,
+}
+
+/// A part of a raw file that units share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AssignedLines {
+    pub path: String,
+    /// Number of the first line, counted from 1.
+    pub first: usize,
+    /// Number of the last line.
+    pub last: usize,
 }
 
 /// Folders below `root` that runs of `project` write. Their content is output, so it is not read as a source.

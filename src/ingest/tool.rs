@@ -105,7 +105,7 @@ impl ToolContext {
         }
         let records = self.records();
         let decided = records.unmapped.iter().map(|file| file.raw_path.as_str()).collect();
-        records.reads.unread(&self.unit.planned.raw_files, &decided)
+        records.reads.unread(&self.unit.planned.raw_files, &decided, self.unit.assigned_lines.as_ref())
     }
 
     /// Whether the agent has read one of its raw files at least in part, or decided about one. True if it need not.

@@ -7,6 +7,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use super::{
     reconcile::{PriorProvenance, StageIndex},
+    source::AssignedLines,
     source_diff::UnitChanges,
 };
 use crate::{
@@ -26,6 +27,9 @@ pub(crate) struct WorkUnit {
     pub peer_file_index: Vec<Arc<str>>,
     /// Notes of the adapter for the agent.
     pub notes: Option<String>,
+    /// The lines of one raw file that it ingests, if other units ingest the rest of it.
+    #[serde(default)]
+    pub assigned_lines: Option<AssignedLines>,
     /// Absolute directory that the paths are relative to.
     pub source_root: PathBuf,
     /// The source is outside the project, so the project's repository contains no copies of its files.

@@ -362,6 +362,7 @@ fn units(project: &LookmlProject<'_>, owners: &BTreeMap<&str, usize>, expected: 
             sl_disallowed: disallowed.then(|| CONNECTION_MISMATCH.to_owned()),
             upstream_files: project.extended_files(&raw_files).into_iter().map(str::to_owned).collect(),
             raw_files,
+            assigned_lines: None,
         });
     }
     if !orphans.is_empty() {

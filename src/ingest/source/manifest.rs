@@ -176,6 +176,7 @@ impl From<ManifestUnit> for UnitChunk {
             notes: unit.notes.map(|notes| escape_headings(&notes)),
             sl_disallowed: unit.sl_disallowed.then_some(reason),
             upstream_files: Vec::new(),
+            assigned_lines: None,
         }
     }
 }

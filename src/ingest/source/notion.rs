@@ -8,7 +8,10 @@ use crate::diagnostic::Problem;
 
 use serde::Deserialize;
 
-use super::{ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, narrow_unit, peers, shared_names};
+use super::{
+    AssignedLines, ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, narrow_unit, peers,
+    shared_names,
+};
 use crate::ingest::{
     slug,
     untrusted_text::{is_presentable, visible_path},
@@ -77,6 +80,7 @@ impl SourceAdapter for NotionAdapter {
             && !due.contains(page.as_str())
         {
             unit.key = key;
+            unit.assigned_lines = None;
             unit.notes = Some(WHOLE_PAGE_NOTES.into());
             unit.label = unit.label.map(|label| label.split(" (part ").next().unwrap_or_default().to_owned());
         }
@@ -199,6 +203,7 @@ impl<'a> NotionPage<'a> {
                 "{PART_NOTES_PREFIX} {start}-{end} of {} with read_raw_span. {WHOLE_PAGE_NOTES}",
                 self.text
             )),
+            assigned_lines: Some(AssignedLines { path: self.text.clone(), first: *start, last: *end }),
             ..whole.clone()
         })
     }

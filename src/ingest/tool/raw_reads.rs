@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::pagination;
 use crate::{
-    ingest::untrusted_text::excerpt,
+    ingest::{source::AssignedLines, untrusted_text::excerpt},
     tape::note::attempt_output::{PartialRead, ReadUnit, UnreadFile},
 };
 
@@ -90,18 +90,27 @@ impl RawReads {
         self.is_incomplete || raw_files.iter().any(|path| self.files.contains_key(path))
     }
 
-    /// Those of `raw_files` that were not read completely and are not `decided`, in their order. Empty if earlier reads
-    /// in the session are not known.
-    pub(crate) fn unread(&self, raw_files: &[String], decided: &BTreeSet<&str>) -> Vec<UnreadFile> {
+    /// Those of `raw_files` that were not read completely and are not `decided`, in their order. Only the `assigned` lines
+    /// of a file count, if there are any. Empty if earlier reads in the session are not known.
+    pub(crate) fn unread(
+        &self,
+        raw_files: &[String],
+        decided: &BTreeSet<&str>,
+        assigned: Option<&AssignedLines>,
+    ) -> Vec<UnreadFile> {
         if self.is_incomplete {
             return Vec::new();
         }
         let left = raw_files.iter().filter(|path| !decided.contains(path.as_str()));
         let unread = |path: &String| {
-            let part = match self.files.get(path) {
-                Some(file) if file.is_complete() => return None,
-                Some(file) => Some(file.part()),
-                None => None,
+            let part = match (self.files.get(path), assigned.filter(|lines| lines.path == *path)) {
+                (Some(file), _) if file.is_complete() => return None,
+                (Some(file), Some(lines)) => match file.part_of(lines) {
+                    part if part.read >= part.of => return None,
+                    part => Some(part).filter(|part| part.read > 0),
+                },
+                (Some(file), None) => Some(file.part()),
+                (None, _) => None,
             };
             Some(UnreadFile { path: path.clone(), part })
         };
@@ -128,6 +137,15 @@ impl FileReads {
 
     fn is_complete(&self) -> bool {
         self.total == 0 || self.ranges.get(&1) == Some(&self.total)
+    }
+
+    /// The read part of these lines.
+    fn part_of(&self, AssignedLines { first, last, .. }: &AssignedLines) -> PartialRead {
+        let last = (*last).min(self.total);
+        let within = |(start, end): (&usize, &usize)| (last.min(*end) + 1).saturating_sub(*start.max(first));
+        let read: usize = self.ranges.iter().map(within).sum();
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        PartialRead { read: count(read), of: count((last + 1).saturating_sub(*first)), unit: ReadUnit::Lines }
     }
 
     /// The part that was read: complete pages, or lines if the file has one page.
@@ -188,7 +206,7 @@ mod tests {
     }
 
     fn unread(reads: &RawReads, names: &[&str]) -> Vec<String> {
-        let unread = reads.unread(&paths(names), &BTreeSet::new());
+        let unread = reads.unread(&paths(names), &BTreeSet::new(), None);
         unread.iter().map(|file| format!("{}{}", file.path, file.part_note())).collect()
     }
 
@@ -205,7 +223,7 @@ mod tests {
         assert!(reads.has_read_any(&paths(&["a", "b"])));
         reads.record("a", &lines, 4, 8);
         assert_eq!(unread(&reads, &["a", "b"]), ["b"]);
-        assert!(reads.unread(&paths(&["a", "b"]), &BTreeSet::from(["b"])).is_empty(), "b is decided");
+        assert!(reads.unread(&paths(&["a", "b"]), &BTreeSet::from(["b"]), None).is_empty(), "b is decided");
     }
 
     #[test]
@@ -227,6 +245,23 @@ mod tests {
         let mut reads = RawReads::default();
         reads.record("a", &lines, 2, 2);
         assert_eq!(unread(&reads, &["a"]), ["a (1 of 5 lines read)"], "no page was read completely");
+    }
+
+    #[test]
+    fn only_assigned_lines_of_a_shared_file_count() {
+        let lines: Vec<&str> = vec!["x"; 10];
+        let assigned = AssignedLines { path: "a".into(), first: 4, last: 6 };
+        let mut reads = RawReads::default();
+        let unread = |reads: &RawReads| -> Vec<String> {
+            let unread = reads.unread(&paths(&["a", "b"]), &BTreeSet::new(), Some(&assigned));
+            unread.iter().map(|file| format!("{}{}", file.path, file.part_note())).collect()
+        };
+        reads.record("a", &lines, 1, 3);
+        assert_eq!(unread(&reads), ["a", "b"], "these lines are those of another unit");
+        reads.record("a", &lines, 1, 5);
+        assert_eq!(unread(&reads), ["a (2 of 3 lines read)", "b"]);
+        reads.record("a", &lines, 6, 6);
+        assert_eq!(unread(&reads), ["b"]);
     }
 
     #[test]

@@ -42,6 +42,7 @@ fn tool_context() -> (ToolContext, tempfile::TempDir) {
         prior_provenance: Vec::new(),
         review_remarks: None,
         notes: None,
+        assigned_lines: None,
         source_root: source,
         is_external: false,
         stage_index: None,
