@@ -129,6 +129,7 @@ struct UnitRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ContentRecord {
     time: RecordTime,
+    is_of_ktx: bool,
     content: Option<Fingerprint>,
     /// True if later records that do not name the file found the same content.
     is_lasting: bool,
@@ -157,6 +158,7 @@ impl PriorFileRecord {
         let has_success = units.iter().any(|(_, result)| matches!(result, UnitFileOutcome::Succeeded(_)));
         self.add_content(ContentRecord {
             time,
+            is_of_ktx: matches!(origin, RecordOrigin::Ktx { .. }),
             content,
             is_lasting: outcome != FileOutcome::Open || has_success,
             defines: defines.map(Arc::from),
@@ -262,9 +264,27 @@ impl PriorFileRecord {
         Some(RecordedContent { content: found.content, defines: found.defines.clone() })
     }
 
-    /// True if every record has the content `now`.
-    pub(super) fn is_constant(&self, now: Option<Fingerprint>) -> bool {
-        self.contents.iter().all(|record| record.content == now)
+    /// True if the file has had the content `now` since the time `first`.
+    pub(super) fn is_constant_since(&self, first: RecordTime, now: Option<Fingerprint>) -> bool {
+        let is_first = |record: &ContentRecord| record.time == first && record.is_lasting;
+        self.contents.first().is_some_and(is_first) && self.contents.iter().all(|record| record.content == now)
+    }
+
+    /// True if a program that did not run units for changes around their files ingested the content `now`, or recorded
+    /// that the file was deleted: KTX, or an older version before `references_since`.
+    pub(super) fn is_from_before_references(
+        &self,
+        now: Option<Fingerprint>,
+        references_since: Option<RecordTime>,
+    ) -> bool {
+        let latest = self.contents.iter().rev().take_while(|record| record.content == now);
+        let first = latest.filter(|record| record.is_lasting || now.is_none()).last();
+        first.is_some_and(|first| first.is_of_ktx || references_since.is_none_or(|since| first.time < since))
+    }
+
+    /// The time of the first record with the names that the file defined.
+    pub(super) fn first_named_time(&self) -> Option<RecordTime> {
+        self.contents.iter().find(|record| record.defines.is_some()).map(|record| record.time)
     }
 
     /// The time of the first record.

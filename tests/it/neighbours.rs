@@ -101,6 +101,80 @@ fn deleted_or_renamed_model_concerns_those_that_refer_to_it() {
 }
 
 #[test]
+fn new_file_concerns_units_that_referred_to_its_name() {
+    let place = dbt_project(27);
+    place.write("d/models/sql/m20.sql", "select * from {{ ref('later') }}");
+    assert_eq!(run(&place, READS, &[]), Some(0));
+    place.write("d/models/later.yml", "models:\n  - name: later\n");
+    let referring = "dbt-models-m20: refers to a change: models/later.yml";
+    assert_eq!(planned(&place, &[]), ["dbt-models-later: new", referring]);
+    assert_eq!(run(&place, READS, &["--only", "dbt-models-m01"]), Some(0));
+    assert_eq!(planned(&place, &[]), ["dbt-models-later: new", referring]);
+    assert_eq!(run(&place, READS, &["--only", "dbt-models-later"]), Some(0));
+    assert_eq!(planned(&place, &[]), [referring]);
+    assert_eq!(run(&place, READS, &[]), Some(0));
+    assert_eq!(planned(&place, &[]), [""; 0]);
+}
+
+/// Makes the tapes those of a version that recorded no names.
+fn forget_names(place: &TestDir) {
+    let names = regex_lite::Regex::new(r#","defines":\[[^]]*\]"#).unwrap();
+    for run in fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap() {
+        let tape = run.unwrap().path().join("tape.jsonl");
+        let text = fs::read_to_string(&tape).unwrap();
+        fs::write(tape, &*names.replace_all(&text, "")).unwrap();
+    }
+}
+
+#[test]
+fn changes_that_an_older_version_ingested_plan_nothing() {
+    let place = dbt_project(27);
+    place.write("d/models/sql/m26.sql", "select * from {{ ref('of_a_package') }}");
+    assert_eq!(run(&place, READS, &[]), Some(0));
+    fs::remove_file(place.path("d/models/m20.yml")).unwrap();
+    place.write("d/models/m03.yml", "models:\n  - name: m3\n    description: new\n");
+    assert_eq!(run(&place, READS, &["--only", "dbt-models-m03"]), Some(0));
+    assert_eq!(planned(&place, &[]), ["dbt-models-m02: refers to a change: models/m03.yml"]);
+    forget_names(&place);
+    assert_eq!(planned(&place, &[]), [""; 0]);
+    assert_eq!(planned(&place, &["--neighbours"]), [""; 0]);
+
+    // A later change is a reason. Nothing refers to a name that is not known.
+    fs::remove_file(place.path("d/models/m10.yml")).unwrap();
+    place.write("d/models/m03.yml", "models:\n  - name: m3\n    description: newer\n");
+    let referring = "dbt-models-m02: refers to a change: models/m03.yml";
+    assert_eq!(planned(&place, &[]), [referring, "dbt-models-m03: 1 file modified"]);
+    assert_eq!(run(&place, READS, &["--only", "dbt-models-m03"]), Some(0));
+    assert_eq!(planned(&place, &[]), [referring], "this version ingested the change");
+    assert_eq!(run(&place, READS, &[]), Some(0));
+    assert_eq!(planned(&place, &[]), [""; 0]);
+
+    // Of a file that cannot be parsed, and of which no names are recorded, any name may be meant.
+    forget_names(&place);
+    place.write("d/models/m15.yml", "models: [a\nb: 1\n");
+    assert_eq!(
+        planned(&place, &[]),
+        ["dbt-models-m15: 1 file modified", "dbt-models-m26: refers to a change: models/m15.yml"]
+    );
+}
+
+#[test]
+fn new_kind_of_reference_plans_nothing_of_older_runs() {
+    let place = TestDir::new();
+    place.write("ktx.yaml", "connections:\n  l: {driver: lookml, source_dir: l}\n");
+    place.write("l/a.model.lkml", "include: \"views/users.view\"\nexplore: orders { join: users {} }\n");
+    place.write("l/b.model.lkml", "include: \"views/users.view\"\nexplore: users {}\n");
+    place.write("l/views/users.view.lkml", "view: users {}\n");
+    assert_eq!(run(&place, READS, &[]), Some(0));
+    place.write("l/views/users.view.lkml", "view: users { label: \"new\" }\n");
+    let owner = planned(&place, &[]).into_iter().find_map(|unit| Some(unit.split_once(": 1 file")?.0.to_owned()));
+    assert_eq!(run(&place, READS, &["--only", &owner.unwrap()]), Some(0));
+    assert_eq!(planned(&place, &[]).len(), 1);
+    forget_names(&place);
+    assert_eq!(planned(&place, &[]), [""; 0]);
+}
+
+#[test]
 fn killed_and_resumed_run_plans_nothing_twice() {
     let place = dbt_project(27);
     assert_eq!(run(&place, READS, &[]), Some(0));

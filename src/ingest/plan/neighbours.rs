@@ -1,8 +1,10 @@
 //! Changes outside the raw files of a unit that are a reason to run it.
 //!
 //! A file counts as changed for a unit if its content was another one when the unit last succeeded. It is a reason if a raw
-//! file of the unit refers to a name that the file defines, now or then. If those names are not known, a unit that refers
-//! to an undefined name counts as well. Files are only read for their references if any content changed.
+//! file of the unit refers to a name that the file defines, now or then. If a file has no known name, neither now nor then,
+//! a unit that refers to an undefined name counts as well. Changes that KTX or an older version ingested do not count,
+//! because these programs decided by their own rules which units to run for them. Files are only read for their references
+//! if any content changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -23,7 +25,8 @@ pub(super) struct Neighbourhood<'a> {
     adapter: &'static dyn SourceAdapter,
     tree: &'a SourceTree,
     prior: &'a BTreeMap<String, PriorFileRecord>,
-    /// Files with more than one content in the records and now, sorted.
+    /// Files whose changes may be a reason: those that came later than others, and those with more than one content in the
+    /// records and now. Sorted.
     candidates: Vec<&'a str>,
     /// When a file of each extension was first recorded. Earlier programs did not read other kinds of files.
     kinds: HashMap<&'a str, RecordTime>,
@@ -37,7 +40,7 @@ pub(super) struct Neighbourhood<'a> {
 struct ChangedFiles<'a> {
     all: BTreeSet<&'a str>,
     by_name: HashMap<String, Vec<&'a str>>,
-    /// Files of which not all names are known.
+    /// Existing files of which no name is known.
     unnamed: Vec<&'a str>,
 }
 
@@ -49,17 +52,22 @@ impl<'a> Neighbourhood<'a> {
         prior: &'a BTreeMap<String, PriorFileRecord>,
         deleted: &'a [String],
     ) -> Self {
-        let now = |path: &str| tree.get(path).and_then(|file| file.fingerprint);
-        let is_candidate = |path: &str| prior.get(path).is_none_or(|record| !record.is_constant(now(path)));
-        let files = tree.files.iter().filter(|file| file.fingerprint.is_some()).map(|file| file.path.as_str());
-        let mut candidates: Vec<&str> =
-            files.chain(deleted.iter().map(String::as_str)).filter(|path| is_candidate(path)).collect();
-        candidates.sort_unstable();
         let mut kinds: HashMap<&str, RecordTime> = HashMap::new();
         for (path, time) in prior.iter().filter_map(|(path, record)| Some((path, record.first_time()?))) {
             let known = kinds.entry(extension(path)).or_insert(time);
             *known = time.min(*known);
         }
+        let references_since = prior.values().filter_map(PriorFileRecord::first_named_time).min();
+        let now = |path: &str| tree.get(path).and_then(|file| file.fingerprint);
+        let is_settled = |path: &str, record: &PriorFileRecord| {
+            kinds.get(extension(path)).is_some_and(|first| record.is_constant_since(*first, now(path)))
+                || record.is_from_before_references(now(path), references_since)
+        };
+        let is_candidate = |path: &str| prior.get(path).is_none_or(|record| !is_settled(path, record));
+        let files = tree.files.iter().filter(|file| file.fingerprint.is_some()).map(|file| file.path.as_str());
+        let mut candidates: Vec<&str> =
+            files.chain(deleted.iter().map(String::as_str)).filter(|path| is_candidate(path)).collect();
+        candidates.sort_unstable();
         let reader = if candidates.is_empty() { None } else { adapter.reference_reader(tree, deleted) };
         Self { adapter, tree, prior, candidates, kinds, reader, since: HashMap::new(), defined: HashMap::new() }
     }
@@ -109,25 +117,15 @@ impl<'a> Neighbourhood<'a> {
             if self.reader.is_none() {
                 continue;
             }
-            let mut is_named = true;
             let mut names = BTreeSet::from([file_name(path)]);
-            if now.is_some() {
-                match self.defined_now(path) {
-                    Some(defined) => names.extend(defined.iter().cloned()),
-                    None => is_named = false,
-                }
-            }
-            if let Some(then) = then.filter(|then| then.content.is_some()) {
-                match &then.defines {
-                    Some(defined) => names.extend(defined.iter().cloned()),
-                    None => is_named = false,
-                }
+            let before = then.and_then(|then| then.defines);
+            let after = if now.is_some() { self.defined_now(path) } else { None };
+            names.extend(before.iter().flat_map(|names| names.iter()).chain(after.into_iter().flatten()).cloned());
+            if now.is_some() && before.is_none() && after.is_none() {
+                changed.unnamed.push(path);
             }
             for name in names {
                 changed.by_name.entry(name).or_default().push(path);
-            }
-            if !is_named {
-                changed.unnamed.push(path);
             }
         }
         let changed = Rc::new(changed);
