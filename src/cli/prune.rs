@@ -13,7 +13,7 @@ use super::{
 use crate::{
     agent::private_dir,
     diagnostic::Problem,
-    engine::recorded_tapes,
+    engine::{continued_runs::ContinuedRuns, recorded_tapes},
     store::retention::{RetentionDecision, RetentionPolicy},
     text::{self, pluralize},
 };
@@ -38,7 +38,9 @@ pub(super) fn prune(global: &GlobalArgs, args: &PruneArgs) -> Result<Exit, CliEr
     if !args.dry_run {
         store.finish_removals()?;
     }
-    let decisions = store.plan_retention(&db, RetentionPolicy { keep_newest: args.keep, older_than_ms: before })?;
+    let wanted = RetentionPolicy { keep_newest: args.keep, older_than_ms: before };
+    let continued = ContinuedRuns::from_index(&db, store.project())?;
+    let decisions = store.plan_retention(&db, wanted, |run| continued.has_open_review(run))?;
     let listed = db.list()?;
     drop(db);
     let mut out = output::stdout_for(global.ui);
@@ -81,6 +83,7 @@ fn kept_reasons(decisions: &[(crate::store::RecordedRun, RetentionDecision)]) ->
     let reasons = [
         (RetentionDecision::KeepNeeded, "kept: needed for incremental planning"),
         (RetentionDecision::KeepRunning, "kept: still running"),
+        (RetentionDecision::KeepInReview, "kept: waiting for a review"),
         (RetentionDecision::KeepUnreadable, "kept: the tape cannot be read"),
     ];
     let counted = reasons.iter().map(|(decision, why)| (count(*decision), why)).filter(|(count, _)| *count > 0);

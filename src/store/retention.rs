@@ -43,21 +43,25 @@ pub(crate) enum RetentionDecision {
     KeepRunning,
     /// Incremental planning needs its records of a file, unit or artifact.
     KeepNeeded,
+    /// Its changes wait for a review.
+    KeepInReview,
     /// Its tape cannot be read, so the index does not contain it.
     KeepUnreadable,
 }
 
 impl RunStore {
-    /// Decides for each run, newest first. The index must be up to date.
+    /// Decides for each run, newest first. The index must be up to date. `is_in_review` is true for runs whose changes wait
+    /// for a review.
     pub(crate) fn plan_retention(
         &self,
         db: &Db,
         wanted: RetentionPolicy,
+        is_in_review: impl Fn(RunId) -> bool,
     ) -> Result<Vec<(RecordedRun, RetentionDecision)>, PruneError> {
         let mut needed = db.required_runs()?;
         let continuations = db.continuations()?;
         let oldest_first = continuations.iter().rev().map(|known| (known.run, &known.continuation));
-        needed.extend(runs_continuing(oldest_first, |run| needed.contains(&run)));
+        needed.extend(runs_continuing(oldest_first, |run| needed.contains(&run) || is_in_review(run)));
         let known: BTreeSet<RunId> = db.list()?.iter().map(|listed| listed.id).collect();
         let fate = |(index, run): (usize, RecordedRun)| {
             let is_young =
@@ -68,6 +72,8 @@ impl RunStore {
                 RetentionDecision::KeepRunning
             } else if !known.contains(&run.id) {
                 RetentionDecision::KeepUnreadable
+            } else if is_in_review(run.id) {
+                RetentionDecision::KeepInReview
             } else if needed.contains(&run.id) {
                 RetentionDecision::KeepNeeded
             } else {

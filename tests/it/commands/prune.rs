@@ -93,3 +93,63 @@ fn unreadable_tape_is_kept() {
     assert!(ran.stderr.contains("is left out") && ran.stderr.contains("; it is kept"), "{ran:?}");
     assert!(ran.stdout.contains("removed 0 runs") && ran.stdout.contains("1 kept: the tape"), "{ran:?}");
 }
+
+#[test]
+fn active_run_is_kept() {
+    let place = TestDir::new();
+    place.notes(&["one"]);
+    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]\n").display().to_string();
+    let mut running = place.start(place.command(&["run", "--no-reconcile", "--ui", "lines", "--claude-bin", &claude]));
+    running.wait_for("stdout", "● session");
+    let pruned = place.run(&["runs", "prune", "--keep", "0"]);
+    assert!(pruned.expect_success().starts_with("removed 0 runs, "), "{pruned:?}");
+    assert!(pruned.stdout.contains("1 kept: still running"), "{pruned:?}");
+    assert_eq!(place.run(&["ctl", "stop-all", "--kill"]).code, Some(0));
+    running.end();
+    // No unit has succeeded, but the next plan names what happened.
+    let before = place.run(&["plan", "--ui", "json"]).stdout;
+    place.run(&["runs", "prune", "--keep", "0"]).expect_success();
+    assert_eq!(place.run(&["plan", "--ui", "json"]).stdout, before);
+}
+
+/// The run has no unit whose result a plan needs.
+#[test]
+fn run_that_waits_for_a_review_is_kept() {
+    let (place, claude) = handbook();
+    let run =
+        |claude: &str, more: &[&str]| place.run(&[&["run", "--ui", "none", "--claude-bin", claude], more].concat());
+    assert_eq!(run(&claude, &["--no-reconcile"]).code, Some(0));
+    fs::remove_file(place.path("docs/one.md")).unwrap();
+    let reconcile = r#"
+[[part]]
+steps = [
+  { call = { tool = "eviction_list" } },
+  { call = { tool = "wiki_read", with = { key = "one" } } },
+  { call = { tool = "record_verification_ledger", with = { summary = "Nothing else supports it." } } },
+  { call = { tool = "wiki_remove", with = { key = "one", rawPaths = ["handbook/one.md"] } } },
+  { call = { tool = "emit_eviction_decision", with = { rawPath = "handbook/one.md", artifactKind = "wiki", artifactKey = "one", action = "removed", reason = "its file is gone" } } },
+  { say = "Removed." },
+]
+"#;
+    let claude = place.scripted_claude(reconcile).display().to_string();
+    let waiting = run(&claude, &["--review"]);
+    assert_eq!((waiting.code, records(&place)), (Some(103), 2), "{waiting:?}");
+    let listed = || {
+        let list = place.run(&["review", "--list", "--ui", "json"]);
+        assert_eq!(list.code, Some(103), "{list:?}");
+        list.stdout
+    };
+    let before = listed();
+    assert!(before.contains("wiki/global/one.md"), "{before}");
+    let pruned = place.run(&["runs", "prune", "--keep", "0"]);
+    assert!(pruned.expect_success().contains("1 kept: waiting for a review"), "{pruned:?}");
+    assert_eq!(listed(), before);
+
+    // Once it is decided, only the deletion is left to be known.
+    let decided = place.run(&["review", "--accept", "*", "--ui", "none", "--claude-bin", &claude]);
+    decided.expect_success();
+    assert!(!place.path("wiki/global/one.md").exists());
+    let pruned = place.run(&["runs", "prune", "--keep", "0"]);
+    assert!(!pruned.expect_success().contains("waiting for a review"), "{pruned:?}");
+    assert!(!place.run(&["plan"]).expect_success().contains("gone"), "the deletion is decided");
+}
