@@ -167,3 +167,39 @@ fn unit_whose_agent_only_answers_needs_a_person() {
     let plan = deck.play(&["plan", "--ui", "json", "--only", "docs-{crates,juice}"]);
     assert!(plan.stdout.contains(r#""why":"failed last time""#), "{plan:#?}");
 }
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn idle_unit_is_retried_with_feedback_in_its_session() {
+    let feedback = "Read crates.md before you answer.";
+    let juice = [ApiTurn::answer("").fault(ApiFault::Stall)].into_iter().chain(good_turns("docs-juice", "juice.md"));
+    let deck = TestProject::new([
+        ApiRoute::on(feedback, good_turns("docs-crates", "crates.md")),
+        asked_by("docs-crates", [ApiTurn::answer("ok")]),
+        asked_by("docs-juice", juice),
+    ]);
+    let only = "docs-{crates,juice}";
+    let mut command = deck.command(["run", "--ui", "json", "--only", only, "--concurrency", "2"]);
+    let running = command.spawn().unwrap();
+    let ends_of = |deck: &TestProject, unit: &str| -> Vec<serde_json::Value> {
+        let of_unit = deck.entries().into_iter().filter(|entry| entry["unit"] == unit);
+        of_unit.map(|mut entry| entry["note"].take()).filter(|note| note["kind"] == "attempt_ended").collect()
+    };
+    deck.wait_for("the first attempt of both units", |deck| {
+        (ends_of(deck, "docs-crates").len() == 1 && deck.started().len() == 2).then_some(())
+    });
+    let retried = deck.play(&["ctl", "retry", "docs-crates", "--feedback", feedback]);
+    assert_eq!(retried.code, Some(0), "{retried:#?}");
+    let ends =
+        deck.wait_for("the second attempt", |deck| Some(ends_of(deck, "docs-crates")).filter(|ends| ends.len() == 2));
+    assert_eq!(ends[0]["verdict"]["cause"], "nothing_done");
+    assert_eq!((&ends[1]["verdict"]["outcome"], &ends[1]["work"]["unread"]), (&json!("succeeded"), &json!(null)));
+    assert_eq!(deck.play(&["ctl", "stop", "docs-juice"]).code, Some(0));
+    let output = running.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(100), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md"]);
+    let again = deck.run(only, &[]);
+    assert_eq!((again.code, again.summary()["units"].clone()), (Some(0), json!({"succeeded": 1})), "{again:#?}");
+    let plan = deck.play(&["plan", "--ui", "json", "--only", only]);
+    assert_eq!((plan.code, plan.stdout.as_str()), (Some(0), ""), "{plan:#?}");
+}
