@@ -110,6 +110,7 @@ CREATE TABLE raw_files (
     state         TEXT NOT NULL CHECK (state IN ('processed', 'failed', 'open', 'gone', 'missing')),
     units         TEXT,                      -- JSON: results of the units that ingest it, by key
     defines       TEXT,                      -- JSON: names that the file defines; NULL while unknown
+    unread        TEXT,                      -- JSON: what units that succeeded left unread of it, by key; NULL if nothing
     PRIMARY KEY (run, connection, adapter, path)
 ) STRICT, WITHOUT ROWID;
 

@@ -256,6 +256,9 @@ pub(crate) struct SelectArgs {
     /// Units around any changed file, not only those that refer to it
     #[arg(long)]
     pub neighbours: bool,
+    /// Also raw files that units left unread when they last succeeded
+    #[arg(long)]
+    pub unread: bool,
     /// Continues an earlier run.
     #[command(flatten)]
     pub resume: ResumeArgs,

@@ -1,7 +1,7 @@
 //! `plan`: shows which units would run, why, and a forecast of cost and time.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     io::{self, Write as _},
 };
 
@@ -26,7 +26,7 @@ use crate::{
         work_unit::WorkUnit,
     },
     store::db::UnitEffort,
-    tape::{Millis, UnitKey},
+    tape::{Millis, UnitKey, note::attempt_output::UnreadFile},
     text::{self, dollars, pluralize},
     units::forecast::{FinishedUnit, Forecast, QuantileEstimate, RemainingUnit, forecast},
 };
@@ -287,6 +287,10 @@ fn write_json(taken: &RunPlan, choice: &ModelChoice, outlook: &PlanForecast, tur
                 object[key] = json!(paths);
             }
         }
+        if !work_unit.changes.unread.is_empty() && !is_reused {
+            let unread = work_unit.changes.unread.iter().map(|file| json!({"path": file.path, "part": file.part}));
+            object["unread"] = unread.collect();
+        }
         if is_reused {
             object["reused"] = true.into();
         }
@@ -304,6 +308,15 @@ fn write_json(taken: &RunPlan, choice: &ModelChoice, outlook: &PlanForecast, tur
             "connection": due.connection, "adapter": due.adapter, "projected": names,
             "leftOut": due.skipped,
             "why": "written from semantic models before the units run",
+        });
+        writeln!(out, "{object}")?;
+    }
+    for source in planned.sources.iter().filter(|source| !source.unread.is_empty()) {
+        let unread =
+            source.unread.iter().map(|(unit, file)| json!({"unit": unit, "path": file.path, "part": file.part}));
+        let object = json!({
+            "connection": source.connection, "adapter": source.adapter, "unread": unread.collect::<Vec<_>>(),
+            "why": "left unread by units that succeeded",
         });
         writeln!(out, "{object}")?;
     }
@@ -417,15 +430,17 @@ pub(crate) fn outside_project_message(source: &SourcePlan) -> Option<String> {
     ))
 }
 
-/// How many units run for changes of files that they contain, and for changes around these; empty if none runs for the latter.
+/// How many units run for changes of files that they contain, for changes around these and for unread files; empty if none
+/// runs for the latter two.
 fn changed_units<'a>(units: impl Iterator<Item = &'a WorkUnit>) -> String {
-    let (mut changed, mut referring, mut around) = (0, 0, 0);
-    for UnitChanges { own, referred, around: others } in units.map(|unit| &unit.changes) {
-        match (own.is_empty(), referred.is_empty(), others.is_empty()) {
-            (false, _, _) => changed += 1,
-            (true, false, _) => referring += 1,
-            (true, true, false) => around += 1,
-            (true, true, true) => {}
+    let (mut changed, mut referring, mut around, mut unread) = (0, 0, 0, 0);
+    for UnitChanges { own, referred, around: others, unread: left } in units.map(|unit| &unit.changes) {
+        match (own.is_empty(), referred.is_empty(), others.is_empty(), left.is_empty()) {
+            (false, _, _, _) => changed += 1,
+            (true, false, _, _) => referring += 1,
+            (true, true, false, _) => around += 1,
+            (true, true, true, false) => unread += 1,
+            (true, true, true, true) => {}
         }
     }
     let verb = |count: usize, one: &'static str, more: &'static str| if count == 1 { one } else { more };
@@ -433,8 +448,9 @@ fn changed_units<'a>(units: impl Iterator<Item = &'a WorkUnit>) -> String {
         (changed, "changed".to_owned()),
         (referring, format!("{} to a change", verb(referring, "refers", "refer"))),
         (around, format!("{} around a change", verb(around, "is", "are"))),
+        (unread, "left files unread".to_owned()),
     ];
-    let parts = parts.iter().filter(|(count, _)| *count > 0 && referring + around > 0);
+    let parts = parts.iter().filter(|(count, _)| *count > 0 && referring + around + unread > 0);
     parts.map(|(count, what)| format!(", {} {what}", pluralize(*count, "unit"))).collect()
 }
 
@@ -446,6 +462,9 @@ fn write_source(out: &mut impl io::Write, source: &SourcePlan, changed: &str) ->
     writeln!(out, "{} {}{changed}{unchanged}", source.connection, source.diff_counts())?;
     if let Some(place) = outside_project_message(source) {
         writeln!(out, "  {place}")?;
+    }
+    if let Some(unread) = unread_message(source.unread.iter().map(|(_, file)| file), "plan --unread") {
+        writeln!(out, "  {unread}")?;
     }
     let gone = &source.diff.deleted;
     for path in gone.iter().take(MAX_NAMED) {
@@ -464,6 +483,27 @@ fn write_source(out: &mut impl io::Write, source: &SourcePlan, changed: &str) ->
         writeln!(out, "  and {} more that are gone", gone.len() - MAX_NAMED)?;
     }
     Ok(())
+}
+
+/// The sentence about files that units left unread, if there are any. `command` plans them.
+fn unread_message<'a>(unread: impl Iterator<Item = &'a UnreadFile> + Clone, command: &str) -> Option<String> {
+    let were = match unread.clone().map(|file| &file.path).collect::<HashSet<_>>().len() {
+        0 => return None,
+        1 => "1 file was".to_owned(),
+        count => format!("{count} files were"),
+    };
+    // Units that share a file may have read different parts of it.
+    let named: BTreeSet<String> = unread.map(|file| format!("{}{}", file.path, file.part_note())).collect();
+    let named = text::list_some(&named.into_iter().collect::<Vec<_>>());
+    Some(format!("{were} left unread ({command}): {}", text::printable(&named, output::max_width(400))))
+}
+
+/// The sentences about files of each connection that units left unread.
+pub(crate) fn unread_messages(planned: &IngestPlan) -> impl Iterator<Item = String> {
+    planned.sources.iter().filter_map(|source| {
+        let unread = unread_message(source.unread.iter().map(|(_, file)| file), "run --unread")?;
+        Some(format!("connection {}: {unread}", source.connection))
+    })
 }
 
 /// Writes the sources that are generated before the units run.

@@ -79,8 +79,9 @@ pub(crate) fn find(global: &GlobalArgs) -> Result<Option<Project>, CliError> {
 
 /// The selection of the flags.
 pub(crate) fn selection(select: &SelectArgs) -> UnitSelection {
-    let SelectArgs { connections, only, full, neighbours, .. } = select;
-    UnitSelection { connections: connections.clone(), only: only.clone(), full: *full, neighbours: *neighbours }
+    let SelectArgs { connections, only, full, neighbours, unread, .. } = select;
+    let (connections, only) = (connections.clone(), only.clone());
+    UnitSelection { connections, only, full: *full, neighbours: *neighbours, unread: *unread }
 }
 
 /// Plans the run that the flags select, and prints warnings about it.

@@ -192,6 +192,9 @@ pub(crate) fn start_run(
             exit::print_warnings(&left_out);
         }
         taken.planned.skipped.iter().for_each(|skipped| exit::print_warning(&skipped.problem));
+        for sentence in plan::unread_messages(&taken.planned) {
+            playback_output::print_stderr(&format!("ingestdeck: {sentence}"));
+        }
         playback_output::print_stderr(&format!("ingestdeck: {}", plan::empty_plan_message(&taken)));
         return Ok(Exit::Ok);
     }

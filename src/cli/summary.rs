@@ -353,7 +353,7 @@ impl RunSummary {
                 more => format!(" and {more} more"),
             };
             let count = pluralize(unread.len(), "raw file");
-            let line = format!("{count} left unread: {}{more}", named.join(", "));
+            let line = format!("{count} left unread (plan --unread): {}{more}", named.join(", "));
             let _ = writeln!(text, "  ▲ {}", text::printable(&line, MAX_SENTENCE_WIDTH));
         }
         for file in self.publication.shared.iter().take(MAX_SHARED_FILES) {

@@ -62,12 +62,13 @@ fn check_selection(select: &SelectArgs) -> Result<(), CliError> {
     let option = [
         ("--full", select.full),
         ("--neighbours", select.neighbours),
+        ("--unread", select.unread),
         ("--resume-run", select.resume.resume_run.is_some()),
         ("--failed", select.resume.failed.is_some()),
     ];
     if let Some((option, _)) = option.into_iter().find(|(_, is_given)| *is_given) {
         let help = match option {
-            "--full" | "--neighbours" => "leave it out: every text runs",
+            "--full" | "--neighbours" | "--unread" => "leave it out: every text runs",
             _ => "leave out --text and --file: the run has recorded its texts",
         };
         return Err(CliError::usage(format!("{option} selects recorded or planned units, not texts")).with_help(help));

@@ -359,6 +359,7 @@ fn file_event(record: FileRecord, marked: &HashSet<RunId>) -> FileEvent {
             FileState::Failed | FileState::Unfinished | FileState::Missing => FileOutcome::Open,
         },
         units: record.units.into_iter().map(|(unit, of)| (unit, result(of))).collect(),
+        unread: record.unread,
         defines: record.defines,
     }
 }

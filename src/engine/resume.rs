@@ -220,7 +220,7 @@ pub(crate) fn plan_run(
     let then = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone());
     let then = then.unwrap_or_else(|| asked.clone());
     let (full, neighbours) = (then.full || asked.full, then.neighbours || asked.neighbours);
-    let selection = UnitSelection { full, neighbours, ..then };
+    let selection = UnitSelection { full, neighbours, unread: then.unread || asked.unread, ..then };
     let planned = match texts::find_recorded(chain.state()).map_err(ResumeError::NotResumable)? {
         Some((selection, texts)) => plan_texts(project, &selection, texts),
         None => plan_against(project, &selection, &past.baseline),
@@ -230,6 +230,8 @@ pub(crate) fn plan_run(
         error => error.into(),
     })?;
     planned.reuse_unit_keys(chain.units());
+    // The records are older than the runs that are continued, whose units may have read these files.
+    planned.sources.iter_mut().for_each(|source| source.unread.clear());
     unreconciled::drop_settled_evictions(&history, &mut planned)?;
     let others = planned.narrow(project, &asked).map_err(|error| match error {
         // `--failed RUN` looks like `--resume-run RUN`, but its value needs an equals sign.

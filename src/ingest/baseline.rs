@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::source::Fingerprint;
-use crate::tape::RunId;
+use crate::tape::{RunId, note::attempt_output::UnreadFile};
 
 /// What earlier runs recorded about sources and units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,6 +81,8 @@ pub(crate) struct FileEvent {
     pub outcome: FileOutcome,
     /// Results of the units that contained the file, by KTX's key.
     pub units: Vec<(String, UnitFileOutcome)>,
+    /// The part that units with a saved success left unread, by KTX's key.
+    pub unread: BTreeMap<String, UnreadFile>,
     /// Names that the file defined; `None` if they are not recorded.
     pub defines: Option<Vec<String>>,
 }
@@ -119,11 +121,13 @@ pub(crate) struct PriorFileRecord {
     contents: Vec<ContentRecord>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct UnitRecord {
     time: RecordTime,
     /// The content and the time as of which the unit read other files; `None` if the unit failed.
     success: Option<(Fingerprint, RecordTime)>,
+    /// The part that the unit left unread in this success.
+    unread: Option<UnreadFile>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,7 +158,7 @@ impl PriorFileRecord {
     }
 
     fn add(&mut self, event: FileEvent) {
-        let FileEvent { time, origin, content, outcome, units, defines } = event;
+        let FileEvent { time, origin, content, outcome, units, mut unread, defines } = event;
         let has_success = units.iter().any(|(_, result)| matches!(result, UnitFileOutcome::Succeeded(_)));
         self.add_content(ContentRecord {
             time,
@@ -187,7 +191,10 @@ impl PriorFileRecord {
                 (UnitFileOutcome::Succeeded(read_at), Some(content)) => Some((content, read_at)),
                 _ => None,
             };
-            self.units.insert(unit, UnitRecord { time, success });
+            // A run that reuses a saved result does not repeat what was left unread.
+            let known = self.units.get(&unit).filter(|known| known.success == success);
+            let unread = unread.remove(&unit).or_else(|| known?.unread.clone()).filter(|_| success.is_some());
+            self.units.insert(unit, UnitRecord { time, success, unread });
         }
     }
 
@@ -220,11 +227,7 @@ impl PriorFileRecord {
         last_success: impl Fn(&str) -> Option<RecordTime>,
     ) -> Option<RecordTime> {
         let is_own = |key: &str| unit == Some(key);
-        // The results of other units count if they contained the file in an earlier cut.
-        let counts = |key: &str| is_own(key) || unit.is_none() || !owners.units.contains(key);
-        let mut counting: Vec<(&str, &UnitRecord)> =
-            self.units.iter().map(|(key, record)| (key.as_str(), record)).filter(|(key, _)| counts(key)).collect();
-        counting.sort_by_key(|(_, record)| record.time);
+        let counting = self.counting_results(unit, owners);
         let since = self.processed.map(|(_, time)| time);
         let mut content = self.processed.map(|(content, _)| content);
         for (key, record) in counting.iter().filter(|(_, record)| since.is_none_or(|since| record.time > since)) {
@@ -245,6 +248,26 @@ impl PriorFileRecord {
         // Units that share files each read what is around them.
         let last = if owners.are_shared { own.or_else(|| read().min()) } else { read().max() };
         last.or(since)
+    }
+
+    /// The results for `unit` by time: its own, and those of units that contained the file in an earlier cut.
+    fn counting_results(&self, unit: Option<&str>, owners: &FileOwners<'_>) -> Vec<(&str, &UnitRecord)> {
+        let counts = |key: &str| unit.is_none_or(|unit| unit == key) || !owners.units.contains(key);
+        let results = self.units.iter().map(|(key, record)| (key.as_str(), record));
+        let mut counting: Vec<(&str, &UnitRecord)> = results.filter(|(key, _)| counts(key)).collect();
+        counting.sort_by_key(|(_, record)| record.time);
+        counting
+    }
+
+    /// The part that the last success of `unit` left unread, if the file with the content `now` is settled for it.
+    pub(super) fn unread_by(&self, unit: &str, now: Fingerprint, owners: &FileOwners<'_>) -> Option<&UnreadFile> {
+        if self.units.values().all(|record| record.unread.is_none()) {
+            return None;
+        }
+        let counting = self.counting_results(Some(unit), owners);
+        let is_of_content = |record: &UnitRecord| record.success.is_some_and(|(was, _)| was == now);
+        let (_, last) = counting.into_iter().rfind(|(_, record)| is_of_content(record))?;
+        last.unread.as_ref()
     }
 
     /// Whether the file with the content `now` is settled for `unit`.

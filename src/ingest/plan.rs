@@ -7,6 +7,7 @@ mod neighbours;
 mod partial_plan;
 mod texts;
 mod unit_names;
+mod unit_selector;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -14,13 +15,12 @@ use std::{
     time::Duration,
 };
 
-use globset::{Glob, GlobSet, GlobSetBuilder};
-
 pub(crate) use self::texts::plan_texts;
 use self::{
     chunking::{ChunkedConnection, chunk_connection, is_target},
     neighbours::Neighbourhood,
     unit_names::RunUnitKeys,
+    unit_selector::UnitSelector,
 };
 use super::{
     baseline::{Baseline, FileOwners, RecordOrigin, RecordTime},
@@ -39,7 +39,7 @@ use crate::{
     scoped_dir::ScopedDir,
     tape::{
         UnitKey,
-        note::{DiffCounts, FileRead, PlannedUnit, SkippedConnection, SourceRead},
+        note::{DiffCounts, FileRead, PlannedUnit, SkippedConnection, SourceRead, attempt_output::UnreadFile},
     },
 };
 
@@ -91,6 +91,8 @@ pub(crate) struct SourcePlan {
     pub staging: Option<StagedFiles>,
     /// Sources that follow from its files without an agent.
     pub projection: MetricflowProjection,
+    /// Settled raw files that their unit left unread and that are in no planned unit, with the key of the unit in the run.
+    pub unread: Vec<(UnitKey, UnreadFile)>,
     /// Names that files define, by path, as far as they are known.
     pub definitions: BTreeMap<String, Vec<String>>,
     /// Artifacts that depend on deleted files, by the path of the file.
@@ -388,6 +390,11 @@ fn select_units(
     };
     let deleted = prior.map(|prior| neighbours::deleted_files(prior, &tree, &diff, adapter)).unwrap_or_default();
     let mut neighbourhood = prior.map(|prior| Neighbourhood::new(adapter, &tree, prior, &deleted));
+    let unread_by = |chunk: &UnitChunk, path: &str| {
+        let (known, now) = (prior?.get(path)?, tree.get(path)?.fingerprint?);
+        known.unread_by(&chunk.key, now, owners.get(path).unwrap_or(&no_owners))
+    };
+    let mut unread_files: Vec<(String, UnreadFile)> = Vec::new();
     let mut due: HashMap<String, DueUnit> = HashMap::new();
     for (place, chunk) in chunks.iter().enumerate() {
         // What the unit knows of the files around a changed one is from its last success.
@@ -396,7 +403,14 @@ fn select_units(
         let files: Vec<(&str, RecordTime)> =
             chunk.raw_files.iter().map(|path| (path.as_str(), settled(path).unwrap_or(latest))).collect();
         let own = chunk.raw_files.iter().filter(|path| settled(path).is_none()).cloned().collect();
+        let left =
+            chunk.raw_files.iter().filter(|path| settled(path).is_some()).filter_map(|path| unread_by(chunk, path));
         let mut changes = UnitChanges { own, ..UnitChanges::default() };
+        match wanted.unread {
+            true => changes.unread = left.cloned().collect(),
+            false if takes(chunk) => unread_files.extend(left.map(|file| (chunk.key.clone(), file.clone()))),
+            false => {}
+        }
         if let Some(neighbourhood) = neighbourhood.as_mut().filter(|_| changes.own.is_empty() || takes(chunk)) {
             changes.referred = neighbourhood.referred(chunk, &files);
             if wanted.neighbours {
@@ -468,7 +482,11 @@ fn select_units(
         by_foreign_records: foreign.len(),
         only_by_ktx: ktx.into_iter().collect(),
     };
-    planned.sources.push(SourcePlan { files, unchanged, diff, projection, ..source });
+    let is_planned =
+        |key: &str, path: &String| units.iter().any(|unit| unit.key == key && unit.raw_files.contains(path));
+    unread_files.retain(|(key, file)| !is_planned(key, &file.path));
+    let unread = unread_files.into_iter().map(|(key, file)| (keys.run_key(&key).into(), file)).collect();
+    planned.sources.push(SourcePlan { files, unchanged, diff, projection, unread, ..source });
     planned.units.extend(units.into_iter().map(|chunk| {
         let known = due.remove(&chunk.key);
         let (why, changes) =
@@ -497,7 +515,7 @@ fn narrow_units(
     let mut units = Vec::new();
     for chunk in chunks {
         let Some(due) = due.get(&chunk.key).filter(|due| !due.changes.is_empty()) else { continue };
-        let mut unit = adapter.narrow_unit(chunk, &due.changes.own.iter().map(String::as_str).collect());
+        let mut unit = adapter.narrow_unit(chunk, &due.changes.due_files().collect());
         let around = due.changes.around_it().filter(|path| tree.get(path).is_some());
         add_dependencies(&mut unit, around.cloned());
         if keys.insert(unit.key.clone()) {
@@ -560,45 +578,6 @@ fn work_unit(
         stage_index: None,
         changes: UnitChanges::default(),
     }
-}
-
-/// The units that the user selected, by key.
-struct UnitSelector<'a> {
-    only: Option<GlobSet>,
-    patterns: &'a [String],
-    is_full: bool,
-    neighbours: bool,
-}
-
-impl<'a> UnitSelector<'a> {
-    fn from_selection(selection: &'a UnitSelection) -> Result<Self, PlanError> {
-        let UnitSelection { only, full, neighbours, .. } = selection;
-        Ok(Self { only: globs(only)?, patterns: only, is_full: *full, neighbours: *neighbours })
-    }
-
-    /// Whether the unit is selected, by KTX's key or by its key in the run.
-    fn selects(&self, (key, in_run): (&str, &str)) -> bool {
-        self.only.as_ref().is_none_or(|only| only.is_match(key) || only.is_match(in_run))
-    }
-
-    /// True if the key was given in full, which selects the unit even if it is unchanged.
-    fn selects_by_name(&self, (key, in_run): (&str, &str)) -> bool {
-        let is = |pattern: &String, key: &str| pattern == key || *pattern == globset::escape(key);
-        self.patterns.iter().any(|pattern| is(pattern, key) || is(pattern, in_run))
-    }
-}
-
-fn globs(patterns: &[String]) -> Result<Option<GlobSet>, PlanError> {
-    if patterns.is_empty() {
-        return Ok(None);
-    }
-    let bad =
-        |pattern: &str, error: &globset::Error| PlanError::InvalidPattern(pattern.to_owned(), error.kind().to_string());
-    let mut set = GlobSetBuilder::new();
-    for pattern in patterns {
-        set.add(Glob::new(pattern).map_err(|error| bad(pattern, &error))?);
-    }
-    set.build().map(Some).map_err(|error| bad(&patterns.join(", "), &error))
 }
 
 /// Some of the names that a user could have meant.

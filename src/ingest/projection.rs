@@ -94,7 +94,8 @@ impl IngestPlan {
     /// been edited since, even if a unit depends on their file, or runs because another file changed.
     pub(crate) fn pending_projections(&self, done: impl Fn(&UnitKey) -> bool) -> Vec<PendingProjection> {
         let due = self.sources.iter().map(|source| {
-            let units = self.units.iter().filter(|unit| !unit.changes.is_around_only()).map(|unit| &unit.planned);
+            let units =
+                self.units.iter().filter(|unit| !unit.changes.has_settled_files_only()).map(|unit| &unit.planned);
             let to_run = units.filter(|unit| unit.connection == source.connection && !done(&unit.unit));
             let files: BTreeSet<&String> = to_run.flat_map(|unit| &unit.raw_files).collect();
             let projection = &source.projection;

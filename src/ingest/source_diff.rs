@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::tape::note::attempt_output::UnreadFile;
+
 use super::{
     baseline::{LastUnitOutcome, PriorFileRecord},
     line_budget::first_names,
@@ -80,7 +82,7 @@ pub(super) enum ForceReason {
     FullRun,
 }
 
-/// The changes because of which a unit runs. Paths are sorted.
+/// The changes, and the unread files, because of which a unit runs. Paths are sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnitChanges {
     /// Its raw files that are not settled.
@@ -89,16 +91,23 @@ pub(crate) struct UnitChanges {
     pub referred: Vec<String>,
     /// Other changed files around it, if they were asked for.
     pub around: Vec<String>,
+    /// Its settled raw files that it left unread, if they were asked for.
+    pub unread: Vec<UnreadFile>,
 }
 
 impl UnitChanges {
     pub(crate) fn is_empty(&self) -> bool {
-        self.own.is_empty() && self.around_it().next().is_none()
+        self.own.is_empty() && self.unread.is_empty() && self.around_it().next().is_none()
     }
 
-    /// True if nothing but changes outside its raw files is a reason to run the unit.
-    pub(crate) fn is_around_only(&self) -> bool {
-        self.own.is_empty() && self.around_it().next().is_some()
+    /// True if the unit has a reason to run although none of its raw files changed.
+    pub(crate) fn has_settled_files_only(&self) -> bool {
+        self.own.is_empty() && !self.is_empty()
+    }
+
+    /// Its raw files that are a reason to run it.
+    pub(super) fn due_files(&self) -> impl Iterator<Item = &str> {
+        self.own.iter().map(String::as_str).chain(self.unread.iter().map(|file| file.path.as_str()))
     }
 
     /// The changes outside its raw files.
@@ -118,10 +127,13 @@ pub(super) fn run_reason(
     let added = changes.own.iter().filter(|path| diff.is_added(path)).count();
     let modified = changes.own.len() - added;
     let own = || {
-        let parts = [(modified, "modified"), (added, "added")].into_iter().filter(|(count, _)| *count > 0);
+        let parts = [(modified, "modified"), (added, "added"), (changes.unread.len(), "left unread")];
+        let parts = parts.into_iter().filter(|(count, _)| *count > 0);
         parts.map(|(count, word)| format!("{} {word}", count_files(count))).collect::<Vec<_>>().join(", ")
     };
+    let is_unread_only = changes.own.is_empty() && changes.around_it().next().is_none() && !changes.unread.is_empty();
     match (standing, forced) {
+        _ if is_unread_only && forced != Some(ForceReason::FullRun) => own(),
         (Some(LastUnitOutcome::Incomplete(why)), _) => why.clone(),
         (Some(LastUnitOutcome::Failed), _) => "failed last time".into(),
         (Some(LastUnitOutcome::Unsaved), _) => "what it wrote last time was not saved".into(),

@@ -37,7 +37,7 @@ const SCHEMA: &str = include_str!("../../assets/index.sql");
 /// `user_version` of [`SCHEMA`]. A change of the schema or of the meaning of its rows increments it, and an index of an
 /// earlier version is emptied, so that its rows are made again from the tapes. [`is_earlier`] must know all names that
 /// an earlier version used.
-const SCHEMA_VERSION: usize = 17;
+const SCHEMA_VERSION: usize = 18;
 
 /// Maximum wait for another process that writes to the index.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);

@@ -17,8 +17,6 @@ mod files;
 pub(crate) use artifacts::ArtifactIndexRow;
 pub(crate) use calls::{CallIndexRow, MIN_CUT_CHARS};
 pub(crate) use files::{FileIndexRow, FileState, UnitFileResult};
-#[cfg(test)]
-pub(crate) use files::{file_rows, read_in};
 
 /// Bytes folded per slice.
 const SLICE: usize = 1 << 20;
@@ -144,15 +142,21 @@ impl RunIndexRows {
         let calls = calls.finish(&mut timeline)?;
         let state = &timeline.view().state;
         let is_active = is_active && state.ended.is_none();
+        let rows = Self::from_state(header, tape_bytes, state);
+        Ok(Self { run: RunIndexRow { is_active, ..rows.run }, calls, ..rows })
+    }
+
+    /// The rows of a run that is not active, without its calls.
+    pub(crate) fn from_state(header: Header, tape_bytes: u64, state: &RunState) -> Self {
         let run = header.run;
-        Ok(Self {
-            run: RunIndexRow { is_active, ..run_row(header, tape_bytes, state) },
+        Self {
+            run: run_row(header, tape_bytes, state),
             units: state.units.iter().map(|unit| unit_row(run, state, unit)).collect(),
             attempts: state.units.iter().flat_map(attempt_rows).collect(),
-            calls,
+            calls: Vec::new(),
             files: files::file_rows(run, state),
             artifacts: artifacts::artifact_rows(state),
-        })
+        }
     }
 }
 

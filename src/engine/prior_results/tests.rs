@@ -106,6 +106,7 @@ fn ktx_record_counts_unless_own_run_is_newer() {
             sha256: sha256.map(str::to_owned),
             state,
             units: result.map(|result| ("docs-a".to_owned(), result)).into_iter().collect(),
+            unread: BTreeMap::new(),
             defines: None,
         };
         file_event(record, &HashSet::from([run(at)]))

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{Db, DbError, DbFault, to_i64, to_u64};
 use crate::{
     store::index_rows::{FileIndexRow, FileState, UnitFileResult},
-    tape::{Millis, RunId},
+    tape::{Millis, RunId, note::attempt_output::UnreadFile},
 };
 
 /// What one run recorded about a file.
@@ -22,6 +22,8 @@ pub(crate) struct FileRecord {
     pub state: FileState,
     /// Results of the units that ingest it, by KTX's key.
     pub units: BTreeMap<String, UnitFileResult>,
+    /// The part that units with a saved success left unread, by KTX's key.
+    pub unread: BTreeMap<String, UnreadFile>,
     /// Names that the file defines; `None` if they are not recorded.
     pub defines: Option<Vec<String>>,
 }
@@ -111,7 +113,7 @@ impl Db {
     pub(crate) fn file_records(&self, before: Option<RunId>) -> Result<BTreeMap<FileKey, Vec<FileRecord>>, DbError> {
         let read = || -> Result<BTreeMap<FileKey, Vec<FileRecord>>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(
-                "SELECT connection, adapter, path, run, sha256, state, units, defines FROM raw_files
+                "SELECT connection, adapter, path, run, sha256, state, units, defines, unread FROM raw_files
                  WHERE run < ?1 ORDER BY run",
             )?;
             let mut files: BTreeMap<FileKey, Vec<FileRecord>> = BTreeMap::new();
@@ -122,7 +124,9 @@ impl Db {
                 let (units, defines): (Option<String>, Option<String>) = (row.get(6)?, row.get(7)?);
                 let units = units.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
                 let defines = defines.and_then(|json| serde_json::from_str(&json).ok());
-                let record = FileRecord { run, sha256: row.get(4)?, state, units, defines };
+                let unread: Option<String> = row.get(8)?;
+                let unread = unread.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
+                let record = FileRecord { run, sha256: row.get(4)?, state, units, unread, defines };
                 files.entry((row.get(0)?, row.get(1)?, row.get(2)?)).or_default().push(record);
             }
             Ok(files)
@@ -249,11 +253,19 @@ impl Db {
 /// together, and the content as of `times`, at which units last succeeded.
 fn required_records(records: &[FileRecord], times: &BTreeSet<RunId>) -> impl Iterator<Item = RunId> {
     let mut required = BTreeSet::new();
-    let mut units: BTreeMap<&str, RunId> = BTreeMap::new();
+    let mut units: BTreeMap<&str, (RunId, UnitFileResult)> = BTreeMap::new();
     for record in records {
-        units.extend(record.units.keys().map(|unit| (unit.as_str(), record.run)));
+        units.extend(record.units.iter().map(|(unit, result)| (unit.as_str(), (record.run, *result))));
     }
-    required.extend(units.into_values());
+    required.extend(units.values().map(|(run, _)| *run));
+    // A run that reuses a saved result does not repeat what was left unread.
+    let states_unread = |record: &&FileRecord| {
+        record.unread.keys().any(|unit| {
+            let result = record.units.get(unit);
+            result.is_some() && units.get(unit.as_str()).map(|(_, last)| last) == result
+        })
+    };
+    required.extend(records.iter().filter(states_unread).map(|record| record.run));
     let last = records.iter().rposition(FileRecord::is_settled);
     required.extend(last.and_then(|at| records.get(at)).map(|record| record.run));
     for time in times {
@@ -272,7 +284,7 @@ pub(super) fn upper_bound(before: Option<RunId>) -> String {
 }
 
 pub(super) fn write_file(transaction: &Transaction<'_>, run: &str, file: &FileIndexRow) -> Result<(), rusqlite::Error> {
-    let sql = "INSERT OR REPLACE INTO raw_files VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    let sql = "INSERT OR REPLACE INTO raw_files VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     transaction.prepare_cached(sql)?.execute(params![
         run,
         file.connection,
@@ -283,6 +295,7 @@ pub(super) fn write_file(transaction: &Transaction<'_>, run: &str, file: &FileIn
         file.state.as_str(),
         (!file.units.is_empty()).then(|| json!(file.units).to_string()),
         file.defines.as_ref().map(|names| json!(names).to_string()),
+        (!file.unread.is_empty()).then(|| json!(file.unread).to_string()),
     ])?;
     Ok(())
 }
@@ -322,6 +335,57 @@ mod tests {
         let expected =
             [("failed-since", "0001"), ("reused-since", "0002"), ("saved", "0001"), ("unsaved-since", "0001")];
         assert_eq!(listed, expected.map(|(unit, run)| (unit.to_owned(), run.to_owned())));
+    }
+
+    #[test]
+    fn required_records_decide_about_a_file() {
+        use FileState::{Evicted, Failed, Processed, Unfinished};
+        let id = |number: u32| RunId(uuid::Uuid::from_u128(u128::from(number)));
+        // The run with the files that the result of each unit rests on, if it succeeded.
+        type Record<'a> = (FileState, &'a [(&'a str, Option<u32>)], &'a [&'a str]);
+        let required = |records: &[Record<'_>], times: &[u32]| -> Vec<u32> {
+            let record = |(number, (state, units, unread)): (usize, &Record<'_>)| FileRecord {
+                run: id(number as u32 + 1),
+                sha256: None,
+                state: *state,
+                units: units
+                    .iter()
+                    .map(|(unit, read_in)| {
+                        (
+                            (*unit).to_owned(),
+                            read_in.map_or(UnitFileResult::Failed, |run| UnitFileResult::Succeeded(id(run))),
+                        )
+                    })
+                    .collect(),
+                unread: unread
+                    .iter()
+                    .map(|unit| ((*unit).to_owned(), UnreadFile { path: "f".into(), part: None }))
+                    .collect(),
+                defines: None,
+            };
+            let records: Vec<FileRecord> = records.iter().enumerate().map(record).collect();
+            let times = times.iter().map(|time| id(*time)).collect();
+            let mut required: Vec<u32> = required_records(&records, &times).map(|run| run.0.as_u128() as u32).collect();
+            required.sort_unstable();
+            required
+        };
+        let success = |run: u32| (Processed, [("a", Some(run))]);
+        let [(p, one), (_, two), (_, three)] = [1, 2, 3].map(success);
+        assert_eq!(required(&[(p, &one, &[]), (p, &two, &[]), (p, &three, &[])], &[]), [3]);
+        assert_eq!(required(&[(p, &one, &[]), (p, &two, &[]), (p, &three, &[])], &[1]), [1, 3], "as of a success");
+        let both = [("a", Some(1)), ("b", Some(1))];
+        let shared: [Record<'_>; 3] =
+            [(p, &both, &[]), (Unfinished, &[("a", Some(2))], &[]), (Unfinished, &[("b", Some(3))], &[])];
+        assert_eq!(required(&shared, &[]), [2, 3], "the last result of each unit");
+        assert_eq!(required(&[(p, &one, &[]), (Failed, &[("a", None)], &[]), (Unfinished, &[], &[])], &[]), [1, 2]);
+        assert_eq!(
+            required(&[(p, &one, &["a"]), (p, &one, &[]), (p, &one, &[])], &[]),
+            [1, 3],
+            "left unread by the result"
+        );
+        assert_eq!(required(&[(p, &one, &["a"]), (p, &two, &[])], &[]), [2], "a later result has read it");
+        assert_eq!(required(&[(p, &one, &["a"]), (Evicted, &[], &[]), (FileState::Missing, &[], &[])], &[]), [1, 2]);
+        assert_eq!(required(&[(Unfinished, &[], &[])], &[]), [0; 0]);
     }
 
     #[test]

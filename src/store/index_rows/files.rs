@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::{
     run::state::{RunState, UnitState, UnitStatus},
-    tape::{RunId, note::SourceRead},
+    tape::{
+        RunId,
+        note::{SourceRead, attempt_output::UnreadFile},
+    },
 };
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +26,8 @@ pub(crate) struct FileIndexRow {
     pub state: FileState,
     /// Results of the units that ingest it, by KTX's key. Units that did not finish are left out.
     pub units: BTreeMap<String, UnitFileResult>,
+    /// The part that units with a saved success left unread, by KTX's key.
+    pub unread: BTreeMap<String, UnreadFile>,
     /// Names that it defines; `None` if they are not recorded.
     pub defines: Option<Vec<String>>,
 }
@@ -77,6 +82,7 @@ pub(crate) fn file_rows(run: RunId, state: &RunState) -> Vec<FileIndexRow> {
         let is_reviewed_only = is_reviewed_only(state);
         let mut owners: HashMap<&str, FileState> = HashMap::new();
         let mut results: HashMap<&str, BTreeMap<String, UnitFileResult>> = HashMap::new();
+        let mut unread: HashMap<&str, BTreeMap<String, UnreadFile>> = HashMap::new();
         let left: HashSet<&str> = source.left_for_later_runs.iter().map(String::as_str).collect();
         for unit in units.iter().filter(|unit| !is_reviewed_only(unit)) {
             let Some(planned) = unit.planned.as_deref() else { continue };
@@ -90,7 +96,12 @@ pub(crate) fn file_rows(run: RunId, state: &RunState) -> Vec<FileIndexRow> {
                     (FileState::Failed, _) => UnitFileResult::Failed,
                     _ => continue,
                 };
-                results.entry(path).or_default().insert(planned.ktx_key().as_str().to_owned(), result);
+                let key = planned.ktx_key().as_str();
+                results.entry(path).or_default().insert(key.to_owned(), result);
+                let left = state.work(unit).and_then(|work| work.unread.iter().find(|file| file.path == *path));
+                if let (UnitFileResult::Succeeded(_), Some(file)) = (result, left) {
+                    unread.entry(path).or_default().insert(key.to_owned(), file.clone());
+                }
             }
         }
         // As in KTX, a file without a unit counts as processed if all units of the source succeeded.
@@ -123,6 +134,7 @@ pub(crate) fn file_rows(run: RunId, state: &RunState) -> Vec<FileIndexRow> {
                 owner => owner.copied().unwrap_or(loose),
             },
             units: results.remove(file.path.as_str()).unwrap_or_default(),
+            unread: unread.remove(file.path.as_str()).unwrap_or_default(),
             defines: file.defines.clone(),
         }));
         rows.extend(source.deleted.iter().map(|path| deleted_row(source, path.clone(), FileState::Missing)));
@@ -144,6 +156,7 @@ fn deleted_row(source: &SourceRead, path: String, state: FileState) -> FileIndex
         bytes: None,
         state,
         units: BTreeMap::new(),
+        unread: BTreeMap::new(),
         defines: None,
     }
 }

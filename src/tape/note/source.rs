@@ -118,6 +118,9 @@ pub(crate) struct UnitSelection {
     /// True if any change around a unit is a reason to run it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub neighbours: bool,
+    /// True if a raw file that its unit left unread is a reason to run the unit.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unread: bool,
 }
 
 /// Numbers of files by kind of change.

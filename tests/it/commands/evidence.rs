@@ -54,6 +54,52 @@ fn agent_that_only_answers_has_done_nothing() {
 }
 
 #[test]
+fn idle_unit_succeeds_when_it_is_retried_with_feedback() {
+    let place = orchard_project();
+    let feedback = "Read payments.md before you answer.";
+    let again = writes("docs-payments", "payments.md", "payments", "x");
+    let again = again.replace("[[part]]\n", &format!("[[part]]\nprompt = \"{feedback}\"\n"));
+    let first = answers_only("docs-payments", "{ say = \"I have nothing to add.\" }");
+    let hangs = "\n[[part]]\nunit = \"docs-juice\"\nsteps = [{ say = \"now\" }, \"hang\"]\n";
+    let claude = place.scripted_claude(&[again.as_str(), &first, hangs].concat()).display().to_string();
+    let only = ["--only", "docs-payments", "--only", "docs-juice", "--concurrency", "2", "--no-reconcile"];
+    let command = place.command(&[&["run", "--ui", "lines", "--claude-bin", &claude], &only[..]].concat());
+    let mut running = place.start(command);
+    running.wait_for("stdout", "docs-payments#1          ✗ failed");
+    running.wait_for("stdout", "docs-juice#1             ● session");
+    let told = place.run(&["ctl", "retry", "docs-payments", "--feedback", feedback]);
+    assert_eq!(told.code, Some(0), "{told:?}");
+    running.wait_for("stdout", "docs-payments#2          ✓ succeeded");
+    assert_eq!(place.run(&["ctl", "stop", "docs-juice"]).code, Some(0));
+    let ran = running.end();
+    assert_eq!(ran.code, Some(100), "a stopped unit is not done: {ran:?}");
+    let end = ended(&place, "docs-payments");
+    assert_eq!((&end["verdict"]["outcome"], &end["work"]["unread"]), (&json!("succeeded"), &Value::Null), "{end}");
+    assert_eq!(wiki(&place), ["payments.md"]);
+    let left = planned(&place).into_iter().filter(|(unit, _)| only.contains(&unit.as_str()));
+    assert_eq!(left.map(|(unit, _)| unit).collect::<Vec<_>>(), ["docs-juice"]);
+    // Without a feedback, in a later run.
+    let reads = "[[part]]\nsteps = [{ say = \"read\" }]\n";
+    let claude = place.scripted_claude(reads).display().to_string();
+    assert_eq!(run(&place, &claude, &["--no-reconcile"]).code, Some(0));
+    assert_eq!(planned(&place), []);
+}
+
+#[test]
+fn idle_unit_succeeds_in_a_later_run() {
+    for again in [&["--failed"][..], &["--only", "docs-crates"], &["--resume-run", "latest"]] {
+        let place = orchard_project();
+        let claude = place.scripted_claude(&answers_only("docs-crates", "{ say = \"ok\" }")).display().to_string();
+        assert_eq!(run(&place, &claude, &["--no-reconcile", "--only", "docs-crates"]).code, Some(100));
+        let claude = place.scripted_claude(&writes("docs-crates", "crates.md", "crates", "x")).display().to_string();
+        let ran = run(&place, &claude, &[&["--no-reconcile"], again].concat());
+        assert_eq!(ran.code, Some(0), "{again:?}: {ran:?}");
+        assert_eq!(wiki(&place), ["crates.md"]);
+        assert!(planned(&place).iter().all(|(unit, _)| unit != "docs-crates"), "{again:?}");
+    }
+}
+
+#[test]
 fn agent_that_reads_when_it_is_asked_succeeds() {
     let place = orchard_project();
     let read = r#"{ call = { tool = "read_raw_file", with = { path = "crates.md" } } }, { say = "Nothing new." }"#;
@@ -136,6 +182,101 @@ fn unread_files_of_a_success_are_named() {
         assert!(report.contains("Left unread (2)") && report.contains("read in part (2 of 3 lines)"), "{report}");
     }
     assert_eq!(planned(&place), [], "they are settled");
+}
+
+/// The text of the plan, and its object about unread files.
+fn unread_in_plan(place: &TestDir, more: &[&str]) -> (String, Value) {
+    let text = place.run(&[&["plan"], more].concat()).expect_success().to_owned();
+    let plan = place.run(&[&["plan", "--ui", "json"], more].concat());
+    let mut lines = plan.expect_success().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let object = lines.find(|line| line.get("unit").is_none() && line.get("unread").is_some());
+    (text, object.map_or(Value::Null, |object| object["unread"].clone()))
+}
+
+const SENTENCE: &str = "  2 files were left unread (plan --unread): b.md (2 of 3 lines read), c.md\n";
+
+#[test]
+fn plan_names_unread_files_and_plans_them_on_request() {
+    let (place, claude) = partial_project();
+    assert_eq!(unread_in_plan(&place, &["--unread"]).1, Value::Null, "nothing is recorded");
+    assert_eq!(run(&place, &claude, &["--no-reconcile"]).code, Some(0));
+    let part = json!({"read": 2, "of": 3, "unit": "lines"});
+    let unread = json!([{"unit": "all", "path": "b.md", "part": part}, {"unit": "all", "path": "c.md", "part": null}]);
+    let (text, object) = unread_in_plan(&place, &[]);
+    assert!(text.contains(&format!("m +0/~0/-0/=3, 1 unit unchanged\n{SENTENCE}nothing to do: ")), "{text}");
+    assert_eq!(object, unread);
+    // The index can be deleted, because it is rebuilt from the tapes.
+    std::fs::remove_file(place.path(".ktx/ingestdeck/db.sqlite")).unwrap();
+    assert_eq!(unread_in_plan(&place, &[]), (text, object));
+    let nothing = run(&place, &claude, &["--no-reconcile"]);
+    let sentence = SENTENCE.trim().replace("plan", "run");
+    assert!(nothing.stderr.contains(&format!("ingestdeck: connection m: {sentence}\n")), "{nothing:?}");
+
+    let (text, object) = unread_in_plan(&place, &["--unread"]);
+    assert!(text.contains("m +0/~0/-0/=3, 1 unit left files unread\n") && text.contains("1 unit planned"), "{text}");
+    assert!(text.contains("2 files left unread") && !text.contains("(plan --unread)"), "{text}");
+    assert_eq!(object, Value::Null, "all of them are planned");
+    let plan = place.run(&["plan", "--unread", "--ui", "json"]);
+    let unit: Value = serde_json::from_str(plan.expect_success().lines().next().unwrap()).unwrap();
+    assert_eq!(unit["unread"], json!([{"path": "b.md", "part": part}, {"path": "c.md", "part": null}]));
+    assert_eq!((&unit["rawFiles"], &unit["dependencyPaths"]), (&json!(["b.md", "c.md"]), &json!(["a.md"])));
+    assert_eq!((&unit["changedFiles"], &unit["why"]), (&Value::Null, &json!("2 files left unread")));
+
+    // An edited file is changed; `--unread` adds the others of its unit.
+    place.write("b.md", "# b\n\nAnother text.\n");
+    let (text, object) = unread_in_plan(&place, &[]);
+    assert!(text.contains("  1 file was left unread (plan --unread): c.md\n"), "{text}");
+    assert_eq!(object, json!([{"unit": "all", "path": "c.md", "part": null}]));
+    let whys = |more: &[&str]| unread_in_plan(&place, more).0.lines().next().unwrap().to_owned();
+    assert!(
+        whys(&[]).ends_with("1 file modified") && whys(&["--unread"]).ends_with("1 file modified, 1 file left unread")
+    );
+    place.write("b.md", "# b\n\nA text.\n");
+
+    let read = |paths: &[&str]| -> String {
+        let call =
+            |path: &&str| format!("{{ call = {{ tool = \"read_raw_file\", with = {{ path = \"{path}\" }} }} }}, ");
+        let calls: String = paths.iter().map(call).collect();
+        place.scripted_claude(&format!("[[part]]\nsteps = [{calls}{{ say = \"Done.\" }}]\n")).display().to_string()
+    };
+    assert_eq!(run(&place, &read(&["b.md", "c.md"]), &["--no-reconcile", "--unread"]).code, Some(0));
+    assert_eq!(unread_in_plan(&place, &[]).1, Value::Null, "a later success read them");
+    assert_eq!(planned(&place), []);
+    assert!(unread_in_plan(&place, &["--unread"]).0.contains("nothing to do: "));
+}
+
+#[test]
+fn unread_files_of_reused_results_are_still_named() {
+    let (place, _) = partial_project();
+    place.write(
+        "units.json",
+        r#"[{"unitKey": "all", "rawFiles": ["a.md", "b.md"]}, {"unitKey": "x", "rawFiles": ["c.md"]}]"#,
+    );
+    super::end_to_end::git(&place, &["commit", "--quiet", "--all", "--message=Two units"]);
+    let script = |x: &str| {
+        let all = r#"{ call = { tool = "read_raw_file", with = { path = "a.md" } } }, { say = "Done." }"#;
+        let all = format!("[[part]]\nunit = \"all\"\nsteps = [{all}]\nif_asked = [{{ say = \"No.\" }}]\n");
+        let x = format!("[[part]]\nunit = \"x\"\nsteps = [{x}]\n");
+        place.scripted_claude(&(all + &x)).display().to_string()
+    };
+    let fails = script(r#"{ deny = { tool = "Bash", with = { command = "ls" } } }, { say = "no" }"#);
+    assert_eq!(run(&place, &fails, &["--no-reconcile"]).code, Some(100));
+    let unread = json!([{"unit": "all", "path": "b.md", "part": null}]);
+    assert_eq!(unread_in_plan(&place, &[]).1, unread);
+    assert_eq!(unread_in_plan(&place, &["--resume-run", "latest"]).1, Value::Null, "it compares with older records");
+    let reads = script(r#"{ call = { tool = "read_raw_file", with = { path = "c.md" } } }, { say = "Done." }"#);
+    assert_eq!(run(&place, &reads, &["--no-reconcile", "--resume-run", "latest"]).code, Some(0));
+    assert_eq!(unread_in_plan(&place, &[]).1, unread, "the result of the first run is reused");
+    assert_eq!(unread_in_plan(&place, &["--only", "x"]).1, Value::Null, "it is not asked for");
+    // A later success of the unit with another file, after which only the first run knows what was left.
+    place.write("a.md", "# a\n\nAnother text.\n");
+    assert_eq!(run(&place, &reads, &["--no-reconcile"]).code, Some(0));
+    assert_eq!(unread_in_plan(&place, &[]).1, unread);
+    place.run(&["runs", "prune", "--keep", "0"]).expect_success();
+    assert_eq!(unread_in_plan(&place, &[]).1, unread);
+    std::fs::remove_file(place.path("b.md")).unwrap();
+    place.write("units.json", r#"[{"unitKey": "all", "rawFiles": ["a.md"]}, {"unitKey": "x", "rawFiles": ["c.md"]}]"#);
+    assert_eq!(unread_in_plan(&place, &[]).1, Value::Null, "it vanished");
 }
 
 #[test]

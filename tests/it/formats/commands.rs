@@ -65,14 +65,20 @@ fn plan_objects_are_as_published() {
     place.notes(&["a", "b", "c", "bad"]);
     let bad = "[usd_per_million]\ninput = 1000.0\noutput = 1000.0\n[[part]]\nunit = \"docs-bad\"\n\
                steps = [{ call = { tool = \"wiki_write\", with = { key = \"../x\", summary = \"s\", content = \"c\" } } }]\n";
-    let claude = place.scripted_claude(&[bad.to_owned(), part("a"), part("b"), part("c")].concat());
+    place.write("notes/b.md", "# b\n\nText.\n");
+    let span = "{ call = { tool = \"read_raw_span\", with = { path = \"b.md\", startLine = 1, endLine = 2 } } },";
+    let partial = part("b").replace("steps = [", &format!("steps = [ {span}")) + "\nif_asked = [{ say = \"Enough.\" }]";
+    let claude = place.scripted_claude(&[bad.to_owned(), part("a"), partial, part("c")].concat());
     let ran = place.run(&["run", "--ui", "none", "--claude-bin", claude.to_str().unwrap()]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
     let resumed = objects(&place, &["plan", "--ui", "json", "--resume-run", "latest"]);
     fs::remove_file(place.path("notes/c.md")).unwrap();
     let evicting = objects(&place, &["plan", "--ui", "json"]);
-    let all = [new, resumed, evicting].concat();
-    for key in ["unitKey", "outsideProject", "reused", "slDisallowedReason", "warnings", "projected", "evicted"] {
+    let unread = objects(&place, &["plan", "--ui", "json", "--unread", "--only", "docs-b"]);
+    let all = [new, resumed, evicting, unread].concat();
+    for key in
+        ["unitKey", "outsideProject", "reused", "slDisallowedReason", "warnings", "projected", "evicted", "unread"]
+    {
         assert!(all.iter().any(|object| object.get(key).is_some()), "no object has {key}");
     }
     assert!(all.iter().any(|object| object["forecast"]["seconds"]["p90"].is_number()), "{all:?}");

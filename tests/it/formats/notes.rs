@@ -373,6 +373,7 @@ fn planned() -> RunPlanned {
             only: texts(&["docs-*"]),
             full: true,
             neighbours: true,
+            unread: true,
         }),
     }
 }

@@ -15,14 +15,14 @@ use crate::{
     },
     run::{
         RunState,
-        state::{AttemptState, UnitState},
+        state::{AttemptState, PriorPatchIntegration, UnitState},
     },
-    store::index_rows::{file_rows, read_in},
+    store::index_rows::RunIndexRows,
     tape::{
-        UnitKey,
+        Header, UnitKey,
         note::{
-            AttemptOutput, ContentDigests, ContinuedRun, FilesEvicted, PatchWritten, PriorUnitSummary, ReusedSuccess,
-            RunPlanned,
+            AttemptOutput, ContentDigests, ContinuedRun, FilesEvicted, PatchResult, PatchWritten, PriorUnitSummary,
+            ReusedSuccess, RunPlanned, attempt_output::UnreadFile,
         },
     },
 };
@@ -33,14 +33,19 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 enum Step {
     /// Version and references of a model; `None` deletes it.
     Edit(usize, Option<(u8, Vec<usize>)>),
+    /// The content of a model before its last edit.
+    Revert(usize),
     /// Whether the project is large, so that each file is a unit.
     Large(bool),
     Run {
         only: Vec<usize>,
         is_full: bool,
+        unread: bool,
         outcomes: Vec<Outcome>,
         evicts: bool,
     },
+    /// Deletes all runs that planning does not need.
+    Prune,
     /// A run that is killed, an edit, and the run that resumes it.
     KillAndResume {
         outcomes: Vec<Outcome>,
@@ -51,26 +56,39 @@ enum Step {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    Succeeded,
+    /// With its first model unread, or all files read.
+    Succeeded {
+        leaves_unread: bool,
+    },
     Failed,
-    Unsaved,
+    Unsaved {
+        leaves_unread: bool,
+    },
     Unfinished,
+}
+
+impl Outcome {
+    fn leaves_unread(self) -> bool {
+        matches!(self, Self::Succeeded { leaves_unread: true } | Self::Unsaved { leaves_unread: true })
+    }
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let outcome = prop_oneof![
-        4 => Just(Outcome::Succeeded),
+        4 => any::<bool>().prop_map(|leaves_unread| Outcome::Succeeded { leaves_unread }),
         1 => Just(Outcome::Failed),
-        1 => Just(Outcome::Unsaved),
+        1 => any::<bool>().prop_map(|leaves_unread| Outcome::Unsaved { leaves_unread }),
         1 => Just(Outcome::Unfinished),
     ];
     let outcomes = prop::collection::vec(outcome, 4);
     let text = (0..3_u8, prop::collection::vec(0..4_usize, 0..3));
     prop_oneof![
         4 => (0..4_usize, prop::option::weighted(0.85, text)).prop_map(|(file, text)| Step::Edit(file, text)),
+        2 => (0..4_usize).prop_map(Step::Revert),
         1 => any::<bool>().prop_map(Step::Large),
-        4 => (prop::collection::vec(0..4_usize, 0..3), prop::bool::weighted(0.1), outcomes.clone(), any::<bool>())
-            .prop_map(|(only, is_full, outcomes, evicts)| Step::Run { only, is_full, outcomes, evicts }),
+        2 => Just(Step::Prune),
+        4 => (prop::collection::vec(0..4_usize, 0..3), prop::bool::weighted(0.1), any::<bool>(), outcomes.clone(), any::<bool>())
+            .prop_map(|(only, is_full, unread, outcomes, evicts)| Step::Run { only, is_full, unread, outcomes, evicts }),
         2 => (outcomes.clone(), prop::option::of((0..4_usize, 0..3_u8)), outcomes)
             .prop_map(|(outcomes, edit, then)| Step::KillAndResume { outcomes, edit, then }),
     ]
@@ -82,6 +100,7 @@ type Contents = BTreeMap<String, (u8, Vec<usize>)>;
 #[derive(Clone, Debug, Default)]
 struct Model {
     now: Contents,
+    before: BTreeMap<String, Option<(u8, Vec<usize>)>>,
     is_large: bool,
     settled: BTreeMap<String, SettledFile>,
 }
@@ -94,6 +113,7 @@ struct SettledFile {
     seen: Contents,
     /// Whether that unit contained one file only.
     is_alone: bool,
+    is_unread: bool,
 }
 
 impl Model {
@@ -102,6 +122,13 @@ impl Model {
             self.settled.get(*path).is_none_or(|known| known.content != **content)
         };
         self.now.iter().filter(is_due).map(|(path, _)| path.clone()).collect()
+    }
+
+    fn unread_files(&self) -> Vec<String> {
+        let is_unread = |(path, content): &(&String, &(u8, Vec<usize>))| {
+            self.settled.get(*path).is_some_and(|known| known.content == **content && known.is_unread)
+        };
+        self.now.iter().filter(is_unread).map(|(path, _)| path.clone()).collect()
     }
 
     /// Units of settled files that use a changed file of no unit or of another one.
@@ -124,10 +151,16 @@ impl Model {
         }
     }
 
-    fn succeed(&mut self, raw_files: &[String], then: &Contents) {
+    fn succeed(&mut self, raw_files: &[String], then: &Contents, leaves_unread: bool) {
+        let unread = first_model(raw_files).filter(|_| leaves_unread);
         for path in raw_files {
             if let Some(content) = then.get(path) {
-                let settled = SettledFile { content: content.clone(), seen: then.clone(), is_alone: self.is_large };
+                let settled = SettledFile {
+                    content: content.clone(),
+                    seen: then.clone(),
+                    is_alone: self.is_large,
+                    is_unread: unread == Some(path),
+                };
                 self.settled.insert(path.clone(), settled);
             }
         }
@@ -145,16 +178,17 @@ fn model_path(file: usize) -> String {
     format!("models/{}.yml", NAMES[file])
 }
 
+fn first_model(raw_files: &[String]) -> Option<&String> {
+    raw_files.iter().find(|path| path.starts_with("models/"))
+}
+
 /// A project on disk, with the records of its runs.
 struct Simulation {
     dir: tempfile::TempDir,
     model: Model,
     runs: u32,
-    files: Vec<(RunId, FileRecordKey)>,
-    successes: Vec<(RunId, String, RunId)>,
+    db: Db,
 }
-
-type FileRecordKey = (FileKey, FileRecord);
 
 fn run_id(number: u32) -> RunId {
     RunId(uuid::Uuid::from_u128(u128::from(number) << 80))
@@ -167,7 +201,9 @@ impl Simulation {
         fs::create_dir_all(dir.path().join("d/seeds")).unwrap();
         fs::write(dir.path().join("ktx.yaml"), "connections:\n  d: {driver: dbt, source_dir: d}\n").unwrap();
         fs::write(dir.path().join("d/dbt_project.yml"), "name: x\n").unwrap();
-        Self { dir, model: Model::default(), runs: 0, files: Vec::new(), successes: Vec::new() }
+        fs::create_dir_all(dir.path().join(".ktx/ingestdeck")).unwrap();
+        let db = RunStore::new(dir.path()).open_database().unwrap();
+        Self { dir, model: Model::default(), runs: 0, db }
     }
 
     fn edit(&mut self, file: usize, content: Option<(u8, Vec<usize>)>) {
@@ -184,10 +220,12 @@ impl Simulation {
 
     fn set(&mut self, file: usize, content: Option<(u8, Vec<usize>)>) {
         self.edit(file, content.clone());
-        match content {
-            Some(content) => drop(self.model.now.insert(model_path(file), content)),
-            None => drop(self.model.now.remove(&model_path(file))),
-        }
+        let path = model_path(file);
+        let before = match content {
+            Some(content) => self.model.now.insert(path.clone(), content),
+            None => self.model.now.remove(&path),
+        };
+        self.model.before.insert(path, before);
     }
 
     fn set_large(&mut self, is_large: bool) {
@@ -203,23 +241,14 @@ impl Simulation {
     }
 
     fn baseline(&self, before: Option<RunId>) -> Baseline {
-        let is_before = |run: &RunId| before.is_none_or(|before| *run < before);
         let marked: HashSet<RunId> = (0..=self.runs).map(run_id).collect();
-        let mut events: BTreeMap<FileKey, Vec<FileEvent>> = BTreeMap::new();
-        for (_, (key, record)) in self.files.iter().filter(|(run, _)| is_before(run)) {
-            events.entry(key.clone()).or_default().push(file_event(record.clone(), &marked));
-        }
         let mut baseline = Baseline::default();
-        for ((connection, adapter, path), events) in events {
+        for ((connection, adapter, path), records) in self.db.file_records(before).unwrap() {
+            let events = records.into_iter().map(|record| file_event(record, &marked));
             baseline.add_file(&connection, &adapter, path, PriorFileRecord::from_events(events));
         }
-        let mut newest: BTreeMap<&String, RunId> = BTreeMap::new();
-        for (_, unit, read_in) in self.successes.iter().filter(|(run, _, _)| is_before(run)) {
-            let known = newest.entry(unit).or_insert(*read_in);
-            *known = (*known).max(*read_in);
-        }
-        for (unit, read_in) in newest {
-            baseline.add_success(("d".into(), unit.clone()), read_in, true);
+        for success in self.db.last_successes(before).unwrap() {
+            baseline.add_success((success.connection, success.unit_key), success.read_in, true);
         }
         baseline
     }
@@ -234,7 +263,7 @@ impl Simulation {
         &mut self,
         mut planned: IngestPlan,
         results: &[(usize, Outcome)],
-        reused: &[(usize, RunId)],
+        reused: &[(usize, RunId, bool)],
         evicts: bool,
     ) -> RunId {
         self.runs += 1;
@@ -244,28 +273,41 @@ impl Simulation {
         let mut prior = BTreeMap::new();
         for (index, unit) in planned.units.iter().enumerate() {
             let outcome = results.iter().find(|(at, _)| *at == index).map(|(_, outcome)| *outcome);
-            let reused_from = reused.iter().find(|(at, _)| *at == index).map(|(_, run)| *run);
+            let reused_from = reused.iter().find(|(at, ..)| *at == index).map(|(_, run, left)| (*run, *left));
             let key: UnitKey = unit.planned.unit.clone();
+            let output = |leaves_unread: bool| {
+                let first = first_model(&unit.planned.raw_files).filter(|_| leaves_unread);
+                let unread = first.map(|path| UnreadFile { path: path.clone(), part: None });
+                AttemptOutput { unread: unread.into_iter().collect(), ..AttemptOutput::default() }
+            };
             let mut attempts = Vec::new();
-            if outcome == Some(Outcome::Unsaved) {
+            if let Some(outcome @ (Outcome::Succeeded { .. } | Outcome::Unsaved { .. })) = outcome {
                 let mut attempt = AttemptState { number: 1, ..AttemptState::default() };
                 let patch = PatchWritten { path: Some("p".into()), ..PatchWritten::default() };
-                attempt.delivery.patch = Some(Arc::new(patch));
+                attempt.delivery.patch = matches!(outcome, Outcome::Unsaved { .. }).then(|| Arc::new(patch));
+                attempt.delivery.output = Some(Arc::new(output(outcome.leaves_unread())));
                 attempts.push(attempt);
             }
             let status = match (outcome, reused_from) {
                 (_, Some(_)) => UnitStatus::Reused,
-                (Some(Outcome::Succeeded | Outcome::Unsaved), _) => UnitStatus::Succeeded,
+                (Some(Outcome::Succeeded { .. } | Outcome::Unsaved { .. }), _) => UnitStatus::Succeeded,
                 (Some(Outcome::Failed), _) => UnitStatus::Failed,
                 (Some(Outcome::Unfinished) | None, _) => UnitStatus::Queued,
             };
-            if let Some(from) = reused_from {
+            if let Some((from, leaves_unread)) = reused_from {
+                let taken = PriorPatchIntegration {
+                    result: PatchResult::Accepted,
+                    verdict: None,
+                    is_saved: true,
+                    shared_writes: Arc::default(),
+                };
+                state.publication.prior_patches.insert(key.clone(), taken);
                 let reused = ReusedSuccess {
                     attempt: 1,
                     is_budget_exhausted: false,
                     content: ContentDigests::default(),
-                    pending_patch: None,
-                    output: AttemptOutput::default(),
+                    pending_patch: Some("p".into()),
+                    output: output(leaves_unread),
                 };
                 prior.insert(
                     key.clone(),
@@ -300,19 +342,10 @@ impl Simulation {
             }
             state.inputs.sources.push(Arc::new(note));
         }
-        for row in file_rows(run, &state) {
-            let key = (row.connection, row.adapter, row.path);
-            let record =
-                FileRecord { run, sha256: row.sha256, state: row.state, units: row.units, defines: row.defines };
-            // A later row replaces an earlier one.
-            self.files.retain(|(of, (known, _))| *of != run || *known != key);
-            self.files.push((run, (key, record)));
-        }
-        for unit in &state.units {
-            if let (Some(read_in), Some(planned)) = (read_in(run, &state, unit), &unit.planned) {
-                self.successes.push((run, planned.ktx_key().to_string(), read_in));
-            }
-        }
+        let header =
+            format!(r#"{{"tape":1,"program":"ingestdeck","run":"{run}","started_at":"2026-01-01T00:00:00Z"}}"#);
+        let header = Header::parse(header.as_bytes()).unwrap();
+        self.db.put(&[RunIndexRows::from_state(header, 0, &state)]).unwrap();
         run
     }
 
@@ -321,9 +354,9 @@ impl Simulation {
         for (index, outcome) in results {
             let raw_files = &planned.units[*index].planned.raw_files;
             match outcome {
-                Outcome::Succeeded => self.model.succeed(raw_files, &then),
+                Outcome::Succeeded { leaves_unread } => self.model.succeed(raw_files, &then, *leaves_unread),
                 Outcome::Failed => self.model.fail(raw_files),
-                Outcome::Unsaved | Outcome::Unfinished => {}
+                Outcome::Unsaved { .. } | Outcome::Unfinished => {}
             }
         }
     }
@@ -331,10 +364,15 @@ impl Simulation {
     fn step(&mut self, step: &Step) {
         match step {
             Step::Edit(file, content) => self.set(*file, content.clone()),
+            Step::Revert(file) => {
+                if let Some(content) = self.model.before.get(&model_path(*file)).cloned() {
+                    self.set(*file, content);
+                }
+            }
             Step::Large(is_large) => self.set_large(*is_large),
-            Step::Run { only, is_full, outcomes, evicts } => {
+            Step::Run { only, is_full, unread, outcomes, evicts } => {
                 let only = only.iter().map(|file| format!("dbt-models-{}", NAMES[*file])).collect();
-                let selection = UnitSelection { only, full: *is_full, ..UnitSelection::default() };
+                let selection = UnitSelection { only, full: *is_full, unread: *unread, ..UnitSelection::default() };
                 let planned = self.plan(&selection, None);
                 let results: Vec<_> = (0..planned.units.len()).map(|at| (at, outcomes[at % outcomes.len()])).collect();
                 self.apply(&planned, &results);
@@ -343,6 +381,10 @@ impl Simulation {
                 }
             }
             Step::KillAndResume { outcomes, edit, then } => self.kill_and_resume(outcomes, *edit, then),
+            Step::Prune => {
+                let needed: Vec<RunId> = self.db.required_runs().unwrap().into_iter().collect();
+                self.db.retain(&needed).unwrap();
+            }
         }
     }
 
@@ -352,7 +394,10 @@ impl Simulation {
             return;
         }
         // A killed run has saved nothing.
-        let unsaved = |outcome: Outcome| if outcome == Outcome::Succeeded { Outcome::Unsaved } else { outcome };
+        let unsaved = |outcome: Outcome| match outcome {
+            Outcome::Succeeded { leaves_unread } => Outcome::Unsaved { leaves_unread },
+            outcome => outcome,
+        };
         let results: Vec<_> = (0..killed.units.len()).map(|at| (at, unsaved(outcomes[at % outcomes.len()]))).collect();
         self.apply(&killed, &results);
         let before = self.model.now.clone();
@@ -378,16 +423,36 @@ impl Simulation {
                 paths.map(|path| (path.clone(), contents.get(path).cloned())).collect::<Vec<_>>()
             };
             let is_same = read(&killed.units[index], &before) == read(unit, &self.model.now);
-            if is_same && unsaved(outcomes[index % outcomes.len()]) == Outcome::Unsaved {
-                reused.push((at, first));
+            let outcome = unsaved(outcomes[index % outcomes.len()]);
+            if is_same && matches!(outcome, Outcome::Unsaved { .. }) {
+                reused.push((at, first, outcome.leaves_unread()));
             } else {
                 results.push((at, then[at % then.len()]));
             }
         }
-        let reused_files: Vec<_> = reused.iter().map(|(at, _)| planned.units[*at].planned.raw_files.clone()).collect();
-        reused_files.iter().for_each(|raw_files| self.model.succeed(raw_files, &before));
+        for (at, _, leaves_unread) in &reused {
+            self.model.succeed(&planned.units[*at].planned.raw_files, &before, *leaves_unread);
+        }
         self.apply(&planned, &results);
         self.record(planned, &results, &reused, false);
+    }
+
+    /// The files of `unread` in no unit of a plan and those that it lists as unread, and those for which a plan of them runs
+    /// units.
+    fn unread(&self, unread: &[String]) -> (Vec<String>, Vec<String>, Vec<String>) {
+        let planned = self.plan(&UnitSelection::default(), None);
+        let listed = planned.sources.iter().flat_map(|source| &source.unread).map(|(_, file)| file.path.clone());
+        let is_in_no_unit = |path: &&String| !planned.units.iter().any(|unit| unit.planned.raw_files.contains(path));
+        let rest = unread.iter().filter(is_in_no_unit).cloned().collect();
+        let planned = self.plan(&UnitSelection { unread: true, ..UnitSelection::default() }, None);
+        assert!(planned.sources.iter().all(|source| source.unread.is_empty()));
+        let wanted = planned.units.iter().flat_map(|unit| &unit.changes.unread).map(|file| file.path.clone());
+        let (mut listed, mut wanted): (Vec<String>, Vec<String>) = (listed.collect(), wanted.collect());
+        listed.sort();
+        wanted.sort();
+        let is_planned = |path| planned.units.iter().any(|unit| unit.planned.raw_files.contains(path));
+        assert!(wanted.iter().all(is_planned));
+        (rest, listed, wanted)
     }
 
     /// The files that are due, and the units that run for changes around them, according to the plan.
@@ -407,19 +472,72 @@ impl Simulation {
     }
 }
 
+/// Checks the plans of a project after each of these steps.
+fn check(is_large: bool, steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut world = Simulation::new();
+    for file in 0..4 {
+        world.set(file, Some((0, vec![(file + 1) % 4])));
+    }
+    world.set_large(is_large);
+    for (number, step) in steps.iter().enumerate() {
+        world.step(step);
+        let expected = (world.model.due_files(), world.model.referring_units());
+        prop_assert_eq!(world.planned(), expected, "after step {}: {:?}", number, step);
+        let unread = world.model.unread_files();
+        let (rest, listed, wanted) = world.unread(&unread);
+        prop_assert_eq!((listed, wanted), (rest, unread), "after step {}: {:?}", number, step);
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(160))]
     #[test]
     fn plans_contain_what_the_plain_model_expects(is_large in any::<bool>(), steps in prop::collection::vec(step(), 1..14)) {
-        let mut world = Simulation::new();
-        for file in 0..4 {
-            world.set(file, Some((0, vec![(file + 1) % 4])));
-        }
-        world.set_large(is_large);
-        for (number, step) in steps.iter().enumerate() {
-            world.step(step);
-            let expected = (world.model.due_files(), world.model.referring_units());
-            prop_assert_eq!(world.planned(), expected, "after step {}: {:?}", number, step);
+        check(is_large, &steps)?;
+    }
+}
+
+/// Chains of runs that are too rare among random ones.
+#[test]
+fn rare_chains_of_runs_are_planned_as_expected() {
+    let run = |only: &[usize], outcome: Outcome| Step::Run {
+        only: only.to_vec(),
+        is_full: false,
+        unread: false,
+        outcomes: vec![outcome],
+        evicts: true,
+    };
+    let (read, unread) = (Outcome::Succeeded { leaves_unread: false }, Outcome::Succeeded { leaves_unread: true });
+    let edit = |file: usize, version: u8, refs: &[usize]| Step::Edit(file, Some((version, refs.to_vec())));
+    // The unit of the first model has seen a content of the second one that nothing else needs.
+    let content_as_of_a_success = [
+        run(&[], read),
+        edit(1, 2, &[]),
+        run(&[1], read),
+        edit(0, 1, &[1]),
+        run(&[0], read),
+        edit(1, 1, &[]),
+        run(&[1], read),
+        Step::Prune,
+        Step::Revert(1),
+        run(&[1], read),
+        Step::Prune,
+    ];
+    let last_failure = [run(&[], read), run(&[0], Outcome::Failed), run(&[1, 2, 3], read), Step::Prune];
+    let last_unread = [run(&[], unread), run(&[1, 2, 3], read), Step::Prune, run(&[0], read), Step::Prune];
+    let evicted = [
+        run(&[], read),
+        Step::Edit(0, None),
+        run(&[], read),
+        Step::Prune,
+        Step::Revert(0),
+        Step::Prune,
+        run(&[], read),
+    ];
+    for steps in [&content_as_of_a_success[..], &last_failure, &last_unread, &evicted] {
+        for is_large in [true, false] {
+            check(is_large, steps).unwrap();
         }
     }
 }
