@@ -9,20 +9,64 @@ use std::{
     path::Path,
 };
 
-/// Built-in tools that are denied by name, in addition to being disabled.
-pub(crate) const DENIED_BUILT_INS: [&str; 12] = [
+/// Built-in tools that are denied by name, in addition to being disabled: those of all supported releases. Releases ignore
+/// names that they do not have.
+pub(crate) const DENIED_BUILT_INS: [&str; 55] = [
     "Agent",
-    "Task",
+    "Artifact",
     "AskUserQuestion",
     "Bash",
-    "Read",
+    "BashOutput",
+    "Brief",
+    "Config",
+    "CronCreate",
+    "CronDelete",
+    "CronList",
+    "DesignSync",
     "Edit",
-    "Write",
+    "EnterPlanMode",
+    "EnterWorktree",
+    "ExitPlanMode",
+    "ExitWorktree",
     "Glob",
     "Grep",
+    "KillShell",
+    "LSP",
+    "ListAgents",
+    "ListMcpResourcesTool",
+    "Monitor",
+    "MultiEdit",
+    "NotebookEdit",
+    "NotebookRead",
+    "PowerShell",
+    "PushNotification",
+    "REPL",
+    "Read",
+    "ReadMcpResourceDirTool",
+    "ReadMcpResourceTool",
+    "RemoteTrigger",
+    "ReportFindings",
+    "ScheduleWakeup",
+    "SendMessage",
+    "SendUserFile",
+    "SendUserMessage",
+    "Skill",
+    "Task",
+    "TaskCreate",
+    "TaskGet",
+    "TaskList",
+    "TaskOutput",
+    "TaskStop",
+    "TaskUpdate",
+    "TeamCreate",
+    "TeamDelete",
+    "TodoWrite",
+    "ToolSearch",
+    "WaitForMcpServers",
     "WebFetch",
     "WebSearch",
-    "TodoWrite",
+    "Workflow",
+    "Write",
 ];
 
 /// Arguments that differ between units.
@@ -159,7 +203,7 @@ mod tests {
                 "--allowedTools",
                 "mcp__ktx__wiki_read,mcp__ktx__wiki_write",
                 "--disallowedTools",
-                "Agent,Task,AskUserQuestion,Bash,Read,Edit,Write,Glob,Grep,WebFetch,WebSearch,TodoWrite",
+                &DENIED_BUILT_INS.join(","),
                 "--system-prompt-file",
                 "/private/system.md",
                 "--model=sonnet",
@@ -171,6 +215,37 @@ mod tests {
                 "--session-id=0199aaaa-0000-7000-8000-000000000000",
             ]
         );
+    }
+
+    #[test]
+    fn built_in_tools_of_the_newest_release_are_denied() {
+        // `tools` of the first line of 2.1.332 with all of its tools.
+        let announced = [
+            "Task",
+            "Bash",
+            "CronCreate",
+            "CronDelete",
+            "CronList",
+            "DesignSync",
+            "Edit",
+            "EnterWorktree",
+            "ExitWorktree",
+            "ListAgents",
+            "Monitor",
+            "NotebookEdit",
+            "Read",
+            "ReportFindings",
+            "ScheduleWakeup",
+            "SendMessage",
+            "Skill",
+            "TaskStop",
+            "ToolSearch",
+            "WebFetch",
+            "WebSearch",
+            "Workflow",
+            "Write",
+        ];
+        assert_eq!(announced.iter().find(|tool| !DENIED_BUILT_INS.contains(tool)), None);
     }
 
     #[test]
