@@ -34,6 +34,7 @@ use crate::{
         job::IngestJob,
         project::Project,
         prompt::PromptAmendment,
+        tool,
         transcript::RejectedCall,
         unsourced::{SkippedCheck, UnsourcedCheck},
         work_unit::WorkUnit,
@@ -251,6 +252,7 @@ impl LocalAttempts {
 
     /// Determines the verdict, and writes the patch of a successful attempt.
     async fn finish(&self, task: &AttemptTask, opened: Arc<UnitAttempt>, mut facts: AttemptFacts) -> FinishedAttempt {
+        facts.work.tally.settle_absent_tools(tool::is_tool_name);
         record_rejected_calls(&opened, &facts);
         let (key, rule) = (task.work_unit.planned.ktx_key().clone(), self.limits.current().rule);
         let (closing, checks, agent) = (Arc::clone(&opened), self.checks, Arc::clone(&self.agent));

@@ -233,6 +233,21 @@ fn text_tools(unit: &WorkUnit) -> Vec<&'static str> {
     [&WIKI_TOOLS, of_sources].concat()
 }
 
+/// True for the name of one of these tools, whether a unit has it or not.
+pub(crate) fn is_tool_name(name: &str) -> bool {
+    TOOLS.iter().any(|tool| tool.name == name)
+}
+
+fn is_offered(tool: &ToolEntry, context: &ToolContext) -> bool {
+    (!context.unit.is_text() || text_tools(&context.unit).contains(&tool.name)) && (tool.is_offered)(context)
+}
+
+/// The tools that `text` names in backquotes and the unit does not have.
+fn absent_tools(text: &str, context: &ToolContext) -> Vec<&'static str> {
+    let absent = TOOLS.iter().filter(|tool| !is_offered(tool, context));
+    absent.map(|tool| tool.name).filter(|name| text.contains(&format!("`{name}`"))).collect()
+}
+
 /// Reports what is wrong with the arguments of a call; empty for an unknown tool.
 pub(crate) fn argument_problems(name: &str, arguments: &Value) -> Vec<String> {
     let short = name.rsplit("__").next().unwrap_or(name);
@@ -253,9 +268,7 @@ pub(crate) struct AttemptTools {
 impl AttemptTools {
     /// Creates the tools for `context`. Calls are recorded in the transcript, if there is one.
     pub(crate) fn new(context: Arc<ToolContext>, transcript: Option<Arc<ToolTranscript>>) -> Self {
-        let is_for_unit = |tool: &&ToolEntry| !context.unit.is_text() || text_tools(&context.unit).contains(&tool.name);
-        let offered = TOOLS.iter().filter(|tool| is_for_unit(tool) && (tool.is_offered)(&context));
-        let offered_tools = offered.collect();
+        let offered_tools = TOOLS.iter().filter(|tool| is_offered(tool, &context)).collect();
         Self { context, transcript, offered_tools, write_lock: Mutex::default() }
     }
 

@@ -97,6 +97,9 @@ pub(crate) enum FailureRecovery {
     Settled,
 }
 
+/// The beginning of Claude Code's answer to a call of an unknown tool.
+const NO_SUCH_TOOL: &str = "No such tool available";
+
 impl FailureTally {
     /// Records that a person refused this call. Later reports of the call are not counted as failures.
     pub(crate) fn record_refusal(&mut self, tool: &str, tool_use_id: Option<&str>, reason: &str) {
@@ -161,6 +164,13 @@ impl FailureTally {
             | CallEffect::Unmappable { .. } => FailureRecoveryRule::Never,
         };
         self.add_failure(tool, recovery_rule, tool_use_id, message)
+    }
+
+    /// Settles calls of tools that the agent does not have although our own texts may have named them: `is_ours` knows
+    /// their names. The agent reads that there is no such tool.
+    pub(crate) fn settle_absent_tools(&mut self, is_ours: impl Fn(&str) -> bool) {
+        let is_absent = |message: &str| message.strip_prefix("Error: ").unwrap_or(message).starts_with(NO_SUCH_TOOL);
+        self.mark_recovered(FailureRecovery::Settled, |call| is_ours(&call.tool) && is_absent(&call.message));
     }
 
     /// All failed calls, in order of their first report.
@@ -544,5 +554,21 @@ mod tests {
             }
             prop_assert_eq!(tally.count(FailureRule::Strict), seen.len() + anonymous);
         }
+    }
+
+    #[test]
+    fn absent_tool_that_our_texts_name_is_no_failure() {
+        let mut tally = FailureTally::default();
+        tally.record_failure(
+            "mcp__ktx__entity_details",
+            Some("a"),
+            "Error: No such tool available: mcp__ktx__entity_details",
+        );
+        tally.record_failure("mcp__ktx__sql_execution", Some("b"), "the table is unknown");
+        tally.record_failure("Bash", Some("c"), "No such tool available: Bash");
+        tally.settle_absent_tools(|tool| tool != "Bash");
+        let counted: Vec<_> = tally.counted(FailureRule::Strict).map(|call| call.tool.as_str()).collect();
+        assert_eq!(counted, ["sql_execution", "Bash"]);
+        assert_eq!(tally.count(FailureRule::Recoverable), 2);
     }
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{AgentTool, ToolContext, not_found_reply};
+use super::{AgentTool, ToolContext, absent_tools, not_found_reply};
 use crate::{ingest::untrusted_text::excerpt, units::ToolReply};
 
 #[derive(Debug)]
@@ -27,7 +27,12 @@ impl AgentTool for LoadSkill {
     fn run(context: &ToolContext, LoadSkillInput { name }: LoadSkillInput) -> ToolReply {
         match context.loadable_skills.iter().find(|skill| skill.name == name) {
             Some(skill) => {
-                ToolReply { structured: Some(json!({"name": skill.name})), ..ToolReply::text(skill.body.as_str()) }
+                let mut body = skill.body.clone();
+                let absent = absent_tools(&body, context);
+                if !absent.is_empty() {
+                    body += &format!("\n\nThis unit does not have {}: skip what needs them.", absent.join(", "));
+                }
+                ToolReply { structured: Some(json!({"name": skill.name})), ..ToolReply::text(body) }
             }
             None => {
                 let names: Vec<_> = context.loadable_skills.iter().map(|skill| skill.name.as_str()).collect();
