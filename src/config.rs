@@ -18,7 +18,6 @@ use std::{
 
 use serde::de::DeserializeOwned;
 
-use self::schema::{KEYS, SettingKey};
 pub(crate) use self::{
     schema::{
         DisconnectAction, MismatchPolicy, NotifyMode, ProgressMode, ToolFailures, TurnLimitAction, UnreadAction,
@@ -26,7 +25,14 @@ pub(crate) use self::{
     },
     value::SettingValue,
 };
-use crate::diagnostic::{Diagnostic, Problem};
+use self::{
+    schema::{KEYS, SettingKey},
+    value::SettingKind,
+};
+use crate::{
+    diagnostic::{Diagnostic, Problem},
+    units::limits::TimeLimitSetting,
+};
 
 /// Maximum number of warnings that are listed individually.
 const MAX_WARNINGS: usize = 20;
@@ -149,7 +155,8 @@ pub(crate) struct AgentSettings {
     pub allowed_tools: Setting<Vec<String>>,
     /// Maximum number of turns, 1 to 100.
     pub max_turns: Setting<u32>,
-    pub model: Setting<String>,
+    /// `None`: Claude Code chooses one.
+    pub model: Setting<Option<String>>,
     /// System prompt that replaces Claude Code's own.
     pub system_prompt: Setting<Option<String>>,
     /// Between 0 and 1. Validated, but Claude Code has no such option.
@@ -183,9 +190,13 @@ pub(crate) struct IngestSettings {
     /// Time without output after which a unit is shown as silent.
     pub silence_after: Setting<Duration>,
     /// Time without output after which an attempt ends.
-    pub silence_timeout: Setting<Option<Duration>>,
+    pub silence_timeout: Setting<TimeLimitSetting>,
     /// Maximum duration of an attempt.
-    pub unit_timeout: Setting<Option<Duration>>,
+    pub unit_timeout: Setting<TimeLimitSetting>,
+    /// Longest wait of a call for a decision.
+    pub approval_timeout: Setting<TimeLimitSetting>,
+    /// Longest wait of a run for its review without a screen.
+    pub review_idle_timeout: Setting<TimeLimitSetting>,
     /// How long a run that has no place for its units waits for workers.
     pub worker_wait: Setting<Duration>,
     /// Paths outside a project that its connections may read: absolute, or below `~/`.
@@ -413,7 +424,12 @@ impl Config {
             let setting = self.merged.get(key.name)?;
             Some(match setting.value.to_toml() {
                 Some(value) => format!("{} = {value}  # {}", key.name, setting.origin),
-                None => format!("# {} is not set  # {}", key.name, setting.origin),
+                None => match key.kind {
+                    SettingKind::TimeLimit(unset) => {
+                        format!("# {} is not set: {unset}  # {}", key.name, setting.origin)
+                    }
+                    _ => format!("# {} is not set  # {}", key.name, setting.origin),
+                },
             })
         };
         let chord = |(action, setting): (&String, &Setting<Vec<String>>)| {
@@ -473,6 +489,8 @@ impl Config {
                 silence_after: get(&merged, "ingest.silence_after"),
                 silence_timeout: get(&merged, "ingest.silence_timeout"),
                 unit_timeout: get(&merged, "ingest.unit_timeout"),
+                approval_timeout: get(&merged, "ingest.approval_timeout"),
+                review_idle_timeout: get(&merged, "ingest.review_idle_timeout"),
                 worker_wait: get(&merged, "ingest.worker_wait"),
                 allow_paths: get(&merged, "ingest.allow_paths"),
                 turn_limit: get(&merged, "ingest.turn_limit"),

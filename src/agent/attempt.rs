@@ -28,10 +28,13 @@ use crate::{
         entry::EntryBody,
         note::{Amendment, AttemptStarted, Severity},
     },
-    units::{Toolset, verdict::TimeLimit},
+    units::{
+        Toolset,
+        limits::{AttemptTimeouts, TimeLimitSettings},
+        verdict::TimeLimit,
+    },
 };
 
-pub(crate) use self::{deadlines::AttemptTimeouts, machine::AttemptCommand, read_coalescer::start_tick_clock};
 use self::{
     deadlines::Deadlines,
     frame_queue::ControlFrameQueue,
@@ -41,6 +44,7 @@ use self::{
     recorder::AttemptRecorder,
     stderr_limit::StderrLimit,
 };
+pub(crate) use self::{machine::AttemptCommand, read_coalescer::start_tick_clock};
 use super::control::ControlFrame;
 pub(crate) use super::control::{ApprovalDecision, ApprovalRequest};
 use super::{
@@ -111,8 +115,8 @@ pub(crate) struct AgentOptions {
     pub partial_messages: bool,
     /// Variables that the agent inherits although they would be withheld by default, by name or as `PREFIX_*`.
     pub pass_env: Vec<String>,
-    /// Limits on the duration of an attempt and on its silence.
-    pub timeouts: AttemptTimeouts,
+    /// Limits on the duration of an attempt, on its silence, and on its waits for a person.
+    pub timeouts: TimeLimitSettings,
 }
 
 /// Decides about every tool call before it runs. The call waits for the decision; the future is dropped when the agent
@@ -316,7 +320,7 @@ impl AttemptRunner {
                     self.machine.handle_timer(alarm)
                 }
                 AttemptEvent::TimeLimitsChanged(limits) => {
-                    self.deadlines.set_timeouts(limits);
+                    self.deadlines.set_timeouts(limits, Instant::now());
                     Vec::new()
                 }
                 AttemptEvent::TimedOut(limit) => {

@@ -81,7 +81,14 @@ impl ControlRequest {
                 if asks_to_stop {
                     hooks["Stop"] = hook(STOP);
                 }
-                json!({"subtype": "initialize", "hooks": hooks, "sdkMcpServers": servers})
+                json!({
+                    "subtype": "initialize",
+                    "hooks": hooks,
+                    "sdkMcpServers": servers,
+                    // Otherwise a resumed session sends the system prompt of its first request instead of the current one.
+                    // Releases that record none ignore the field.
+                    "systemPromptSnapshot": false,
+                })
             }
             Self::Interrupt => json!({"subtype": "interrupt"}),
             Self::Settings => json!({"subtype": "get_settings"}),
@@ -457,6 +464,7 @@ mod tests {
                     "Stop": hook("stop"),
                 },
                 "sdkMcpServers": ["ktx"],
+                "systemPromptSnapshot": false,
             }})
         );
         let without = json_of(&control.start_request(ControlRequest::Initialize { tools: false, asks_to_stop: false }));

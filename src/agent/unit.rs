@@ -19,13 +19,14 @@ use crate::{
     },
     units::{
         Toolset,
+        limits::AttemptTimeouts,
         verdict::{AgentStartFault, AttemptFacts, MAX_PROMPT_CHARS},
     },
 };
 
 use super::{
     attempt::{
-        AgentOptions, ApprovalGate, AttemptCommand, AttemptContext, AttemptRunner, AttemptTimeouts,
+        AgentOptions, ApprovalGate, AttemptCommand, AttemptContext, AttemptRunner,
         machine::{AttemptMachine, ContinuedSession, UnitTask},
     },
     claude::{

@@ -6,7 +6,7 @@ mod index;
 mod review;
 mod worker;
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -15,7 +15,9 @@ pub(crate) use self::bench::BenchArgs;
 pub(crate) use self::index::{AuditArgs, AuditDecision, CostGrouping, CostsArgs, PeriodArgs, QueryArgs, TableFormat};
 pub(crate) use self::review::ReviewArgs;
 pub(crate) use self::worker::{DoctorArgs, NatsArgs, WorkerArgs};
-use crate::{config::value, engine::worker::ssh::SshWorker, guide::PAGES, report::ReportFormat};
+use crate::{
+    config::value, engine::worker::ssh::SshWorker, guide::PAGES, report::ReportFormat, units::limits::TimeLimitSetting,
+};
 
 /// Variable that names the Claude Code program.
 pub(crate) const CLAUDE_BIN: &str = "INGESTDECK_CLAUDE_BIN";
@@ -352,12 +354,15 @@ pub(crate) struct AttemptArgs {
     /// Cost limit of the run: no attempt starts after it is reached; the run can be resumed
     #[arg(long, value_name = "USD")]
     pub max_run_budget_usd: Option<f64>,
-    /// End and retry (`[retry]`) an attempt that has not written anything for this long (90s, 5m) [default: no limit]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub silence_timeout: Option<Duration>,
-    /// End and retry (`[retry]`) an attempt that takes this long (10m, 1h), not counting the time it waits for you [default: no limit]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub unit_timeout: Option<Duration>,
+    /// End and retry (`[retry]`) an attempt that has not written anything for this long (90s, 5m, none) [default: 10m without a screen and on workers]
+    #[arg(long, value_name = "DURATION", value_parser = time_limit)]
+    pub silence_timeout: Option<TimeLimitSetting>,
+    /// End and retry (`[retry]`) an attempt that takes this long (10m, 1h, none), not counting its waits for you and for tools [default: 2h without a screen and on workers]
+    #[arg(long, value_name = "DURATION", value_parser = time_limit)]
+    pub unit_timeout: Option<TimeLimitSetting>,
+    /// Stop a unit whose call waits for your decision for this long (1h, none) [default: 24h without a screen]
+    #[arg(long, value_name = "DURATION", value_parser = time_limit)]
+    pub approval_timeout: Option<TimeLimitSetting>,
     /// Send a one-turn request first to check sign-in, credit, limit and model
     #[arg(long)]
     pub probe: bool,
@@ -816,8 +821,8 @@ pub(crate) enum ConfigCommand {
     Show,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    value::parse_duration(text).ok_or_else(|| format!("expected a {}", value::DURATION_SYNTAX))
+fn time_limit(text: &str) -> Result<TimeLimitSetting, String> {
+    value::parse_time_limit(text).ok_or_else(|| format!("expected a {}, or none", value::DURATION_SYNTAX))
 }
 
 #[cfg(test)]

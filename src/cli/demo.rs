@@ -145,6 +145,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         trace: TraceOptions::default(),
         policy: CallPolicy::default(),
         waits_at_turn_limit: false,
+        review_idle_timeout: None,
         prepared,
         reconcile: None,
         review: args.review.then(ReviewOptions::default),

@@ -21,7 +21,8 @@ use crate::{
         claude::{
             agent_env::{self, AgentEnvironment},
             availability::{self, AvailabilityReport, ClaudeInvocation, Installation, LoginStatus, ProbeResult},
-            managed_settings, version,
+            managed_settings,
+            version::{self, ClaudeVersion},
         },
     },
     diagnostic::{Diagnostic, Problem},
@@ -192,14 +193,19 @@ pub(crate) fn preflight(
     Ok(report)
 }
 
-/// Checks the requirement of a session: a release that is safe for it. The session checks the login itself.
+/// Checks the requirement of a session: a release that is safe for it. The session checks the login itself. Returns the
+/// release, if it is known.
 ///
 /// # Errors
 /// If it is not met, with the remedy.
-pub(crate) fn check_release(exe: &Path, environment: AgentEnvironment) -> Result<(), CliError> {
+pub(crate) fn check_release(exe: &Path, environment: AgentEnvironment) -> Result<Option<ClaudeVersion>, CliError> {
     let asked = claude_invocation(AgentProgram { exe: exe.to_owned(), prefix: Vec::new() }, environment)?;
     let installed = runtime(1)?.block_on(availability::check_installation(&asked));
-    accept_release(&asked, &installed)
+    accept_release(&asked, &installed)?;
+    Ok(match installed {
+        Installation::Version(version) => Some(version),
+        _ => None,
+    })
 }
 
 fn accept_release(asked: &ClaudeInvocation, installed: &Installation) -> Result<(), CliError> {
@@ -207,6 +213,8 @@ fn accept_release(asked: &ClaudeInvocation, installed: &Installation) -> Result<
     match installed {
         Installation::Version(version) => match (version.support(), version.support().problem(*version)) {
             (version::ReleaseSupport::Unsupported, Some(problem)) => return setup(&problem),
+            // Only `doctor` mentions a release that is newer than the tested ones.
+            (version::ReleaseSupport::Untested, _) => {}
             (_, problem) => problem.iter().for_each(exit::print_warning),
         },
         Installation::Scripted => {}

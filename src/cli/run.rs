@@ -13,10 +13,7 @@ use super::{
     settings, texts,
 };
 use crate::{
-    agent::{
-        attempt::{AgentOptions, AttemptTimeouts},
-        claude::ClaudeCode,
-    },
+    agent::{attempt::AgentOptions, claude::ClaudeCode},
     control::MAX_FEEDBACK_CHARS,
     diagnostic::{Diagnostic, Problem},
     engine::{
@@ -34,6 +31,7 @@ use crate::{
         text_input::{TEXT_STEP_BUDGET, TextInputs},
     },
     tape::{UnitKey, note::PlannedUnit},
+    units::limits::{REVIEW_IDLE_TIMEOUT, TimeLimitSettings},
 };
 
 /// Runs the selected units.
@@ -153,9 +151,10 @@ pub(crate) fn start_run(
             max_budget_usd: budget("--max-budget-usd", args.max_budget_usd)?,
             partial_messages: *config.ingest.partial_messages,
             pass_env: config.claude.pass_env.value.clone(),
-            timeouts: AttemptTimeouts {
-                silence: args.silence_timeout.or(*config.ingest.silence_timeout),
-                total: args.unit_timeout.or(*config.ingest.unit_timeout),
+            timeouts: TimeLimitSettings {
+                silence: args.silence_timeout.unwrap_or(*config.ingest.silence_timeout),
+                attempt: args.unit_timeout.unwrap_or(*config.ingest.unit_timeout),
+                approval: args.approval_timeout.unwrap_or(*config.ingest.approval_timeout),
             },
         },
         run_budget_usd: budget("--max-run-budget-usd", args.max_run_budget_usd)?,
@@ -266,6 +265,7 @@ pub(crate) fn start_run(
         trace,
         policy,
         waits_at_turn_limit: *config.ingest.turn_limit == crate::config::TurnLimitAction::Wait,
+        review_idle_timeout: config.ingest.review_idle_timeout.or(Some(REVIEW_IDLE_TIMEOUT)),
         prepared,
         reconcile: pass,
         review,

@@ -18,7 +18,10 @@ use super::{
     otel, output, playback_output, policy, runs, settings,
 };
 use crate::{
-    agent::session::{ClaudeSessionArgs, launch_args, resume_line},
+    agent::{
+        claude::version::FIRST_PROMPT_SNAPSHOT,
+        session::{ClaudeSessionArgs, launch_args, resume_line},
+    },
     config::{Config, paths::UserDirs},
     engine::session_run::{self, ConversationRequest, SessionRequest},
     ingest::git::{Git, GitError},
@@ -34,10 +37,12 @@ pub(crate) fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, C
     let config = settings::load(global)?;
     let prompt = args.prompt.join(" ");
     launch_args::choose_delivery(&prompt).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
-    let flags = session_args(&config, args);
+    let mut flags = session_args(&config, args);
     let runs = runs::resolve_store(global)?;
     let exe = launch::find_claude(global)?;
-    doctor::check_release(&exe, launch_args::session_environment(std::env::vars_os(), *config.claude.use_api_billing))?;
+    let environment = launch_args::session_environment(std::env::vars_os(), *config.claude.use_api_billing);
+    let release = doctor::check_release(&exe, environment)?;
+    flags.has_prompt_snapshot = release.is_some_and(|release| release >= FIRST_PROMPT_SNAPSHOT);
     let mut cwd = std::env::current_dir().map_err(CliError::internal)?;
     let policy = policy::call_policy(&config, &cwd)?;
     let is_conversation = playback_output::resolve_ui(global.ui) == Ui::Tui || args.profile == SessionProfile::Agent;
@@ -69,7 +74,7 @@ pub(crate) fn session(global: &GlobalArgs, args: &SessionArgs) -> Result<Exit, C
             written.map_err(|error| playback_output::stdout_failed(&error))?;
         }
     }
-    Ok(outcome.exit)
+    Ok(outcome.summary.session_exit(outcome.exit))
 }
 
 fn session_args(config: &Config, args: &SessionArgs) -> ClaudeSessionArgs {
@@ -81,7 +86,7 @@ fn session_args(config: &Config, args: &SessionArgs) -> ClaudeSessionArgs {
             ..ClaudeSessionArgs::default()
         },
         SessionProfile::Agent => ClaudeSessionArgs {
-            model: Some(config.agent.model.value.clone()),
+            model: config.agent.model.value.clone(),
             allowed_tools: config.agent.allowed_tools.iter().map(|name| tool_id(name)).collect(),
             offered_tools: Some(builtin_tools(&config.agent.allowed_tools)),
             max_turns: Some(*config.agent.max_turns),

@@ -212,6 +212,12 @@ impl RunSummary {
         Self { open_until: is_active.then_some(Millis(0)), ..self }
     }
 
+    /// The exit of a session: turns or a budget that were spent without an answer are a limit.
+    pub(crate) fn session_exit(&self, exit: Exit) -> Exit {
+        let is_cut = exit == Exit::Ok && self.count(UnitStatus::BudgetExhausted) > 0;
+        if is_cut { Exit::Limit } else { exit }
+    }
+
     fn count(&self, status: UnitStatus) -> usize {
         self.counts.iter().find(|(known, _)| *known == status).map_or(0, |(_, count)| *count)
     }
@@ -445,6 +451,7 @@ fn blocking_cause(state: &RunState) -> Option<VerdictCause> {
                 | VerdictCause::Model
                 | VerdictCause::Network
                 | VerdictCause::ProgramMissing
+                | VerdictCause::StartFailed
         )
     };
     let mut causes = causes.filter(is_in_the_way);

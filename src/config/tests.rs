@@ -36,7 +36,7 @@ fn default_config_has_documented_values() {
     claude.pass_env = []  # default
     agent.allowed_tools = ["Read", "Edit", "Write", "Bash", "Glob", "Grep"]  # default
     agent.max_turns = 50  # default
-    agent.model = "claude-sonnet-4-20250514"  # default
+    # agent.model is not set  # default
     # agent.system_prompt is not set  # default
     # agent.temperature is not set  # default
     retry.max_retries = 3  # default
@@ -48,8 +48,10 @@ fn default_config_has_documented_values() {
     ingest.probe = false  # default
     ingest.reconcile = true  # default
     ingest.silence_after = "60s"  # default
-    # ingest.silence_timeout is not set  # default
-    # ingest.unit_timeout is not set  # default
+    # ingest.silence_timeout is not set: 10m without a screen and on workers, else none  # default
+    # ingest.unit_timeout is not set: 2h without a screen and on workers, else none  # default
+    # ingest.approval_timeout is not set: 24h without a screen, else none  # default
+    # ingest.review_idle_timeout is not set: 8h  # default
     ingest.worker_wait = "2h"  # default
     ingest.allow_paths = []  # default
     ingest.turn_limit = "finish"  # default
@@ -103,6 +105,8 @@ fn every_key_reaches_its_field() {
         silence_after = "30s"
         silence_timeout = "1m 30s"
         unit_timeout = "1h"
+        approval_timeout = "none"
+        review_idle_timeout = "2h"
         worker_wait = "3h"
         allow_paths = ["/data/dbt", "~/warehouse.db"]
         turn_limit = "wait"
@@ -138,8 +142,12 @@ fn every_key_reaches_its_field() {
     assert!(!*config.ingest.reconcile && *config.ingest.review);
     assert_eq!(*config.ingest.unsourced, UnsourcedAction::Fail);
     assert_eq!(*config.ingest.unread, UnreadAction::Fail);
-    let times = [Some(*config.ingest.silence_after), *config.ingest.silence_timeout, *config.ingest.unit_timeout];
-    assert_eq!(times.map(|time| time.map(|time| time.as_secs())), [Some(30), Some(90), Some(3600)]);
+    assert_eq!(config.ingest.silence_after.as_secs(), 30);
+    let after = |seconds| TimeLimitSetting::After(Duration::from_secs(seconds));
+    let limits = [*config.ingest.silence_timeout, *config.ingest.unit_timeout];
+    assert_eq!(limits, [after(90), after(3600)]);
+    let waits = [*config.ingest.approval_timeout, *config.ingest.review_idle_timeout];
+    assert_eq!(waits, [TimeLimitSetting::Unlimited, after(7200)]);
     assert_eq!(*config.ingest.allow_paths, ["/data/dbt", "~/warehouse.db"]);
     insta::assert_debug_snapshot!(
         (
@@ -172,7 +180,9 @@ fn every_key_reaches_its_field() {
         ],
         (
             7,
-            "haiku",
+            Some(
+                "haiku",
+            ),
         ),
         Some(
             "Be brief.",
@@ -278,8 +288,8 @@ fn invalid_value_error_names_location_key_and_expectation() {
     /config.toml:2: agent.temperature must be a number from 0 to 1, not 1.5
     /config.toml:2: agent.temperature must be a number from 0 to 1, not NaN
     /config.toml:2: retry.factor must be a number from 1 to 100, not 0.5
-    /config.toml:2: ingest.silence_timeout must be a time of at least one second, as in 90s, 10m or "1h 30m", in quotes, not "90"
-    /config.toml:2: ingest.unit_timeout must be a time of at least one second, as in 90s, 10m or "1h 30m", in quotes, not 90
+    /config.toml:2: ingest.silence_timeout must be a time of at least one second, as in 90s, 10m or "1h 30m", or none, in quotes, not "90"
+    /config.toml:2: ingest.unit_timeout must be a time of at least one second, as in 90s, 10m or "1h 30m", or none, in quotes, not 90
     /config.toml:2: retry.max_retries must be a whole number from 0 to 100, not a number beyond 64 bits
     /config.toml:2: keys.retry must be a key in quotes or a list of them, not a number
     /config.toml:2: keys.retry must be a key in quotes or a list of them, not a list

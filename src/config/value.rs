@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::units::limits::TimeLimitSetting;
+
 /// A value from any layer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SettingValue {
@@ -32,6 +34,8 @@ pub(crate) enum SettingKind {
     Float(f64, f64),
     /// A duration, such as `90s`, `10m` or `1h 30m`.
     Duration,
+    /// A duration, or `none`. The text describes what applies if it is not set.
+    TimeLimit(&'static str),
     /// A list of texts. A single text becomes a list of one.
     List,
     /// Names of environment variables, or `PREFIX_*` for all names with this prefix.
@@ -86,6 +90,7 @@ impl SettingKind {
             Self::Integer(min, max) => format!("a whole number from {min} to {max}"),
             Self::Float(min, max) => format!("a number from {min} to {max}"),
             Self::Duration => format!("a {DURATION_SYNTAX}, in quotes"),
+            Self::TimeLimit(_) => format!("a {DURATION_SYNTAX}, or none, in quotes"),
             Self::List => "a list of texts".to_owned(),
             Self::EnvVarNames => "a list of names or prefixes (`AWS_*`) of environment variables".to_owned(),
             Self::Paths => "a list of absolute paths, or of paths that begin with ~/".to_owned(),
@@ -117,6 +122,9 @@ impl SettingKind {
             (Self::Duration, SettingValue::Text(text)) => {
                 parse_duration(&text).is_some().then_some(SettingValue::Text(text))
             }
+            (Self::TimeLimit(_), SettingValue::Text(text)) => {
+                parse_time_limit(&text).is_some().then_some(SettingValue::Text(text))
+            }
             (Self::List | Self::EnvVarNames | Self::Paths, SettingValue::Text(text)) if !text.is_empty() => {
                 self.validate_list(vec![text])
             }
@@ -131,7 +139,9 @@ impl SettingKind {
     pub(crate) fn parse(self, text: &str) -> Option<SettingValue> {
         match self {
             Self::Bool => text.parse().ok().map(SettingValue::Bool),
-            Self::Text | Self::OneOf(_) | Self::Duration => Some(SettingValue::Text(text.to_owned())),
+            Self::Text | Self::OneOf(_) | Self::Duration | Self::TimeLimit(_) => {
+                Some(SettingValue::Text(text.to_owned()))
+            }
             Self::Integer(..) => text.parse().ok().map(SettingValue::Integer),
             Self::Float(..) => text.parse().ok().map(SettingValue::Float),
             Self::List | Self::EnvVarNames | Self::Paths => {
@@ -144,6 +154,8 @@ impl SettingKind {
     /// A valid value of this type as JSON, for deserialization.
     pub(super) fn to_json(self, value: &SettingValue) -> Value {
         match value {
+            SettingValue::Unset if matches!(self, Self::TimeLimit(_)) => json!(TimeLimitSetting::Unset),
+            SettingValue::Text(text) if matches!(self, Self::TimeLimit(_)) => json!(parse_time_limit(text)),
             SettingValue::Text(text) if self == Self::Duration => json!(parse_duration(text)),
             SettingValue::Unset | SettingValue::Other(_) => Value::Null,
             SettingValue::Bool(value) => json!(value),
@@ -177,6 +189,14 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
     let time = Duration::try_from(text.parse::<jiff::SignedDuration>().ok()?).ok()?;
     (Duration::from_secs(1)..=LONGEST).contains(&time).then_some(time)
+}
+
+/// Parses a duration, or `none` for no limit.
+pub(crate) fn parse_time_limit(text: &str) -> Option<TimeLimitSetting> {
+    match text {
+        "none" | "off" => Some(TimeLimitSetting::Unlimited),
+        text => parse_duration(text).map(TimeLimitSetting::After),
+    }
 }
 
 /// Untrusted text for a message: shortened and escaped.

@@ -327,6 +327,19 @@ pub(crate) struct RateLimitEvent<'a> {
     pub limit: Option<Cow<'a, str>>,
     /// From 0 to 1.
     pub utilization: Option<f64>,
+    /// `unifiedWindows`: every usage window, also those that the fields above do not describe.
+    pub windows: Vec<UsageWindow<'a>>,
+}
+
+/// One entry of `unifiedWindows`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct UsageWindow<'a> {
+    pub name: Cow<'a, str>,
+    pub status: Option<Cow<'a, str>>,
+    /// In Unix seconds.
+    pub resets_at: Option<i64>,
+    /// From 0 to 1.
+    pub utilization: Option<f64>,
 }
 
 /// The content of a `result` line.
@@ -360,6 +373,10 @@ pub(crate) struct ResultLine<'a> {
     /// `num_turns`, which is not the number of API calls.
     pub num_turns: Option<u64>,
     pub api_error_status: Option<u64>,
+    /// `startup_failure_reason`: why Claude Code did not start.
+    pub startup_failure: Option<Cow<'a, str>>,
+    /// `invalid_config_file`: the damaged file, and its backup if there is one.
+    pub invalid_config: Option<(Cow<'a, str>, Option<Cow<'a, str>>)>,
 }
 
 impl ResultLine<'_> {

@@ -9,7 +9,7 @@ use super::{
     AgentLine, LineBody, LineKind, RawJson,
     chat_line::{self, BlockPlacement},
     json_scanner::{JsonScanner, ScanResult},
-    line::{PermissionDenial, RateLimitEvent, ResultLine, StreamDelta},
+    line::{PermissionDenial, RateLimitEvent, ResultLine, StreamDelta, UsageWindow},
     line_head::{LineHead, error_text},
     session_file_line, system_line,
 };
@@ -199,6 +199,7 @@ fn rate_limit<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanRe
                     b"resetsAt" => limit.resets_at = scan.count()?.and_then(unix_seconds),
                     b"rateLimitType" => limit.limit = scan.non_empty_text()?,
                     b"utilization" => limit.utilization = scan.float()?,
+                    b"unifiedWindows" => limit.windows = usage_windows(scan)?,
                     _ => scan.skip()?,
                 }
                 Ok(())
@@ -207,6 +208,47 @@ fn rate_limit<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanRe
         _ => head.read_field(scan, key),
     })?;
     Ok(limit)
+}
+
+/// At most this many usage windows are read; the service has a handful.
+const MAX_USAGE_WINDOWS: usize = 32;
+
+fn usage_windows<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Vec<UsageWindow<'a>>> {
+    let mut windows = Vec::new();
+    let Some(raw) = scan.raw()? else { return Ok(windows) };
+    let mut scan = JsonScanner::from_text(raw.0);
+    scan.object(|scan, name| {
+        let mut window =
+            UsageWindow { name: Cow::Owned(String::from_utf8_lossy(name).into_owned()), ..UsageWindow::default() };
+        let is_object = scan.object(|scan, key| {
+            match key {
+                b"status" => window.status = scan.non_empty_text()?,
+                b"resetsAt" => window.resets_at = scan.count()?.and_then(unix_seconds),
+                b"utilization" => window.utilization = scan.float()?,
+                _ => scan.skip()?,
+            }
+            Ok(())
+        })?;
+        if is_object && windows.len() < MAX_USAGE_WINDOWS {
+            windows.push(window);
+        }
+        Ok(())
+    })?;
+    Ok(windows)
+}
+
+/// `invalid_config_file`: path and backup.
+fn invalid_config<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<(Cow<'a, str>, Option<Cow<'a, str>>)>> {
+    let (mut path, mut backup) = (None, None);
+    scan.object(|scan, key| {
+        match key {
+            b"path" => path = scan.non_empty_text()?,
+            b"backup_path" => backup = scan.non_empty_text()?,
+            _ => scan.skip()?,
+        }
+        Ok(())
+    })?;
+    Ok(path.map(|path| (path, backup)))
 }
 
 /// Converts seconds or milliseconds to seconds. Values beyond the year 5138 are milliseconds.
@@ -275,6 +317,8 @@ fn result<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult
             b"duration_api_ms" => line.duration_api_ms = scan.count()?,
             b"num_turns" => line.num_turns = scan.count()?,
             b"api_error_status" => line.api_error_status = scan.count()?,
+            b"startup_failure_reason" => line.startup_failure = scan.non_empty_text()?,
+            b"invalid_config_file" => line.invalid_config = invalid_config(scan)?,
             _ => head.read_field(scan, key)?,
         }
         Ok(())

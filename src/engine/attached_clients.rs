@@ -35,11 +35,17 @@ impl AttachedClients {
         self.count.send_replace(0);
     }
 
+    /// A person is there, although possibly without a screen.
+    pub(super) fn note_activity(&self) {
+        self.count.send_modify(|_| ());
+    }
+
     /// Number of attached clients.
     pub(crate) fn count(&self) -> usize {
         *self.count.borrow()
     }
 
+    /// Reports the number of attached clients whenever it changes or a client sends a command.
     pub(super) fn subscribe(&self) -> watch::Receiver<usize> {
         self.count.subscribe()
     }

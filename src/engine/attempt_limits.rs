@@ -1,7 +1,7 @@
-//! The limits of attempts that clients change during a run.
+//! The limits of attempts that clients change during a run, and the time limits that depend on who watches it.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -9,15 +9,31 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::{
-    agent::attempt::AttemptTimeouts, config::schema::ToolFailures, control::RunLimit, tape::note::LimitChanged,
-    units::failure_tally::FailureRule,
+    config::schema::ToolFailures,
+    control::RunLimit,
+    tape::note::LimitChanged,
+    units::{
+        failure_tally::FailureRule,
+        limits::{AttemptTimeouts, TimeLimitSettings},
+    },
 };
 
 /// The limits that attempts read when they start or end; time limits also reach running attempts.
 #[derive(Debug)]
 pub(crate) struct AttemptLimits {
-    values: Mutex<LimitValues>,
-    timeouts: watch::Sender<AttemptTimeouts>,
+    state: Mutex<LimitState>,
+    /// Time limits of attempts on this machine.
+    local: watch::Sender<AttemptTimeouts>,
+    /// Time limits of attempts on workers.
+    remote: watch::Sender<AttemptTimeouts>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LimitState {
+    values: LimitValues,
+    timeouts: TimeLimitSettings,
+    /// A screen is attached to the run.
+    has_screen: bool,
 }
 
 /// Limits at one moment.
@@ -30,43 +46,84 @@ pub(super) struct LimitValues {
 }
 
 impl AttemptLimits {
-    pub(super) fn new(step_budget: u32, rule: FailureRule, timeouts: AttemptTimeouts) -> Self {
-        Self { values: Mutex::new(LimitValues { step_budget, rule }), timeouts: watch::Sender::new(timeouts) }
+    /// Limits of a run without a screen.
+    pub(super) fn new(step_budget: u32, rule: FailureRule, timeouts: TimeLimitSettings) -> Self {
+        let values = LimitValues { step_budget, rule };
+        Self {
+            state: Mutex::new(LimitState { values, timeouts, has_screen: false }),
+            local: watch::Sender::new(timeouts.effective(false, false)),
+            remote: watch::Sender::new(timeouts.effective(true, false)),
+        }
     }
 
     pub(super) fn current(&self) -> LimitValues {
-        *self.values.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state().values
     }
 
-    /// Reports the time limits, now and whenever they change.
+    /// Reports the time limits of attempts on this machine, now and whenever they change.
     pub(super) fn timeouts(&self) -> watch::Receiver<AttemptTimeouts> {
-        self.timeouts.subscribe()
+        self.local.subscribe()
+    }
+
+    /// Reports the time limits of attempts on workers, now and whenever they change.
+    pub(super) fn remote_timeouts(&self) -> watch::Receiver<AttemptTimeouts> {
+        self.remote.subscribe()
+    }
+
+    /// How long the run waits for a decision of a person.
+    pub(super) fn approval_timeout(&self, has_screen: bool) -> Option<Duration> {
+        self.state().timeouts.effective(false, has_screen).approval
+    }
+
+    /// Applies or lifts the defaults for runs without a screen.
+    pub(super) fn set_has_screen(&self, has_screen: bool) {
+        self.update(|state| state.has_screen = has_screen);
     }
 
     /// Replaces the limits of attempts.
-    pub(super) fn set(&self, values: LimitValues, timeouts: AttemptTimeouts) {
-        *self.values.lock().unwrap_or_else(PoisonError::into_inner) = values;
-        self.timeouts.send_if_modified(|old| std::mem::replace(old, timeouts) != timeouts);
+    pub(super) fn set(&self, values: LimitValues, timeouts: TimeLimitSettings) {
+        self.update(|state| (state.values, state.timeouts) = (values, timeouts));
     }
 
     /// Changes a limit of attempts. Returns `None` if the value is the same, or if the schedule owns the limit.
     pub(super) fn change(&self, limit: &RunLimit) -> Option<LimitChanged> {
-        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *self.state();
         let (old, new) = match limit {
-            RunLimit::Turns(turns) => (json!(std::mem::replace(&mut values.step_budget, *turns)), json!(turns)),
+            RunLimit::Turns(turns) => (json!(before.values.step_budget), json!(turns)),
             RunLimit::ToolFailures(failures) => {
-                let rule = rule_of(*failures);
-                (json!(std::mem::replace(&mut values.rule, rule).as_str()), json!(rule.as_str()))
+                (json!(before.values.rule.as_str()), json!(rule_of(*failures).as_str()))
             }
             RunLimit::SilenceTimeout(silence) => {
                 let silence = silence.map(|limit| Duration::from_millis(limit.0));
-                let old = self.timeouts.borrow().silence;
-                self.timeouts.send_modify(|timeouts| timeouts.silence = silence);
-                (millis(old), millis(silence))
+                (millis(self.local.borrow().silence), millis(silence))
             }
             RunLimit::Concurrency(_) | RunLimit::RunBudget(_) | RunLimit::Retries(_) => return None,
         };
-        (old != new).then(|| LimitChanged { limit: limit.name().to_owned(), old, new })
+        self.update(|state| match limit {
+            RunLimit::Turns(turns) => state.values.step_budget = *turns,
+            RunLimit::ToolFailures(failures) => state.values.rule = rule_of(*failures),
+            RunLimit::SilenceTimeout(silence) => {
+                state.timeouts.silence = silence.map(|limit| Duration::from_millis(limit.0)).into();
+            }
+            RunLimit::Concurrency(_) | RunLimit::RunBudget(_) | RunLimit::Retries(_) => {}
+        });
+        // A limit may become one that was set although its value is the same.
+        let is_changed = old != new || before.timeouts != self.state().timeouts;
+        is_changed.then(|| LimitChanged { limit: limit.name().to_owned(), old, new })
+    }
+
+    fn update(&self, change: impl FnOnce(&mut LimitState)) {
+        let mut state = self.state();
+        change(&mut state);
+        for (sender, is_remote) in [(&self.local, false), (&self.remote, true)] {
+            let timeouts = state.timeouts.effective(is_remote, state.has_screen);
+            sender.send_if_modified(|old| std::mem::replace(old, timeouts) != timeouts);
+        }
+    }
+
+    /// The values are valid even if a thread panicked while it held the lock.
+    fn state(&self) -> MutexGuard<'_, LimitState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,11 +142,11 @@ fn millis(time: Option<Duration>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tape::Millis;
+    use crate::{tape::Millis, units::limits::UNATTENDED_SILENCE};
 
     #[test]
     fn changes_report_the_old_and_the_new_value() {
-        let limits = AttemptLimits::new(20, FailureRule::Strict, AttemptTimeouts::default());
+        let limits = AttemptLimits::new(20, FailureRule::Strict, TimeLimitSettings::UNLIMITED);
         let timeouts = limits.timeouts();
         let changed = |limit| limits.change(&limit).map(|changed| (changed.old, changed.new));
         assert_eq!(changed(RunLimit::Turns(40)), Some((json!(20), json!(40))));
@@ -103,5 +160,21 @@ mod tests {
         assert_eq!(limits.current(), LimitValues { step_budget: 40, rule: FailureRule::Recoverable });
         assert!(timeouts.has_changed().unwrap());
         assert_eq!(timeouts.borrow().silence, Some(Duration::from_secs(5)));
+    }
+
+    #[test]
+    fn defaults_end_when_a_screen_attaches_except_on_workers() {
+        let limits = AttemptLimits::new(20, FailureRule::Strict, TimeLimitSettings::default());
+        let silence = || (limits.timeouts().borrow().silence, limits.remote_timeouts().borrow().silence);
+        let default = Some(UNATTENDED_SILENCE);
+        assert_eq!(silence(), (default, default));
+        limits.set_has_screen(true);
+        assert_eq!(silence(), (None, default));
+        assert_eq!(limits.approval_timeout(true), None);
+        // What a person sets applies from then on, also after the screen is gone.
+        let changed = limits.change(&RunLimit::SilenceTimeout(None)).expect("it was the default before");
+        assert_eq!((changed.old, changed.new), (Value::Null, Value::Null));
+        limits.set_has_screen(false);
+        assert_eq!(silence(), (None, None));
     }
 }

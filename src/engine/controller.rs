@@ -250,12 +250,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        agent::attempt::{ApprovalDecision, ApprovalRequest, AttemptTimeouts},
+        agent::attempt::{ApprovalDecision, ApprovalRequest},
         control::UserDecision,
         engine::run_meter::RunMeter,
         run::{NewEntry, Recorder, entry_source::RecordError},
         tape::EntryBody,
-        units::failure_tally::FailureRule,
+        units::{failure_tally::FailureRule, limits::TimeLimitSettings},
     };
 
     #[derive(Debug, Default)]
@@ -294,8 +294,8 @@ mod tests {
             let tape = Arc::new(NoteRecorder::default());
             let approvals = Arc::new(ApprovalQueue::new(Arc::clone(&tape) as _, meter));
             let (units, recorder) = (HashSet::from([unit()]), Arc::clone(&tape) as _);
-            let limits =
-                is_of_units.then(|| Arc::new(AttemptLimits::new(20, FailureRule::Strict, AttemptTimeouts::default())));
+            let limits = is_of_units
+                .then(|| Arc::new(AttemptLimits::new(20, FailureRule::Strict, TimeLimitSettings::UNLIMITED)));
             let review = Arc::new(RunReview::new(Arc::clone(&tape) as _, None));
             let controller =
                 RunController::new(units, limits, (Arc::clone(&approvals), review), None, recorder, schedule);

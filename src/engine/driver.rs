@@ -17,7 +17,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{attempt_order::AttemptOrder, worker::pool::SlotPool};
+use super::{attempt_limits::AttemptLimits, attempt_order::AttemptOrder, worker::pool::SlotPool};
 use crate::{
     diagnostic::Diagnostic,
     run::{NewEntry, Recorder, entry_source::RecordError},
@@ -28,7 +28,7 @@ use crate::{
     units::{
         limits::{LimitObservation, LimitStatus, resets_in_ms},
         retry::RetryMode,
-        schedule::{IntegratedUnit, IntegrationReport, Schedule, ScheduleEffect, ScheduleEvent, TimerId},
+        schedule::{IntegratedUnit, IntegrationReport, PersonWait, Schedule, ScheduleEffect, ScheduleEvent, TimerId},
     },
 };
 
@@ -140,6 +140,26 @@ impl Diagnostic for DriverError {
     }
 }
 
+/// How long a run waits for a person.
+#[derive(Debug)]
+pub(crate) struct PersonTimeouts {
+    /// Number of attached clients; also changes when a client sends a command, which restarts the wait.
+    pub clients: watch::Receiver<usize>,
+    pub limits: Arc<AttemptLimits>,
+    /// Longest wait for a review while no client is attached.
+    pub review: Option<Duration>,
+}
+
+impl PersonTimeouts {
+    fn limit(&self, wait: PersonWait) -> Option<Duration> {
+        let has_screen = *self.clients.borrow() > 0;
+        match wait {
+            PersonWait::Decision => self.limits.approval_timeout(has_screen),
+            PersonWait::Review => self.review.filter(|_| !has_screen),
+        }
+    }
+}
+
 /// A run in progress.
 #[derive(Debug)]
 pub(crate) struct ScheduleDriver<E> {
@@ -153,6 +173,9 @@ pub(crate) struct ScheduleDriver<E> {
     ready: JoinSet<Option<ScheduleEvent>>,
     ended: Option<RunEnded>,
     began: Instant,
+    person: Option<PersonTimeouts>,
+    /// The current wait for a person, and when it began.
+    person_wait: Option<(PersonWait, tokio::time::Instant)>,
 }
 
 impl<E: Executor> ScheduleDriver<E> {
@@ -168,7 +191,14 @@ impl<E: Executor> ScheduleDriver<E> {
             ready: JoinSet::new(),
             ended: None,
             began: Instant::now(),
+            person: None,
+            person_wait: None,
         }
+    }
+
+    /// Ends waits for a person after a time. Without it, they do not end.
+    pub(crate) fn with_person_timeouts(self, person: Option<PersonTimeouts>) -> Self {
+        Self { person, ..self }
     }
 
     /// Runs until no work remains. While clients are attached, a person may still request more, so it returns only when
@@ -209,6 +239,7 @@ impl<E: Executor> ScheduleDriver<E> {
             {
                 return Ok(ended.clone());
             }
+            let expiry = self.person_wait_expiry();
             next = tokio::select! {
                 // Check for a failed tape first and then for user input: a stop must not wait behind many finished
                 // attempts.
@@ -221,6 +252,11 @@ impl<E: Executor> ScheduleDriver<E> {
                     input
                 }
                 Ok(()) = attached.changed(), if self.ended.is_some() => None,
+                () = person_changed(&mut self.person) => {
+                    self.person_wait = None;
+                    None
+                }
+                wait = wait_until_expiry(expiry), if expiry.is_some() => Some(wait),
                 Some(ready) = self.ready.join_next() => ready.ok().flatten(),
                 Some(done) = self.attempts.join_next() => {
                     let mut events = done.map_err(|error| DriverError::TaskPanicked(error.to_string()))?;
@@ -232,6 +268,18 @@ impl<E: Executor> ScheduleDriver<E> {
                 else => return Ok(self.ended.take().unwrap_or_default()),
             };
         }
+    }
+
+    /// When the current wait for a person ends, and the event of its end.
+    fn person_wait_expiry(&mut self) -> Option<(tokio::time::Instant, PersonWait, Duration)> {
+        let person = self.person.as_ref()?;
+        let wait = self.schedule.person_wait();
+        if self.person_wait.map(|(wait, _)| wait) != wait {
+            self.person_wait = wait.map(|wait| (wait, tokio::time::Instant::now()));
+        }
+        let (wait, since) = self.person_wait?;
+        let limit = person.limit(wait)?;
+        Some((since + limit, wait, limit))
     }
 
     fn handle(&mut self, input: ScheduleEvent) -> Result<(), RecordError> {
@@ -368,6 +416,20 @@ async fn sleep_by_wall_clock(after: Duration, clock: impl Fn() -> SystemTime) {
     }
 }
 
+/// Waits until a client attaches, leaves or sends a command. Cancel-safe.
+async fn person_changed(person: &mut Option<PersonTimeouts>) {
+    let Some(PersonTimeouts { clients, .. }) = person else { return std::future::pending().await };
+    if clients.changed().await.is_err() {
+        *person = None;
+    }
+}
+
+async fn wait_until_expiry(expiry: Option<(tokio::time::Instant, PersonWait, Duration)>) -> ScheduleEvent {
+    let Some((at, wait, limit)) = expiry else { return std::future::pending().await };
+    tokio::time::sleep_until(at).await;
+    ScheduleEvent::PersonWaitExpired(wait, Millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)))
+}
+
 /// The first failure to record; pending forever if the sender is gone.
 async fn first_record_error(blown: &mut watch::Receiver<Option<RecordError>>) -> RecordError {
     let error = blown.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
@@ -398,7 +460,13 @@ mod tests {
 
     use super::*;
     use crate::{
-        engine::attempt_order::preparation_failed, tape::note::AttemptOutcome, units::schedule::ScheduleSettings,
+        engine::attempt_order::preparation_failed,
+        tape::note::AttemptOutcome,
+        units::{
+            failure_tally::FailureRule,
+            limits::{TimeLimitSettings, UNATTENDED_WAIT},
+            schedule::ScheduleSettings,
+        },
     };
 
     #[derive(Debug, Default)]
@@ -553,6 +621,33 @@ mod tests {
         blown.send_replace(Some(error.clone()));
         assert_eq!(run.await.unwrap(), Err(error.into()));
         assert!(notes.0.lock().unwrap().is_empty(), "no note is written about it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn paused_run_without_a_screen_ends_after_the_timeout() {
+        let (drive, notes) = drive(&["a-waits", "b-waits", "c"]);
+        let (person, inputs) = mpsc::channel(4);
+        let (clients, seen) = watch::channel(1);
+        let limits = Arc::new(AttemptLimits::new(20, FailureRule::Strict, TimeLimitSettings::default()));
+        let drive = drive.with_person_timeouts(Some(PersonTimeouts { clients: seen, limits, review: None }));
+        let (_, keep_open) = watch::channel(0);
+        person.send(ScheduleEvent::PauseRequested(true)).await.unwrap();
+        for unit in ["a-waits", "b-waits"] {
+            person.send(ScheduleEvent::StopRequested { unit: unit.into() }).await.unwrap();
+        }
+        let began = tokio::time::Instant::now();
+        let run = tokio::spawn(drive.run(inputs, keep_open, watch::channel(None).1));
+        // A screen is attached for a week.
+        tokio::time::sleep(UNATTENDED_WAIT * 7).await;
+        clients.send_replace(0);
+        let ended = run.await.unwrap().unwrap();
+        assert_eq!((ended.outcome.as_str(), ended.stopped, ended.not_run), ("limit", 2, 1));
+        assert_eq!(began.elapsed().as_secs(), UNATTENDED_WAIT.as_secs() * 8);
+        let text = notes.0.lock().unwrap().iter().find_map(|note| match note {
+            Note::Message { text, .. } => Some(text.clone()),
+            _ => None,
+        });
+        assert!(text.is_some_and(|text| text.contains("waited for a decision for 24h")), "{notes:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,7 +23,7 @@ use super::{
     attempt_limits::AttemptLimits,
     control_socket::{ControlServer, ServedRun},
     controller::RunController,
-    driver::{DriverError, Executor, ScheduleDriver},
+    driver::{DriverError, Executor, PersonTimeouts, ScheduleDriver},
     execute::{AttemptExecutor, AttemptOptions, IngestRun, ReconcileOptions},
     fail_fast_recorder::FailFastRecorder,
     guard_children,
@@ -126,6 +126,8 @@ pub(crate) struct Launch {
     pub policy: CallPolicy,
     /// On the screen, the result of a unit that is out of turns waits for a decision.
     pub waits_at_turn_limit: bool,
+    /// How long the run waits for its review while no client is attached.
+    pub review_idle_timeout: Option<Duration>,
     /// The repository and its locks.
     pub prepared: PreparedProject,
     /// The reconcile step, if it is wanted.
@@ -281,6 +283,7 @@ pub(crate) fn launch<T>(
         initially_held: std::mem::take(&mut launch.initially_held),
         is_interactive,
         limits: Some(Arc::clone(&limits)),
+        review_idle_timeout: launch.review_idle_timeout,
         notifications: std::mem::take(&mut launch.notifications),
         trace: launch.trace.clone(),
         policy: std::mem::take(&mut launch.policy),
@@ -425,6 +428,8 @@ pub(crate) struct RunSetup {
     pub trace: TraceOptions,
     /// The limits that clients can change; `None` for a plain session, whose calls do not ask for approval either.
     pub limits: Option<Arc<AttemptLimits>>,
+    /// How long the run waits for its review while no client is attached.
+    pub review_idle_timeout: Option<Duration>,
     /// Rules about tool calls.
     pub policy: CallPolicy,
     /// Decisions of a prior run about the changes that this run integrates again.
@@ -516,8 +521,17 @@ impl RunSetup {
         let units: HashSet<UnitKey> = schedule.unit_keys().cloned().collect();
         review.set_units(units.clone());
         let workers = executor.workers();
-        let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder));
         let attached = self.is_interactive.then(|| clients.attach());
+        let person = self.limits.as_ref().map(|limits| {
+            limits.set_has_screen(clients.count() > 0);
+            tokio::spawn(follow_clients(Arc::clone(limits), clients.subscribe()));
+            PersonTimeouts {
+                clients: clients.subscribe(),
+                limits: Arc::clone(limits),
+                review: self.review_idle_timeout,
+            }
+        });
+        let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder)).with_person_timeouts(person);
         // Clients that attach to a run of another client do not keep it open.
         let keep_open = if self.is_interactive { clients.subscribe() } else { watch::channel(0).1 };
         let driving = driver.run(received, keep_open, fail_fast_recorder.first_error());
@@ -600,6 +614,13 @@ impl RunSetup {
         let project = self.runs.root().parent().and_then(Path::parent)?;
         let traced = TraceTask::follow(tape.path(), project, tape.subscribe());
         traced.inspect_err(|error| tracing::warn!(%error, "the run is not traced")).ok()
+    }
+}
+
+/// Applies the limits for runs without a screen while no client is attached.
+async fn follow_clients(limits: Arc<AttemptLimits>, mut clients: watch::Receiver<usize>) {
+    while clients.changed().await.is_ok() {
+        limits.set_has_screen(*clients.borrow_and_update() > 0);
     }
 }
 

@@ -14,7 +14,10 @@ use tokio::sync::mpsc;
 
 use crate::{
     agent::attempt::LineObserver,
-    decode::{AgentLine, LineBody, line::SystemLine},
+    decode::{
+        AgentLine, LineBody,
+        line::{RateLimitEvent, SystemLine, UsageWindow},
+    },
     run::{attempt_reducer::AttemptReducer, spending},
     tape::{Millis, UnitKey},
     units::{
@@ -78,6 +81,24 @@ impl RunMeter {
         has_changed.then(|| sum(&all))
     }
 
+    /// The usage windows that a report names besides the one that it is about. A spent one that the service still
+    /// allows is near its limit, but not a reason to wait.
+    fn window_observations(&self, limit: &RateLimitEvent<'_>) -> Vec<LimitObservation> {
+        let at = Millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX));
+        let others = limit.windows.iter().filter(|window| limit.limit.as_deref() != Some(window.name.as_ref()));
+        let observation = |window: &UsageWindow<'_>| {
+            let status = window.status.as_deref().and_then(LimitStatus::parse).unwrap_or(LimitStatus::Allowed);
+            LimitObservation {
+                at,
+                name: window.name.clone().into_owned(),
+                status: if status == LimitStatus::Rejected { LimitStatus::Warning } else { status },
+                utilization: window.utilization,
+                resets_in_ms: window.resets_at.map(|at| resets_in_ms(at, Timestamp::now().as_millisecond())),
+            }
+        };
+        others.map(observation).collect()
+    }
+
     fn limit_observation(&self, body: &LineBody<'_>) -> Option<LimitObservation> {
         let at = || Millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX));
         match body {
@@ -123,6 +144,14 @@ impl LineObserver for RunMeter {
     fn observe(&self, attempt: (&UnitKey, u32), line: &AgentLine<'_>, state: &AttemptReducer) {
         if let Some(limit) = self.limit_observation(&line.body) {
             self.send(ScheduleEvent::LimitObserved(limit));
+        }
+        if let LineBody::RateLimit(limit) = &line.body {
+            self.window_observations(limit).into_iter().map(ScheduleEvent::LimitObserved).for_each(|it| self.send(it));
+        }
+        if let LineBody::Init(init) = &line.body
+            && let Some(release) = &init.version
+        {
+            self.send(ScheduleEvent::ReleaseSeen(release.clone().into_owned()));
         }
         if matches!(line.body, LineBody::Init(_) | LineBody::Result(_))
             && let Some(usd) = self.record_cost(attempt, line.session_id.as_deref(), state.cost_usd())
@@ -181,6 +210,11 @@ mod tests {
         (RunMeter::new(schedule.downgrade()), schedule, received)
     }
 
+    /// The next event, apart from releases.
+    fn next_of(received: &mut mpsc::Receiver<ScheduleEvent>) -> Option<ScheduleEvent> {
+        std::iter::from_fn(|| received.try_recv().ok()).find(|event| !matches!(event, ScheduleEvent::ReleaseSeen(_)))
+    }
+
     #[test]
     fn meter_adds_up_the_costs_of_results() {
         let (meter, _schedule, mut received) = meter();
@@ -188,16 +222,16 @@ mod tests {
         let mut b = ObservedAttempt::new(&meter, "b", 1, None);
         a.push(&init("s", "2.1.330"));
         a.push(&json!({"type": "assistant", "message": {"content": []}}).to_string());
-        assert!(received.try_recv().is_err());
+        assert_eq!(next_of(&mut received), None);
         for (attempt, cost, total) in [(&mut a, json!(0.5), 0.5), (&mut b, json!(0.25), 0.75)] {
             attempt.push(&init("t", "2.1.330"));
             assert_eq!(attempt.push(&result(&cost)), total);
-            assert_eq!(received.try_recv(), Ok(ScheduleEvent::CostUpdated { usd: total }));
+            assert_eq!(next_of(&mut received), Some(ScheduleEvent::CostUpdated { usd: total }));
         }
         // An attempt that ends without a cost changes nothing.
         let mut c = ObservedAttempt::new(&meter, "c", 1, None);
         assert_eq!(c.push(&result(&json!(null))), 0.75);
-        assert!(received.try_recv().is_err());
+        assert_eq!(next_of(&mut received), None);
     }
 
     #[test]
@@ -220,6 +254,31 @@ mod tests {
             .push(r#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","rateLimitType":"five_hour"}}"#);
         let Ok(ScheduleEvent::LimitObserved(observed)) = received.try_recv() else { panic!("nothing was sent") };
         assert_eq!((observed.name.as_str(), observed.status), ("five_hour", LimitStatus::Rejected));
+    }
+
+    #[test]
+    fn every_usage_window_is_sent_to_the_schedule() {
+        let (meter, _schedule, mut received) = meter();
+        ObservedAttempt::new(&meter, "a", 1, None).push(
+            r#"{"type":"rate_limit_event","rate_limit_info":{"status":"allowed","rateLimitType":"five_hour","utilization":0.3,
+            "unifiedWindows":{"five_hour":{"utilization":0.3,"status":"allowed"},"seven_day":{"utilization":0.95,"status":"allowed"},
+            "seven_day_opus":{"utilization":1,"status":"rejected"},"odd":3}}}"#,
+        );
+        let seen: Vec<_> = std::iter::from_fn(|| received.try_recv().ok())
+            .filter_map(|event| match event {
+                ScheduleEvent::LimitObserved(seen) => Some((seen.name, seen.status, seen.utilization)),
+                _ => None,
+            })
+            .collect();
+        let window = |name: &str, status, used| (name.to_owned(), status, Some(used));
+        assert_eq!(
+            seen,
+            [
+                window("five_hour", LimitStatus::Allowed, 0.3),
+                window("seven_day", LimitStatus::Allowed, 0.95),
+                window("seven_day_opus", LimitStatus::Warning, 1.0),
+            ]
+        );
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     agent::{
-        attempt::{AttemptContext, AttemptTimeouts},
+        attempt::AttemptContext,
         claude::ClaudeCode,
         process::StreamLimits,
         session::{self, SessionLaunch},
@@ -37,6 +37,7 @@ use crate::{
     units::{
         call_policy::CallPolicy,
         failure_tally::FailureRule,
+        limits::TimeLimitSettings,
         retry::RetryMode,
         schedule::{Schedule, ScheduleSettings},
     },
@@ -95,7 +96,7 @@ pub(crate) fn run<T>(
     let schedule = Schedule::new(vec![SESSION_UNIT.into()], settings);
     let locks = launch::session_locks(&runs, false);
     let turns = args.max_turns.unwrap_or(NO_TURN_LIMIT);
-    let limits = Arc::new(AttemptLimits::new(turns, FailureRule::default(), AttemptTimeouts::default()));
+    let limits = Arc::new(AttemptLimits::new(turns, FailureRule::default(), TimeLimitSettings::UNLIMITED));
     let setup = RunSetup {
         runs,
         project_name: Some(SESSION_UNIT.into()),
@@ -103,6 +104,7 @@ pub(crate) fn run<T>(
         initially_held: Vec::new(),
         is_interactive,
         limits: conversation.is_some().then(|| Arc::clone(&limits)),
+        review_idle_timeout: None,
         policy: conversation.as_ref().map(|conversation| conversation.policy.clone()).unwrap_or_default(),
         notifications: NotificationTargets::default(),
         trace,
@@ -312,7 +314,7 @@ mod tests {
                 locks: crate::agent::session_lock::SessionLocks::new("/locks"),
                 conversation: None,
             },
-            limits: Arc::new(AttemptLimits::new(NO_TURN_LIMIT, FailureRule::default(), AttemptTimeouts::default())),
+            limits: Arc::new(AttemptLimits::new(NO_TURN_LIMIT, FailureRule::default(), TimeLimitSettings::UNLIMITED)),
             conversation: None,
             asks_permission: false,
             meter: Arc::new(RunMeter::new(mpsc::channel(1).0.downgrade())),

@@ -649,6 +649,8 @@ pub enum VerdictCause {
     SilenceTimeout,
     /// The attempt took longer than `--unit-timeout`.
     UnitTimeout,
+    /// A call waited for a decision for longer than `--approval-timeout`.
+    ApprovalTimeout,
     /// Not logged in, or the key is invalid.
     Auth,
     /// The account has no credit.
@@ -678,6 +680,8 @@ pub enum VerdictCause {
     LoopError,
     /// The worker that ran the attempt was lost: it is repeated elsewhere.
     WorkerLost,
+    /// Claude Code refused to start, for example because its settings are damaged.
+    StartFailed,
     /// The process has no file descriptors left: the unit waits for another one to end.
     OpenFiles,
     /// The agent's program is missing or cannot be executed, for example during its update.
@@ -705,6 +709,7 @@ impl VerdictCause {
             Self::Network => "network",
             Self::SilenceTimeout => "silence timeout",
             Self::UnitTimeout => "unit timeout",
+            Self::ApprovalTimeout => "approval timeout",
             Self::Auth => "login",
             Self::Credit => "credit",
             Self::Model => "model",
@@ -719,6 +724,7 @@ impl VerdictCause {
             Self::OversizedLine => "oversized line",
             Self::LoopError => "agent loop",
             Self::WorkerLost => "worker lost",
+            Self::StartFailed => "start failure",
             Self::OpenFiles => "open files",
             Self::ProgramMissing => "program missing",
             Self::Internal => "internal",

@@ -65,7 +65,7 @@ impl RetryPolicy {
         match verdict.cause {
             VerdictCause::UsageLimit { .. } | VerdictCause::RateLimited => RetryDecision::AwaitLimit,
             VerdictCause::OpenFiles => RetryDecision::AwaitCapacity,
-            VerdictCause::ProgramMissing => RetryDecision::AwaitProgram,
+            VerdictCause::ProgramMissing | VerdictCause::StartFailed => RetryDecision::AwaitProgram,
             VerdictCause::Transient
             | VerdictCause::Network
             | VerdictCause::SilenceTimeout
@@ -94,7 +94,7 @@ impl RetryPolicy {
 /// network if no attempt got through.
 pub(crate) fn affects_every_unit(cause: &VerdictCause, own_model: bool, got_through: bool) -> bool {
     match cause {
-        VerdictCause::Auth | VerdictCause::Credit | VerdictCause::ProgramMissing => true,
+        VerdictCause::Auth | VerdictCause::Credit | VerdictCause::ProgramMissing | VerdictCause::StartFailed => true,
         VerdictCause::Model => !own_model,
         VerdictCause::Network => !got_through,
         _ => false,
@@ -132,6 +132,7 @@ mod tests {
         }
         assert_eq!(policy.decide(&failed(VerdictCause::OpenFiles), 99), RetryDecision::AwaitCapacity);
         assert_eq!(policy.decide(&failed(VerdictCause::ProgramMissing), 99), RetryDecision::AwaitProgram);
+        assert_eq!(policy.decide(&failed(VerdictCause::StartFailed), 99), RetryDecision::AwaitProgram);
         for cause in [
             VerdictCause::Auth,
             VerdictCause::ToolFailures,

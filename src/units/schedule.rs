@@ -9,6 +9,7 @@ mod automatic_retry;
 mod begin;
 mod descriptor_limit;
 mod modes;
+mod person_wait;
 mod reconcile;
 mod request;
 mod review;
@@ -22,19 +23,22 @@ mod worker_wait;
 
 use std::sync::Arc;
 
-use crate::tape::note::{Amendment, AttemptOutcome, RunEnded, Severity, StopMode, Verdict};
+use crate::tape::note::{Amendment, AttemptOutcome, RunEnded, Severity, StopMode, Verdict, VerdictCause};
 use crate::{
     control::RunLimit,
-    tape::{Note, UnitKey},
+    tape::{Millis, Note, UnitKey},
 };
 
-pub(crate) use self::modes::{FailureMode, ReviewMode};
 use self::{
     begin::Projection,
     reconcile::ReconcileStep,
     run_blockers::RunBlockers,
     run_budget::RunBudget,
     unit_table::{TimerPurpose, UnitPhase, UnitTable},
+};
+pub(crate) use self::{
+    modes::{FailureMode, ReviewMode},
+    person_wait::PersonWait,
 };
 use super::{
     governor::{self, Governor, ThrottlePolicy},
@@ -195,6 +199,10 @@ pub(crate) enum ScheduleEvent {
     LimitChanged(RunLimit),
     /// A person pauses the run, or ends the pause: nothing starts meanwhile.
     PauseRequested(bool),
+    /// An agent announced its release.
+    ReleaseSeen(String),
+    /// The run has waited for a person for this long.
+    PersonWaitExpired(PersonWait, Millis),
 }
 
 /// Result of one integration.
@@ -325,6 +333,10 @@ pub(crate) struct Schedule {
     /// A person paused the run.
     is_paused: bool,
     blockers: RunBlockers,
+    /// A call waited for a decision for too long, so its unit was stopped.
+    needs_person: bool,
+    /// Releases of the agents so far, in the order of their appearance.
+    releases: Vec<String>,
 }
 
 /// What of the run is saved.
@@ -361,6 +373,8 @@ impl Schedule {
             awaited_decisions: Vec::new(),
             is_paused: false,
             blockers: RunBlockers::default(),
+            needs_person: false,
+            releases: Vec::new(),
         }
     }
 
@@ -444,6 +458,8 @@ impl Schedule {
             ScheduleEvent::WorkerSlotsChanged { slots, lack } => self.set_worker_slots(slots, lack),
             ScheduleEvent::LimitChanged(limit) => self.change_limit(limit, &mut effects),
             ScheduleEvent::PauseRequested(pause) => self.set_paused(pause, &mut effects),
+            ScheduleEvent::ReleaseSeen(release) => self.record_release(release, &mut effects),
+            ScheduleEvent::PersonWaitExpired(wait, limit) => self.end_person_wait(wait, limit, &mut effects),
         }
         self.update_review(&mut effects);
         self.update_worker_wait(&mut effects);
@@ -463,6 +479,7 @@ impl Schedule {
     ) {
         let Some((at, asked_to_stop)) = self.table.find_running_attempt(key, attempt) else { return };
         self.table.record_outcome(at, verdict.outcome, verdict.stop);
+        self.needs_person |= verdict.cause == VerdictCause::ApprovalTimeout;
         if verdict.outcome == AttemptOutcome::Succeeded {
             self.handle_program_started(at, effects);
             self.had_success = true;

@@ -5,6 +5,7 @@
 
 mod cause;
 mod remedy;
+mod start_failure;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -15,7 +16,7 @@ use crate::tape::{
     note::{AttemptOutcome, StopMode, StopReason, Verdict, VerdictCause, attempt_output::UnreadFile},
 };
 
-pub(crate) use self::remedy::session_remedy;
+pub(crate) use self::{remedy::session_remedy, start_failure::StartFailure};
 pub(crate) use super::failure_tally::FailureRule;
 use super::{failure_tally::FailureTally, reuse::SpentBudget};
 
@@ -69,6 +70,8 @@ pub(crate) struct InterruptionFacts {
     pub unread_stdin: Option<usize>,
     /// Message about an agent that resumed another session than the requested one.
     pub session_mismatch: Option<String>,
+    /// The agent's release is not supported: the message, and the remedy.
+    pub unsupported_release: Option<(String, Option<String>)>,
 }
 
 /// What the agent's lines report about the end of the attempt.
@@ -147,8 +150,10 @@ pub(crate) const UNKNOWN_SESSION: &str = "No conversation found with session ID"
 pub(crate) enum TimeLimit {
     /// The agent wrote nothing for this time.
     Silence(Millis),
-    /// The attempt took this time, not counting waits for a person.
+    /// The attempt took this time, not counting waits for a person and for our tools.
     Attempt(Millis),
+    /// It waited this long for a decision of a person.
+    Approval(Millis),
 }
 
 impl AttemptFacts {
@@ -208,6 +213,8 @@ pub(crate) struct ResultFacts {
     /// `error`, `errors[]` joined by `; `.
     pub errors: Option<String>,
     pub api_status: Option<u64>,
+    /// Why the agent refused to start.
+    pub start_failure: Option<StartFailure>,
 }
 
 /// Judges an attempt. The first match decides: prompt too large, isolation breach, agent loop (stopped, not recorded,
@@ -283,6 +290,11 @@ fn loop_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
             let reason = format!("the attempt took longer than {limit} (unit timeout)");
             return Some(failure_verdict(StopReason::Error, VerdictCause::UnitTimeout, reason));
         }
+        Some(TimeLimit::Approval(limit)) => {
+            let reason = format!("a call waited for a decision for {limit} (approval timeout)");
+            let verdict = failure_verdict(StopReason::Error, VerdictCause::ApprovalTimeout, reason);
+            return Some(Verdict { outcome: AttemptOutcome::Stopped, ..verdict });
+        }
         None => {}
     }
     if let Some(limit) = facts.interruption.oversized_line {
@@ -296,6 +308,9 @@ fn loop_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
     }
     if let Some(error) = &facts.process.start_error {
         return Some(not_started(facts.process.start_fault, error));
+    }
+    if let Some(verdict) = start_failure::start_failure_verdict(facts) {
+        return Some(verdict);
     }
     if let Some(strayed) = &facts.interruption.session_mismatch {
         let verdict = failure_verdict(StopReason::Error, VerdictCause::LoopError, quote_foreign(strayed));

@@ -56,7 +56,7 @@ fn all_layers_together_are_shown_with_their_origins() {
     claude.pass_env = []  # default
     agent.allowed_tools = ["Read", "Edit", "Write", "Bash", "Glob", "Grep"]  # default
     agent.max_turns = 50  # default
-    agent.model = "claude-sonnet-4-20250514"  # default
+    # agent.model is not set  # default
     # agent.system_prompt is not set  # default
     # agent.temperature is not set  # default
     retry.max_retries = 1  # user $XDG_CONFIG_HOME/ingestdeck/config.toml:6
@@ -68,8 +68,10 @@ fn all_layers_together_are_shown_with_their_origins() {
     ingest.probe = false  # default
     ingest.reconcile = true  # default
     ingest.silence_after = "60s"  # default
-    # ingest.silence_timeout is not set  # default
-    # ingest.unit_timeout is not set  # default
+    # ingest.silence_timeout is not set: 10m without a screen and on workers, else none  # default
+    # ingest.unit_timeout is not set: 2h without a screen and on workers, else none  # default
+    # ingest.approval_timeout is not set: 24h without a screen, else none  # default
+    # ingest.review_idle_timeout is not set: 8h  # default
     ingest.worker_wait = "2h"  # default
     ingest.allow_paths = []  # default
     ingest.turn_limit = "finish"  # default

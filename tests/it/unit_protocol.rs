@@ -12,10 +12,7 @@ use std::{
 use crate::{
     agent::{
         AgentProgram,
-        attempt::{
-            AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptCommand, AttemptContext,
-            AttemptTimeouts,
-        },
+        attempt::{AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptCommand, AttemptContext},
         claude::version::ClaudeVersion,
         line_reader::{LineReader, MAX_LINE_BYTES},
         mcp,
@@ -30,6 +27,7 @@ use crate::{
     units::{
         ToolCall, ToolReply, ToolSpec, Toolset,
         failure_tally::FailureRule,
+        limits::AttemptTimeouts,
         verdict::{AttemptFacts, IsolationStatus, judge_attempt, stop_reason},
     },
 };
@@ -501,6 +499,23 @@ async fn session_is_resumed_under_its_id() {
     let (facts, ready) = scene.run(launch, Some(&api)).await;
     assert!(!ready);
     assert!(facts.reported.result.unwrap().errors.unwrap().contains("No conversation found"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+async fn resumed_session_sends_the_system_prompt_of_its_tape() {
+    let scene = AttemptFixture::new();
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::answer("first"), ApiTurn::answer("second")])]);
+    let with_prompt = |prompt: &str| UnitLaunch { system_prompt: prompt.into(), ..scene.claude() };
+    scene.run(with_prompt("You are ALPHA."), Some(&api)).await;
+    let id = scene.tape.started().argv.iter().find_map(|word| word.strip_prefix("--session-id=").map(str::to_owned));
+    let mut launch = with_prompt("You are BETA.");
+    launch.context.amendment = Some(Amendment { resume: id, ..Amendment::default() });
+    let (facts, _) = scene.run(launch, Some(&api)).await;
+    assert_eq!(facts.reported.result.unwrap().text.as_deref(), Some("second"));
+    let prompts = api.requests().into_iter().map(|request| request.json()["system"].to_string());
+    let sent: Vec<_> = prompts.map(|sent| (sent.contains("You are ALPHA."), sent.contains("You are BETA."))).collect();
+    assert_eq!(sent, [(true, false), (false, true)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -1020,7 +1035,7 @@ async fn agent_that_writes_nothing_is_ended() {
     for (silence, attempt, expected) in
         [(Some(limit), None, TimeLimit::Silence(Millis(300))), (None, Some(limit), TimeLimit::Attempt(Millis(300)))]
     {
-        let timeouts = AttemptTimeouts { silence, total: attempt };
+        let timeouts = AttemptTimeouts { silence, total: attempt, approval: None };
         let script = "trap '' INT TERM; echo '{}'; while :; do sleep 0.05; done";
         let mut launch = shell(&scene, script);
         launch.timeouts = watch::channel(timeouts).1;

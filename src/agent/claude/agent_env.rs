@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Variables that isolate the agent. A setting cannot change them.
-const ISOLATION_VARS: [(&str, &str); 6] = [
+const ISOLATION_VARS: [(&str, &str); 7] = [
     // Either of the two keeps MEMORY.md out of the request; the second also CLAUDE.md and rules.
     ("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"),
     ("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "1"),
@@ -19,6 +19,8 @@ const ISOLATION_VARS: [(&str, &str); 6] = [
     ("CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS", "1"),
     ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
     ("DISABLE_TELEMETRY", "1"),
+    // Reports every known start failure as a result, not on stderr alone.
+    ("CLAUDE_CODE_STARTUP_FAILURE_RESULTS", "1"),
 ];
 
 /// The span of the attempt, in the form of W3C Trace Context.
@@ -284,6 +286,7 @@ mod tests {
         CLAUDE_CODE_DISABLE_CLAUDE_MDS=1
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1
         CLAUDE_CODE_MAX_RETRIES=3
+        CLAUDE_CODE_STARTUP_FAILURE_RESULTS=1
         CLAUDE_CONFIG_DIR=/home/dev/.claude-work
         CLAUDE_ENABLE_BYTE_WATCHDOG=1
         DISABLE_TELEMETRY=1

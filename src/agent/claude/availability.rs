@@ -150,7 +150,7 @@ pub(crate) async fn check_availability(asked: &ClaudeInvocation) -> Availability
         ),
         Installation::Scripted | Installation::Version(_) | Installation::UnknownVersion(_) => {
             match asked.run(&["auth", "status"], QUICK_CHECK_TIMEOUT).await {
-                Ok(output) => parse_login_output(&output.stdout),
+                Ok(output) => parse_login_output(&output),
                 Err(why) => LoginStatus::Unknown(why),
             }
         }
@@ -293,8 +293,8 @@ struct AuthStatusReply {
     more: serde_json::Map<String, Value>,
 }
 
-fn parse_login_output(stdout: &[u8]) -> LoginStatus {
-    match serde_json::from_slice::<AuthStatusReply>(stdout) {
+fn parse_login_output(output: &CheckOutput) -> LoginStatus {
+    match serde_json::from_slice::<AuthStatusReply>(&output.stdout) {
         Ok(AuthStatusReply { logged_in: false, .. }) => LoginStatus::LoggedOut,
         Ok(AuthStatusReply { auth_method, more, .. }) => {
             let word = |key: &str| more.get(key).and_then(Value::as_str);
@@ -306,10 +306,24 @@ fn parse_login_output(stdout: &[u8]) -> LoginStatus {
             }
         }
         Err(_) => {
-            let output = quote_output(&String::from_utf8_lossy(stdout));
-            LoginStatus::Unknown(
-                Problem::new(format!("claude auth status did not return JSON: {output}")).with_help("update claude"),
-            )
+            // A damaged settings file and the like.
+            let facts = output.to_facts();
+            let unsigned = AttemptFacts { process: facts.process, ..AttemptFacts::default() };
+            let verdict = judge_attempt(&UnitKey::from("login"), &unsigned, FailureRule::Strict);
+            if verdict.cause == VerdictCause::StartFailed {
+                let problem = Problem::new(format!("claude auth status failed: {}", verdict.reason));
+                return LoginStatus::Unknown(match verdict.remedy {
+                    Some(remedy) => problem.with_help(remedy),
+                    None => problem,
+                });
+            }
+            let printed = [&output.stdout, &output.stderr].map(|bytes| quote_output(&String::from_utf8_lossy(bytes)));
+            let printed: Vec<_> = printed.into_iter().filter(|text| !text.is_empty()).collect();
+            let problem = match &printed[..] {
+                [] => "claude auth status printed nothing".to_owned(),
+                printed => format!("claude auth status did not return JSON: {}", printed.join("; ")),
+            };
+            LoginStatus::Unknown(Problem::new(problem).with_help("run it in a terminal, or update claude"))
         }
     }
 }
@@ -333,6 +347,7 @@ fn probe_result_from_facts(mut facts: AttemptFacts) -> ProbeResult {
         VerdictCause::Credit => "Claude Code is logged in, but its account has no credit",
         VerdictCause::Model => "Claude Code is logged in, but may not use this model",
         VerdictCause::Network => "Claude Code cannot reach its service",
+        VerdictCause::StartFailed => "Claude Code refused to start",
         _ => "Claude Code did not answer",
     };
     let problem = Problem::new(format!("{problem}: {output}"));

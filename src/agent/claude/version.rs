@@ -12,7 +12,9 @@ pub(crate) const OLDEST_SUPPORTED: ClaudeVersion = ClaudeVersion(2, 1, 160);
 /// First release with all fields that distinguish failures.
 pub(crate) const RECOMMENDED: ClaudeVersion = ClaudeVersion(2, 1, 223);
 /// Newest release that was tested.
-pub(crate) const NEWEST_TESTED: ClaudeVersion = ClaudeVersion(2, 1, 330);
+pub(crate) const NEWEST_TESTED: ClaudeVersion = ClaudeVersion(2, 1, 332);
+/// First release that was observed to record the system prompt of a session, and to have a flag against it.
+pub(crate) const FIRST_PROMPT_SNAPSHOT: ClaudeVersion = ClaudeVersion(2, 1, 257);
 
 impl fmt::Display for ClaudeVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,8 +99,8 @@ mod tests {
         assert_eq!(standing(160), ReleaseSupport::Degraded);
         assert_eq!(standing(222), ReleaseSupport::Degraded);
         assert_eq!(standing(223), ReleaseSupport::Tested);
-        assert_eq!(standing(330), ReleaseSupport::Tested);
-        assert_eq!(standing(331), ReleaseSupport::Untested);
+        assert_eq!(standing(332), ReleaseSupport::Tested);
+        assert_eq!(standing(333), ReleaseSupport::Untested);
         assert_eq!(ClaudeVersion(1, 0, 128).support(), ReleaseSupport::Unsupported);
         assert_eq!(ClaudeVersion(3, 0, 0).support(), ReleaseSupport::Untested);
         assert_eq!(ReleaseSupport::Tested.problem(NEWEST_TESTED), None);

@@ -32,6 +32,8 @@ pub(crate) struct ClaudeSessionArgs {
     pub system_prompt: Option<String>,
     /// The only built-in tools that exist in the session; `None` for all.
     pub offered_tools: Option<Vec<String>>,
+    /// The program records the system prompt of a session and would send that one when the session is resumed.
+    pub has_prompt_snapshot: bool,
 }
 
 impl ClaudeSessionArgs {
@@ -108,6 +110,10 @@ pub(crate) fn session_argv(args: &ClaudeSessionArgs, prompt: &str, delivery: Pro
         words.extend(["--resume", session]);
         if args.fork {
             words.push("--fork-session");
+        }
+        // The two-way protocol has a field for it.
+        if args.has_prompt_snapshot && !matches!(delivery, PromptDelivery::Conversation { .. }) {
+            words.extend(["--system-prompt-snapshot", "off"]);
         }
     }
     if let Some(model) = &args.model {
@@ -188,6 +194,7 @@ mod tests {
             max_turns: Some(50),
             system_prompt: Some("Be careful.".into()),
             offered_tools: Some(vec!["Bash".into(), "Read".into()]),
+            has_prompt_snapshot: true,
         };
         assert_eq!(
             words(&full, "--help")[4..],
@@ -195,6 +202,8 @@ mod tests {
                 "--resume",
                 "é-1",
                 "--fork-session",
+                "--system-prompt-snapshot",
+                "off",
                 "--model",
                 "opus",
                 "--allowedTools",

@@ -290,7 +290,10 @@ impl ClientConnection {
             Err(reply) => return reply,
         };
         let reply = match body {
-            RequestBody::Command(command) => self.served.controller.execute(command, origin).await,
+            RequestBody::Command(command) => {
+                self.served.clients.note_activity();
+                self.served.controller.execute(command, origin).await
+            }
             RequestBody::Attach(request) => {
                 if self.place.is_none() {
                     let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
-    agent::attempt::{AgentOptions, ApprovalDecision, ApprovalRequest, AttemptTimeouts},
+    agent::attempt::{AgentOptions, ApprovalDecision, ApprovalRequest},
     config::schema::WorkChecks,
     engine::local_attempt::AttemptTask,
     ingest::{attempt::WrittenPatch, git::CommitId, job::IngestJob},
@@ -18,7 +18,7 @@ use crate::{
         RunId, UnitKey,
         note::{AttemptEnded, StopMode},
     },
-    units::failure_tally::FailureRule,
+    units::{failure_tally::FailureRule, limits::AttemptTimeouts},
 };
 
 /// Version of the messages.
@@ -173,7 +173,11 @@ impl RunTerms {
         agent: &AgentOptions,
         checks: WorkChecks,
     ) -> Self {
-        let limits = ShippedLimits { step_budget: 0, rule: FailureRule::default(), timeouts: agent.timeouts };
+        let limits = ShippedLimits {
+            step_budget: 0,
+            rule: FailureRule::default(),
+            timeouts: agent.timeouts.effective(true, false),
+        };
         let agent = AgentOptions { pass_env: Vec::new(), ..agent.clone() };
         Self { run, worker: String::new(), job, connections, agent, checks, limits }
     }

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     actions::TurnTracker,
-    agent::attempt::{ApprovalDecision, AttemptTimeouts},
+    agent::attempt::ApprovalDecision,
     decode::LineDecoder,
     engine::{
         attempt_limits::AttemptLimits,
@@ -39,6 +39,7 @@ use crate::{
     run::{NewEntry, attempt_reducer::AttemptReducer},
     scoped_dir::{PRIVATE_MODE, ScopedDir},
     tape::{EntryBody, Note, TapeEntry, UnitKey, note::StopMode},
+    units::limits::AttemptTimeouts,
 };
 
 /// How often to look for parts that are not confirmed, and for limits that are exceeded.
@@ -50,10 +51,6 @@ const KILL_PATIENCE: Duration = Duration::from_secs(5);
 const TIME_LIMIT_GRACE: Duration = Duration::from_secs(60);
 /// How long a worker may take to accept a message.
 const SEND_PATIENCE: Duration = Duration::from_secs(30);
-
-/// Time limits of a remote attempt for which none are set: no person watches the worker.
-const DEFAULT_SILENCE_LIMIT: Duration = Duration::from_secs(10 * 60);
-const DEFAULT_TOTAL_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// Most bytes of the files of a result.
 const MAX_RESULT_BYTES: usize = 256 << 20;
@@ -135,7 +132,7 @@ pub(crate) async fn run(
             return RemoteEnd::Lost(worker_lost(&permit));
         }
     }
-    let mut timeouts = limits.timeouts();
+    let mut timeouts = limits.remote_timeouts();
     timeouts.borrow_and_update();
     let mut decisions = FuturesUnordered::new();
     let mut handles: HashMap<u64, AbortHandle> = HashMap::new();
@@ -228,11 +225,11 @@ pub(crate) async fn run(
             RemoteEvent::Tick => {
                 let since_tick = last_tick.elapsed();
                 last_tick = Instant::now();
-                // A call that waits for a person may take any time.
+                // A call that waits for a person may take any time, which counts for no limit.
                 if !handles.is_empty() {
                     (began, heard) = (began + since_tick, heard + since_tick);
                 }
-                let AttemptTimeouts { silence, total } = remote_timeouts(limits);
+                let AttemptTimeouts { silence, total, .. } = *timeouts.borrow();
                 let exceeded = |since: Instant, limit: Option<Duration>| {
                     limit.filter(|limit| since.elapsed() >= *limit + TIME_LIMIT_GRACE)
                 };
@@ -386,14 +383,8 @@ fn is_note_of_an_agent(note: &Note) -> bool {
 
 /// The limits of a run, for a worker.
 pub(super) fn shipped_limits(limits: &AttemptLimits) -> ShippedLimits {
-    let (current, timeouts) = (limits.current(), remote_timeouts(limits));
+    let (current, timeouts) = (limits.current(), *limits.remote_timeouts().borrow());
     ShippedLimits { step_budget: current.step_budget, rule: current.rule, timeouts }
-}
-
-/// The time limits of a remote attempt, which always has both.
-fn remote_timeouts(limits: &AttemptLimits) -> AttemptTimeouts {
-    let AttemptTimeouts { silence, total } = *limits.timeouts().borrow();
-    AttemptTimeouts { silence: silence.or(Some(DEFAULT_SILENCE_LIMIT)), total: total.or(Some(DEFAULT_TOTAL_LIMIT)) }
 }
 
 fn worker_lost(permit: &WorkerPermit) -> String {

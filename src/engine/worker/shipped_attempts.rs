@@ -110,7 +110,7 @@ impl WorkerBackend for ShippedAttempts {
     }
 
     fn set_limits(&self, ShippedLimits { step_budget, rule, timeouts }: ShippedLimits) {
-        self.limits.set(LimitValues { step_budget, rule }, timeouts);
+        self.limits.set(LimitValues { step_budget, rule }, timeouts.into());
     }
 
     fn run(
@@ -135,7 +135,7 @@ impl ShippedAttempts {
         let ShippedLimits { step_budget, rule, timeouts } = terms.limits;
         Ok(Self {
             dir: WorkerDir::new(&terms.job.id)?,
-            limits: Arc::new(AttemptLimits::new(step_budget, rule, timeouts)),
+            limits: Arc::new(AttemptLimits::new(step_budget, rule, timeouts.into())),
             outgoing: link.outgoing.clone(),
             attempts: Mutex::default(),
             arriving: Mutex::default(),

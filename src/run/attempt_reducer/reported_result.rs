@@ -4,7 +4,7 @@ use crate::{
     actions::{LineRole, error_text},
     decode::{AgentLine, ChatLine, LineBody, MessageBlock, ResultLine, line::RateLimitEvent},
     run::model_spending::ModelLedger,
-    units::verdict::{ReportedFacts, ResultFacts},
+    units::verdict::{ReportedFacts, ResultFacts, StartFailure},
 };
 
 /// The values that an attempt has reported so far.
@@ -77,5 +77,12 @@ pub(crate) fn result_facts(result: &ResultLine<'_>) -> ResultFacts {
         text: owned(&result.result),
         errors: has_errors.then(|| error_text(result)),
         api_status: result.api_error_status,
+        start_failure: result.startup_failure.as_deref().map(|reason| StartFailure {
+            reason: reason.to_owned(),
+            config_file: result
+                .invalid_config
+                .as_ref()
+                .map(|(path, backup)| (path.clone().into_owned(), backup.as_deref().map(str::to_owned))),
+        }),
     }
 }

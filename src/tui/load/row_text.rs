@@ -107,7 +107,11 @@ pub(super) fn line(body: &LineBody<'_>, json: &[u8], most: usize) -> String {
         LineBody::ToolProgress { elapsed_seconds, .. } => format!("a call has been running for {elapsed_seconds:.0} s"),
         LineBody::RateLimit(limit) => {
             let used = limit.utilization.map(|used| format!(" · {:.0} % used", used * 100.0)).unwrap_or_default();
-            format!("limit {} {}{used}", limit.limit.as_deref().unwrap_or("(unnamed)"), limit.status)
+            let others = limit.windows.iter().filter(|window| limit.limit.as_deref() != Some(window.name.as_ref()));
+            let others: String = others
+                .filter_map(|window| Some(format!(" · {} {:.0} % used", window.name, window.utilization? * 100.0)))
+                .collect();
+            format!("limit {} {}{used}{others}", limit.limit.as_deref().unwrap_or("(unnamed)"), limit.status)
         }
         LineBody::Result(result) => {
             let word = outcome(result);

@@ -11,6 +11,9 @@ use crate::{
     },
 };
 
+/// Releases that are reported; more are not expected in a run.
+const MAX_RELEASES: usize = 16;
+
 impl Schedule {
     pub(super) fn change_concurrency(&mut self, by: i32, effects: &mut Vec<ScheduleEffect>) {
         let now = self.settings.concurrency;
@@ -43,6 +46,18 @@ impl Schedule {
         if old != new {
             effects.push(limit_note(limit.name(), old, new));
         }
+    }
+
+    /// Reports each further release of the agents once: an update during the run.
+    pub(super) fn record_release(&mut self, release: String, effects: &mut Vec<ScheduleEffect>) {
+        if self.releases.contains(&release) || self.releases.len() >= MAX_RELEASES {
+            return;
+        }
+        if let Some(before) = self.releases.last() {
+            let text = format!("claude {release} runs from now on, instead of {before}");
+            push_message(Severity::Warning, text, effects);
+        }
+        self.releases.push(release);
     }
 
     pub(super) fn pass_message(&mut self, key: &UnitKey, text: String, effects: &mut Vec<ScheduleEffect>) {

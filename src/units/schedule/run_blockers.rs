@@ -1,8 +1,8 @@
 //! Conditions that prevent every unit from running, so that nothing more starts.
 //!
-//! If the agent's program is missing during a run, for example while it is updated, nothing starts for a while, and
-//! then one unit tests whether it is available. Failed starts do not count as retries. All other conditions end the
-//! run.
+//! If the agent's program is missing during a run, for example while it is updated, or refuses to start, nothing starts
+//! for a while, and then one unit tests whether it is available. Failed starts do not count as retries. All other
+//! conditions end the run.
 
 use super::{
     HaltReason, Schedule, ScheduleEffect, TimerId, UnitPhase, push_message, retry, unit_table::TimerPurpose,
@@ -12,6 +12,10 @@ use crate::tape::note::{AttemptOutcome, Severity, Verdict, VerdictCause};
 
 /// Waits before each trial, in milliseconds; about 40 s in total. An update takes about 10 s.
 const WAITS_MS: [u64; 6] = [1_000, 2_000, 4_000, 8_000, 10_000, 15_000];
+
+/// Number of trials after a refused start. Other processes of Claude Code write its settings; a file that is damaged for
+/// longer needs a person.
+const REFUSED_TRIALS: usize = 1;
 
 /// Why nothing starts for now.
 #[derive(Clone, Debug, Default)]
@@ -58,14 +62,18 @@ impl Schedule {
             Some(MissingProgram { tries, .. }) => tries,
             None => {
                 let seconds = WAITS_MS.iter().sum::<u64>() / 1000;
-                let text = format!(
-                    "the agent's program is missing; waiting up to {seconds} s for it, as an update may be in progress"
-                );
+                let text = match cause {
+                    VerdictCause::StartFailed => "the agent refused to start; trying once more in 1 s".to_owned(),
+                    _ => format!(
+                        "the agent's program is missing; waiting up to {seconds} s for it, as an update may be in progress"
+                    ),
+                };
                 push_message(Severity::Warning, text, effects);
                 0
             }
         };
-        let Some(wait_ms) = WAITS_MS.get(tries).copied() else {
+        let trials = if *cause == VerdictCause::StartFailed { REFUSED_TRIALS } else { WAITS_MS.len() };
+        let Some(wait_ms) = WAITS_MS.get(tries).copied().filter(|_| tries < trials) else {
             self.blockers.missing_program = None;
             return false;
         };
@@ -139,8 +147,12 @@ impl Schedule {
             return;
         }
         if !self.table.is_idle() {
-            let (word, remedy) = (verdict.cause.label(), verdict.remedy.as_deref().unwrap_or("fix it, then retry"));
-            let text = format!("stopped starting units: {word}; {remedy}");
+            let what = match verdict.cause {
+                VerdictCause::StartFailed => &verdict.reason,
+                _ => verdict.cause.label(),
+            };
+            let remedy = verdict.remedy.as_deref().unwrap_or("fix it, then retry");
+            let text = format!("stopped starting units: {what}; {remedy}");
             push_message(Severity::Error, text, effects);
         }
         self.halt(HaltReason::Unusable, effects);

@@ -185,6 +185,7 @@ impl Schedule {
             Some(HaltReason::LimitReached) => "limit",
             Some(HaltReason::Unusable) => "unusable",
             Some(HaltReason::UnitFailed) => "error",
+            None if self.needs_person => "limit",
             Some(HaltReason::Requested) if cut_short => "stopped",
             Some(HaltReason::Requested) | None if saved => "partial",
             Some(HaltReason::Requested) | None if ended.failed + ended.unsaved > 0 => "error",

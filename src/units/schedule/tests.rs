@@ -59,6 +59,10 @@ fn missing_program_verdict() -> Verdict {
     verdict(AttemptOutcome::Failed, VerdictCause::ProgramMissing)
 }
 
+fn refused_start_verdict() -> Verdict {
+    verdict(AttemptOutcome::Failed, VerdictCause::StartFailed)
+}
+
 fn usage_limit_verdict() -> Verdict {
     verdict(AttemptOutcome::Failed, VerdictCause::UsageLimit { resets_at: None })
 }

@@ -38,9 +38,14 @@ pub(super) fn remedy_for(cause: &VerdictCause) -> Option<String> {
         VerdictCause::RateLimited => "retry it later, with fewer concurrent units",
         VerdictCause::Transient => "the service is busy: retry it later",
         VerdictCause::SilenceTimeout => {
-            "check the connection and the service, then retry; `silence_timeout` in [ingest] sets the limit"
+            "check the connection and the service, then retry; --silence-timeout or `silence_timeout` in [ingest] raises the limit, `none` lifts it"
         }
-        VerdictCause::UnitTimeout => "give the unit fewer files or raise `unit_timeout` in [ingest], then retry",
+        VerdictCause::UnitTimeout => {
+            "give the unit fewer files, or raise --unit-timeout or `unit_timeout` in [ingest] (`none` lifts it), then retry"
+        }
+        VerdictCause::ApprovalTimeout => {
+            "retry it and decide about its call; --approval-timeout or `approval_timeout` in [ingest] raises the limit, `none` lifts it"
+        }
         VerdictCause::Network => "check the connection and proxy settings, then retry",
         VerdictCause::Auth => "run `claude` and sign in with /login, then retry; `ingestdeck doctor` checks the login",
         VerdictCause::Credit => "add credit to the account or sign in with a subscription, then retry",
@@ -62,6 +67,9 @@ pub(super) fn remedy_for(cause: &VerdictCause) -> Option<String> {
         VerdictCause::OversizedLine => "read the pieces of the line in the transcript; update `claude`, then retry",
         VerdictCause::LoopError => "read the end of the transcript, then retry",
         VerdictCause::ProgramMissing => MISSING_PROGRAM_REMEDY,
+        VerdictCause::StartFailed => {
+            "run `claude` in a terminal to see why, then run again; `ingestdeck doctor` checks"
+        }
         VerdictCause::WorkerLost => "check the machine of the worker and the connection to it, then retry",
         VerdictCause::OpenFiles => "raise `ulimit -n`, or lower ingest.workUnits.maxConcurrency in ktx.yaml",
         VerdictCause::Internal => "check free disk space and the permissions of the project directory, then retry",

@@ -507,6 +507,9 @@ fn time_limit_takes_precedence_over_the_final_message() {
     let silent = judged(TimeLimit::Silence(Millis(90_000)));
     assert_eq!((silent.outcome, silent.cause), (AttemptOutcome::Failed, VerdictCause::SilenceTimeout));
     assert_eq!(silent.reason, "Claude Code wrote nothing for 1m 30s (silence timeout)");
+    let held = judged(TimeLimit::Approval(Millis(3_600_000)));
+    assert_eq!((held.outcome, held.cause), (AttemptOutcome::Stopped, VerdictCause::ApprovalTimeout));
+    assert_eq!(held.reason, "a call waited for a decision for 1h 00m (approval timeout)");
     let slow = judged(TimeLimit::Attempt(Millis(600_000)));
     assert_eq!(slow.cause, VerdictCause::UnitTimeout);
     assert!(slow.remedy.is_some_and(|remedy| remedy.contains("unit_timeout")), "the key that sets it");

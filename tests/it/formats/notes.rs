@@ -110,6 +110,7 @@ pub(super) fn every_cause() -> Vec<VerdictCause> {
         VerdictCause::Network
         | VerdictCause::SilenceTimeout
         | VerdictCause::UnitTimeout
+        | VerdictCause::ApprovalTimeout
         | VerdictCause::Auth
         | VerdictCause::Credit => (),
         VerdictCause::Model
@@ -124,6 +125,7 @@ pub(super) fn every_cause() -> Vec<VerdictCause> {
         | VerdictCause::OversizedLine
         | VerdictCause::LoopError
         | VerdictCause::WorkerLost
+        | VerdictCause::StartFailed
         | VerdictCause::OpenFiles => (),
         VerdictCause::ProgramMissing | VerdictCause::Internal | VerdictCause::Other(_) => (),
     };
@@ -141,6 +143,7 @@ pub(super) fn every_cause() -> Vec<VerdictCause> {
         VerdictCause::Network,
         VerdictCause::SilenceTimeout,
         VerdictCause::UnitTimeout,
+        VerdictCause::ApprovalTimeout,
         VerdictCause::Auth,
         VerdictCause::Credit,
         VerdictCause::Model,
@@ -154,6 +157,7 @@ pub(super) fn every_cause() -> Vec<VerdictCause> {
         VerdictCause::Policy,
         VerdictCause::OversizedLine,
         VerdictCause::LoopError,
+        VerdictCause::StartFailed,
         VerdictCause::OpenFiles,
         VerdictCause::ProgramMissing,
         VerdictCause::Internal,

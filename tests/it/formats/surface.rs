@@ -95,6 +95,7 @@ fn kind(kind: SettingKind) -> String {
         SettingKind::Integer(least, most) => format!("whole number, {least} to {most}"),
         SettingKind::Float(least, most) => format!("number, {least} to {most}"),
         SettingKind::Duration => "duration".into(),
+        SettingKind::TimeLimit(unset) => format!("duration or none; if not set: {unset}"),
         SettingKind::List => "list of texts".into(),
         SettingKind::EnvVarNames => "list of names".into(),
         SettingKind::Paths => "list of paths".into(),

@@ -47,6 +47,36 @@ fn session_is_resumed_under_its_own_id() {
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn resumed_session_sends_the_prompt_of_its_own_settings() {
+    let deck = TestProject::new([ApiRoute::any(["one", "two", "three"].map(ApiTurn::answer))]);
+    let ask = |prompt: &str, words: &[&str]| {
+        let mut command = deck.command([&["session"], words, &["--", "a question"]].concat());
+        let output = command.env("INGESTDECK_AGENT_SYSTEM_PROMPT", prompt).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let first = ask("You are ALPHA.", &["--profile", "agent"]);
+    let id = first.lines().last().and_then(|line| line.strip_prefix("`claude --resume ")?.strip_suffix('`')).unwrap();
+    ask("You are BETA.", &["--profile", "agent", "--resume", id]);
+    // A plain session has the prompt of Claude Code again.
+    ask("You are BETA.", &["--resume", id]);
+    let prompts = deck.api.requests().into_iter().map(|request| request.json()["system"].to_string());
+    let sent: Vec<_> = prompts.map(|sent| (sent.contains("You are ALPHA."), sent.contains("You are BETA."))).collect();
+    assert_eq!(sent, [(true, false), (false, true), (false, false)]);
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn session_without_an_answer_is_a_limit() {
+    let call = || bash("true");
+    let deck = TestProject::new([ApiRoute::any([call(), call(), call()])])
+        .set("[agent]\nmax_turns = 1\nallowed_tools = [\"Bash\"]\n");
+    let played = deck.play(&["session", "--profile", "agent", "--", "run true"]);
+    assert_eq!(played.code, Some(102), "{played:#?}");
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn unknown_session_fails_with_the_agent_error() {
     let deck = TestProject::new([ApiRoute::any([ApiTurn::answer("never asked")])]);
     let id = "00000000-0000-4000-8000-000000000000";

@@ -46,6 +46,16 @@ fn asks(effects: &[AttemptEffect], subtype: &str) -> bool {
     frames(effects).iter().any(|frame| frame["request"]["subtype"] == subtype)
 }
 
+#[test]
+fn release_below_the_minimum_is_stopped() {
+    let mut machine = working();
+    let old = INIT.replace(r#""session_id":"s","#, r#""session_id":"s","claude_code_version":"2.1.159","#);
+    let effects = line(&mut machine, &old);
+    assert!(asks(&effects, "interrupt"), "{effects:?}");
+    let (reason, remedy) = machine.into_facts().interruption.unsupported_release.expect("it is not supported");
+    assert!(reason.contains("2.1.159 is too old") && remedy.is_some(), "{reason}");
+}
+
 /// A machine whose prompt was sent.
 fn working() -> AttemptMachine {
     let mut machine = machine();

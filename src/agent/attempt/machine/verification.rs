@@ -2,8 +2,16 @@
 
 use super::{AttemptEffect, AttemptMachine, AttemptPhase, AttemptTimer, warning_note};
 use crate::{
-    agent::{claude::isolation, control::ControlRequest, process::EscalationStep},
+    agent::{
+        claude::{
+            isolation,
+            version::{ClaudeVersion, ReleaseSupport},
+        },
+        control::ControlRequest,
+        process::EscalationStep,
+    },
     decode::line::InitLine,
+    diagnostic::Diagnostic as _,
     tape::{Note, note::IsolationChecked},
     units::verdict::IsolationStatus,
 };
@@ -11,6 +19,14 @@ use crate::{
 impl AttemptMachine {
     /// Handles the start of a turn, with the tools that the agent announces.
     pub(super) fn handle_init(&mut self, init: &InitLine<'_>) -> Vec<AttemptEffect> {
+        if let Some(release) = init.version.as_deref().and_then(ClaudeVersion::parse)
+            && release.support() == ReleaseSupport::Unsupported
+            && let Some(problem) = release.support().problem(release)
+        {
+            // The program was replaced since it was checked.
+            self.stats.facts.interruption.unsupported_release.get_or_insert((problem.to_string(), problem.help()));
+            return self.escalate_to(EscalationStep::Interrupt);
+        }
         if let Some(sentence) = self.proof.init_breach(init) {
             return self.record_breach(sentence);
         }

@@ -98,6 +98,7 @@ impl AttemptFold {
             text: Some(self.reducer.stream().last_text().into_owned()),
             errors: None,
             api_status: chat.api_error_status,
+            start_failure: None,
         };
         // Errors of earlier turns do not apply to this one.
         let reported = if failed { self.reducer.reported_facts() } else { ReportedFacts::default() };

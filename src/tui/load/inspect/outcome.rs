@@ -180,6 +180,10 @@ fn cause(cause: &VerdictCause, zone: &TimeZone) -> String {
         VerdictCause::Network => "the network".to_owned(),
         VerdictCause::SilenceTimeout => "it wrote nothing for longer than the silence timeout".to_owned(),
         VerdictCause::UnitTimeout => "it took longer than the unit timeout".to_owned(),
+        VerdictCause::StartFailed => "Claude Code refused to start".to_owned(),
+        VerdictCause::ApprovalTimeout => {
+            "its call waited for a decision for longer than the approval timeout".to_owned()
+        }
         VerdictCause::Auth => "not logged in, or the API key is invalid".to_owned(),
         VerdictCause::Credit => "no credit".to_owned(),
         VerdictCause::Model => "the model does not exist or may not be used".to_owned(),

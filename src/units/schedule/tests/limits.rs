@@ -251,6 +251,82 @@ fn missing_program_pauses_starts_until_it_returns() {
 }
 
 #[test]
+fn refused_start_is_tried_once_more_by_one_unit() {
+    let mut schedule = Schedule::new(keys(4), settings(2));
+    let trace = feed(
+        &mut schedule,
+        [
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, refused_start_verdict()),
+            attempt_ended(1, 1, refused_start_verdict()),
+            ScheduleEvent::TimerFired(TimerId(0)),
+            attempt_ended(0, 2, refused_start_verdict()),
+        ],
+    );
+    insta::assert_snapshot!(trace, @r#"
+    start u0/1 | start u1/1
+    note: message "the agent refused to start; trying once more in 1 s" | note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms
+    note u1/1: retry-scheduled 2 1000ms
+    start u0/2
+    note: message "stopped starting units: x; fix it, then retry" | END unusable succeeded=0 failed=2 stopped=0 not_run=2
+    "#);
+}
+
+#[test]
+fn refused_start_that_ends_within_a_second_costs_no_retry() {
+    let mut schedule = Schedule::new(keys(2), settings(1));
+    let ready = ScheduleEvent::AttemptReady { unit: "u0".into(), attempt: 2 };
+    let trace = feed(
+        &mut schedule,
+        [
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, refused_start_verdict()),
+            ScheduleEvent::TimerFired(TimerId(0)),
+            ready,
+            attempt_ended(0, 2, succeeded_verdict()),
+        ],
+    );
+    insta::assert_snapshot!(trace, @r#"
+    start u0/1
+    note: message "the agent refused to start; trying once more in 1 s" | note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms
+    start u0/2
+    note: message "the agent's program is back"
+    start u1/1
+    "#);
+}
+
+#[test]
+fn other_release_during_a_run_is_reported_once() {
+    let mut schedule = Schedule::new(keys(1), settings(1));
+    let seen = |release: &str| ScheduleEvent::ReleaseSeen(release.to_owned());
+    let trace = feed(
+        &mut schedule,
+        [ScheduleEvent::RunStarted, seen("2.1.332"), seen("2.1.332"), seen("2.1.330"), seen("2.1.332")],
+    );
+    insta::assert_snapshot!(trace, @r#"
+    start u0/1
+
+
+    note: message "claude 2.1.330 runs from now on, instead of 2.1.332"
+    "#);
+}
+
+#[test]
+fn unit_that_waited_too_long_for_a_person_makes_a_limit() {
+    let mut schedule = Schedule::new(keys(2), settings(2));
+    let waited = verdict(AttemptOutcome::Stopped, VerdictCause::ApprovalTimeout);
+    let trace = feed(
+        &mut schedule,
+        [ScheduleEvent::RunStarted, attempt_ended(0, 1, waited), attempt_ended(1, 1, succeeded_verdict())],
+    );
+    insta::assert_snapshot!(trace, @r"
+    start u0/1 | start u1/1
+
+    END limit succeeded=1 failed=0 stopped=1 not_run=0
+    ");
+}
+
+#[test]
 fn stopped_program_trial_moves_to_the_next_unit() {
     let mut schedule = Schedule::new(keys(2), settings(1));
     let stop = ScheduleEvent::StopRequested { unit: key(0) };

@@ -236,6 +236,8 @@ impl ScheduleOracle {
             // Not among the random steps.
             ScheduleEvent::LimitChanged(_)
             | ScheduleEvent::PauseRequested(_)
+            | ScheduleEvent::PersonWaitExpired(..)
+            | ScheduleEvent::ReleaseSeen(_)
             | ScheduleEvent::WorkerSlotsChanged { .. }
             | ScheduleEvent::MessageRequested { .. }
             | ScheduleEvent::ReviewRequested { .. }

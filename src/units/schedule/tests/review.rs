@@ -41,6 +41,20 @@ fn result_is_saved_only_after_its_review() {
 }
 
 #[test]
+fn review_without_a_person_ends_with_its_decisions() {
+    let mut schedule = reviewing(ReviewMode::Wait);
+    let hours = Millis(8 * 3_600_000);
+    let expired = |wait| ScheduleEvent::PersonWaitExpired(wait, hours);
+    let trace = feed(&mut schedule, [WAITS, expired(PersonWait::Decision), expired(PersonWait::Review)]);
+    assert_eq!(schedule.person_wait(), None);
+    insta::assert_snapshot!(trace, @r#"
+
+
+    note: message "the changes waited for a review for 8h 00m without a screen: the run ends, and `ingestdeck review` continues with all decisions; `review_idle_timeout` in [ingest] sets the limit" | END waiting_approval succeeded=2 failed=0 stopped=0 not_run=0 unsaved=2
+    "#);
+}
+
+#[test]
 fn units_sent_back_run_again_before_the_next_review() {
     let mut schedule = reviewing(ReviewMode::Wait);
     let trace = feed(

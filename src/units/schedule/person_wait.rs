@@ -1,0 +1,47 @@
+//! Waits that only a person can end. Each has a limit, which the driver measures: a run must not wait forever for a
+//! person who is gone.
+
+use super::{HaltReason, ReviewMode, RunStage, Schedule, ScheduleEffect, push_message};
+use crate::tape::{Millis, note::Severity};
+
+/// What a run waits for while nothing else can happen in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PersonWait {
+    /// The end of a pause, or a decision about a unit that has used its turns.
+    Decision,
+    /// The review of the integrated result.
+    Review,
+}
+
+impl Schedule {
+    /// The wait that only a person can end, if there is one.
+    pub(crate) fn person_wait(&self) -> Option<PersonWait> {
+        let has_stopped = self.table.in_flight_count() == 0 && self.halt.is_none();
+        match self.stage {
+            RunStage::Reviewing if self.settings.reviews == ReviewMode::Wait => Some(PersonWait::Review),
+            RunStage::Running | RunStage::Reconciling
+                if has_stopped && (self.is_paused || !self.awaited_decisions.is_empty()) =>
+            {
+                Some(PersonWait::Decision)
+            }
+            _ => None,
+        }
+    }
+
+    /// Ends the run after it has waited for `limit`. Its results are kept.
+    pub(super) fn end_person_wait(&mut self, wait: PersonWait, limit: Millis, effects: &mut Vec<ScheduleEffect>) {
+        if self.person_wait() != Some(wait) {
+            return;
+        }
+        let text = match wait {
+            PersonWait::Decision => format!(
+                "the run waited for a decision for {limit} (approval timeout): it ends and can be resumed; `approval_timeout` in [ingest] sets the limit"
+            ),
+            PersonWait::Review => format!(
+                "the changes waited for a review for {limit} without a screen: the run ends, and `ingestdeck review` continues with all decisions; `review_idle_timeout` in [ingest] sets the limit"
+            ),
+        };
+        push_message(Severity::Warning, text, effects);
+        self.halt(HaltReason::LimitReached, effects);
+    }
+}
