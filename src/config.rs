@@ -6,6 +6,7 @@
 pub(crate) mod file;
 pub(crate) mod paths;
 pub(crate) mod schema;
+pub(crate) mod time_limit;
 pub(crate) mod value;
 
 use std::{
@@ -27,12 +28,10 @@ pub(crate) use self::{
 };
 use self::{
     schema::{KEYS, SettingKey},
+    time_limit::TimeLimitSetting,
     value::SettingKind,
 };
-use crate::{
-    diagnostic::{Diagnostic, Problem},
-    units::limits::TimeLimitSetting,
-};
+use crate::diagnostic::{Diagnostic, Problem};
 
 /// Maximum number of warnings that are listed individually.
 const MAX_WARNINGS: usize = 20;

@@ -28,11 +28,7 @@ use crate::{
         entry::EntryBody,
         note::{Amendment, AttemptStarted, Severity},
     },
-    units::{
-        Toolset,
-        limits::{AttemptTimeouts, TimeLimitSettings},
-        verdict::TimeLimit,
-    },
+    units::{Toolset, verdict::TimeLimit},
 };
 
 use self::{
@@ -43,6 +39,7 @@ use self::{
     read_coalescer::ReadCoalescer,
     recorder::AttemptRecorder,
     stderr_limit::StderrLimit,
+    time_limits::{AttemptTimeouts, TimeLimitSettings},
 };
 pub(crate) use self::{machine::AttemptCommand, read_coalescer::start_tick_clock};
 use super::control::ControlFrame;
@@ -63,6 +60,7 @@ mod read_coalescer;
 pub(super) mod recorder;
 pub(super) mod session_monitor;
 mod stderr_limit;
+pub(crate) mod time_limits;
 mod work_log;
 
 /// What the attempts of units and of sessions have in common.

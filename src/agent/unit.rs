@@ -19,7 +19,6 @@ use crate::{
     },
     units::{
         Toolset,
-        limits::AttemptTimeouts,
         verdict::{AgentStartFault, AttemptFacts, MAX_PROMPT_CHARS},
     },
 };
@@ -28,6 +27,7 @@ use super::{
     attempt::{
         AgentOptions, ApprovalGate, AttemptCommand, AttemptContext, AttemptRunner,
         machine::{AttemptMachine, ContinuedSession, UnitTask},
+        time_limits::AttemptTimeouts,
     },
     claude::{
         agent_env,

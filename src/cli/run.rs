@@ -13,7 +13,13 @@ use super::{
     settings, texts,
 };
 use crate::{
-    agent::{attempt::AgentOptions, claude::ClaudeCode},
+    agent::{
+        attempt::{
+            AgentOptions,
+            time_limits::{REVIEW_IDLE_TIMEOUT, TimeLimitSettings},
+        },
+        claude::ClaudeCode,
+    },
     control::MAX_FEEDBACK_CHARS,
     diagnostic::{Diagnostic, Problem},
     engine::{
@@ -31,7 +37,6 @@ use crate::{
         text_input::{TEXT_STEP_BUDGET, TextInputs},
     },
     tape::{UnitKey, note::PlannedUnit},
-    units::limits::{REVIEW_IDLE_TIMEOUT, TimeLimitSettings},
 };
 
 /// Runs the selected units.

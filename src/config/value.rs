@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::units::limits::TimeLimitSetting;
+use super::time_limit::TimeLimitSetting;
 
 /// A value from any layer.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,13 +9,11 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::{
+    agent::attempt::time_limits::{AttemptTimeouts, TimeLimitSettings},
     config::schema::ToolFailures,
     control::RunLimit,
     tape::note::LimitChanged,
-    units::{
-        failure_tally::FailureRule,
-        limits::{AttemptTimeouts, TimeLimitSettings},
-    },
+    units::failure_tally::FailureRule,
 };
 
 /// The limits that attempts read when they start or end; time limits also reach running attempts.
@@ -142,7 +140,7 @@ fn millis(time: Option<Duration>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{tape::Millis, units::limits::UNATTENDED_SILENCE};
+    use crate::{agent::attempt::time_limits::UNATTENDED_SILENCE, tape::Millis};
 
     #[test]
     fn changes_report_the_old_and_the_new_value() {

@@ -250,12 +250,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        agent::attempt::{ApprovalDecision, ApprovalRequest},
+        agent::attempt::{ApprovalDecision, ApprovalRequest, time_limits::TimeLimitSettings},
         control::UserDecision,
         engine::run_meter::RunMeter,
         run::{NewEntry, Recorder, entry_source::RecordError},
         tape::EntryBody,
-        units::{failure_tally::FailureRule, limits::TimeLimitSettings},
+        units::failure_tally::FailureRule,
     };
 
     #[derive(Debug, Default)]

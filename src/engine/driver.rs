@@ -460,13 +460,10 @@ mod tests {
 
     use super::*;
     use crate::{
+        agent::attempt::time_limits::{TimeLimitSettings, UNATTENDED_WAIT},
         engine::attempt_order::preparation_failed,
         tape::note::AttemptOutcome,
-        units::{
-            failure_tally::FailureRule,
-            limits::{TimeLimitSettings, UNATTENDED_WAIT},
-            schedule::ScheduleSettings,
-        },
+        units::{failure_tally::FailureRule, schedule::ScheduleSettings},
     };
 
     #[derive(Debug, Default)]

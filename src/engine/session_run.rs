@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     agent::{
-        attempt::AttemptContext,
+        attempt::{AttemptContext, time_limits::TimeLimitSettings},
         claude::ClaudeCode,
         process::StreamLimits,
         session::{self, SessionLaunch},
@@ -37,7 +37,6 @@ use crate::{
     units::{
         call_policy::CallPolicy,
         failure_tally::FailureRule,
-        limits::TimeLimitSettings,
         retry::RetryMode,
         schedule::{Schedule, ScheduleSettings},
     },

@@ -12,7 +12,10 @@ use std::{
 use crate::{
     agent::{
         AgentProgram,
-        attempt::{AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptCommand, AttemptContext},
+        attempt::{
+            AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptCommand, AttemptContext,
+            time_limits::AttemptTimeouts,
+        },
         claude::version::ClaudeVersion,
         line_reader::{LineReader, MAX_LINE_BYTES},
         mcp,
@@ -27,7 +30,6 @@ use crate::{
     units::{
         ToolCall, ToolReply, ToolSpec, Toolset,
         failure_tally::FailureRule,
-        limits::AttemptTimeouts,
         verdict::{AttemptFacts, IsolationStatus, judge_attempt, stop_reason},
     },
 };

@@ -8,11 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::machine::WaitReason;
-use crate::{
-    tape::Millis,
-    units::{limits::AttemptTimeouts, verdict::TimeLimit},
-};
+use super::{machine::WaitReason, time_limits::AttemptTimeouts};
+use crate::{tape::Millis, units::verdict::TimeLimit};
 
 /// How long the agent waits for a tool (`MCP_TOOL_TIMEOUT`).
 const LONGEST_TOOL_WAIT: Duration = Duration::from_secs(10 * 60);

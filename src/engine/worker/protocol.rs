@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
-    agent::attempt::{AgentOptions, ApprovalDecision, ApprovalRequest},
+    agent::attempt::{AgentOptions, ApprovalDecision, ApprovalRequest, time_limits::AttemptTimeouts},
     config::schema::WorkChecks,
     engine::local_attempt::AttemptTask,
     ingest::{attempt::WrittenPatch, git::CommitId, job::IngestJob},
@@ -18,7 +18,7 @@ use crate::{
         RunId, UnitKey,
         note::{AttemptEnded, StopMode},
     },
-    units::{failure_tally::FailureRule, limits::AttemptTimeouts},
+    units::failure_tally::FailureRule,
 };
 
 /// Version of the messages.

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     actions::TurnTracker,
-    agent::attempt::ApprovalDecision,
+    agent::attempt::{ApprovalDecision, time_limits::AttemptTimeouts},
     decode::LineDecoder,
     engine::{
         attempt_limits::AttemptLimits,
@@ -39,7 +39,6 @@ use crate::{
     run::{NewEntry, attempt_reducer::AttemptReducer},
     scoped_dir::{PRIVATE_MODE, ScopedDir},
     tape::{EntryBody, Note, TapeEntry, UnitKey, note::StopMode},
-    units::limits::AttemptTimeouts,
 };
 
 /// How often to look for parts that are not confirmed, and for limits that are exceeded.
