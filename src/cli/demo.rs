@@ -22,13 +22,13 @@ use crate::{
     control::DisconnectAction,
     engine::{
         execute::AttemptOptions,
-        launch::{Launch, PriorWork, ReviewOptions, RunPlaces, retry_policy},
+        launch::{HeldCalls, Launch, PriorWork, ReviewOptions, RunPlaces, retry_policy},
         notifier::NotificationTargets,
         prepare::PreparedProject,
         span_exporter::TraceOptions,
     },
     ingest::plan::{self, UnitSelection},
-    units::{call_policy::CallPolicy, failure_tally::FailureRule},
+    units::failure_tally::FailureRule,
 };
 
 const FILES: &[(&str, &str)] = &[
@@ -139,13 +139,11 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         terms,
         places: RunPlaces::local(slots),
         retry: retry_policy(&config),
-        initially_held: Vec::new(),
+        held: HeldCalls::default(),
         feedback: None,
         notifications: NotificationTargets::default(),
         trace: TraceOptions::default(),
-        policy: CallPolicy::default(),
         waits_at_turn_limit: false,
-        review_idle_timeout: None,
         prepared,
         reconcile: None,
         review: args.review.then(ReviewOptions::default),

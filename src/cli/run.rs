@@ -25,7 +25,7 @@ use crate::{
     engine::{
         attempt_limits,
         execute::{AttemptOptions, ReconcileOptions},
-        launch::{Launch, PriorWork, ReviewOptions, RunPlaces, retry_policy, runtime},
+        launch::{HeldCalls, Launch, PriorWork, ReviewOptions, RunPlaces, retry_policy, runtime},
         prepare::{self, PreparedProject, TargetBranch},
         reconcile_policy::ReconcilePolicy,
         resume::{self, RunPlan},
@@ -206,7 +206,8 @@ pub(crate) fn start_run(
     let is_wanted = *config.ingest.review || taken.review.is_some() || taken.is_reviewed;
     let review = review.or_else(|| is_wanted.then(ReviewOptions::default)).filter(|_| !is_of_texts);
     let RunPlan { planned, continues, review: prior, branch: prior_branch, projected, committed, .. } = taken;
-    let review = review.map(|review| ReviewOptions { prior, ..review });
+    let idle_timeout = config.ingest.review_idle_timeout.or(Some(REVIEW_IDLE_TIMEOUT));
+    let review = review.map(|review| ReviewOptions { prior, idle_timeout, ..review });
     let is_held = |unit: &&PlannedUnit| held.iter().any(|name| *name == unit.unit || name == unit.ktx_key());
     let held = planned.units.iter().map(|unit| &unit.planned).filter(is_held).map(|unit| unit.unit.clone()).collect();
     for source in &planned.sources {
@@ -264,13 +265,11 @@ pub(crate) fn start_run(
             account,
         },
         retry: retry_policy(&config),
-        initially_held: held,
+        held: HeldCalls { units: held, policy },
         feedback,
         notifications,
         trace,
-        policy,
         waits_at_turn_limit: *config.ingest.turn_limit == crate::config::TurnLimitAction::Wait,
-        review_idle_timeout: config.ingest.review_idle_timeout.or(Some(REVIEW_IDLE_TIMEOUT)),
         prepared,
         reconcile: pass,
         review,

@@ -1,10 +1,11 @@
 //! Composes a run: creates its tape, drives its schedule with the agents, and hands it to a client that shows it. Must
 //! not print: what people see is the client's part.
 
+mod plan;
+
 use std::{
     collections::HashSet,
     io,
-    num::NonZero,
     path::{Path, PathBuf},
     pin::Pin,
     sync::Arc,
@@ -48,8 +49,8 @@ use crate::{
         self,
         committed_changes::CommittedRun,
         job::IngestJob,
-        plan::{IngestPlan, UnplannedConnection},
-        project::{Project, RateLimitSettings},
+        plan::IngestPlan,
+        project::Project,
         staged_copies::{self, StagingError},
         worktree::{BasePatch, Worktrees},
     },
@@ -59,14 +60,9 @@ use crate::{
     store::{RunStore, TapeWriter, runs::RunStoreError},
     tape::{
         AgentName, EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
-        note::{ContinuedRun, RunEnded, RunPlanned, Severity, SourcesProjected},
+        note::{ContinuedRun, RunEnded, SourcesProjected},
     },
-    units::{
-        call_policy::CallPolicy,
-        governor::ThrottlePolicy,
-        retry::RetryPolicy,
-        schedule::{FailureMode, ReviewMode, Schedule, ScheduleSettings},
-    },
+    units::{call_policy::CallPolicy, retry::RetryPolicy, schedule::Schedule},
 };
 
 /// Capacity of the queue of events from the user, from signals and from the service.
@@ -114,20 +110,16 @@ pub(crate) struct Launch {
     /// The machines that units use.
     pub places: RunPlaces,
     pub retry: RetryPolicy,
-    /// Units that are held from the beginning.
-    pub initially_held: Vec<UnitKey>,
+    /// Which calls wait for a person.
+    pub held: HeldCalls,
     /// What the first attempts at units should do differently than in an earlier run.
     pub feedback: Option<String>,
     /// Where notifications go while no client is attached.
     pub notifications: NotificationTargets,
     /// Where the spans of the run go.
     pub trace: TraceOptions,
-    /// Rules about tool calls.
-    pub policy: CallPolicy,
     /// On the screen, the result of a unit that is out of turns waits for a decision.
     pub waits_at_turn_limit: bool,
-    /// How long the run waits for its review while no client is attached.
-    pub review_idle_timeout: Option<Duration>,
     /// The repository and its locks.
     pub prepared: PreparedProject,
     /// The reconcile step, if it is wanted.
@@ -176,93 +168,17 @@ pub(crate) struct ReviewOptions {
     pub prior: Option<ReviewState>,
     /// The client decides even if it is not interactive.
     pub is_decided: bool,
+    /// How long the run waits for it while no client is attached.
+    pub idle_timeout: Option<Duration>,
 }
 
-impl Launch {
-    fn failure_mode(&self) -> FailureMode {
-        self.project.settings.work_units.failure_mode
-    }
-
-    fn schedule(&self, is_interactive: bool) -> Schedule {
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let settings = ScheduleSettings {
-            failure_mode: self.failure_mode(),
-            retry: self.retry,
-            integrates_patches: true,
-            // Each text starts from what the earlier ones became, as in KTX.
-            saves_between_units: self.planned.is_of_texts,
-            budget_usd: self.terms.run_budget_usd,
-            waits_at_turn_limit: self.waits_at_turn_limit && is_interactive,
-            reviews: match &self.review {
-                None => ReviewMode::Off,
-                Some(review) if is_interactive || review.is_decided => ReviewMode::Wait,
-                Some(_) => ReviewMode::End,
-            },
-            throttle_policy: throttle_policy(&self.project.settings.rate_limit),
-            worker_slots: (!self.places.workers.is_empty()).then_some(0),
-            worker_wait_ms: u64::try_from(self.places.worker_wait.as_millis()).unwrap_or(u64::MAX),
-            ..ScheduleSettings::new(self.places.concurrency, u32::try_from(cores).unwrap_or(u32::MAX))
-        };
-        let schedule =
-            Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
-                .with_reused(resume::reused_units(self.prior.continues.as_ref()))
-                .with_prior_patches(resume::pending_patches(self.prior.continues.as_ref()).map(|(unit, _)| unit));
-        let schedule = match &self.feedback {
-            Some(feedback) => schedule.with_feedback(feedback),
-            None => schedule,
-        };
-        match &self.reconcile {
-            Some(pass) => schedule.with_reconcile_step(RECONCILE_KEY.into(), pass.is_due()),
-            None => schedule,
-        }
-    }
-
-    fn plan_notes(&self, job: &IngestJob) -> Vec<Note> {
-        let plan = Note::RunPlanned(Box::new(RunPlanned {
-            job: job.id.clone(),
-            units: self.planned.units.iter().map(|unit| unit.planned.clone()).collect(),
-            skipped: self.planned.skipped.iter().map(UnplannedConnection::to_note).collect(),
-            concurrency: self.places.concurrency,
-            step_budget: self.terms.step_budget,
-            failure_mode: self.failure_mode().as_str().to_owned(),
-            tool_failures: self.terms.rule.as_str().to_owned(),
-            model: self.terms.model.clone(),
-            scripted: self.agent.is_scripted(),
-            run_budget_usd: self.terms.run_budget_usd,
-            instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
-            continues: self.prior.continues.clone(),
-            silence_after_ms: u64::try_from(self.terms.silence_after.as_millis()).ok(),
-            selection: Some(self.planned.selection.clone()),
-            traceparent: self.trace.parent.clone(),
-        }));
-        let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.to_note())));
-        // The record must mention files that were left out.
-        let left_out = self.planned.warnings.iter();
-        let left_out = left_out.map(|text| Note::Message { level: Severity::Warning, text: text.to_line() });
-        let branch = self.prepared.repository.target_branch();
-        let branch = branch.map(|branch| Note::BranchSelected { branch: Some(branch) });
-        let review = self.review.as_ref().map(|_| Note::ReviewPlanned);
-        let projected =
-            self.prior.projected.iter().map(|projected| Note::SourcesProjected(Box::new(projected.clone())));
-        let committed = self.prior.committed.as_ref().map(|of| Note::CommittedReviewPlanned { run: of.run });
-        let notes = std::iter::once(plan).chain(review).chain(committed).chain(branch).chain(projected);
-        notes.chain(read).chain(left_out).collect()
-    }
-}
-
-/// The jitter must differ between runs; only its seed varies.
-fn throttle_policy(limits: &RateLimitSettings) -> ThrottlePolicy {
-    let seed = || Timestamp::now().as_nanosecond().unsigned_abs() as u64;
-    ThrottlePolicy {
-        enabled: limits.enabled,
-        threshold: limits.throttle_threshold,
-        concurrency_under_pressure: limits.min_concurrency_under_pressure,
-        max_wait_ms: limits.max_wait_ms.map(u64::from),
-        max_limit_attempts: limits.retry.max_attempts,
-        base_delay_ms: limits.retry.base_delay_ms.into(),
-        max_delay_ms: limits.retry.max_delay_ms.into(),
-        jitter: limits.retry.jitter.then(seed),
-    }
+/// Which tool calls wait for a person.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HeldCalls {
+    /// Units all of whose calls wait, from the beginning.
+    pub units: Vec<UnitKey>,
+    /// Rules about calls of all units.
+    pub policy: CallPolicy,
 }
 
 /// Runs the plan, and returns the result of the client. If the client `is_interactive`, the run waits for its commands
@@ -280,13 +196,12 @@ pub(crate) fn launch<T>(
         runs: RunStore::new(&launch.project.root),
         project_name: launch.project.root.file_name().map(|name| name.to_string_lossy().into_owned()),
         agent: launch.agent.name(),
-        initially_held: std::mem::take(&mut launch.initially_held),
+        held: std::mem::take(&mut launch.held),
         is_interactive,
         limits: Some(Arc::clone(&limits)),
-        review_idle_timeout: launch.review_idle_timeout,
+        review_idle_timeout: launch.review.as_ref().and_then(|review| review.idle_timeout),
         notifications: std::mem::take(&mut launch.notifications),
         trace: launch.trace.clone(),
-        policy: std::mem::take(&mut launch.policy),
         prior_review: launch.review.as_mut().and_then(|review| review.prior.take()),
     };
     let now = Timestamp::now();
@@ -418,8 +333,8 @@ pub(crate) struct RunSetup {
     /// Project name for display.
     pub project_name: Option<String>,
     pub agent: AgentName,
-    /// Units that are held from the beginning.
-    pub initially_held: Vec<UnitKey>,
+    /// Which calls wait for a person.
+    pub held: HeldCalls,
     /// True if the run waits for commands after its last unit.
     pub is_interactive: bool,
     /// Where notifications go while no client is attached.
@@ -430,8 +345,6 @@ pub(crate) struct RunSetup {
     pub limits: Option<Arc<AttemptLimits>>,
     /// How long the run waits for its review while no client is attached.
     pub review_idle_timeout: Option<Duration>,
-    /// Rules about tool calls.
-    pub policy: CallPolicy,
     /// Decisions of a prior run about the changes that this run integrates again.
     pub prior_review: Option<ReviewState>,
 }
@@ -513,8 +426,8 @@ impl RunSetup {
         let exporter = self.start_span_export(&tape, &recorder);
         let meter = Arc::new(RunMeter::new(inputs.downgrade()));
         let approvals = ApprovalQueue::new(Arc::clone(&recorder), meter);
-        let approvals = Arc::new(approvals.with_policy(self.policy.clone(), self.is_interactive));
-        self.initially_held.iter().for_each(|unit| approvals.hold(unit));
+        let approvals = Arc::new(approvals.with_policy(self.held.policy.clone(), self.is_interactive));
+        self.held.units.iter().for_each(|unit| approvals.hold(unit));
         let review = Arc::new(RunReview::new(Arc::clone(&recorder), self.prior_review.clone()));
         let decisions = (Arc::clone(&approvals), Arc::clone(&review));
         let executor = Arc::new(make(id, Arc::clone(&recorder), decisions, self.agent_trace(id)));

@@ -13,7 +13,7 @@ use super::{
     attempt_limits::AttemptLimits,
     attempt_order::AttemptOrder,
     driver::{self, AttemptEnd, Executor},
-    launch::{self, LaunchError, LiveRun, RunDecisions, RunSetup},
+    launch::{self, HeldCalls, LaunchError, LiveRun, RunDecisions, RunSetup},
     local_attempt::forward_orders,
     notifier::NotificationTargets,
     run_meter::RunMeter,
@@ -96,15 +96,15 @@ pub(crate) fn run<T>(
     let locks = launch::session_locks(&runs, false);
     let turns = args.max_turns.unwrap_or(NO_TURN_LIMIT);
     let limits = Arc::new(AttemptLimits::new(turns, FailureRule::default(), TimeLimitSettings::UNLIMITED));
+    let policy = conversation.as_ref().map(|conversation| conversation.policy.clone()).unwrap_or_default();
     let setup = RunSetup {
         runs,
         project_name: Some(SESSION_UNIT.into()),
         agent: AgentName::ClaudeCode,
-        initially_held: Vec::new(),
+        held: HeldCalls { units: Vec::new(), policy },
         is_interactive,
         limits: conversation.is_some().then(|| Arc::clone(&limits)),
         review_idle_timeout: None,
-        policy: conversation.as_ref().map(|conversation| conversation.policy.clone()).unwrap_or_default(),
         notifications: NotificationTargets::default(),
         trace,
         prior_review: None,

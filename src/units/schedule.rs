@@ -12,6 +12,7 @@ mod modes;
 mod person_wait;
 mod reconcile;
 mod request;
+mod requested_retry;
 mod review;
 mod run_blockers;
 mod run_budget;
@@ -31,6 +32,7 @@ use crate::{
 
 use self::{
     begin::Projection,
+    person_wait::PersonState,
     reconcile::ReconcileStep,
     run_blockers::RunBlockers,
     run_budget::RunBudget,
@@ -328,13 +330,8 @@ pub(crate) struct Schedule {
     had_success: bool,
     /// Maximum number of units that file descriptors allow, once they have run out.
     descriptor_limit: Option<u32>,
-    /// Units about whose results the run waits for a decision, as reported last.
-    awaited_decisions: Vec<UnitKey>,
-    /// A person paused the run.
-    is_paused: bool,
+    person: PersonState,
     blockers: RunBlockers,
-    /// A call waited for a decision for too long, so its unit was stopped.
-    needs_person: bool,
     /// Releases of the agents so far, in the order of their appearance.
     releases: Vec<String>,
 }
@@ -370,10 +367,8 @@ impl Schedule {
             saving: SaveProgress::default(),
             had_success: false,
             descriptor_limit: None,
-            awaited_decisions: Vec::new(),
-            is_paused: false,
+            person: PersonState::default(),
             blockers: RunBlockers::default(),
-            needs_person: false,
             releases: Vec::new(),
         }
     }
@@ -479,7 +474,7 @@ impl Schedule {
     ) {
         let Some((at, asked_to_stop)) = self.table.find_running_attempt(key, attempt) else { return };
         self.table.record_outcome(at, verdict.outcome, verdict.stop);
-        self.needs_person |= verdict.cause == VerdictCause::ApprovalTimeout;
+        self.person.is_missing |= verdict.cause == VerdictCause::ApprovalTimeout;
         if verdict.outcome == AttemptOutcome::Succeeded {
             self.handle_program_started(at, effects);
             self.had_success = true;
@@ -548,68 +543,6 @@ impl Schedule {
         }
     }
 
-    fn handle_retry_request(&mut self, key: &UnitKey, amendment: Option<Amendment>, effects: &mut Vec<ScheduleEffect>) {
-        let Some(at) = self.table.find(key) else { return };
-        let unit = &self.table.units()[at];
-        match unit.phase {
-            // The unit runs anyway; only its input may change.
-            UnitPhase::Queued | UnitPhase::ReconcilePending if amendment.is_none() => {
-                push_message(Severity::Info, format!("{key} is queued: it runs without a retry"), effects);
-            }
-            UnitPhase::InFlight { .. } => {
-                push_message(Severity::Warning, format!("{key} still runs: stop it before you retry it"), effects);
-            }
-            _ if self.is_ending() => push_ending_message(effects),
-            _ if self.stop_if_over_budget(effects) => {}
-            UnitPhase::Queued | UnitPhase::RetryPending(_) | UnitPhase::ReconcilePending | UnitPhase::Settled => {
-                self.queue_again(at, amendment, effects)
-            }
-        }
-    }
-
-    fn retry_failed(&mut self, effects: &mut Vec<ScheduleEffect>) {
-        let mut failed = self.table.retryable_units();
-        // Units that did not cause the early end of the run still have to run.
-        if !self.table.has_failed() || matches!(self.halt, Some(HaltReason::LimitReached | HaltReason::Unusable)) {
-            failed.extend(self.table.unattempted_units());
-        }
-        failed.extend(self.unattempted_reconcile());
-        failed.sort_unstable();
-        failed.dedup();
-        if self.is_ending() && !failed.is_empty() {
-            return push_ending_message(effects);
-        }
-        // Saving costs no money.
-        if !failed.is_empty() && self.stop_if_over_budget(effects) {
-            failed.clear();
-        }
-        if failed.is_empty() {
-            self.retry_save();
-        }
-        for at in failed {
-            self.queue_again(at, None, effects);
-        }
-    }
-
-    /// Returns true, and records a message, if the budget is spent: nothing may start.
-    fn stop_if_over_budget(&self, effects: &mut Vec<ScheduleEffect>) -> bool {
-        let empty = self.budget.exhausted_message();
-        let is_broke = empty.is_some();
-        if let Some(sentence) = empty {
-            push_message(Severity::Warning, format!("{sentence}; resume the run with a new budget"), effects);
-        }
-        is_broke
-    }
-
-    fn queue_again(&mut self, at: usize, amendment: Option<Amendment>, effects: &mut Vec<ScheduleEffect>) {
-        let phase = self.phase_for(at);
-        self.reopen();
-        self.table.restart(at, amendment, phase);
-        let unit = &self.table.units()[at];
-        let amendment = unit.amendment.as_deref().cloned();
-        effects.push(unit.note_effect(Note::RetryRequested { next: unit.attempts + 1, amendment }));
-    }
-
     /// Nothing new may start, and something still runs.
     fn is_ending(&self) -> bool {
         self.halt.is_some() && self.stage != RunStage::Ended
@@ -637,7 +570,7 @@ impl Schedule {
         while matches!(self.stage, RunStage::Running | RunStage::Reconciling)
             && self.halt.is_none()
             && !self.governor.is_paused()
-            && !self.is_paused
+            && !self.person.is_paused
             && !self.must_save_first()
             && self.may_start_attempt()
             && self.table.in_flight_count() < slots

@@ -2,7 +2,7 @@
 //! person who is gone.
 
 use super::{HaltReason, ReviewMode, RunStage, Schedule, ScheduleEffect, push_message};
-use crate::tape::{Millis, note::Severity};
+use crate::tape::{Millis, UnitKey, note::Severity};
 
 /// What a run waits for while nothing else can happen in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,16 @@ pub(crate) enum PersonWait {
     Review,
 }
 
+/// What a person decided about the run as a whole, and what it needs a person for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PersonState {
+    pub(super) is_paused: bool,
+    /// Units about whose results the run waits for a decision, as reported last.
+    pub(super) awaited_decisions: Vec<UnitKey>,
+    /// A call waited for a decision for too long, so its unit was stopped.
+    pub(super) is_missing: bool,
+}
+
 impl Schedule {
     /// The wait that only a person can end, if there is one.
     pub(crate) fn person_wait(&self) -> Option<PersonWait> {
@@ -20,7 +30,7 @@ impl Schedule {
         match self.stage {
             RunStage::Reviewing if self.settings.reviews == ReviewMode::Wait => Some(PersonWait::Review),
             RunStage::Running | RunStage::Reconciling
-                if has_stopped && (self.is_paused || !self.awaited_decisions.is_empty()) =>
+                if has_stopped && (self.person.is_paused || !self.person.awaited_decisions.is_empty()) =>
             {
                 Some(PersonWait::Decision)
             }

@@ -95,7 +95,7 @@ impl Schedule {
     }
 
     pub(super) fn set_paused(&mut self, pause: bool, effects: &mut Vec<ScheduleEffect>) {
-        if std::mem::replace(&mut self.is_paused, pause) != pause {
+        if std::mem::replace(&mut self.person.is_paused, pause) != pause {
             let note = if pause { Note::RunPaused } else { Note::RunResumed };
             effects.push(ScheduleEffect::RecordNote { attempt: None, note });
         }

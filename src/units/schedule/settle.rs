@@ -15,7 +15,7 @@ impl Schedule {
             return self.finish_reconcile(effects);
         }
         if self.stage != RunStage::Running || !(self.table.is_idle() || self.is_between_units()) {
-            self.awaited_decisions.clear();
+            self.person.awaited_decisions.clear();
             return;
         }
         if self.settings.waits_at_turn_limit && self.halt.is_none() && !self.is_killed {
@@ -50,8 +50,8 @@ impl Schedule {
 
     /// Reports once which units wait for a decision.
     fn await_decisions(&mut self, undecided: Vec<UnitKey>, effects: &mut Vec<ScheduleEffect>) {
-        if self.awaited_decisions != undecided {
-            self.awaited_decisions.clone_from(&undecided);
+        if self.person.awaited_decisions != undecided {
+            self.person.awaited_decisions.clone_from(&undecided);
             let note = Note::DecisionAwaited { units: undecided };
             effects.push(ScheduleEffect::RecordNote { attempt: None, note });
         }
@@ -185,7 +185,7 @@ impl Schedule {
             Some(HaltReason::LimitReached) => "limit",
             Some(HaltReason::Unusable) => "unusable",
             Some(HaltReason::UnitFailed) => "error",
-            None if self.needs_person => "limit",
+            None if self.person.is_missing => "limit",
             Some(HaltReason::Requested) if cut_short => "stopped",
             Some(HaltReason::Requested) | None if saved => "partial",
             Some(HaltReason::Requested) | None if ended.failed + ended.unsaved > 0 => "error",

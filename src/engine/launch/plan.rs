@@ -1,0 +1,108 @@
+//! What a launch makes of its options: the schedule of the run, and the notes at the beginning of its tape.
+
+use std::num::NonZero;
+
+use jiff::Timestamp;
+
+use super::Launch;
+use crate::{
+    diagnostic::Diagnostic,
+    engine::resume,
+    ingest::{job::IngestJob, plan::UnplannedConnection, project::RateLimitSettings},
+    run::state::RECONCILE_KEY,
+    tape::{
+        Note,
+        note::{RunPlanned, Severity},
+    },
+    units::{
+        governor::ThrottlePolicy,
+        schedule::{FailureMode, ReviewMode, Schedule, ScheduleSettings},
+    },
+};
+
+impl Launch {
+    fn failure_mode(&self) -> FailureMode {
+        self.project.settings.work_units.failure_mode
+    }
+
+    pub(super) fn schedule(&self, is_interactive: bool) -> Schedule {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let settings = ScheduleSettings {
+            failure_mode: self.failure_mode(),
+            retry: self.retry,
+            integrates_patches: true,
+            // Each text starts from what the earlier ones became, as in KTX.
+            saves_between_units: self.planned.is_of_texts,
+            budget_usd: self.terms.run_budget_usd,
+            waits_at_turn_limit: self.waits_at_turn_limit && is_interactive,
+            reviews: match &self.review {
+                None => ReviewMode::Off,
+                Some(review) if is_interactive || review.is_decided => ReviewMode::Wait,
+                Some(_) => ReviewMode::End,
+            },
+            throttle_policy: throttle_policy(&self.project.settings.rate_limit),
+            worker_slots: (!self.places.workers.is_empty()).then_some(0),
+            worker_wait_ms: u64::try_from(self.places.worker_wait.as_millis()).unwrap_or(u64::MAX),
+            ..ScheduleSettings::new(self.places.concurrency, u32::try_from(cores).unwrap_or(u32::MAX))
+        };
+        let schedule =
+            Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
+                .with_reused(resume::reused_units(self.prior.continues.as_ref()))
+                .with_prior_patches(resume::pending_patches(self.prior.continues.as_ref()).map(|(unit, _)| unit));
+        let schedule = match &self.feedback {
+            Some(feedback) => schedule.with_feedback(feedback),
+            None => schedule,
+        };
+        match &self.reconcile {
+            Some(pass) => schedule.with_reconcile_step(RECONCILE_KEY.into(), pass.is_due()),
+            None => schedule,
+        }
+    }
+
+    pub(super) fn plan_notes(&self, job: &IngestJob) -> Vec<Note> {
+        let plan = Note::RunPlanned(Box::new(RunPlanned {
+            job: job.id.clone(),
+            units: self.planned.units.iter().map(|unit| unit.planned.clone()).collect(),
+            skipped: self.planned.skipped.iter().map(UnplannedConnection::to_note).collect(),
+            concurrency: self.places.concurrency,
+            step_budget: self.terms.step_budget,
+            failure_mode: self.failure_mode().as_str().to_owned(),
+            tool_failures: self.terms.rule.as_str().to_owned(),
+            model: self.terms.model.clone(),
+            scripted: self.agent.is_scripted(),
+            run_budget_usd: self.terms.run_budget_usd,
+            instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
+            continues: self.prior.continues.clone(),
+            silence_after_ms: u64::try_from(self.terms.silence_after.as_millis()).ok(),
+            selection: Some(self.planned.selection.clone()),
+            traceparent: self.trace.parent.clone(),
+        }));
+        let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.to_note())));
+        // The record must mention files that were left out.
+        let left_out = self.planned.warnings.iter();
+        let left_out = left_out.map(|text| Note::Message { level: Severity::Warning, text: text.to_line() });
+        let branch = self.prepared.repository.target_branch();
+        let branch = branch.map(|branch| Note::BranchSelected { branch: Some(branch) });
+        let review = self.review.as_ref().map(|_| Note::ReviewPlanned);
+        let projected =
+            self.prior.projected.iter().map(|projected| Note::SourcesProjected(Box::new(projected.clone())));
+        let committed = self.prior.committed.as_ref().map(|of| Note::CommittedReviewPlanned { run: of.run });
+        let notes = std::iter::once(plan).chain(review).chain(committed).chain(branch).chain(projected);
+        notes.chain(read).chain(left_out).collect()
+    }
+}
+
+/// The jitter must differ between runs; only its seed varies.
+fn throttle_policy(limits: &RateLimitSettings) -> ThrottlePolicy {
+    let seed = || Timestamp::now().as_nanosecond().unsigned_abs() as u64;
+    ThrottlePolicy {
+        enabled: limits.enabled,
+        threshold: limits.throttle_threshold,
+        concurrency_under_pressure: limits.min_concurrency_under_pressure,
+        max_wait_ms: limits.max_wait_ms.map(u64::from),
+        max_limit_attempts: limits.retry.max_attempts,
+        base_delay_ms: limits.retry.base_delay_ms.into(),
+        max_delay_ms: limits.retry.max_delay_ms.into(),
+        jitter: limits.retry.jitter.then(seed),
+    }
+}
