@@ -328,15 +328,15 @@ pub(crate) struct RateLimitEvent<'a> {
     /// From 0 to 1.
     pub utilization: Option<f64>,
     /// `unifiedWindows`: every usage window, also those that the fields above do not describe.
-    pub windows: Vec<UsageWindow<'a>>,
+    pub windows: Vec<ReportedWindow<'a>>,
 }
 
 /// One entry of `unifiedWindows`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct UsageWindow<'a> {
+pub(crate) struct ReportedWindow<'a> {
     pub name: Cow<'a, str>,
     pub status: Option<Cow<'a, str>>,
-    /// In Unix seconds.
+    /// Time of the reset in Unix seconds.
     pub resets_at: Option<i64>,
     /// From 0 to 1.
     pub utilization: Option<f64>,

@@ -9,7 +9,7 @@ use super::{
     AgentLine, LineBody, LineKind, RawJson,
     chat_line::{self, BlockPlacement},
     json_scanner::{JsonScanner, ScanResult},
-    line::{PermissionDenial, RateLimitEvent, ResultLine, StreamDelta, UsageWindow},
+    line::{PermissionDenial, RateLimitEvent, ReportedWindow, ResultLine, StreamDelta},
     line_head::{LineHead, error_text},
     session_file_line, system_line,
 };
@@ -213,13 +213,15 @@ fn rate_limit<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanRe
 /// At most this many usage windows are read; the service has a handful.
 const MAX_USAGE_WINDOWS: usize = 32;
 
-fn usage_windows<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Vec<UsageWindow<'a>>> {
+fn usage_windows<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Vec<ReportedWindow<'a>>> {
     let mut windows = Vec::new();
     let Some(raw) = scan.raw()? else { return Ok(windows) };
     let mut scan = JsonScanner::from_text(raw.0);
     scan.object(|scan, name| {
-        let mut window =
-            UsageWindow { name: Cow::Owned(String::from_utf8_lossy(name).into_owned()), ..UsageWindow::default() };
+        let mut window = ReportedWindow {
+            name: Cow::Owned(String::from_utf8_lossy(name).into_owned()),
+            ..ReportedWindow::default()
+        };
         let is_object = scan.object(|scan, key| {
             match key {
                 b"status" => window.status = scan.non_empty_text()?,

@@ -16,7 +16,7 @@ use crate::{
     agent::attempt::LineObserver,
     decode::{
         AgentLine, LineBody,
-        line::{RateLimitEvent, SystemLine, UsageWindow},
+        line::{RateLimitEvent, ReportedWindow, SystemLine},
     },
     run::{attempt_reducer::AttemptReducer, spending},
     tape::{Millis, UnitKey},
@@ -86,7 +86,7 @@ impl RunMeter {
     fn window_observations(&self, limit: &RateLimitEvent<'_>) -> Vec<LimitObservation> {
         let at = Millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX));
         let others = limit.windows.iter().filter(|window| limit.limit.as_deref() != Some(window.name.as_ref()));
-        let observation = |window: &UsageWindow<'_>| {
+        let observation = |window: &ReportedWindow<'_>| {
             let status = window.status.as_deref().and_then(LimitStatus::parse).unwrap_or(LimitStatus::Allowed);
             LimitObservation {
                 at,

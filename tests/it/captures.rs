@@ -189,6 +189,9 @@ fn selected_captures_match_their_event_snapshots() {
         "1.0.128_resume_unknown",
         "2.1.0_resume_unknown",
         "1.0.128_max_turns",
+        "2.1.332_workflow_two_agents",
+        "2.1.332_compact_command",
+        "startup_failure_config",
     ] {
         let (_, lines) = captures.iter().find(|(name, _)| name == wanted).unwrap();
         insta::assert_snapshot!(wanted, outline(&events(lines)));
@@ -204,6 +207,31 @@ fn verdict(lines: &[Vec<u8>]) -> Verdict {
     let mut facts = gather.into_facts();
     facts.process.exit_code = Some(1);
     judge_attempt(&"unit".into(), &facts, FailureRule::Strict)
+}
+
+#[test]
+fn refused_start_names_the_damaged_file_and_its_backup() {
+    let captures = captures();
+    let (_, lines) = captures.iter().find(|(name, _)| name == "startup_failure_config").unwrap();
+    let verdict = verdict(lines);
+    assert_eq!(verdict.cause, VerdictCause::StartFailed);
+    assert_eq!(verdict.reason, "Claude Code did not start: /home/a/.claude.json is not valid JSON");
+    let remedy = verdict.remedy.unwrap();
+    assert!(remedy.contains("`cp /home/a/.claude.json.backup /home/a/.claude.json`"), "{remedy}");
+}
+
+#[test]
+fn usage_windows_of_a_capture_are_decoded() {
+    let captures = captures();
+    let (_, lines) = captures.iter().find(|(name, _)| name == "2.1.332_rate_limit_rejected").unwrap();
+    let windows: Vec<_> = lines
+        .iter()
+        .filter_map(|line| match decode::decode_line(line).body {
+            LineBody::RateLimit(limit) => Some(limit.windows.iter().map(|it| it.name.to_string()).collect::<Vec<_>>()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(windows, [["five_hour"]]);
 }
 
 #[test]
