@@ -20,6 +20,7 @@ use crate::{
         },
         claude::ClaudeCode,
     },
+    config::Config,
     control::MAX_FEEDBACK_CHARS,
     diagnostic::{Diagnostic, Problem},
     engine::{
@@ -156,11 +157,7 @@ pub(crate) fn start_run(
             max_budget_usd: budget("--max-budget-usd", args.max_budget_usd)?,
             partial_messages: *config.ingest.partial_messages,
             pass_env: config.claude.pass_env.value.clone(),
-            timeouts: TimeLimitSettings {
-                silence: args.silence_timeout.unwrap_or(*config.ingest.silence_timeout),
-                attempt: args.unit_timeout.unwrap_or(*config.ingest.unit_timeout),
-                approval: args.approval_timeout.unwrap_or(*config.ingest.approval_timeout),
-            },
+            timeouts: time_limits(args, &config),
         },
         run_budget_usd: budget("--max-run-budget-usd", args.max_run_budget_usd)?,
         silence_after: *config.ingest.silence_after,
@@ -225,17 +222,18 @@ pub(crate) fn start_run(
     let allow_dirty = reviewed_run.is_some();
     let prepared = PreparedProject::new(&project, &planned, branch.as_ref(), allow_dirty, &exit::print_warning)?;
     let (mut account, mut is_local_usable) = (None, slots > 0);
-    let claude = match &reviewed_run {
+    let (claude, release) = match &reviewed_run {
         // Only a change that is sent back needs it.
-        Some(_) => launch::find_claude(global).unwrap_or_else(|_| "claude".into()),
+        Some(_) => (launch::find_claude(global).unwrap_or_else(|_| "claude".into()), None),
         // Units may run here later, if this machine is fit for them.
         None if slots == 0 => match launch::find_claude(global) {
-            Err(_) => "claude".into(),
+            Err(_) => ("claude".into(), None),
             Ok(claude) => {
                 let found = doctor::preflight(&claude, &terms.agent.pass_env, false, None);
                 is_local_usable = found.is_ok();
-                account = found.ok().and_then(|found| found.account());
-                claude
+                let found = found.ok();
+                account = found.as_ref().and_then(|found| found.account());
+                (claude, found.and_then(|found| found.version()))
             }
         },
         None => {
@@ -243,13 +241,13 @@ pub(crate) fn start_run(
             let is_probed = args.probe || *config.ingest.probe;
             let found = doctor::preflight(&claude, &terms.agent.pass_env, is_probed, terms.model.as_deref())?;
             account = found.account();
-            claude
+            (claude, found.version())
         }
     };
     if prepared.repository.is_private() {
         playback_output::print_stderr(&format!("ingestdeck: {}", prepare::NO_REPOSITORY));
     }
-    let agent = Arc::new(ClaudeCode { exe: claude });
+    let agent = Arc::new(ClaudeCode::new(claude, release));
     let record_location = TapeLocation::InProject { flag: global.project_dir.clone() };
     let order = Launch {
         project,
@@ -295,7 +293,7 @@ fn target_branch(named: Option<String>, prior: Option<TargetBranch>) -> Result<O
 /// Checks the feedback for the first attempts.
 fn feedback(text: Option<&str>) -> Result<Option<String>, CliError> {
     match text.map(str::trim) {
-        Some("") => Err(CliError::usage("--feedback is empty").with_help("leave it out, or state what to change")),
+        Some("") => Err(CliError::usage("--feedback is empty").with_help("leave it out, or describe the change")),
         Some(text) if text.chars().count() > MAX_FEEDBACK_CHARS => {
             Err(CliError::usage(format!("--feedback is too long; the limit is {MAX_FEEDBACK_CHARS} characters")))
         }
@@ -316,5 +314,44 @@ fn positive(flag: &str, value: Option<u32>) -> Result<Option<u32>, CliError> {
     match value {
         Some(0) => Err(CliError::usage(format!("invalid {flag} `0`; expected 1 or more"))),
         value => Ok(value),
+    }
+}
+
+/// The time limits of attempts, as the flags and else the settings have them.
+fn time_limits(args: &AttemptArgs, config: &Config) -> TimeLimitSettings {
+    TimeLimitSettings {
+        silence: args.silence_timeout.unwrap_or(*config.ingest.silence_timeout),
+        attempt: args.unit_timeout.unwrap_or(*config.ingest.unit_timeout),
+        approval: args.approval_timeout.unwrap_or(*config.ingest.approval_timeout),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        agent::attempt::time_limits::{UNATTENDED_ATTEMPT, UNATTENDED_SILENCE, UNATTENDED_WAIT},
+        config::time_limit::TimeLimitSetting,
+    };
+
+    #[test]
+    fn time_limits_without_flags_are_the_defaults() {
+        let limits = time_limits(&AttemptArgs::default(), &Config::default()).effective(false, false);
+        assert_eq!(limits.silence, Some(UNATTENDED_SILENCE));
+        assert_eq!(UNATTENDED_SILENCE, Duration::from_secs(600));
+        assert_eq!((limits.total, limits.approval), (Some(UNATTENDED_ATTEMPT), Some(UNATTENDED_WAIT)));
+    }
+
+    #[test]
+    fn time_limit_of_a_flag_overrides_the_setting() {
+        let mut config = Config::default();
+        config.ingest.silence_timeout.value = TimeLimitSetting::Unlimited;
+        config.ingest.unit_timeout.value = TimeLimitSetting::Unlimited;
+        let after = TimeLimitSetting::After(Duration::from_secs(20));
+        let args = AttemptArgs { silence_timeout: Some(after), ..AttemptArgs::default() };
+        let limits = time_limits(&args, &config).effective(true, false);
+        assert_eq!((limits.silence, limits.total), (Some(Duration::from_secs(20)), None));
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, Cli
     };
     let setup = WorkerSetup {
         join,
-        agent: Arc::new(ClaudeCode { exe: claude }),
+        agent: Arc::new(ClaudeCode::new(claude, found.version())),
         machine,
         locks: SessionLocks::new(locks),
         pass_env: config.claude.pass_env.value,

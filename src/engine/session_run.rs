@@ -118,7 +118,7 @@ pub(crate) fn run<T>(
         launch: SessionLaunch {
             context: AttemptContext {
                 worker: None,
-                agent: Arc::new(ClaudeCode { exe }),
+                agent: Arc::new(ClaudeCode::new(exe, None)),
                 unit: SESSION_UNIT.into(),
                 attempt: 1,
                 cwd,
@@ -295,7 +295,7 @@ mod tests {
             launch: SessionLaunch {
                 context: AttemptContext {
                     worker: None,
-                    agent: Arc::new(ClaudeCode { exe: "claude".into() }),
+                    agent: Arc::new(ClaudeCode::new("claude".into(), None)),
                     unit: SESSION_UNIT.into(),
                     attempt: 1,
                     cwd: "/".into(),

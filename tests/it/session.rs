@@ -188,7 +188,7 @@ fn outcome(end: &SessionEnd) -> (AttemptOutcome, VerdictCause) {
 }
 
 fn verdict(end: &SessionEnd) -> Verdict {
-    end.verdict(&ClaudeCode { exe: "claude".into() }, &UnitKey::from("session"))
+    end.verdict(&ClaudeCode::new("claude".into(), None), &UnitKey::from("session"))
 }
 
 const HELLO: &str = "[[part]]\nsteps = [{ call = { tool = \"Bash\" } }, { say = \"hello\" }]\n";

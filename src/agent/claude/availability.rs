@@ -10,7 +10,10 @@ use std::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{command_line::DENIED_BUILT_INS, version::ClaudeVersion};
+use super::{
+    command_line::DENIED_BUILT_INS,
+    version::{ClaudeVersion, SCRIPTED_SUFFIX},
+};
 use crate::{
     agent::{
         AgentProgram,
@@ -66,6 +69,14 @@ impl AvailabilityReport {
         match &self.login {
             LoginStatus::LoggedIn { account, .. } => account.clone(),
             LoginStatus::LoggedOut | LoginStatus::Unknown(_) => None,
+        }
+    }
+
+    /// The release of Claude Code, if it is known.
+    pub(crate) fn version(&self) -> Option<ClaudeVersion> {
+        match self.installation {
+            Installation::Version(version) => Some(version),
+            _ => None,
         }
     }
 
@@ -275,7 +286,7 @@ fn describe_start_failure(exe: &Path, cwd: &Path, error: &std::io::Error) -> Pro
 fn parse_version_output(output: &CheckOutput) -> Installation {
     let text = String::from_utf8_lossy(&output.stdout);
     match ClaudeVersion::parse(&text) {
-        _ if text.trim_end().ends_with("(scripted)") => Installation::Scripted,
+        _ if text.trim_end().ends_with(SCRIPTED_SUFFIX) => Installation::Scripted,
         Some(version) => Installation::Version(version),
         None => {
             let words = if text.trim().is_empty() { String::from_utf8_lossy(&output.stderr) } else { text };

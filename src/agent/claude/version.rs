@@ -13,6 +13,8 @@ pub(crate) const OLDEST_SUPPORTED: ClaudeVersion = ClaudeVersion(2, 1, 160);
 pub(crate) const RECOMMENDED: ClaudeVersion = ClaudeVersion(2, 1, 223);
 /// Newest release that was tested.
 pub(crate) const NEWEST_TESTED: ClaudeVersion = ClaudeVersion(2, 1, 332);
+/// First release whose restricted mode was tested with units. Releases from about 2.1.250 have it, too.
+pub(crate) const FIRST_TESTED_RESTRICTED: ClaudeVersion = ClaudeVersion(2, 1, 330);
 /// First release that was observed to record the system prompt of a session, and to have a flag against it.
 pub(crate) const FIRST_PROMPT_SNAPSHOT: ClaudeVersion = ClaudeVersion(2, 1, 257);
 
@@ -22,7 +24,15 @@ impl fmt::Display for ClaudeVersion {
     }
 }
 
+/// The end of the version of the scripted agent, whose numbers have no meaning.
+pub(crate) const SCRIPTED_SUFFIX: &str = "(scripted)";
+
 impl ClaudeVersion {
+    /// The release that an agent announces in its stream; `None` for the scripted agent.
+    pub(crate) fn parse_announced(text: &str) -> Option<Self> {
+        (!text.trim_end().ends_with(SCRIPTED_SUFFIX)).then(|| Self::parse(text))?
+    }
+
     /// Parses `X.Y.Z (Claude Code)`; text after the number is ignored. Returns `None` without such a number.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let word = text.split_whitespace().next()?;

@@ -345,7 +345,7 @@ impl EngineSide {
             store: Arc::new(ShipmentStore::new(Arc::clone(&project), repository.clone())),
             limits: Arc::new(AttemptLimits::new(40, FailureRule::default(), Default::default())),
             project,
-            agent: Arc::new(ClaudeCode { exe: "claude".into() }),
+            agent: Arc::new(ClaudeCode::new("claude".into(), None)),
             meter: Arc::new(RunMeter::new(schedule)),
             account: "this machine".to_owned(),
             terms,

@@ -56,6 +56,15 @@ fn release_below_the_minimum_is_stopped() {
     assert!(reason.contains("2.1.159 is too old") && remedy.is_some(), "{reason}");
 }
 
+#[test]
+fn scripted_agent_is_no_old_release() {
+    let mut machine = working();
+    let scripted =
+        INIT.replace(r#""session_id":"s","#, r#""session_id":"s","claude_code_version":"0.0.0 (scripted)","#);
+    line(&mut machine, &scripted);
+    assert_eq!(machine.into_facts().interruption.unsupported_release, None);
+}
+
 /// A machine whose prompt was sent.
 fn working() -> AttemptMachine {
     let mut machine = machine();

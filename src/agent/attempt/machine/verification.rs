@@ -19,7 +19,7 @@ use crate::{
 impl AttemptMachine {
     /// Handles the start of a turn, with the tools that the agent announces.
     pub(super) fn handle_init(&mut self, init: &InitLine<'_>) -> Vec<AttemptEffect> {
-        if let Some(release) = init.version.as_deref().and_then(ClaudeVersion::parse)
+        if let Some(release) = init.version.as_deref().and_then(ClaudeVersion::parse_announced)
             && release.support() == ReleaseSupport::Unsupported
             && let Some(problem) = release.support().problem(release)
         {
