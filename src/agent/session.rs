@@ -277,6 +277,9 @@ async fn start_process(
     let exe = &program.exe;
     started.argv = argv_to_strings(std::iter::once(exe.as_os_str()).chain(args.iter().map(OsString::as_os_str)));
     let mut environment = launch_args::session_environment(environment, launch.use_api_billing);
+    if launch.args.offered_tools.is_some() {
+        environment.disable_tool_search();
+    }
     environment.set_traceparent(launch.context.traceparent.as_deref());
     started.env_inherited = environment.inherited();
     started.env_set = environment.set;

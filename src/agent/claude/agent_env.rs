@@ -15,13 +15,16 @@ const ISOLATION_VARS: [(&str, &str); 7] = [
     ("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"),
     ("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "1"),
     // Without it, the request contains a placeholder tool.
-    ("ENABLE_TOOL_SEARCH", "false"),
+    (TOOL_SEARCH, "false"),
     ("CLAUDE_AGENT_SDK_DISABLE_BUILTIN_AGENTS", "1"),
     ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
     ("DISABLE_TELEMETRY", "1"),
     // Reports every known start failure as a result, not on stderr alone.
     ("CLAUDE_CODE_STARTUP_FAILURE_RESULTS", "1"),
 ];
+
+/// Makes the agent search for tools instead of offering them.
+const TOOL_SEARCH: &str = "ENABLE_TOOL_SEARCH";
 
 /// The span of the attempt, in the form of W3C Trace Context.
 const TRACEPARENT: &str = "TRACEPARENT";
@@ -124,13 +127,23 @@ pub(crate) struct AgentEnvironment {
 impl AgentEnvironment {
     /// Sets the span that the agent's own spans belong to. Does nothing without one.
     pub(crate) fn set_traceparent(&mut self, value: Option<&str>) {
-        let Some(value) = value else { return };
-        self.vars.retain(|(name, _)| name != TRACEPARENT);
-        self.vars.push((TRACEPARENT.into(), value.into()));
+        if let Some(value) = value {
+            self.set_variable(TRACEPARENT, value);
+        }
+    }
+
+    /// Offers all tools from the first request on.
+    pub(crate) fn disable_tool_search(&mut self) {
+        self.set_variable(TOOL_SEARCH, "false");
+    }
+
+    fn set_variable(&mut self, key: &str, value: &str) {
+        self.vars.retain(|(name, _)| name != key);
+        self.vars.push((key.into(), value.into()));
         self.vars.sort();
-        self.set.push(TRACEPARENT.to_owned());
+        self.set.push(key.to_owned());
         self.set.sort_unstable();
-        self.passed.retain(|name| name != TRACEPARENT);
+        self.passed.retain(|name| name != key);
     }
 
     /// Names of the variables that the child inherits unchanged without a setting. Sorted.

@@ -133,3 +133,23 @@ fn agent_profile_serves_standard_tools_by_its_rules() {
     let read = deck.entries().iter().any(|entry| entry["out"].to_string().contains("from the agent"));
     assert!(read, "bash reads the file in the directory of the session");
 }
+
+/// The user has another MCP server, whose tools exist in the session.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn agent_profile_denies_tools_that_its_list_does_not_name() {
+    let deck = TestProject::new([ApiRoute::any([
+        ApiTurn::blocks([tool("mcp__notes__wiki_read", json!({"key": "arr"}))]),
+        ApiTurn::answer("It is not allowed."),
+    ])])
+    .set("[agent]\nallowed_tools = [\"glob\"]\n");
+    let server = json!({"type": "stdio", "command": crate::it::support::program(), "args": ["mcp"]});
+    let settings = json!({"mcpServers": {"notes": server}}).to_string();
+    std::fs::write(deck.home.path().join(".claude.json"), settings).unwrap();
+    let ran = deck.play(&["session", "--profile", "agent", "--ui", "json", "--", "read a note"]);
+    assert_eq!(ran.code, Some(0), "{ran:#?}");
+    let requests = deck.api.requests();
+    assert!(requests[0].tool_names().contains(&"mcp__notes__wiki_read".to_owned()), "{:?}", requests[0].tool_names());
+    let read = &requests.last().unwrap().body;
+    assert!(read.contains(r#"Tool \"mcp__notes__wiki_read\" is not allowed. Allowed tools: glob"#), "{read}");
+}
