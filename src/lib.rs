@@ -16,7 +16,7 @@
 //! |---|---|---|
 //! | 0 | [`diagnostic`], [`guide`] | nothing |
 //! | 0 | [`tape`], [`config`]; [`text`] | `tape` and `config` → `diagnostic`; `text` → `tape` |
-//! | 1 | [`decode`]; [`actions`]; [`units`]; [`control`] | `decode` → nothing; `actions` → `decode`, `text`; `units` and `control` → `tape` |
+//! | 1 | [`decode`]; [`actions`]; [`units`]; [`control`] | `decode` → nothing; `actions` → `decode`, `text`; `units` → `tape`, `control`, `text`; `control` → `tape` |
 //! | 2 | [`run`] | layers 0 and 1, but not `config` |
 //! | 3 | [`scoped_dir`], [`program_path`], [`group_guard`], [`open_file_limit`] | nothing; the files and processes that the others of this layer use |
 //! | 3 | [`agent`], [`ingest`], [`store`], [`replay`] | layers below, never each other |

@@ -471,20 +471,20 @@ fn pending_reconcile_step(state: &RunState) -> Option<String> {
 
 /// Writes the units that failed or ran out of turns for the same reason, with the reason and the remedy.
 fn write_failure_group(text: &mut String, state: &RunState, group: &FailureGroup) {
-    let ended = |unit: &&UnitState| matches!(unit.status, UnitStatus::Failed | UnitStatus::BudgetExhausted);
-    let units: Vec<&UnitState> = group.units.iter().filter_map(|unit| state.units.get(*unit)).filter(ended).collect();
-    let (head, reason) = match units.as_slice() {
-        [] => return,
-        [unit] => (unit.key.to_string(), &group.example),
-        _ => (pluralize(units.len(), "unit"), &group.pattern),
+    let ended = |unit: &&UnitState| {
+        matches!(unit.status, UnitStatus::Failed | UnitStatus::BudgetExhausted | UnitStatus::NotStarted)
     };
-    let glyph = units[0].status.glyph();
-    let _ = writeln!(
-        text,
-        "  {glyph} {}",
-        text::printable(&format!("{head}: {reason}"), output::max_width(MAX_SENTENCE_WIDTH))
-    );
-    if units.len() > 1 {
+    let units: Vec<&UnitState> = group.units.iter().filter_map(|unit| state.units.get(*unit)).filter(ended).collect();
+    // A refused start is a fault of the run, not of its units.
+    let is_refused = units.first().is_some_and(|unit| unit.status == UnitStatus::NotStarted);
+    let (glyph, sentence) = match units.as_slice() {
+        [] => return,
+        _ if is_refused => (UnitStatus::Failed.glyph(), group.example.clone()),
+        [unit] => (unit.status.glyph(), format!("{}: {}", unit.key, group.example)),
+        [unit, ..] => (unit.status.glyph(), format!("{}: {}", pluralize(units.len(), "unit"), group.pattern)),
+    };
+    let _ = writeln!(text, "  {glyph} {}", text::printable(&sentence, output::max_width(MAX_SENTENCE_WIDTH)));
+    if units.len() > 1 && !is_refused {
         let mut names: Vec<&str> = units.iter().take(MAX_GROUP_UNITS).map(|unit| &*unit.key).collect();
         let more = units.len().saturating_sub(names.len());
         let more_text = format!("{more} more");

@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 
 use super::state::{RunState, UnitNeed, UnitState, UnitStatus};
-use crate::units::error_groups::{MAX_ERROR_CHARS, UnitFailure, group_failures};
+use crate::{
+    tape::note::VerdictCause,
+    units::error_groups::{MAX_ERROR_CHARS, UnitFailure, group_failures},
+};
 
 /// Units that need a person for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,10 +23,11 @@ pub(crate) struct FailureGroup {
     pub units: Vec<usize>,
 }
 
-/// Returns the units that failed, wait for a person or are silent, largest group first.
+/// Returns the units that failed, wait for a person, are silent or have an agent that refuses to start, largest group
+/// first.
 pub(crate) fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
     let failed: Vec<(usize, &UnitState)> =
-        state.units.iter().enumerate().filter(|(_, unit)| unit.status.need() == UnitNeed::Person).collect();
+        state.units.iter().enumerate().filter(|(_, unit)| needs_person(unit)).collect();
     let errors: Vec<Cow<'_, str>> = failed.iter().map(|(_, unit)| state.failure_reason(unit)).collect();
     let failures = failed.iter().zip(&errors).map(|((_, unit), error)| UnitFailure {
         cause: cause(state, unit),
@@ -49,6 +53,13 @@ pub(crate) fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
         .collect()
 }
 
+/// True for a unit that a person must look at, or whose agent refused to start.
+fn needs_person(unit: &UnitState) -> bool {
+    let verdict = || unit.latest().and_then(|attempt| attempt.verdict.as_ref());
+    let is_refused = || verdict().is_some_and(|verdict| verdict.cause == VerdictCause::StartFailed);
+    unit.status.need() == UnitNeed::Person || (unit.status == UnitStatus::NotStarted && is_refused())
+}
+
 fn cause<'a>(state: &'a RunState, unit: &'a UnitState) -> &'a str {
     match state.verdict(unit) {
         Some(verdict) => verdict.cause.label(),
@@ -62,7 +73,7 @@ mod tests {
     use super::*;
     use crate::{
         run::state::{AttemptState, PriorPatchIntegration},
-        tape::note::{AttemptOutcome, PatchResult, StopReason, Verdict, VerdictCause},
+        tape::note::{AttemptOutcome, PatchResult, StopReason, Verdict},
     };
 
     fn unit(key: &str, cause: Option<VerdictCause>, reason: &str, failure: Option<&str>) -> UnitState {

@@ -4,6 +4,7 @@
 //! attempt, which only grow; an earlier moment shows the same rows up to a cutoff. Bodies are not copied: a row
 //! contains positions, and the caller reads the entry again to display it.
 
+mod isolation;
 mod publication;
 mod token_counts;
 mod workers;
@@ -12,6 +13,7 @@ use std::{collections::BTreeMap, num::NonZeroU32, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use isolation::RecordedIsolation;
 pub(crate) use publication::{PriorPatchIntegration, Publication};
 pub(crate) use token_counts::{ModelSpending, TokenCounts};
 pub(crate) use workers::{RunWorkers, WorkerNumber, WorkerState, WorkerWait};
@@ -378,6 +380,8 @@ pub(crate) struct AttemptState {
 pub(crate) struct AttemptSetup {
     pub session: Option<Arc<str>>,
     pub model: Option<Arc<str>>,
+    /// Release of the agent's program, as the agent announces it.
+    pub release: Option<Arc<str>>,
     pub requested_model: Option<Arc<str>>,
     /// How a person changed this attempt compared to the plan.
     pub amendment: Option<Arc<Amendment>>,
@@ -389,10 +393,7 @@ pub(crate) struct AttemptSetup {
     pub step_budget: Option<u32>,
     /// The budget that its last result reports as spent.
     pub spent_budget: Option<SpentBudget>,
-    /// The isolation breach, if there was one.
-    pub breach: Option<Arc<str>>,
-    /// True if the isolation was verified.
-    pub is_isolation_verified: bool,
+    pub isolation: RecordedIsolation,
     /// Entry of the `attempt_started` note, if there is one.
     pub start_note: Option<Seq>,
     /// True if a script plays the model.

@@ -78,8 +78,8 @@ use crate::{
     run::{
         run_forecast::RunForecast,
         state::{
-            AttemptId, AttemptState, HoldMode, RowOutcome, RunState, RunView, StateVersion, UnitNeed, UnitState,
-            UnitStatus,
+            AttemptId, AttemptState, HoldMode, RecordedIsolation, RowOutcome, RunState, RunView, StateVersion,
+            UnitNeed, UnitState, UnitStatus,
         },
     },
     tape::{Millis, UnitKey, note::ReviewRequested},
@@ -296,7 +296,8 @@ impl RunTotals {
                 let is_priced = attempt.counts.cost_usd.is_some();
                 totals.priced += usize::from(is_priced);
                 totals.unpriced += usize::from(!is_priced && !attempt.setup.is_cost_included);
-                totals.isolation_breaches += usize::from(attempt.setup.breach.is_some());
+                totals.isolation_breaches +=
+                    usize::from(matches!(attempt.setup.isolation, RecordedIsolation::Breached(_)));
             }
         }
         totals

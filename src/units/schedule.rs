@@ -474,6 +474,12 @@ impl Schedule {
     ) {
         let Some((at, asked_to_stop)) = self.table.find_running_attempt(key, attempt) else { return };
         self.table.record_outcome(at, verdict.outcome, verdict.stop);
+        let is_refused = verdict.cause == VerdictCause::StartFailed && verdict.outcome == AttemptOutcome::Failed;
+        if is_refused {
+            self.table.mark_start_refused(at);
+        } else {
+            self.blockers.has_retried_refusal = false;
+        }
         self.person.is_missing |= verdict.cause == VerdictCause::ApprovalTimeout;
         if verdict.outcome == AttemptOutcome::Succeeded {
             self.handle_program_started(at, effects);
@@ -499,8 +505,9 @@ impl Schedule {
             RetryDecision::AwaitProgram | RetryDecision::Final => {
                 self.table.set_phase(at, UnitPhase::Settled);
                 self.halt_if_unusable(at, verdict, effects);
-                // The reconcile step does not belong to the ingest: the writes of the units are valid without it.
-                if !self.is_reconcile_unit(key) {
+                // The reconcile step does not belong to the ingest: the writes of the units are valid without it. A
+                // refused start does not count as a failure of its unit.
+                if !self.is_reconcile_unit(key) && !is_refused {
                     self.abort_after(key, verdict.outcome, effects);
                 }
             }

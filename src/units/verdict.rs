@@ -49,6 +49,8 @@ pub(crate) struct ProcessFacts {
     pub exit_code: Option<i32>,
     /// Signal that ended it.
     pub signal: Option<i32>,
+    /// It was started and wrote no JSON line.
+    pub is_mute: bool,
     /// It did not exit by itself, so we sent the signal.
     pub terminated_by_us: bool,
     /// Last lines of stderr.
@@ -324,6 +326,9 @@ fn loop_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
         return Some(Verdict { outcome: AttemptOutcome::Stopped, ..verdict });
     }
     (stop == StopReason::Error).then(|| {
+        if let Some(verdict) = start_failure::mute_process_verdict(facts) {
+            return verdict;
+        }
         let verdict = failure_verdict(stop, cause::loop_failure_cause(facts), loop_reason(facts));
         let remedy =
             if facts.is_unknown_session() { Some(remedy::NEW_SESSION_REMEDY.to_owned()) } else { verdict.remedy };

@@ -20,7 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("decode", &[]),
     ("actions", &["decode", "text"]),
     ("control", &["config", "tape"]),
-    ("units", &["tape", "control"]),
+    ("units", &["tape", "control", "text"]),
     ("run", &["diagnostic", "text", "tape", "decode", "actions", "units", "control"]),
     ("scoped_dir", &[]),
     ("program_path", &[]),

@@ -31,6 +31,7 @@ mod projection;
 mod prune;
 mod reconcile;
 mod records;
+mod refused_starts;
 mod reports;
 mod resume;
 mod reviews;

@@ -251,6 +251,7 @@ impl AttemptMachine {
 
     pub(super) fn start(&mut self) -> Vec<AttemptEffect> {
         let set_timer = AttemptEffect::SetTimer(AttemptTimer::Startup);
+        self.stats.facts.process.is_mute = true;
         if !self.is_two_way {
             let prompt = std::mem::take(&mut self.prompt);
             let prompt = (!prompt.is_empty()).then(|| AttemptEffect::SendPrompt(user_message_frame(&prompt)));
@@ -266,6 +267,7 @@ impl AttemptMachine {
 
     /// Handles a line of stdout.
     pub(super) fn handle_line(&mut self, line: &AgentLine<'_>) -> Vec<AttemptEffect> {
+        self.stats.facts.process.is_mute &= matches!(line.body, LineBody::Malformed);
         if self.session.is_some() {
             return self.handle_session_line(line);
         }

@@ -469,6 +469,14 @@ pub(super) fn status_for_verdict(verdict: &Verdict) -> UnitStatus {
     }
 }
 
+/// Returns the status of a unit after an attempt of a run. An agent that refused to start has not tried the unit.
+pub(super) fn status_after_attempt(verdict: &Verdict) -> UnitStatus {
+    match status_for_verdict(verdict) {
+        UnitStatus::Failed if verdict.cause == VerdictCause::StartFailed => UnitStatus::NotStarted,
+        status => status,
+    }
+}
+
 /// Returns the detail of the attempt's result where `ok` alone would be misleading.
 fn end_detail(reducer: &AttemptReducer, event: &AgentEvent<'_>) -> Option<OutcomeDetail> {
     let AgentEvent::Completed(completed) = event else { return None };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    DEFAULT_SILENCE_AFTER, Fold, RunEvent, SinkEvent, attempt::status_for_verdict, silence::MIN_SILENCE_AFTER,
+    DEFAULT_SILENCE_AFTER, Fold, RunEvent, SinkEvent, attempt::status_after_attempt, silence::MIN_SILENCE_AFTER,
 };
 use crate::{
     actions::StreamEnd,
@@ -11,7 +11,10 @@ use crate::{
         EntryRef, EntryScope as Address,
         activity_mark::ActivityMark,
         schedule_change::{RecordedChange, ScheduleChange},
-        state::{HeldCallState, HoldMode, RowOutcome, RunPause, RunView, Throttling, UnitStatus, WorkerWait},
+        state::{
+            HeldCallState, HoldMode, RecordedIsolation, RowOutcome, RunPause, RunView, Throttling, UnitStatus,
+            WorkerWait,
+        },
     },
     tape::{
         Millis, Note,
@@ -88,8 +91,7 @@ impl Fold {
                 self.enter(view, attempt_id, entry);
                 let fold = self.attempt_fold(attempt_id);
                 let attempt = fold.attempt(view);
-                attempt.setup.is_isolation_verified = checked.breach.is_none();
-                attempt.setup.breach = checked.breach.as_deref().map(Arc::from);
+                attempt.setup.isolation = RecordedIsolation::of_check(checked.breach.as_deref());
                 match checked.breach {
                     None => fold.isolation_row(view, entry.seq),
                     Some(_) => fold.breach_row(view, entry.seq),
@@ -424,7 +426,7 @@ impl Fold {
             not_started: is_unstarted.then(|| ended.verdict.reason.clone()),
         };
         fold.end(view, entry.seq, &stream, emit);
-        let status = status_for_verdict(&ended.verdict);
+        let status = status_after_attempt(&ended.verdict);
         if status == UnitStatus::BudgetExhausted {
             view.last_change.marks.add(ActivityMark::Limit);
         }

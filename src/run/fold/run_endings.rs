@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{Fold, RunEvent, SinkEvent, attempt::status_for_verdict};
+use super::{Fold, RunEvent, SinkEvent, attempt::status_after_attempt};
 use crate::{
     run::{
         EntryRef, EntryScope as Address,
@@ -114,7 +114,7 @@ impl Fold {
 fn status_when_withdrawn(state: &RunState, unit: &UnitState) -> UnitStatus {
     let is_reused = state.prior_unit_summary(&unit.key).is_some_and(|earlier| earlier.reused.is_some());
     match state.verdict(unit) {
-        Some(verdict) => status_for_verdict(verdict),
+        Some(verdict) => status_after_attempt(verdict),
         None if is_reused => UnitStatus::Reused,
         None => UnitStatus::NotStarted,
     }

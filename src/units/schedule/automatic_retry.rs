@@ -36,7 +36,7 @@ impl Schedule {
         asked_to_stop: bool,
         effects: &mut Vec<ScheduleEffect>,
     ) -> RetryDecision {
-        let retries = self.table.units()[at].retries;
+        let retries = self.table.units()[at].repeated.retries;
         if repeat == RetryMode::Elsewhere {
             let is_hopeless = self.table.count_lost_attempt(at) >= MAX_LOST_ATTEMPTS;
             return if is_hopeless { RetryDecision::Final } else { RetryDecision::Elsewhere };

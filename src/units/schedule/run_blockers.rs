@@ -22,6 +22,9 @@ const REFUSED_TRIALS: usize = 1;
 pub(super) struct RunBlockers {
     /// Set while the agent's program cannot be started.
     pub(super) missing_program: Option<MissingProgram>,
+    /// The agent refused to start and was tried again, and no attempt has ended otherwise since. A process that becomes
+    /// ready may still refuse.
+    pub(super) has_retried_refusal: bool,
     pub(super) worker_wait: WorkerWaitState,
     /// Why no worker can come.
     pub(super) worker_lack: Option<String>,
@@ -60,6 +63,11 @@ impl Schedule {
                 return true;
             }
             Some(MissingProgram { tries, .. }) => tries,
+            None if *cause == VerdictCause::StartFailed
+                && std::mem::replace(&mut self.blockers.has_retried_refusal, true) =>
+            {
+                return false;
+            }
             None => {
                 let seconds = WAITS_MS.iter().sum::<u64>() / 1000;
                 let text = match cause {
@@ -146,11 +154,9 @@ impl Schedule {
         {
             return;
         }
-        if !self.table.is_idle() {
-            let what = match verdict.cause {
-                VerdictCause::StartFailed => &verdict.reason,
-                _ => verdict.cause.label(),
-            };
+        let is_refused = verdict.cause == VerdictCause::StartFailed;
+        if !self.table.is_idle() || is_refused {
+            let what = if is_refused { &verdict.reason } else { verdict.cause.label() };
             let remedy = verdict.remedy.as_deref().unwrap_or("fix it, then retry");
             let text = format!("stopped starting units: {what}; {remedy}");
             push_message(Severity::Error, text, effects);

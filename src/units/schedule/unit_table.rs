@@ -44,16 +44,23 @@ pub(super) enum TimerPurpose {
     Workers,
 }
 
+/// Numbers of attempts that are repeated without a person.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RepeatCounts {
+    /// Repeated by the retry policy.
+    pub(super) retries: u32,
+    /// Ended at a limit.
+    limit_attempts: u32,
+    /// Repeated on another worker.
+    lost_attempts: u32,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct ScheduledUnit {
     pub(super) key: UnitKey,
     pub(super) attempts: u32,
-    /// Retries used since the last request of a person.
-    pub(super) retries: u32,
-    /// Attempts that ended at a limit since the last request of a person.
-    limit_attempts: u32,
-    /// Attempts that are repeated on another worker, since the last request of a person.
-    lost_attempts: u32,
+    /// What was repeated automatically since the last request of a person.
+    pub(super) repeated: RepeatCounts,
     /// Number of units that were running when its newest attempt started.
     running_at_start: u32,
     /// Current phase. Only [`UnitTable::set_phase`] changes it.
@@ -63,6 +70,8 @@ pub(super) struct ScheduledUnit {
     /// Session that automatic retries continue.
     resume: Option<String>,
     last_outcome: Option<AttemptOutcome>,
+    /// Its last attempt failed because the agent refused to start, so the unit counts as not run.
+    is_start_refused: bool,
     out_of_budget: bool,
     /// Messages of a person that wait for its next attempt.
     messages: Vec<String>,
@@ -79,14 +88,13 @@ impl ScheduledUnit {
         Self {
             key,
             attempts: 0,
-            retries: 0,
-            limit_attempts: 0,
-            lost_attempts: 0,
+            repeated: RepeatCounts::default(),
             running_at_start: 0,
             phase: UnitPhase::Settled,
             amendment: None,
             resume: None,
             last_outcome: None,
+            is_start_refused: false,
             out_of_budget: false,
             messages: Vec::new(),
             is_accepted: false,
@@ -285,9 +293,7 @@ impl UnitTable {
     /// gets the input of the last one, but not its session.
     pub(super) fn restart(&mut self, at: usize, amendment: Option<Amendment>, phase: UnitPhase) {
         let unit = &mut self.units[at];
-        unit.retries = 0;
-        unit.limit_attempts = 0;
-        unit.lost_attempts = 0;
+        unit.repeated = RepeatCounts::default();
         unit.resume = None;
         let amendment = amendment.or_else(|| {
             let before = unit.amendment.as_deref()?;
@@ -308,9 +314,15 @@ impl UnitTable {
 
     pub(super) fn record_outcome(&mut self, at: usize, outcome: AttemptOutcome, stop: StopReason) {
         self.units[at].last_outcome = Some(outcome);
+        self.units[at].is_start_refused = false;
         self.units[at].is_unsaved = outcome == AttemptOutcome::Succeeded;
         self.units[at].out_of_budget = stop == StopReason::Budget;
         self.units[at].is_accepted = false;
+    }
+
+    /// The agent of the last attempt refused to start.
+    pub(super) fn mark_start_refused(&mut self, at: usize) {
+        self.units[at].is_start_refused = true;
     }
 
     /// Keeps a message for the next attempt of a unit.
@@ -353,19 +365,19 @@ impl UnitTable {
     }
 
     pub(super) fn spend_retry(&mut self, at: usize) {
-        self.units[at].retries += 1;
+        self.units[at].repeated.retries += 1;
     }
 
     /// Counts an attempt that ended at a limit and returns the number of such attempts.
     pub(super) fn count_limit_attempt(&mut self, at: usize) -> u32 {
-        self.units[at].limit_attempts += 1;
-        self.units[at].limit_attempts
+        self.units[at].repeated.limit_attempts += 1;
+        self.units[at].repeated.limit_attempts
     }
 
     /// Counts an attempt that is repeated on another worker and returns the number of such attempts.
     pub(super) fn count_lost_attempt(&mut self, at: usize) -> u32 {
-        self.units[at].lost_attempts += 1;
-        self.units[at].lost_attempts
+        self.units[at].repeated.lost_attempts += 1;
+        self.units[at].repeated.lost_attempts
     }
 
     /// Nothing else ran when the newest attempt of the unit started.
@@ -386,9 +398,9 @@ impl UnitTable {
 
     /// A settled unit failed, without being stopped.
     pub(super) fn has_failed(&self) -> bool {
-        self.units
-            .iter()
-            .any(|unit| unit.phase == UnitPhase::Settled && unit.last_outcome == Some(AttemptOutcome::Failed))
+        let has_failed =
+            |unit: &ScheduledUnit| unit.last_outcome == Some(AttemptOutcome::Failed) && !unit.is_start_refused;
+        self.units.iter().any(|unit| unit.phase == UnitPhase::Settled && has_failed(unit))
     }
 
     /// Settled units that did not succeed: they failed, were stopped, or spent their budget.
@@ -474,6 +486,7 @@ impl UnitTable {
             match unit.last_outcome {
                 Some(AttemptOutcome::Succeeded) if unit.out_of_budget => ended.budget += 1,
                 Some(AttemptOutcome::Succeeded) => ended.succeeded += 1,
+                Some(AttemptOutcome::Failed) if unit.is_start_refused => ended.not_run += 1,
                 Some(AttemptOutcome::Failed) => ended.failed += 1,
                 Some(AttemptOutcome::Stopped) => ended.stopped += 1,
                 None if unit.is_reused => ended.reused += 1,

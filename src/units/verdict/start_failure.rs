@@ -1,9 +1,12 @@
 //! Why Claude Code refused to start, as it reports it (`startup_failure_reason`), and what a person can do about it.
 
-use super::{AttemptFacts, failure_verdict, quote_foreign};
-use crate::tape::note::{StopReason, Verdict, VerdictCause};
+use super::{AttemptFacts, cause, failure_verdict, quote_foreign};
+use crate::{
+    tape::note::{StopReason, Verdict, VerdictCause},
+    text::commands::shell_quote,
+};
 
-/// A refused start.
+/// What Claude Code reports about a start that it refuses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StartFailure {
     /// `config_file_invalid`, `proxy_invalid`, …; later releases add more.
@@ -14,6 +17,9 @@ pub(crate) struct StartFailure {
 
 /// Where Claude Code names its damaged settings on stderr, for starts that end without a result.
 const CONFIG_ERROR: &str = "Configuration error in ";
+
+/// Claude Code's error for a session id that another process uses.
+const SESSION_IN_USE: &str = "is already in use";
 
 /// The verdict of an attempt whose agent refused to start.
 pub(super) fn start_failure_verdict(facts: &AttemptFacts) -> Option<Verdict> {
@@ -41,6 +47,26 @@ pub(super) fn start_failure_verdict(facts: &AttemptFacts) -> Option<Verdict> {
     Some(Verdict { remedy: Some(remedy(&failure)), ..verdict })
 }
 
+/// The verdict of a process that ended by itself before it wrote a JSON line, for a reason that is not known otherwise.
+pub(super) fn mute_process_verdict(facts: &AttemptFacts) -> Option<Verdict> {
+    let process = &facts.process;
+    let code =
+        process.exit_code.filter(|_| process.is_mute && process.signal.is_none() && !process.terminated_by_us)?;
+    // Every unit would meet the same fault, but not a session that is used or unknown.
+    let is_of_session =
+        facts.is_unknown_session() || process.stderr_tail.iter().any(|line| line.contains(SESSION_IN_USE));
+    if is_of_session || cause::loop_failure_cause(facts) != VerdictCause::Crashed {
+        return None;
+    }
+    let mut lines = process.stderr_tail.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
+    let named = lines.clone().find(|line| line.to_lowercase().contains("error")).or_else(|| lines.next_back());
+    let text = match named {
+        Some(line) => format!("Claude Code did not start (exit code {code}): {}", quote_foreign(line)),
+        None => format!("Claude Code did not start: it ended with exit code {code} without a message"),
+    };
+    Some(failure_verdict(StopReason::Error, VerdictCause::StartFailed, text))
+}
+
 /// The failure in the last lines of stderr.
 fn failure_on_stderr(lines: &[String]) -> Option<StartFailure> {
     let named = lines.iter().find_map(|line| line.trim_start().strip_prefix(CONFIG_ERROR))?;
@@ -66,8 +92,8 @@ fn remedy(failure: &StartFailure) -> String {
             return match &failure.config_file {
                 Some((path, Some(backup))) => format!(
                     "restore it with `cp {} {}`, or correct its JSON, then run again",
-                    quote_foreign(backup),
-                    quote_foreign(path)
+                    shell_quote(&quote_foreign(backup)),
+                    shell_quote(&quote_foreign(path))
                 ),
                 Some((path, None)) => format!(
                     "correct its JSON, or move {} away to start with default settings and sign in again, then run again",
@@ -134,6 +160,8 @@ mod tests {
         assert_eq!(verdict.reason, "Claude Code did not start: /home/a/.claude.json is not valid JSON");
         let remedy = verdict.remedy.unwrap_or_default();
         assert!(remedy.contains("`cp /home/a/.claude.json.backup /home/a/.claude.json`"), "{remedy}");
+        let remedy = judged(file(Some("/a b/$(touch x)")), "x").remedy.unwrap_or_default();
+        assert!(remedy.contains("`cp '/a b/$(touch x)' /home/a/.claude.json`"), "{remedy}");
         let remedy = judged(file(None), "x").remedy.unwrap_or_default();
         assert!(remedy.contains("move /home/a/.claude.json away"), "{remedy}");
     }
@@ -141,8 +169,8 @@ mod tests {
     #[test]
     fn known_and_unknown_reasons_have_a_remedy() {
         let reason = |reason: &str| StartFailure { reason: reason.into(), config_file: None };
-        let verdict = judged(reason("proxy_invalid"), "HTTPS_PROXY is no URL");
-        assert_eq!(verdict.reason, "Claude Code did not start: HTTPS_PROXY is no URL");
+        let verdict = judged(reason("proxy_invalid"), "HTTPS_PROXY is not a URL");
+        assert_eq!(verdict.reason, "Claude Code did not start: HTTPS_PROXY is not a URL");
         assert!(verdict.remedy.is_some_and(|remedy| remedy.contains("HTTPS_PROXY")));
         let verdict = judged(reason("of_a_later_release\u{1b}[2J"), "x");
         assert_eq!(verdict.cause, VerdictCause::StartFailed);
@@ -164,6 +192,32 @@ mod tests {
         let verdict = judge_attempt(&"u".into(), &facts, FailureRule::Strict);
         assert_eq!(verdict.cause, VerdictCause::StartFailed);
         assert_eq!(verdict.reason, "Claude Code did not start: /home/a/.claude.json is not valid JSON");
+    }
+
+    #[test]
+    fn process_that_ends_without_a_line_did_not_start() {
+        let judged = |code: i32, is_mute: bool, stderr: &[&str]| {
+            let stderr_tail = stderr.iter().map(|line| (*line).to_owned()).collect();
+            let process = ProcessFacts { exit_code: Some(code), is_mute, stderr_tail, ..ProcessFacts::default() };
+            let facts = AttemptFacts { process, ..AttemptFacts::default() };
+            let verdict = judge_attempt(&"u".into(), &facts, FailureRule::Strict);
+            (verdict.cause, verdict.reason)
+        };
+        let refused = |reason: &str| (VerdictCause::StartFailed, reason.to_owned());
+        let stack = ["bun:main", "Error: Cannot find module", "    at x", ""];
+        let found = judged(1, true, &stack);
+        assert_eq!(found, refused("Claude Code did not start (exit code 1): Error: Cannot find module"));
+        let found = judged(3, true, &["first", "second", " "]);
+        assert_eq!(found, refused("Claude Code did not start (exit code 3): second"));
+        for code in [0, 1] {
+            let text = format!("Claude Code did not start: it ended with exit code {code} without a message");
+            assert_eq!(judged(code, true, &[]), refused(&text));
+        }
+        // It worked before it ended, the session is at fault, or the cause is known.
+        assert_eq!(judged(1, false, &stack).0, VerdictCause::Crashed);
+        assert_eq!(judged(1, true, &["Error: Session ID x is already in use."]).0, VerdictCause::Crashed);
+        assert_eq!(judged(1, true, &["No conversation found with session ID: x"]).0, VerdictCause::Crashed);
+        assert_eq!(judged(1, true, &["Invalid API key"]).0, VerdictCause::Auth);
     }
 
     #[test]

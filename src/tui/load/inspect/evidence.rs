@@ -12,7 +12,7 @@ use super::{ABSENT, init, listed, read, read_progress, started};
 use crate::{
     run::{
         Timeline,
-        state::{AttemptState, RowOutcome},
+        state::{AttemptState, RecordedIsolation, RowOutcome},
     },
     tape::{EntryBody, Note, Seq, note::AttemptStarted},
     text::clock,
@@ -101,16 +101,16 @@ fn isolation_summary(
     started: Option<&AttemptStarted>,
     gathered: &AttemptSummary,
 ) -> Vec<DocumentBlock> {
-    let (role, words) = match (&attempt.setup.breach, attempt.setup.is_isolation_verified) {
-        (Some(breach), _) => (StyleRole::Failed, format!("breached: {breach}")),
-        (None, true) => {
+    let (role, words) = match &attempt.setup.isolation {
+        RecordedIsolation::Breached(breach) => (StyleRole::Failed, format!("breached: {breach}")),
+        RecordedIsolation::Verified => {
             (StyleRole::Succeeded, "holds: the agent announced exactly what it may use, and nothing else".to_owned())
         }
-        (None, false) if started.is_none() => {
+        RecordedIsolation::Unproven if started.is_none() => {
             (StyleRole::Dim, format!("{ABSENT}: offered and allowed tools were not compared"))
         }
-        (None, false) if attempt.ended_at.is_none() => (StyleRole::Waiting, "not proven yet".to_owned()),
-        (None, false) => (StyleRole::Warning, "not proven: no check is on this record".to_owned()),
+        RecordedIsolation::Unproven if attempt.ended_at.is_none() => (StyleRole::Waiting, "not proven yet".to_owned()),
+        RecordedIsolation::Unproven => (StyleRole::Warning, "not proven: no check is on this record".to_owned()),
     };
     let mut pieces = vec![
         DocumentBlock::section("isolation", Some(words.as_str().into())),

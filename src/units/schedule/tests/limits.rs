@@ -268,7 +268,7 @@ fn refused_start_is_tried_once_more_by_one_unit() {
     note: message "the agent refused to start; trying once more in 1 s" | note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms
     note u1/1: retry-scheduled 2 1000ms
     start u0/2
-    note: message "stopped starting units: x; fix it, then retry" | END unusable succeeded=0 failed=2 stopped=0 not_run=2
+    note: message "stopped starting units: x; fix it, then retry" | END unusable succeeded=0 failed=0 stopped=0 not_run=4
     "#);
 }
 
@@ -293,6 +293,18 @@ fn refused_start_that_ends_within_a_second_costs_no_retry() {
     note: message "the agent's program is back"
     start u1/1
     "#);
+}
+
+#[test]
+fn process_that_becomes_ready_and_refuses_is_not_tried_forever() {
+    let mut schedule = Schedule::new(keys(1), settings(1));
+    let ready = |attempt| ScheduleEvent::AttemptReady { unit: "u0".into(), attempt };
+    let refused = |attempt| attempt_ended(0, attempt, refused_start_verdict());
+    let trace = feed(
+        &mut schedule,
+        [ScheduleEvent::RunStarted, ready(1), refused(1), ScheduleEvent::TimerFired(TimerId(0)), ready(2), refused(2)],
+    );
+    assert!(trace.ends_with("END unusable succeeded=0 failed=0 stopped=0 not_run=1"), "{trace}");
 }
 
 #[test]
