@@ -24,6 +24,39 @@ pub(super) fn models(report: &RunReport) -> Vec<ModelSpending> {
     sum
 }
 
+/// Releases of the agent's program with the number of their attempts, in the order of their appearance.
+pub(super) fn releases(report: &RunReport) -> Vec<(&str, usize)> {
+    let mut releases: Vec<(&str, usize)> = Vec::new();
+    let attempts = report.units.iter().flat_map(|unit| &unit.attempts);
+    for release in attempts.filter_map(|attempt| attempt.state.setup.release.as_deref()) {
+        match releases.iter_mut().find(|(known, _)| *known == release) {
+            Some((_, count)) => *count += 1,
+            None => releases.push((release, 1)),
+        }
+    }
+    releases
+}
+
+/// The releases of the attempts, if they are known: `2.1.332`, or `2.1.332 (2 attempts), 2.1.330 (1 attempt)`.
+pub(super) fn release_list(report: &RunReport) -> Option<String> {
+    match &releases(report)[..] {
+        [] => None,
+        [(release, _)] => Some((*release).to_owned()),
+        several => {
+            let parts = several.iter().map(|(release, count)| format!("{release} ({})", pluralize(*count, "attempt")));
+            Some(parts.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// The releases of the attempts at one unit, without repetitions.
+pub(super) fn unit_releases(unit: &UnitReport) -> String {
+    let mut releases: Vec<&str> =
+        unit.attempts.iter().map(|it| it.state.setup.release.as_deref().unwrap_or("?")).collect();
+    releases.dedup();
+    releases.join(", ")
+}
+
 /// The cost of each model, if there are several.
 pub(super) fn model_costs(models: &[ModelSpending]) -> Option<String> {
     let parts = models.iter().map(|model| format!("{} {}", model.model, text::dollars(model.cost_usd)));

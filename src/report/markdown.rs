@@ -62,6 +62,9 @@ fn totals(out: &mut String, report: &RunReport) {
     if let Some(models) = labels::model_costs(&labels::models(report)) {
         let _ = writeln!(out, "* cost by model: {}", plain(&models, MAX_SENTENCE_WIDTH));
     }
+    if let Some(releases) = labels::release_list(report) {
+        let _ = writeln!(out, "* agent release {}", plain(&releases, MAX_SENTENCE_WIDTH));
+    }
     if let Some(began) = labels::started_at(report) {
         let _ = writeln!(out, "* began {began}");
     }
@@ -123,14 +126,25 @@ fn notable(out: &mut String, report: &RunReport) {
 }
 
 fn units(out: &mut String, report: &RunReport) {
-    out.push_str("### Units\n\n| unit | outcome | attempts | turns | calls | failed | time | cost | model |\n");
-    out.push_str("|---|---|--:|--:|--:|--:|--:|--:|---|\n");
+    // The releases matter in the table only if they differ.
+    let differ = labels::releases(report).len() > 1;
+    let (head, rule) = if differ { (" release |", "---|") } else { ("", "") };
+    let _ = writeln!(
+        out,
+        "### Units\n\n| unit | outcome | attempts | turns | calls | failed | time | cost | model |{head}\n\
+         |---|---|--:|--:|--:|--:|--:|--:|---|{rule}"
+    );
     for unit in &report.units {
         let (made, failed) = labels::calls(unit);
         let model = unit.latest().and_then(|attempt| attempt.state.setup.model_name()).unwrap_or("?");
+        let release = if differ {
+            format!(" {} |", markdown_code(&labels::unit_releases(unit), MAX_NAME_WIDTH))
+        } else {
+            String::new()
+        };
         let _ = writeln!(
             out,
-            "| {} | {} {} | {} | {} | {made} | {failed} | {} | {} | {} |",
+            "| {} | {} {} | {} | {} | {made} | {failed} | {} | {} | {} |{release}",
             name(unit),
             unit.status.glyph(),
             labels::unit_state(unit),

@@ -467,6 +467,7 @@ fn attempt_extras(report: &RunReport, attempt: &AttemptReport) -> Value {
         "reason": verdict.map(|verdict| verdict.reason.as_str()),
         "sessionId": attempt.state.setup.session,
         "model": attempt.state.setup.model_name(),
+        "release": attempt.state.setup.release,
         "amendment": attempt.state.setup.amendment.as_ref().map(ToString::to_string),
         "startedAt": report.wall_clock(attempt.state.started_at).map(|at| format!("{at:.3}")),
         "atMs": attempt.state.started_at.0,

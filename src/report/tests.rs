@@ -148,6 +148,22 @@ fn a_run_is_reported_in_all_formats() {
 }
 
 #[test]
+fn releases_that_differ_are_named_per_unit() {
+    let mut report = report_of("tapes/real.jsonl");
+    report.units[0].attempts[0].state.setup.release = Some("2.1.332".into());
+    report.units[1].attempts[0].state.setup.release = None;
+    let [md, json, _, html] = written(&report);
+    let list = "2.1.332 (1 attempt), 2.1.330 (6 attempts)";
+    assert!(md.contains(&format!("* agent release {list}\n")), "{md}");
+    let table: Vec<&str> = md.lines().filter(|line| line.starts_with("| ")).take(4).collect();
+    assert!(table[0].ends_with("| model | release |"), "{table:?}");
+    let releases: Vec<&str> = table[1..].iter().filter_map(|row| row.rsplit("| ").next()).collect();
+    assert_eq!(releases, ["`2.1.332` |", "`?` |", "`2.1.330` |"]);
+    assert!(json.contains(r#""release":"2.1.332""#) && json.contains(r#""release":null"#), "{json}");
+    assert!(html.contains(list) && html.contains("release 2.1.332"), "{html}");
+}
+
+#[test]
 fn report_lists_units_out_of_budget() {
     let report = report_of("tapes/demo.jsonl");
     let [md, json, ..] = written(&report);

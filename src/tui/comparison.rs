@@ -14,6 +14,8 @@ pub(crate) struct Comparison {
     pub pairs: Vec<CallPair>,
     /// Numbers of lines that only the newer prompt and only the older prompt has; `None` if a prompt is unknown.
     pub prompt: Option<(usize, usize)>,
+    /// True if the attempts ran on different releases of the agent's program.
+    pub has_other_release: bool,
     /// The paths that each attempt wrote.
     pub written: [Vec<String>; 2],
 }

@@ -197,6 +197,9 @@ impl AttemptFold {
                 self.begin_turn(view);
                 let attempt = self.attempt(view);
                 attempt.setup.model = init.model.as_deref().map(Arc::from);
+                if let Some(release) = init.version.as_deref() {
+                    attempt.setup.release = Some(Arc::from(release));
+                }
                 if attempt.setup.session.is_none() {
                     self.announcement_row(view, seq, init);
                 }

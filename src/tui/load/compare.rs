@@ -46,7 +46,8 @@ pub(super) fn compare(timeline: &mut Timeline, cache: &ScreenCache, sides: &Comp
         }
         _ => None,
     };
-    Some(Comparison { pairs: align(&calls[0], &calls[1]), prompt, written })
+    let has_other_release = attempts[0].setup.release != attempts[1].setup.release;
+    Some(Comparison { has_other_release, pairs: align(&calls[0], &calls[1]), prompt, written })
 }
 
 fn calls(timeline: &Timeline, attempt_id: AttemptId, gathered: &AttemptSummary) -> Vec<align::AlignedCall> {

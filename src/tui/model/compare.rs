@@ -27,6 +27,8 @@ pub(crate) struct CompareView {
     pub list: ScrollList,
     /// Pairs of calls; `None` until the shell has compared the attempts.
     pub pairs: Option<Vec<CallPair>>,
+    /// True if the attempts ran on different releases of the agent's program, which the summary then shows.
+    pub has_other_release: bool,
     /// True until the view has scrolled to the first difference.
     pub jumps_to_first_difference: bool,
 }
@@ -49,7 +51,15 @@ impl CompareView {
     pub(crate) fn new(unit: UnitKey, attempts: usize) -> Self {
         let last = attempts.saturating_sub(1);
         let sides = [last.saturating_sub(1), last];
-        Self { unit, sides, side: 1, list: ScrollList::default(), pairs: None, jumps_to_first_difference: true }
+        Self {
+            unit,
+            sides,
+            side: 1,
+            list: ScrollList::default(),
+            pairs: None,
+            has_other_release: false,
+            jumps_to_first_difference: true,
+        }
     }
 
     pub(crate) fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
@@ -85,6 +95,7 @@ impl CompareView {
     /// Copies the result of the comparison from the shell.
     pub(crate) fn set_comparison(&mut self, comparison: Option<&Comparison>) {
         let Some(comparison) = comparison else { return };
+        self.has_other_release = comparison.has_other_release;
         if self.jumps_to_first_difference {
             self.jumps_to_first_difference = false;
             self.list = ScrollList { selected: comparison.first().unwrap_or(0), ..ScrollList::default() };
@@ -113,7 +124,7 @@ impl CompareView {
         let top = attempts.height + notice.height;
         let rest = inside.height - top;
         // Calls have priority; the summary uses the rows that remain.
-        let summary = SUMMARY.min(rest.saturating_sub(3)).min(rest / 2);
+        let summary = (SUMMARY + u16::from(self.has_other_release)).min(rest.saturating_sub(3)).min(rest / 2);
         let calls = Rect { y: inside.y + top, height: rest - summary, ..inside };
         CompareAreas { attempts, notice, calls, summary: Rect { y: calls.y + calls.height, height: summary, ..inside } }
     }

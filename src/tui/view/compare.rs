@@ -227,7 +227,8 @@ fn summary(
         Some((0, 0)) => ["same".to_owned(), "same".to_owned()],
         Some((added, removed)) => [String::new(), format!("+{added} -{removed} lines")],
     };
-    let lines: [(&str, [String; 2]); 8] = [
+    let releases = each(&|attempt| attempt.setup.release.as_deref().unwrap_or("?").to_owned());
+    let mut lines = vec![
         ("outcome", each(&reason)),
         ("cost", each(&|attempt| unit_row::attempt_cost(attempt))),
         ("time", each(&time)),
@@ -237,6 +238,9 @@ fn summary(
         ("tokens", each(&|attempt| count(attempt.counts.tokens.input + attempt.counts.tokens.output))),
         ("prompt", prompt),
     ];
+    if comparison.has_other_release {
+        lines.insert(1, ("release", releases));
+    }
     for (y, (name, values)) in (area.y + 1..area.bottom()).zip(lines) {
         let line = Rect { y, height: 1, ..area };
         let mut pen = RowWriter::row(scene, buf, line);

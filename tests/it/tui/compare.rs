@@ -48,6 +48,26 @@ fn any_two_attempts_can_be_compared() {
     assert!(text("=l").contains("there is no newer attempt"));
 }
 
+/// The program is replaced between the attempts.
+#[test]
+fn releases_are_compared_only_if_they_differ() {
+    let text = |releases: [&str; 2]| {
+        let mut tape = TapeFixture::new("orbit", false);
+        tape.plan(&["u"]);
+        for (attempt, release) in (1..).zip(releases) {
+            tape.start("u", attempt);
+            let init = json!({"type": "system", "subtype": "init", "session_id": format!("5e55-u-{attempt}"),
+                "claude_code_version": release, "tools": [], "mcp_servers": []});
+            tape.stdout_line("u", attempt, &init).wait(500).end("u", attempt, 1).wait(100);
+        }
+        shown(&tape, "=", (120, 36)).text()
+    };
+    let other = text(["2.1.330", "2.1.332"]);
+    let line = other.lines().find(|line| line.contains("release")).unwrap_or_else(|| panic!("{other}"));
+    assert!(line.contains("2.1.330") && line.contains("2.1.332") && other.contains("prompt"), "{other}");
+    assert!(!text(["2.1.332", "2.1.332"]).contains("release"));
+}
+
 #[test]
 fn call_opens_in_the_inspector_and_esc_returns() {
     let text = |keys: &str| shown(&twice(), keys, (120, 36)).text();
