@@ -19,7 +19,7 @@ use crate::{
 /// The limits that attempts read when they start or end; time limits also reach running attempts.
 #[derive(Debug)]
 pub(crate) struct AttemptLimits {
-    state: Mutex<LimitState>,
+    state: Mutex<CurrentLimits>,
     /// Time limits of attempts on this machine.
     local: watch::Sender<AttemptTimeouts>,
     /// Time limits of attempts on workers.
@@ -27,7 +27,7 @@ pub(crate) struct AttemptLimits {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct LimitState {
+struct CurrentLimits {
     values: LimitValues,
     timeouts: TimeLimitSettings,
     /// A screen is attached to the run.
@@ -48,7 +48,7 @@ impl AttemptLimits {
     pub(super) fn new(step_budget: u32, rule: FailureRule, timeouts: TimeLimitSettings) -> Self {
         let values = LimitValues { step_budget, rule };
         Self {
-            state: Mutex::new(LimitState { values, timeouts, has_screen: false }),
+            state: Mutex::new(CurrentLimits { values, timeouts, has_screen: false }),
             local: watch::Sender::new(timeouts.effective(false, false)),
             remote: watch::Sender::new(timeouts.effective(true, false)),
         }
@@ -110,7 +110,7 @@ impl AttemptLimits {
         is_changed.then(|| LimitChanged { limit: limit.name().to_owned(), old, new })
     }
 
-    fn update(&self, change: impl FnOnce(&mut LimitState)) {
+    fn update(&self, change: impl FnOnce(&mut CurrentLimits)) {
         let mut state = self.state();
         change(&mut state);
         for (sender, is_remote) in [(&self.local, false), (&self.remote, true)] {
@@ -120,7 +120,7 @@ impl AttemptLimits {
     }
 
     /// The values are valid even if a thread panicked while it held the lock.
-    fn state(&self) -> MutexGuard<'_, LimitState> {
+    fn state(&self) -> MutexGuard<'_, CurrentLimits> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -648,6 +648,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn pause_for_a_usage_limit_is_no_wait_for_a_person() {
+        let (drive, notes) = drive(&["a", "b", "c"]);
+        let (person, inputs) = mpsc::channel(4);
+        let limits = Arc::new(AttemptLimits::new(20, FailureRule::Strict, TimeLimitSettings::default()));
+        let clients = watch::channel(0).1;
+        let drive = drive.with_person_timeouts(Some(PersonTimeouts { clients, limits, review: None }));
+        let wait = UNATTENDED_WAIT * 4;
+        let window = LimitObservation {
+            at: Millis(0),
+            name: "seven_day".into(),
+            status: LimitStatus::Rejected,
+            utilization: None,
+            resets_in_ms: Some(u64::try_from(wait.as_millis()).unwrap()),
+        };
+        person.send(ScheduleEvent::LimitObserved(window)).await.unwrap();
+        let began = tokio::time::Instant::now();
+        let ended = drive.run(inputs, watch::channel(0).1, watch::channel(None).1).await.unwrap();
+        assert_eq!((ended.outcome.as_str(), ended.succeeded), ("done", 3), "{notes:?}");
+        assert!(began.elapsed() >= wait, "the last unit waited for the reset");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn stop_all_reaches_running_attempts() {
         let (drive, _) = drive(&["a-waits", "b-waits", "c"]);
         let (person, inputs) = mpsc::channel(1);

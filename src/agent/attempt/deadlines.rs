@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{machine::WaitReason, time_limits::AttemptTimeouts};
+use super::{
+    machine::WaitReason,
+    time_limits::{AttemptTimeouts, LONGEST_TOOL_WAIT},
+};
 use crate::{tape::Millis, units::verdict::TimeLimit};
-
-/// How long the agent waits for a tool (`MCP_TOOL_TIMEOUT`).
-const LONGEST_TOOL_WAIT: Duration = Duration::from_secs(10 * 60);
 
 /// Deadlines of an attempt.
 #[derive(Debug)]

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::time_limit::TimeLimitSetting;
 
+/// How long an agent waits for a tool (`MCP_TOOL_TIMEOUT`).
+pub(crate) const LONGEST_TOOL_WAIT: Duration = Duration::from_secs(10 * 60);
 /// Longest silence of an attempt that no person watches, if nothing else is set.
 pub(crate) const UNATTENDED_SILENCE: Duration = Duration::from_secs(10 * 60);
 /// Longest duration of an attempt that no person watches, if nothing else is set.

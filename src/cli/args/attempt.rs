@@ -1,10 +1,10 @@
-//! Options of attempts.
+//! The options that all commands with attempts share.
 
 use clap::Args;
 
 use crate::config::{time_limit::TimeLimitSetting, value};
 
-/// Options of attempts.
+/// Model and limits of the attempts of a command.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct AttemptArgs {
     /// Model [default: from ktx.yaml]

@@ -28,7 +28,10 @@ use super::{
 };
 use crate::{
     actions::TurnTracker,
-    agent::attempt::{ApprovalDecision, time_limits::AttemptTimeouts},
+    agent::attempt::{
+        ApprovalDecision,
+        time_limits::{AttemptTimeouts, LONGEST_TOOL_WAIT},
+    },
     decode::LineDecoder,
     engine::{
         attempt_limits::AttemptLimits,
@@ -138,6 +141,7 @@ pub(crate) async fn run(
     let (mut has_orders, mut has_limits) = (true, true);
     let (mut began, mut heard) = (Instant::now(), Instant::now());
     let mut last_tick = Instant::now();
+    let mut in_tool_since = None;
     let mut stop: Option<(StopMode, Instant)> = None;
     loop {
         if let Some((how, _)) = stop.filter(|(_, until)| Instant::now() >= *until) {
@@ -224,8 +228,11 @@ pub(crate) async fn run(
             RemoteEvent::Tick => {
                 let since_tick = last_tick.elapsed();
                 last_tick = Instant::now();
-                // A call that waits for a person may take any time, which counts for no limit.
-                if !handles.is_empty() {
+                let has_open_call = attempt.reducer.calls().open_count() > 0;
+                in_tool_since = in_tool_since.filter(|_| has_open_call).or_else(|| has_open_call.then(Instant::now));
+                let is_in_tool = in_tool_since.is_some_and(|since| since.elapsed() < LONGEST_TOOL_WAIT);
+                // A call that waits for a person, for any time, or for a tool counts for no limit.
+                if !handles.is_empty() || is_in_tool {
                     (began, heard) = (began + since_tick, heard + since_tick);
                 }
                 let AttemptTimeouts { silence, total, .. } = *timeouts.borrow();

@@ -614,3 +614,36 @@ fn worker_addresses_are_checked_before_anything_starts() {
     }
     assert!(!place.path(".ktx/ingestdeck/runs").exists());
 }
+
+/// The engine and its worker wait for a review that no client reads.
+#[test]
+#[cfg(target_os = "linux")]
+fn review_without_a_person_ends_and_keeps_its_decisions() {
+    let place = project();
+    let claude = claude_of(&place, "a", "script.toml");
+    let url = worker(&place, "one", &claude, 2);
+    let mut command = run_command(&place, &["--review", "--detach", "--worker", &url]);
+    command.env("INGESTDECK_INGEST_REVIEW_IDLE_TIMEOUT", "6s");
+    place.ran(command).expect_success();
+    let local = claude.display().to_string();
+    let review = |more: &[&str]| place.run(&[&["review", "--ui", "json", "--claude-bin", &local], more].concat());
+    let began = Instant::now();
+    while review(&["--list"]).code != Some(103) {
+        assert!(began.elapsed() < DEADLINE, "the run does not wait for a review");
+    }
+    assert_eq!(review(&["--reject", "*/juice.md"]).code, Some(103));
+    place.wait_until_no_process_left();
+    let messages = notes(&place, "said");
+    let text = "the changes waited for a review for 6s without a screen";
+    assert!(
+        messages.iter().any(|entry| entry["note"]["text"].as_str().is_some_and(|it| it.starts_with(text))),
+        "{messages:?}"
+    );
+    let decided = notes(&place, "review_decided");
+    assert_eq!(decided.len(), 1, "{decided:?}");
+    // The lock is free, and the decision counts.
+    let saved = review(&["--accept", "*"]);
+    assert_eq!(saved.code, Some(0), "{saved:?}");
+    let has_page = |page: &str| place.path(&format!("wiki/global/{page}.md")).is_file();
+    assert_eq!(UNITS.map(|(unit, _)| has_page(&unit[5..])), [true, true, false, true]);
+}

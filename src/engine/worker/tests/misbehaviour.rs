@@ -9,6 +9,7 @@ use super::{
     },
     *,
 };
+use crate::{control::RunLimit, tape::Millis};
 
 /// A worker that only the test moves.
 struct FalseWorker {
@@ -85,6 +86,45 @@ fn heartbeats_alone_do_not_keep_an_attempt() {
         assert!(reason.contains("the limit of its silence, 600 s"), "{reason}");
         assert!(began.elapsed() < Duration::from_secs(12 * 60));
         beating.abort();
+        worker.serving.abort();
+    });
+}
+
+#[test]
+fn running_tool_of_a_worker_counts_for_no_limit() {
+    let (_place, root, repository) = project();
+    let engine = EngineSide::new(&root, &repository);
+    run_paused(async move {
+        let worker = FalseWorker::join(&engine, None).await;
+        let permit = claim(&engine, "unit").await;
+        let (lease, to_engine) = (permit.lease.clone(), worker.to_engine.clone());
+        let calling = tokio::spawn(async move {
+            let call = r#"{"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id":"t","name":"x","input":{}}]}}"#;
+            let reply =
+                r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"ok"}]}}"#;
+            for number in 0..200 {
+                // The tool runs for eight minutes.
+                let line = [(0, call), (160, reply)].into_iter().find(|(at, _)| *at == number);
+                let message = line.map_or(WorkerMessage::Heartbeat, |(_, line)| {
+                    let entry = format!(r#"{{"seq":0,"at":0,"unit":"unit","try":1,"out":{line}}}"#);
+                    let entry = serde_json::value::RawValue::from_string(entry).unwrap();
+                    let number = u64::from(number > 0);
+                    WorkerMessage::Attempt { lease: lease.clone(), number, part: WorkerPart::Entries(vec![entry]) }
+                });
+                to_engine.send(message).await.unwrap();
+                wait(Duration::from_secs(3)).await;
+            }
+            while to_engine.send(WorkerMessage::Heartbeat).await.is_ok() {
+                wait(HEARTBEAT_INTERVAL).await;
+            }
+        });
+        engine.host.limits.change(&RunLimit::SilenceTimeout(Some(Millis(120_000))));
+        let began = Instant::now();
+        let reason = invalid(run(&engine, permit).await);
+        assert!(reason.contains("the limit of its silence, 120 s"), "{reason}");
+        let minutes = began.elapsed().as_secs() / 60;
+        assert!((11..12).contains(&minutes), "8 min in the tool, 2 min of silence and 1 min of grace: {minutes}");
+        calling.abort();
         worker.serving.abort();
     });
 }
