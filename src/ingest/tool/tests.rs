@@ -297,6 +297,20 @@ fn a_unit_that_writes_no_sources_has_no_tool_for_it() {
 }
 
 #[test]
+fn loaded_skill_lists_the_tools_that_its_unit_lacks() {
+    let load = |reason: Option<&str>| {
+        let (mut context, _dir) = tool_context();
+        context.unit.planned.sl_disallowed = reason.map(str::to_owned);
+        let call = ToolCall { name: "load_skill".into(), arguments: json!({"name": "sl_capture"}), tool_use_id: None };
+        AttemptTools::new(Arc::new(context), None).call(&call).markdown
+    };
+    let (all, fewer) = (load(None), load(Some("lookml_connection_mismatch")));
+    let note = "This unit does not have sl_write_source, sl_edit_source: skip what needs them.";
+    assert!(fewer.ends_with(note) && fewer.starts_with("# "), "{fewer}");
+    assert!(!all.contains("sl_write_source, sl_edit_source: skip"), "{all}");
+}
+
+#[test]
 fn skills_load_by_name_only() {
     let fixture = ToolFixture::new();
     assert!(fixture.text("load_skill", json!({"name": "wiki_capture"})).starts_with("# Wiki pages"));

@@ -262,6 +262,8 @@ fn transcript_of_a_session_counts_as_received() {
     let skill = crate::ingest::skill::bundled_skills().iter().find(|skill| skill.body.contains('_')).unwrap();
     let mut only_skill = ReceivedNames::default();
     only_skill.add_reply(&call("load_skill", json!({"name": skill.name})), &ToolReply::text(skill.body.as_str()));
+    let with_note = format!("{}\n\nThis unit does not have sl_write_source.", skill.body);
+    only_skill.add_reply(&call("load_skill", json!({"name": skill.name})), &ToolReply::text(with_note));
     assert_eq!(only_skill, ReceivedNames::default(), "the examples of a bundled skill do not exist in the project");
 }
 
