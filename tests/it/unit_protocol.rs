@@ -515,9 +515,16 @@ async fn resumed_session_sends_the_system_prompt_of_its_tape() {
     launch.context.amendment = Some(Amendment { resume: id, ..Amendment::default() });
     let (facts, _) = scene.run(launch, Some(&api)).await;
     assert_eq!(facts.reported.result.unwrap().text.as_deref(), Some("second"));
-    let prompts = api.requests().into_iter().map(|request| request.json()["system"].to_string());
-    let sent: Vec<_> = prompts.map(|sent| (sent.contains("You are ALPHA."), sent.contains("You are BETA."))).collect();
-    assert_eq!(sent, [(true, false), (false, true)]);
+    let taped: Vec<String> = scene
+        .tape
+        .notes()
+        .into_iter()
+        .filter_map(|note| if let Note::AttemptStarted(started) = note { Some(started.system_prompt) } else { None })
+        .collect();
+    assert_eq!(taped, ["You are ALPHA.", "You are BETA."]);
+    let requests = api.requests();
+    let sends = |of: usize| taped.iter().map(|taped| requests[of].system().contains(taped)).collect::<Vec<_>>();
+    assert_eq!([sends(0), sends(1)], [[true, false], [false, true]]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

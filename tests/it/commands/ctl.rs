@@ -195,7 +195,7 @@ fn limits_are_set_from_another_process() {
         ["turns", 40, 30],
         ["retries", 3, 0],
         ["tool_failures", "strict", "recoverable"],
-        ["silence_timeout", null, 300_000],
+        ["silence_timeout", 600_000, 300_000],
     ]);
     assert_eq!(json!(changed), expected);
 }

@@ -157,7 +157,10 @@ fn attempt_that_takes_too_long_ends_and_fails() {
     let ran = run(&place, &claude, &["--only", "docs-two"]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
     assert!(ran.stdout.contains("the attempt took longer than 2s (unit timeout)"), "{ran:?}");
-    assert!(ran.stdout.contains("raise `unit_timeout` in [ingest], then retry"), "{ran:?}");
+    assert!(
+        ran.stdout.contains("raise --unit-timeout or `unit_timeout` in [ingest] (`none` lifts it), then retry"),
+        "{ran:?}"
+    );
 }
 
 #[test]

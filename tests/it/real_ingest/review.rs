@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::test_project::{TestProject, asked_by, good_turns, ktx};
 use crate::{
     it::support::{
-        api::{ApiRoute, ApiTurn},
+        api::{ApiRequest, ApiRoute, ApiTurn},
         git::git,
     },
     tape::{Note, note::ReviewDecision},
@@ -152,7 +152,14 @@ fn orbit_page_sent_back_ends_in_one_commit() {
     let (new, resumed) = (flag("--session-id="), flag("--resume="));
     assert_eq!((new.len(), resumed.len()), (3, 1), "only the second attempt continues a session");
     assert!(new.contains(&resumed[0]), "the session of the first attempt");
-    assert!(started.last().unwrap().prompt.contains(feedback));
+    let last = started.last().unwrap();
+    assert!(last.prompt.contains(feedback));
+    let requests = deck.api.requests();
+    let (resumed, first): (Vec<_>, Vec<_>) = requests.iter().partition(|request| request.body.contains(feedback));
+    assert!(!last.system_prompt.is_empty() && !resumed.is_empty());
+    assert!(resumed.iter().all(|request| request.system().contains(&last.system_prompt)), "as on the tape");
+    let taped = |request: &ApiRequest| started.iter().any(|it| request.system().contains(&it.system_prompt));
+    assert!(first.into_iter().all(taped), "as on the tape");
 
     let line = deck.read(POLICY_PAGE).lines().position(|line| line == RECONCILIATION).unwrap() + 1;
     let why = deck.play(&["why", &format!("{POLICY_PAGE}:{line}"), "--ui", "json"]);

@@ -215,7 +215,7 @@ fn quit_while_running_asks_and_leaves_no_process() {
     terminal.sees_unit('▶', "docs-juice");
     terminal.press("q");
     terminal.sees(&["2", "running"]);
-    terminal.press("y");
+    terminal.press("S");
     assert_eq!(terminal.leaves().exit_code(), 100);
     let pids: Vec<u32> = deck.started().iter().filter_map(|started| started.pid).collect();
     assert_eq!(pids.len(), 2);

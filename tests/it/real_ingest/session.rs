@@ -60,7 +60,7 @@ fn resumed_session_sends_the_prompt_of_its_own_settings() {
     ask("You are BETA.", &["--profile", "agent", "--resume", id]);
     // A plain session has the prompt of Claude Code again.
     ask("You are BETA.", &["--resume", id]);
-    let prompts = deck.api.requests().into_iter().map(|request| request.json()["system"].to_string());
+    let prompts = deck.api.requests().into_iter().map(|request| request.system());
     let sent: Vec<_> = prompts.map(|sent| (sent.contains("You are ALPHA."), sent.contains("You are BETA."))).collect();
     assert_eq!(sent, [(true, false), (false, true), (false, false)]);
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::test_project::{TestProject, asked_by, ktx};
-use crate::it::support::api::ApiTurn;
+use super::test_project::{TestProject, asked_by, good_turns, ktx};
+use crate::it::support::api::{ApiTurn, tool};
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
@@ -48,4 +48,26 @@ fn cli_reads_concurrently_and_writes_a_source() {
     let lines: Vec<Value> = transcript.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 8, "{transcript}");
     assert!(lines.iter().all(|line| line.get("error").is_none()), "{transcript}");
+}
+
+/// The project has no database, so the unit has no tool that looks into one.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn call_of_an_absent_tool_of_ours_does_not_fail_its_unit() {
+    let unit = |first: Value| {
+        let turns = [ApiTurn::blocks([first])].into_iter().chain(good_turns("docs-crates", "crates.md"));
+        TestProject::new([asked_by("docs-crates", turns)])
+    };
+    let absent = || ktx("sql_execution", json!({"connectionId": "stock", "sql": "SELECT 1"}));
+    let deck = unit(absent());
+    let run = deck.run("docs-crates", &[]);
+    assert_eq!(run.code, Some(0), "{run:#?}");
+    let offered = deck.api.requests()[0].tool_names();
+    assert!(!offered.contains(&"mcp__ktx__sql_execution".to_owned()), "{offered:?}");
+    let replies: Vec<String> = deck.entries().iter().map(|entry| entry["out"]["tool_use_result"].to_string()).collect();
+    assert!(replies.iter().any(|reply| reply.contains("No such tool available")), "{replies:?}");
+
+    let deck = unit(tool("Bash", json!({"command": "true"})));
+    let run = deck.run("docs-crates", &[]);
+    assert_eq!(run.code, Some(100), "a tool that none of our texts names fails the unit: {run:#?}");
 }

@@ -176,6 +176,13 @@ impl ApiRequest {
         serde_json::from_str(&self.body).unwrap_or(Value::Null)
     }
 
+    /// The system prompt that the model reads.
+    pub(crate) fn system(&self) -> String {
+        let system = &self.json()["system"];
+        let blocks = system.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
+        system.as_str().into_iter().chain(blocks).collect::<Vec<_>>().join("\n")
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
