@@ -331,6 +331,14 @@ pub(crate) struct RateLimitEvent<'a> {
     pub windows: Vec<ReportedWindow<'a>>,
 }
 
+/// `invalid_config_file` of a result.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct InvalidConfigFile<'a> {
+    pub path: Cow<'a, str>,
+    /// A backup of it, if there is one.
+    pub backup: Option<Cow<'a, str>>,
+}
+
 /// One entry of `unifiedWindows`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ReportedWindow<'a> {
@@ -375,8 +383,7 @@ pub(crate) struct ResultLine<'a> {
     pub api_error_status: Option<u64>,
     /// `startup_failure_reason`: why Claude Code did not start.
     pub startup_failure: Option<Cow<'a, str>>,
-    /// `invalid_config_file`: the damaged file, and its backup if there is one.
-    pub invalid_config: Option<(Cow<'a, str>, Option<Cow<'a, str>>)>,
+    pub invalid_config: Option<InvalidConfigFile<'a>>,
 }
 
 impl ResultLine<'_> {

@@ -9,7 +9,7 @@ use super::{
     AgentLine, LineBody, LineKind, RawJson,
     chat_line::{self, BlockPlacement},
     json_scanner::{JsonScanner, ScanResult},
-    line::{PermissionDenial, RateLimitEvent, ReportedWindow, ResultLine, StreamDelta},
+    line::{InvalidConfigFile, PermissionDenial, RateLimitEvent, ReportedWindow, ResultLine, StreamDelta},
     line_head::{LineHead, error_text},
     session_file_line, system_line,
 };
@@ -240,7 +240,7 @@ fn usage_windows<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Vec<ReportedWindo
 }
 
 /// `invalid_config_file`: path and backup.
-fn invalid_config<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<(Cow<'a, str>, Option<Cow<'a, str>>)>> {
+fn invalid_config<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<InvalidConfigFile<'a>>> {
     let (mut path, mut backup) = (None, None);
     scan.object(|scan, key| {
         match key {
@@ -250,7 +250,7 @@ fn invalid_config<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<(Cow<'a, 
         }
         Ok(())
     })?;
-    Ok(path.map(|path| (path, backup)))
+    Ok(path.map(|path| InvalidConfigFile { path, backup }))
 }
 
 /// Converts seconds or milliseconds to seconds. Values beyond the year 5138 are milliseconds.

@@ -82,7 +82,7 @@ pub(crate) fn result_facts(result: &ResultLine<'_>) -> ResultFacts {
             config_file: result
                 .invalid_config
                 .as_ref()
-                .map(|(path, backup)| (path.clone().into_owned(), backup.as_deref().map(str::to_owned))),
+                .map(|file| (file.path.clone().into_owned(), file.backup.as_deref().map(str::to_owned))),
         }),
     }
 }
