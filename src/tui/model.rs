@@ -22,6 +22,7 @@ mod mouse;
 mod overlay_views;
 mod question;
 mod review_view;
+mod run_connection;
 mod scroll_list;
 mod search;
 mod side_pane;
@@ -30,7 +31,7 @@ mod toast;
 mod unit_filter;
 mod unit_listing;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use ratatui::layout::Rect;
 
@@ -53,6 +54,7 @@ pub(crate) use mouse::{ClickAction, ClickTargets, MouseState};
 pub(crate) use overlay_views::{EntryView, HelpView, OverlayView, TranscriptView};
 pub(crate) use question::{AnswerMeaning, ConfirmQuestion, QuestionAnswer};
 pub(crate) use review_view::{DIFF_INDENT, DiffRow, ReviewLine, ReviewView, decision_of, diff_rows, shown_rows};
+pub(crate) use run_connection::{RecordedRunName, RunConnection};
 pub(crate) use scroll_list::{ScrollList, scrolled};
 pub(crate) use search::{MAX_MATCHES, PaneMatches, SearchState, matching_cells};
 pub(crate) use side_pane::SidePane;
@@ -73,7 +75,7 @@ use super::{
     playback::Playback,
 };
 use crate::{
-    control::{DisconnectAction, RunCommand},
+    control::RunCommand,
     run::breakpoint::Breakpoint,
     run::{
         run_forecast::RunForecast,
@@ -82,7 +84,7 @@ use crate::{
             UnitNeed, UnitState, UnitStatus,
         },
     },
-    tape::{Millis, UnitKey, note::ReviewRequested},
+    tape::{Millis, UnitKey},
     text,
 };
 
@@ -108,49 +110,6 @@ pub(crate) struct ScreenModel {
     /// Panes for several units.
     pub grid: Grid,
     forecast: ForecastView,
-}
-
-/// What the user may do with the run from this screen.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RunConnection {
-    /// True when commands can be sent to the run.
-    pub is_live: bool,
-    /// The run belongs to another process: it can be watched, but accepts no commands from this screen.
-    pub is_watching: bool,
-    /// What leaving the screen does to the run by default; `None` if the run cannot continue without this screen.
-    pub leave_action: Option<DisconnectAction>,
-    /// Why recording stopped before the end of the run was recorded, if this process observed it.
-    pub recording_failure: Option<String>,
-    /// The recorded run that is replayed, if the record is a tape.
-    pub recorded_run: Option<RecordedRunName>,
-    /// True if the screen has watched the run live, also after its end.
-    pub was_live: bool,
-    /// True for a live session: it writes into the user's own directory, and messages start its turns.
-    pub is_session: bool,
-    /// Checks edited arguments, if the tools of the run are known.
-    pub check_arguments: Option<ArgumentsCheck>,
-    /// Number of times that Ctrl-C was pressed.
-    pub interrupts: u8,
-    /// Concurrency when the present was last shown.
-    shown_concurrency: Option<u32>,
-    /// The last request for a review that opened its page.
-    shown_review: Option<Arc<ReviewRequested>>,
-}
-
-/// Names of a recorded run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RecordedRunName {
-    pub id: String,
-    pub short: String,
-    /// True for a run of the project of this process.
-    pub is_of_project: bool,
-}
-
-impl RunConnection {
-    /// True when the run accepts commands from this screen.
-    pub(crate) fn accepts_commands(&self) -> bool {
-        self.is_live && !self.is_watching
-    }
 }
 
 /// The moment that is shown, and how it moves.

@@ -184,20 +184,17 @@ impl Integration {
         let work = caught_panics::spawn_blocking_caught(move || integration.save_blocking(&failed));
         let saved = work.await.unwrap_or_else(|error| {
             tracing::error!(%error, "saving broke off");
-            Err((error.to_string(), Vec::new()))
+            Err(save_failure(error.to_string(), &[]))
         });
         match saved {
             Ok((taken, left)) => {
                 self.saved().extend(taken);
                 if left.is_empty() { SaveOutcome::Saved } else { SaveOutcome::Partly(left) }
             }
-            Err((reason, blocked)) => {
+            Err(failure) => {
                 let review_open = self.state().integrator.is_some() && self.review.current().is_some();
-                record_note(
-                    self.recorder.as_ref(),
-                    None,
-                    &Note::SaveFailed(SaveFailed { reason, review_open, blocked }),
-                );
+                let failure = SaveFailed { review_open, ..failure };
+                record_note(self.recorder.as_ref(), None, &Note::SaveFailed(failure));
                 match review_open && self.review.reopen().unwrap_or(false) {
                     true => SaveOutcome::ReviewOpen,
                     false => SaveOutcome::Failed,
@@ -227,16 +224,16 @@ impl Integration {
     }
 
     /// Returns the saved units and those of which a file is left out, or why nothing was saved and the files that block it.
-    fn save_blocking(&self, failed: &[UnitKey]) -> Result<(Vec<UnitKey>, Vec<UnitKey>), (String, Vec<BlockedFile>)> {
+    fn save_blocking(&self, failed: &[UnitKey]) -> Result<(Vec<UnitKey>, Vec<UnitKey>), SaveFailed> {
         let note = |note: Note| record_note(self.recorder.as_ref(), None, &note);
         let warn = |text: String| note(Note::Message { level: Severity::Warning, text });
         let mut state = self.state();
         if let Some(reason) = state.error.take() {
             state.integrator = None;
-            return Err((reason, Vec::new()));
+            return Err(save_failure(reason, &[]));
         }
         if state.integrator.is_none() {
-            return Err(("no patches were integrated".to_owned(), Vec::new()));
+            return Err(save_failure("no patches were integrated".to_owned(), &[]));
         }
         let raw = self.run.raw_copies(&state.integrated);
         let contributors = state.contributors.clone();
@@ -257,11 +254,11 @@ impl Integration {
         if let Err(error) = &saved
             && state.integrator.is_some()
         {
-            return Err((error.to_line(), error.blocked_files().to_vec()));
+            return Err(save_failure(error.to_line(), error.blocked_files()));
         }
         let (taken, accepted) = (std::mem::take(&mut state.integrated), std::mem::take(&mut state.accepted));
         (state.integrator, state.head, state.contributors) = Default::default();
-        let (saved, message) = saved.map_err(|error| (error.to_line(), error.blocked_files().to_vec()))?;
+        let (saved, message) = saved.map_err(|error| save_failure(error.to_line(), error.blocked_files()))?;
         if let Some(error) = &saved.note_error {
             warn(format!("the attempts of the commit are not in {NOTES_REF}: {error}"));
         }
@@ -443,6 +440,11 @@ fn undecided_message(paths: &[String]) -> Option<String> {
             list_some(paths)
         )
     })
+}
+
+/// Whether the review is open again is known later.
+fn save_failure(reason: String, blocked: &[BlockedFile]) -> SaveFailed {
+    SaveFailed { reason, blocked: blocked.to_vec(), review_open: false }
 }
 
 fn with_units(others: &[UnitKey]) -> String {
