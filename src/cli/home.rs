@@ -407,6 +407,26 @@ mod tests {
     }
 
     #[test]
+    fn new_run_of_units_has_the_options_of_the_earlier_one() {
+        let global = Cli::try_parse_from(["ingestdeck"]).unwrap().global;
+        let choice = HomeChoice::RunUnits {
+            units: vec!["docs-[a]*".to_owned(), "-odd".to_owned()],
+            feedback: Some("- do not use 'lists'".to_owned()),
+            model: Some("opus".to_owned()),
+            step_budget: Some(60),
+            review: true,
+            branch: Some("ingest/docs".to_owned()),
+        };
+        let Some(CliCommand::Run(args)) = parse(&global, &choice).unwrap().command else { panic!() };
+        let patterns = args.select.only.iter().map(|only| globset::Glob::new(only).unwrap().compile_matcher());
+        let matched: Vec<bool> = patterns.zip(["docs-[a]*", "-odd"]).map(|(glob, unit)| glob.is_match(unit)).collect();
+        assert_eq!(matched, [true, true]);
+        assert_eq!(args.feedback.as_deref(), Some("- do not use 'lists'"));
+        assert_eq!((args.attempt.model.as_deref(), args.attempt.step_budget), (Some("opus"), Some(60)));
+        assert_eq!((args.review, args.branch.as_deref(), args.select.full), (true, Some("ingest/docs"), true));
+    }
+
+    #[test]
     fn choices_are_commands_with_the_given_options() {
         let global = Cli::try_parse_from(["ingestdeck", "--ascii", "--ui", "tui", "demo"]).unwrap().global;
         let choices = [

@@ -5,7 +5,10 @@ use std::io::{self, BufRead as _};
 use serde_json::Value;
 
 use super::{SLICE, redact::Redactor};
-use crate::run::{EntrySource, EntrySourceError, PollStatus, SinkEvent, Timeline, report::ReportBuilder};
+use crate::{
+    run::{EntrySource, EntrySourceError, PollStatus, SinkEvent, Timeline, report::ReportBuilder},
+    tape::shared_value::KnownValues,
+};
 
 mod memory_flow;
 
@@ -37,12 +40,17 @@ pub(crate) fn mask_lines<R: io::BufRead, E>(
     failed: impl Fn(io::Error) -> E,
     take: &mut dyn FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
+    let mut values = KnownValues::default();
     each_line(open()?, &failed, |number, line| {
-        redactor.collect_deltas(number, line);
+        redactor.collect_deltas(number, values.complete(line).as_deref().unwrap_or(line));
         Ok(())
     })?;
     redactor.finish_collection();
-    each_line(open()?, &failed, |number, line| take(&redactor.tape_line(number, line)))
+    // A masked value has another digest, so each line contains its own.
+    let mut values = KnownValues::default();
+    each_line(open()?, &failed, |number, line| {
+        take(&redactor.tape_line(number, values.complete(line).as_deref().unwrap_or(line)))
+    })
 }
 
 fn each_line<E>(

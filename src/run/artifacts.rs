@@ -433,13 +433,15 @@ impl ArtifactCollector {
         for (file, decided) in review.into_iter().flat_map(|review| review.by_path()) {
             reviewed.entry(&file.path).or_insert(decided);
         }
+        let rejected: HashSet<&str> = state.publication.rejected_paths().collect();
         for artifact in self.by_path.values_mut() {
-            if let Some(decided) = reviewed.get(artifact.path.as_str()) {
-                artifact.review = decided.decision();
-                let is_rejected = review.is_some_and(|review| !review.is_waiting) && decided.is_dropped();
-                for writer in artifact.writers.iter_mut().filter(|writer| is_rejected && writer.state.counts()) {
-                    writer.state = ArtifactStatus::Rejected;
-                }
+            let is_rejected = rejected.contains(artifact.path.as_str());
+            artifact.review = match reviewed.get(artifact.path.as_str()) {
+                Some(decided) => decided.decision(),
+                None => is_rejected.then_some(ReviewDecision::Rejected),
+            };
+            for writer in artifact.writers.iter_mut().filter(|writer| is_rejected && writer.state.counts()) {
+                writer.state = ArtifactStatus::Rejected;
             }
             artifact.combine_writers();
         }

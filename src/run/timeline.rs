@@ -434,7 +434,10 @@ impl Timeline {
         })?;
         let Some(earlier) = earlier else { return Ok(found) };
         let mut contains = None;
-        self.source.read(earlier, &mut |entry| contains = Some(entry.body.bytes().to_vec()))?;
+        if self.source.read(earlier, &mut |entry| contains = Some(entry.body.bytes().to_vec())).is_err() {
+            // The entry itself can be read.
+            contains = None;
+        }
         self.source.read(seq, &mut |entry| match contains
             .as_ref()
             .and_then(|earlier| shared_value::resolve(&entry.body, earlier))

@@ -415,17 +415,17 @@ pub(crate) struct SkippedConnection {
     pub fault: bool,
 }
 
-/// Reads a text; a reference to an earlier entry is read as an empty one.
+/// Reads a text; a reference to an earlier entry is read as its JSON.
 fn deserialize_shared_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum SharedText {
         Text(String),
-        Reference(serde::de::IgnoredAny),
+        Reference(serde_json::Value),
     }
     Ok(match SharedText::deserialize(deserializer)? {
         SharedText::Text(text) => text,
-        SharedText::Reference(_) => String::new(),
+        SharedText::Reference(reference) => reference.to_string(),
     })
 }
 
@@ -449,7 +449,7 @@ pub(crate) struct AttemptStarted {
     pub model: Option<String>,
     /// Maximum number of turns.
     pub step_budget: u32,
-    /// System prompt that was sent; empty if an earlier entry contains it, see [`super::shared_value`].
+    /// System prompt that was sent, or a reference to the entry that contains it, see [`super::shared_value`].
     #[serde(deserialize_with = "deserialize_shared_text")]
     pub system_prompt: String,
     /// Prompt that was sent.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::{EntryBody, Seq};
+use super::{EntryBody, Seq, TapeEntry};
 
 /// Shorter values, in bytes, are repeated.
 const MIN_BYTES: usize = 512;
@@ -51,6 +51,29 @@ impl SharedValues {
                 None
             }
         }
+    }
+}
+
+/// The values of the lines of a tape that have been read in order.
+#[derive(Debug, Default)]
+pub(crate) struct KnownValues(HashMap<Seq, Vec<u8>>);
+
+impl KnownValues {
+    /// The line with the value that an earlier line contains, without a newline; `None` if it is complete.
+    pub(crate) fn complete(&mut self, line: &[u8]) -> Option<Vec<u8>> {
+        let entry = TapeEntry::parse(line).ok()?;
+        if let Some(first) = reference(&entry.body) {
+            let json = resolve(&entry.body, self.0.get(&first)?)?;
+            let body = with_json(&entry.body, &json);
+            let mut complete = Vec::new();
+            TapeEntry { body, ..entry.clone() }.write(&mut complete);
+            complete.pop();
+            return Some(complete);
+        }
+        if value_span(&entry.body).is_some_and(|span| span.len() >= MIN_BYTES) {
+            self.0.insert(entry.seq, entry.body.bytes().to_vec());
+        }
+        None
     }
 }
 
@@ -106,6 +129,7 @@ fn digest(value: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tape::Millis;
 
     fn tool_list(id: u32, description: &str) -> Vec<u8> {
         let tools = format!(r#"[{{"name":"wiki_write","description":"{description}"}}]"#);
@@ -143,6 +167,29 @@ mod tests {
                 assert_eq!(resolve(&short, &other), None);
             }
         }
+    }
+
+    #[test]
+    fn lines_of_a_tape_are_completed() {
+        let long = "text ".repeat(200);
+        let mut values = SharedValues::default();
+        let mut known = KnownValues::default();
+        for at in 0..3 {
+            let body = started(u32::try_from(at).unwrap(), &long);
+            let line = |json: &[u8]| {
+                let mut line = Vec::new();
+                let attempt = Some(("docs".into(), 1));
+                TapeEntry { seq: Seq(at), at: Millis(7), attempt, body: EntryBody::Note(json) }.write(&mut line);
+                line.pop();
+                line
+            };
+            let short = values.shorten(Seq(at), &EntryBody::Note(&body));
+            let written = line(short.as_deref().unwrap_or(&body));
+            assert_eq!(known.complete(&written), short.map(|_| line(&body)));
+        }
+        let lost = br#"{"seq":9,"at":1,"unit":"u","try":1,"note":{"kind":"attempt_started","system_prompt":{"same_as":8,"sha256":"00"}}}"#;
+        assert_eq!(known.complete(lost), None);
+        assert_eq!(known.complete(b"torn"), None);
     }
 
     #[test]

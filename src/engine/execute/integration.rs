@@ -245,11 +245,17 @@ impl Integration {
             && self.run.committed.is_none()
             && let Some((rest, bound)) = self.review.without_blocked(error.blocked_files())
         {
+            let first = error.to_line();
             blocked = error.blocked_files().to_vec();
             left = state.integrated.iter().filter(|unit| bound.contains(*unit)).cloned().collect();
             let kept: Vec<UnitKey> = state.integrated.iter().filter(|unit| !left.contains(unit)).cloned().collect();
             let raw = self.run.raw_copies(&kept);
             saved = self.save_accepted(&mut state.integrator, failed, (&raw, &contributors), Some(rest));
+            if let Err(second) = &saved
+                && state.integrator.is_some()
+            {
+                return Err(save_failure(format!("{first}; without these files: {}", second.to_line()), &blocked));
+            }
         }
         if let Err(error) = &saved
             && state.integrator.is_some()
@@ -262,7 +268,8 @@ impl Integration {
         if let Some(error) = &saved.note_error {
             warn(format!("the attempts of the commit are not in {NOTES_REF}: {error}"));
         }
-        let taken: Vec<UnitKey> = taken.into_iter().filter(|unit| !left.contains(unit)).collect();
+        let [taken, accepted] =
+            [taken, accepted].map(|units| units.into_iter().filter(|unit| !left.contains(unit)).collect::<Vec<_>>());
         if !saved.skipped_raw_files.is_empty() {
             let count = pluralize(saved.skipped_raw_files.len(), "raw file");
             let folder = format!("/{}/", self.run.job.sync_id);

@@ -195,7 +195,15 @@ impl WorkerHost {
         }
         match ended {
             RemoteEnd::Finished(finished) => {
-                let FinishedAttempt { ended, patch, warning } = *finished;
+                let FinishedAttempt { mut ended, patch, warning } = *finished;
+                if ended.verdict.cause == VerdictCause::StartFailed {
+                    // The cause is on that machine, and the others can run the unit.
+                    let reason = format!("worker {worker}: {}", ended.verdict.reason);
+                    self.pool.warn(Severity::Error, format!("{reason}; nothing more starts there"));
+                    self.pool.drain(&worker, "its agent refused to start");
+                    ended.verdict = Verdict { cause: VerdictCause::WorkerLost, reason, ..ended.verdict };
+                    return (FinishedAttempt { ended, patch, warning }, RetryMode::Elsewhere);
+                }
                 // The patch is for a commit with the same files.
                 let patch = patch.map(|patch| attempt::WrittenPatch { base: base.to_string(), ..patch });
                 let repeat = self.repeat_of(&ended.verdict, &account);

@@ -118,6 +118,10 @@ impl<'a> Neighbourhood<'a> {
                 continue;
             }
             let mut names = BTreeSet::from([file_name(path)]);
+            if now.is_none() && then.as_ref().is_none_or(|then| then.defines.is_none()) {
+                // An older version recorded it without names; most files define what they are named after.
+                names.extend(file_name(path).split('.').next().map(str::to_owned));
+            }
             let before = then.and_then(|then| then.defines);
             let after = if now.is_some() { self.defined_now(path) } else { None };
             names.extend(before.iter().flat_map(|names| names.iter()).chain(after.into_iter().flatten()).cloned());

@@ -181,14 +181,6 @@ impl Fold {
         Self::close_review(view);
         let review = view.state.publication.review.as_deref();
         let left = review.map(|review| review.units_bound_to(&saved.blocked)).unwrap_or_default();
-        if let Some(review) = &mut view.state.publication.review {
-            let review = Arc::make_mut(review);
-            review.is_saved = saved.blocked.is_empty();
-            if !review.is_saved {
-                // The others are on the branch.
-                *review = std::mem::take(review).without_files(|file| !is_bound(file, &left));
-            }
-        }
         view.state.publication.blocked = saved.blocked.as_slice().into();
         for blocked in &saved.blocked {
             let text = format!("left out of the commit: {} {}", blocked.path, blocked.reason);
@@ -212,6 +204,22 @@ impl Fold {
         }
         for (_, taken) in view.state.publication.prior_patches.iter_mut().filter(|(unit, _)| !is_left(unit)) {
             taken.is_saved |= taken.result.keeps_success();
+        }
+        let publication = &mut view.state.publication;
+        if let Some(review) = &mut publication.review {
+            let review = Arc::make_mut(review);
+            let rejected = Arc::make_mut(&mut publication.rejected);
+            for (file, decided) in review.by_path().filter(|(file, _)| !is_bound(file, &left)) {
+                match decided.is_dropped() {
+                    true => rejected.insert(file.path.clone()),
+                    false => rejected.remove(&file.path),
+                };
+            }
+            review.is_saved = saved.blocked.is_empty();
+            if !review.is_saved {
+                // The others are on the branch.
+                *review = std::mem::take(review).without_files(|file| !is_bound(file, &left));
+            }
         }
         for projected in view.state.inputs.projected.iter_mut().filter(|projected| projected.is_unsaved()) {
             let projected = Arc::make_mut(projected);

@@ -1,6 +1,9 @@
 //! How the changes of a run reach the project's branch, and what a review left of them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use crate::{
     run::review::ReviewState,
@@ -23,6 +26,8 @@ pub(crate) struct Publication {
     pub saves: Vec<Arc<RunSaved>>,
     /// Why the last integrated changes are not on the branch.
     pub save_error: Option<Arc<str>>,
+    /// Files that the saved reviews rejected completely, except those in the last review.
+    pub rejected: Arc<BTreeSet<String>>,
     /// Files of the user that block the commit of changes with the same paths.
     pub blocked: Arc<[BlockedFile]>,
     /// Units whose changes are on the branch although no reconcile step has reviewed them.
@@ -85,8 +90,11 @@ impl Publication {
 
     /// Files whose changes a finished review rejected completely.
     pub(crate) fn rejected_paths(&self) -> impl Iterator<Item = &str> {
-        let review = self.review.as_deref().filter(|review| !review.is_waiting);
-        let files = review.into_iter().flat_map(ReviewState::by_path);
-        files.filter(|(_, decided)| decided.is_dropped()).map(|(file, _)| file.path.as_str())
+        let review = self.review.as_deref();
+        let known: HashSet<&str> =
+            review.into_iter().flat_map(|review| &review.request.files).map(|file| &*file.path).collect();
+        let earlier = self.rejected.iter().map(String::as_str).filter(move |path| !known.contains(path));
+        let files = review.filter(|review| !review.is_waiting).into_iter().flat_map(ReviewState::by_path);
+        files.filter(|(_, decided)| decided.is_dropped()).map(|(file, _)| file.path.as_str()).chain(earlier)
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     control::{ReviewOrder, ReviewVerdict, RunCommand},
     diagnostic::Problem,
     run::{
-        review::{ChangePattern, FileReview, ReviewCounts, ReviewState},
+        review::{ChangePattern, FileReview, ReviewCounts, ReviewState, is_bound},
         state::RunView,
     },
     tape::note::{ReviewDecision, ReviewedFile, attempt_output::ArtifactChange},
@@ -457,8 +457,13 @@ pub(super) fn ask_finish_on(model: &mut ScreenModel, run_view: &RunView, branch:
         details.extend(path);
     }
     if leave_blocked {
-        let bound = review.files.len() - free - stuck;
-        let with = if bound > 0 { ", with the other files of its units" } else { "" };
+        let units = review.units_bound_to(&publication.blocked);
+        let is_free = |file: &ReviewedFile| publication.blocked_reason(&file.path).is_none();
+        let with = if review.request.files.iter().any(|file| is_bound(file, &units) && is_free(file)) {
+            ", with the other files of its units"
+        } else {
+            ""
+        };
         details.push(format!("What is blocked still waits{with}: move your file away, then end the review again."));
     }
     if open > 0 {

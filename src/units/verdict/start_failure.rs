@@ -30,7 +30,11 @@ pub(super) fn start_failure_verdict(facts: &AttemptFacts) -> Option<Verdict> {
     let result = facts.reported.result.as_ref();
     let failure = match result {
         Some(result) => result.start_failure.clone()?,
-        None => failure_on_stderr(&facts.process.stderr_tail)?,
+        // An agent that worked may have written the same words.
+        None if facts.process.is_mute && !facts.process.terminated_by_us => {
+            failure_on_stderr(&facts.process.stderr_tail)?
+        }
+        None => return None,
     };
     let StartFailure { reason, config_file } = &failure;
     let errors = result.and_then(|result| result.errors.as_deref());
@@ -185,6 +189,7 @@ mod tests {
         ];
         let process = ProcessFacts {
             exit_code: Some(1),
+            is_mute: true,
             stderr_tail: stderr_tail.map(str::to_owned).into(),
             ..ProcessFacts::default()
         };
@@ -192,6 +197,10 @@ mod tests {
         let verdict = judge_attempt(&"u".into(), &facts, FailureRule::Strict);
         assert_eq!(verdict.cause, VerdictCause::StartFailed);
         assert_eq!(verdict.reason, "Claude Code did not start: /home/a/.claude.json is not valid JSON");
+        let process = ProcessFacts { is_mute: false, ..facts.process };
+        let facts = AttemptFacts { process, ..facts };
+        let verdict = judge_attempt(&"u".into(), &facts, FailureRule::Strict);
+        assert_ne!(verdict.cause, VerdictCause::StartFailed, "it worked before it ended");
     }
 
     #[test]

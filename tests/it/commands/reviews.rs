@@ -698,14 +698,15 @@ fn decisions_about_files_that_wait_with_a_blocked_one_are_kept() {
     });
     let claude = place.scripted_claude(&script.concat()).display().to_string();
     assert_eq!(run(&place, &claude).code, Some(103));
-    assert_eq!(review(&place, &claude, &["--reject", "*/one.md", "--reason", "wrong"]).code, Some(103));
+    let rejected = ["--reject", "*/one.md", "--reject", "*/three-c.md", "--reason", "wrong"];
+    assert_eq!(review(&place, &claude, &rejected).code, Some(103));
     let mine = place.path("wiki/global/one-b.md");
     fs::create_dir_all(&mine).unwrap();
     fs::write(mine.join("x"), "").unwrap();
     let partly = review(&place, &claude, &["--accept", "*", "--skip-blocked"]);
     assert_eq!((partly.code, subjects(&place)), (Some(103), 2), "{partly:?}");
     let committed = || git(&place.path(""), &["ls-files", "wiki"]);
-    assert_eq!(committed(), "wiki/global/three-b.md\nwiki/global/three-c.md\nwiki/global/three.md\n");
+    assert_eq!(committed(), "wiki/global/three-b.md\nwiki/global/three.md\n");
     let (changes, _) = listed(&review(&place, &claude, &["--list"]));
     let decisions: Vec<_> =
         changes.iter().map(|change| (change["path"].as_str().unwrap(), change["decision"].as_str().unwrap())).collect();
@@ -723,6 +724,11 @@ fn decisions_about_files_that_wait_with_a_blocked_one_are_kept() {
     assert_eq!((saved.code, subjects(&place)), (Some(0), 3), "{saved:?}");
     assert!(committed().contains("shared.md") && committed().contains("one-b.md"), "{}", committed());
     assert!(!committed().contains("/one.md"), "a rejected file is in no commit: {}", committed());
+    // Nor does anything state that one is saved.
+    let query = "select distinct key from artifacts where key like '%one' or key like '%three%' order by key";
+    let keys = place.run(&["runs", "query", query, "--ui", "json"]);
+    let keys = keys.expect_success();
+    assert!(keys.contains("three-b") && !keys.contains("three-c") && !keys.contains("\"one\""), "{keys}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::tape::{Note, note::AttemptStarted};
+use crate::tape::{Note, note::AttemptStarted, shared_value::KnownValues};
 use serde_json::{Value, json};
 
 use crate::it::support::{
@@ -184,7 +184,12 @@ impl TestProject {
     /// Complete entries of the newest tape; none if there is no tape yet.
     pub(super) fn entries(&self) -> Vec<Value> {
         let tape = self.tapes().pop().map(|tape| fs::read_to_string(tape).unwrap()).unwrap_or_default();
-        tape.lines().skip(1).filter_map(|line| serde_json::from_str(line).ok()).collect()
+        let mut values = KnownValues::default();
+        let lines = tape.lines().skip(1).filter_map(|line| match values.complete(line.as_bytes()) {
+            Some(complete) => serde_json::from_slice(&complete).ok(),
+            None => serde_json::from_str(line).ok(),
+        });
+        lines.collect()
     }
 
     /// Notes of the newest tape.
