@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{SLICE, redact::Redactor};
 use crate::{
     run::{EntrySource, EntrySourceError, PollStatus, SinkEvent, Timeline, report::ReportBuilder},
-    tape::shared_value::KnownValues,
+    tape::shared_value::EarlierValues,
 };
 
 mod memory_flow;
@@ -40,14 +40,14 @@ pub(crate) fn mask_lines<R: io::BufRead, E>(
     failed: impl Fn(io::Error) -> E,
     take: &mut dyn FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut values = KnownValues::default();
+    let mut values = EarlierValues::default();
     each_line(open()?, &failed, |number, line| {
         redactor.collect_deltas(number, values.complete(line).as_deref().unwrap_or(line));
         Ok(())
     })?;
     redactor.finish_collection();
     // A masked value has another digest, so each line contains its own.
-    let mut values = KnownValues::default();
+    let mut values = EarlierValues::default();
     each_line(open()?, &failed, |number, line| {
         take(&redactor.tape_line(number, values.complete(line).as_deref().unwrap_or(line)))
     })

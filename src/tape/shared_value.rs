@@ -56,9 +56,9 @@ impl SharedValues {
 
 /// The values of the lines of a tape that have been read in order.
 #[derive(Debug, Default)]
-pub(crate) struct KnownValues(HashMap<Seq, Vec<u8>>);
+pub(crate) struct EarlierValues(HashMap<Seq, Vec<u8>>);
 
-impl KnownValues {
+impl EarlierValues {
     /// The line with the value that an earlier line contains, without a newline; `None` if it is complete.
     pub(crate) fn complete(&mut self, line: &[u8]) -> Option<Vec<u8>> {
         let entry = TapeEntry::parse(line).ok()?;
@@ -173,7 +173,7 @@ mod tests {
     fn lines_of_a_tape_are_completed() {
         let long = "text ".repeat(200);
         let mut values = SharedValues::default();
-        let mut known = KnownValues::default();
+        let mut known = EarlierValues::default();
         for at in 0..3 {
             let body = started(u32::try_from(at).unwrap(), &long);
             let line = |json: &[u8]| {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::tape::{Note, note::AttemptStarted, shared_value::KnownValues};
+use crate::tape::{Note, note::AttemptStarted, shared_value::EarlierValues};
 use serde_json::{Value, json};
 
 use crate::it::support::{
@@ -184,7 +184,7 @@ impl TestProject {
     /// Complete entries of the newest tape; none if there is no tape yet.
     pub(super) fn entries(&self) -> Vec<Value> {
         let tape = self.tapes().pop().map(|tape| fs::read_to_string(tape).unwrap()).unwrap_or_default();
-        let mut values = KnownValues::default();
+        let mut values = EarlierValues::default();
         let lines = tape.lines().skip(1).filter_map(|line| match values.complete(line.as_bytes()) {
             Some(complete) => serde_json::from_slice(&complete).ok(),
             None => serde_json::from_str(line).ok(),

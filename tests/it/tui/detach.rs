@@ -403,7 +403,7 @@ fn detached_run_prints_its_launch_record() {
     assert_eq!(record["type"], "launched");
     assert_eq!(record["tape"], tape(&run.place.path("")).canonicalize().unwrap().to_str().unwrap());
     assert!(record["pid"].as_u64().is_some() && record["socket"].as_str().unwrap().ends_with(".sock"), "{record}");
-    // The reconcile step calls a tool that it does not have, which is no failure.
+    // The reconcile step calls a tool that it does not have, which does not fail it.
     assert_eq!(run.end()["succeeded"], 2);
     assert!(!std::path::Path::new(record["log"].as_str().unwrap()).exists(), "it had nothing to report");
 }
