@@ -244,6 +244,31 @@ fn spent_account_pauses_only_its_workers() {
     assert_eq!((retries.len(), &retries[0]["note"]["delay_ms"]), (1, &0.into()));
 }
 
+/// The program of one machine does not start; the run continues on the other one.
+#[test]
+fn worker_whose_agent_refuses_to_start_is_drained() {
+    let place = project();
+    let body = r#"case "$1" in
+--version) echo "2.1.330 (Claude Code)"; exit 0;;
+auth) echo '{"loggedIn":true,"authMethod":"claude.ai","email":"broken@example.com"}'; exit 0;;
+esac
+echo 'Configuration error in /h/.claude.json: Unexpected EOF' >&2
+exit 1"#;
+    let (broken, well) = (place.script("claude-broken", body), claude_of(&place, "well", "script.toml"));
+    let (one, two) = (worker(&place, "a-broken", &broken, 1), worker(&place, "b-well", &well, 1));
+    let output = place.ran(run_command(&place, &["--worker", &one, "--worker", &two]));
+    assert_complete(&place, &output);
+    let drained = notes(&place, "worker_drained");
+    assert_eq!(drained.len(), 1, "{drained:?}");
+    assert_eq!(drained[0]["note"]["worker"], "a-broken");
+    let named = "worker a-broken: Claude Code did not start: /h/.claude.json is not valid JSON";
+    let messages = notes(&place, "said");
+    assert!(messages.iter().any(|entry| entry["note"]["text"].as_str().unwrap().contains(named)), "{messages:?}");
+    let causes: Vec<_> =
+        notes(&place, "attempt_ended").iter().map(|entry| entry["note"]["verdict"]["cause"].clone()).collect();
+    assert!(causes.contains(&"worker_lost".into()) && !causes.contains(&"start_failed".into()), "{causes:?}");
+}
+
 /// The account of the engine's own machine hits its limit: the worker has another one and continues.
 #[test]
 fn spent_account_of_this_machine_leaves_units_to_workers() {
