@@ -168,8 +168,8 @@ impl RunReview {
         Ok(())
     }
 
-    /// Checks that the last decisions can be withdrawn; `known` is the number of commands with decisions that the client
-    /// knows of.
+    /// Checks that the last decisions can be withdrawn; `known` is the number of commands with decisions that
+    /// the client has seen.
     pub(crate) fn check_undo(&self, known: Option<u32>) -> Result<(), RefusalReason> {
         let inner = self.inner();
         let state = inner.state.as_ref().filter(|state| state.is_waiting).ok_or(RefusalReason::NotInReview)?;

@@ -23,8 +23,7 @@ pub(crate) struct FailureGroup {
     pub units: Vec<usize>,
 }
 
-/// Returns the units that failed, wait for a person, are silent or have an agent that refuses to start, largest group
-/// first.
+/// Returns the units that failed, wait for a person, are silent or cannot start, the largest group first.
 pub(crate) fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
     let failed: Vec<(usize, &UnitState)> =
         state.units.iter().enumerate().filter(|(_, unit)| needs_person(unit)).collect();

@@ -50,8 +50,8 @@ pub(crate) enum RetentionDecision {
 }
 
 impl RunStore {
-    /// Decides for each run, newest first. The index must be up to date. `is_in_review` is true for runs whose changes wait
-    /// for a review.
+    /// Decides for each run, newest first. The index must be up to date. `is_in_review` is true for runs with changes
+    /// that wait for a review.
     pub(crate) fn plan_retention(
         &self,
         db: &Db,

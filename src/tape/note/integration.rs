@@ -125,8 +125,8 @@ pub(crate) struct RunSaved {
     /// Units whose changes are on the branch without the reconcile step that was planned, sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreconciled: Vec<UnitKey>,
-    /// Files that were left out on request, because files of the user block them. Their changes still wait for the end
-    /// of a review.
+    /// Files that were left out on request, because files of the user block them. Their changes
+    /// still wait for a review.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocked: Vec<BlockedFile>,
 }

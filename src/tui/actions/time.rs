@@ -79,8 +79,8 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
 /// Slowest and fastest numeric speed.
 pub(crate) const SPEEDS: (f64, f64) = (0.25, 64.0);
 
-/// On a live view, the key holds and releases units. A press that comes after the end of its unit, or of the run, must not
-/// leave the present.
+/// On a live view, the key holds and releases units. A press after the end of its unit, or of
+/// the run, must not leave the present.
 fn can_play(model: &ScreenModel, _: &RunView) -> Availability {
     require(!matches!(model.views.last(), Some(OverlayView::Review(_))))?;
     if !model.connection.was_live || model.playhead.playback != Playback::Follow {

@@ -9,8 +9,8 @@ pub(crate) struct ConfirmQuestion {
     pub text: String,
     /// Facts for the decision, one per line.
     pub details: Vec<String>,
-    /// The answers that change something; leaving everything as it is is always possible. Empty once the question no
-    /// longer applies.
+    /// The answers that change something; leaving everything as it is is always possible.
+    /// Empty once the question no longer applies.
     pub answers: Vec<QuestionAnswer>,
 }
 

@@ -67,8 +67,8 @@ fn idle_unit_succeeds_when_it_is_retried_with_feedback() {
     let mut running = place.start(command);
     running.wait_for("stdout", "docs-payments#1          ✗ failed");
     running.wait_for("stdout", "docs-juice#1             ● session");
-    let told = place.run(&["ctl", "retry", "docs-payments", "--feedback", feedback]);
-    assert_eq!(told.code, Some(0), "{told:?}");
+    let retried = place.run(&["ctl", "retry", "docs-payments", "--feedback", feedback]);
+    assert_eq!(retried.code, Some(0), "{retried:?}");
     running.wait_for("stdout", "docs-payments#2          ✓ succeeded");
     assert_eq!(place.run(&["ctl", "stop", "docs-juice"]).code, Some(0));
     let ran = running.end();

@@ -437,8 +437,7 @@ impl Simulation {
         self.record(planned, &results, &reused, false);
     }
 
-    /// The files of `unread` in no unit of a plan and those that it lists as unread, and those for which a plan of them runs
-    /// units.
+    /// The files of `unread` that no unit of a plan has, those that it lists, and those that a plan of them runs.
     fn unread(&self, unread: &[String]) -> (Vec<String>, Vec<String>, Vec<String>) {
         let planned = self.plan(&UnitSelection::default(), None);
         let listed = planned.sources.iter().flat_map(|source| &source.unread).map(|(_, file)| file.path.clone());
