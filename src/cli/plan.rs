@@ -434,7 +434,7 @@ pub(crate) fn outside_project_message(source: &SourcePlan) -> Option<String> {
 /// runs for the latter two.
 fn changed_units<'a>(units: impl Iterator<Item = &'a WorkUnit>) -> String {
     let (mut changed, mut referring, mut around, mut unread) = (0, 0, 0, 0);
-    for UnitChanges { own, referred, around: others, unread: left } in units.map(|unit| &unit.changes) {
+    for UnitChanges { own, referred, around: others, unread: left, .. } in units.map(|unit| &unit.changes) {
         match (own.is_empty(), referred.is_empty(), others.is_empty(), left.is_empty()) {
             (false, _, _, _) => changed += 1,
             (true, false, _, _) => referring += 1,

@@ -110,6 +110,11 @@ impl ContinuedRuns {
         self.chain(run).find(|run| self.has_open_review(*run))
     }
 
+    /// True if `later` continues `run`, directly or by runs between them.
+    pub(super) fn continues(&self, later: RunId, run: RunId) -> bool {
+        self.chain(later).any(|it| it == run)
+    }
+
     /// `run`, and the runs that it continues.
     fn chain(&self, run: RunId) -> impl Iterator<Item = RunId> {
         let mut seen = HashSet::new();

@@ -231,7 +231,7 @@ impl AttemptExecutor {
                 let worktrees = self.run.worktrees.with_base(&base);
                 let host = workers.as_ref().map(|workers| &workers.host);
                 // Limits are kept per account once there are several.
-                let observer = host.map(|host| host.observer(&host.account)).or(sinks.observer);
+                let observer = host.map(|host| host.observer(&host.account, None)).or(sinks.observer);
                 let sinks = AttemptSinks { observer, ..sinks };
                 let finished = self.local.run(&task, &worktrees, sinks, (early, orders), ready).await;
                 let repeat = host.map(|host| host.repeat_of(&finished.ended.verdict, &host.account));

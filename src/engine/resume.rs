@@ -5,6 +5,7 @@
 mod chain;
 mod deleted_files;
 mod review;
+mod settled_units;
 mod texts;
 mod unreconciled;
 
@@ -233,6 +234,8 @@ pub(crate) fn plan_run(
     // The records are older than the runs that are continued, whose units may have read these files.
     planned.sources.iter_mut().for_each(|source| source.unread.clear());
     unreconciled::drop_settled_evictions(&history, &mut planned)?;
+    let runs_so_far = history.continued_runs()?;
+    let settled = settled_units::drop_settled_units(project, &chain, &history, &runs_so_far, &mut planned)?;
     let others = planned.narrow(project, &asked).map_err(|error| match error {
         // `--failed RUN` looks like `--resume-run RUN`, but its value needs an equals sign.
         PlanError::NoSuchConnection(name, _) if is_failed && runs.resolve(&name).is_ok() => {
@@ -242,13 +245,12 @@ pub(crate) fn plan_run(
     })?;
     past.annotate(&mut planned);
     unreconciled::drop_decided_artifacts(&runs, &mut planned)?;
-    let basis = ResumeBasis { project, chain: &chain, model, warn };
+    let basis = ResumeBasis { project, chain: &chain, model, settled: &settled, warn };
     let mut taken = match mode {
         ContinueMode::Unfinished => basis.resume(planned, others)?,
         ContinueMode::Failed => basis.retry_failed(planned, others)?,
     };
     unreconciled::drop_reconciled_patches(&runs, &mut taken)?;
-    let runs_so_far = history.continued_runs()?;
     drop_saved_patches(&runs, &runs_so_far, chain.id(), &mut taken)?;
     chain.add_unsaved(project, &runs_so_far, &mut taken, warn);
     taken.committed = chain.committed_run(project, false)?;
@@ -328,12 +330,26 @@ struct ResumeBasis<'a> {
     project: &'a Project,
     chain: &'a ResumeChain,
     model: Option<&'a str>,
+    /// Units that later runs have settled.
+    settled: &'a HashSet<UnitKey>,
     warn: WarningSink<'a>,
 }
 
 impl<'a> ResumeBasis<'a> {
     fn before(&self) -> PriorRunView<'a> {
         PriorRunView::new(self.chain.state(), self.chain.id())
+    }
+
+    /// The units of the prior run that later runs have not settled.
+    fn open_units(&self) -> impl Iterator<Item = &'a UnitState> {
+        planned_units(self.chain.state()).filter(|unit| !self.settled.contains(&unit.key))
+    }
+
+    /// Why nothing is left of the prior run; `None` if something is, or if it had nothing.
+    fn settled_message(&self, units: &[WorkUnit]) -> Option<String> {
+        let (count, run) = (pluralize(self.settled.len(), "unit"), self.chain.id().short());
+        (units.is_empty() && !self.settled.is_empty())
+            .then(|| format!("later runs have saved what run {run} left ({count}): there is nothing to run"))
     }
 
     /// Decides whether a unit with this prior result is reused.
@@ -361,8 +377,7 @@ impl<'a> ResumeBasis<'a> {
     fn resume(&self, mut planned: IngestPlan, others: Vec<WorkUnit>) -> Result<RunPlan, ResumeError> {
         let before = self.before();
         let mut continues = before.continues();
-        let known: HashMap<&str, &UnitState> =
-            planned_units(self.chain.state()).map(|unit| (unit.key.as_str(), unit)).collect();
+        let known: HashMap<&str, &UnitState> = self.open_units().map(|unit| (unit.key.as_str(), unit)).collect();
         let (units, new): (Vec<_>, Vec<_>) = std::mem::take(&mut planned.units)
             .into_iter()
             .partition(|unit| known.contains_key(unit.planned.unit.as_str()));
@@ -413,11 +428,11 @@ impl<'a> ResumeBasis<'a> {
         warn_excluded_units(self.warn, &continues, &known, &planned.units, &new);
         deleted_files::warn_deleted_files(self.warn, &gone_since);
         Ok(RunPlan {
+            empty_reason: self.settled_message(&planned.units),
             planned,
             continues: Some(continues),
             efforts: Vec::new(),
             unsaved_run: None,
-            empty_reason: None,
             is_ktx_locked: false,
             review: None,
             branch: None,
@@ -431,7 +446,8 @@ impl<'a> ResumeBasis<'a> {
     fn retry_failed(&self, mut planned: IngestPlan, others: Vec<WorkUnit>) -> Result<RunPlan, ResumeError> {
         let before = self.before();
         let mut continues = before.continues();
-        let known: HashMap<&str, &UnitState> = planned_units(self.chain.state())
+        let known: HashMap<&str, &UnitState> = self
+            .open_units()
             .filter(|unit| {
                 matches!(before.prior_unit(unit).outcome, Stood::Failed(_) | Stood::OutOfBudget(_) | Stood::Stopped)
             })
@@ -445,7 +461,9 @@ impl<'a> ResumeBasis<'a> {
             names.sort_unstable();
             return Err(ResumeError::FailedUnitsGone { run: continues.run, units: join_names(&names) });
         }
-        let nothing = units.is_empty().then(|| no_failures_message(continues.run, self.chain.state()));
+        let nothing = units.is_empty().then(|| {
+            self.settled_message(&units).unwrap_or_else(|| no_failures_message(continues.run, self.chain.state()))
+        });
         planned.units = units;
         for unit in &mut planned.units {
             let Some(then) = known.get(unit.planned.unit.as_str()) else { continue };

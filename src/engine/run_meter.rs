@@ -124,6 +124,33 @@ impl RunMeter {
         }
     }
 
+    /// Observes a line of an attempt on `worker`, or on this machine.
+    pub(crate) fn observe_on(
+        &self,
+        worker: Option<&str>,
+        attempt: (&UnitKey, u32),
+        line: &AgentLine<'_>,
+        state: &AttemptReducer,
+    ) {
+        if let Some(limit) = self.limit_observation(&line.body) {
+            self.send(ScheduleEvent::LimitObserved(limit));
+        }
+        if let LineBody::RateLimit(limit) = &line.body {
+            self.window_observations(limit).into_iter().map(ScheduleEvent::LimitObserved).for_each(|it| self.send(it));
+        }
+        if let LineBody::Init(init) = &line.body
+            && let Some(release) = &init.version
+        {
+            let (release, worker) = (release.clone().into_owned(), worker.map(str::to_owned));
+            self.send(ScheduleEvent::ReleaseSeen { release, worker });
+        }
+        if matches!(line.body, LineBody::Init(_) | LineBody::Result(_))
+            && let Some(usd) = self.record_cost(attempt, line.session_id.as_deref(), state.cost_usd())
+        {
+            self.send(ScheduleEvent::CostUpdated { usd });
+        }
+    }
+
     fn send(&self, event: ScheduleEvent) {
         // The queue is full only while the schedule is blocked. A limit is reported again, and a cost with the next
         // result.
@@ -142,22 +169,7 @@ impl RunMeter {
 
 impl LineObserver for RunMeter {
     fn observe(&self, attempt: (&UnitKey, u32), line: &AgentLine<'_>, state: &AttemptReducer) {
-        if let Some(limit) = self.limit_observation(&line.body) {
-            self.send(ScheduleEvent::LimitObserved(limit));
-        }
-        if let LineBody::RateLimit(limit) = &line.body {
-            self.window_observations(limit).into_iter().map(ScheduleEvent::LimitObserved).for_each(|it| self.send(it));
-        }
-        if let LineBody::Init(init) = &line.body
-            && let Some(release) = &init.version
-        {
-            self.send(ScheduleEvent::ReleaseSeen(release.clone().into_owned()));
-        }
-        if matches!(line.body, LineBody::Init(_) | LineBody::Result(_))
-            && let Some(usd) = self.record_cost(attempt, line.session_id.as_deref(), state.cost_usd())
-        {
-            self.send(ScheduleEvent::CostUpdated { usd });
-        }
+        self.observe_on(None, attempt, line, state);
     }
 }
 
@@ -212,7 +224,8 @@ mod tests {
 
     /// The next event, apart from releases.
     fn next_of(received: &mut mpsc::Receiver<ScheduleEvent>) -> Option<ScheduleEvent> {
-        std::iter::from_fn(|| received.try_recv().ok()).find(|event| !matches!(event, ScheduleEvent::ReleaseSeen(_)))
+        std::iter::from_fn(|| received.try_recv().ok())
+            .find(|event| !matches!(event, ScheduleEvent::ReleaseSeen { .. }))
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::{
     prompt::{self, Prompt, PromptAmendment},
     repository::PATCHES_DIR,
     skill::Skill,
-    tool::{AttemptRecords, AttemptTools, RawReads, ReconcileDecision, ToolContext},
+    tool::{self, AttemptRecords, AttemptTools, RawReads, ReconcileDecision, ToolContext},
     transcript::ToolTranscript,
     unsourced::{self, ReceivedNames, UnsourcedCheck},
     work_unit::WorkUnit,
@@ -131,14 +131,14 @@ impl UnitAttempt {
         let around = project_context::read_context(&scope, &workspace, unit.stage_index.as_deref())
             .map_err(failed("the prompt"))?;
         let prompt = prompt::build_prompt(unit, job, &project.instructions, &skills, &around, amended);
-        let (mut received, mut reads) = (ReceivedNames::default(), RawReads::default());
+        let (mut received, mut reads, mut has_lost_work) = (ReceivedNames::default(), RawReads::default(), false);
         // The session of a resumed attempt contains the task, too. Remarks of reviewers quote the agent.
         received.add_text(&prompt::task(unit, &around));
         if let PromptAmendment::Feedback(feedback) | PromptAmendment::Resumed { feedback: Some(feedback), .. } = amended
         {
             received.add_feedback(feedback);
         }
-        if let PromptAmendment::Resumed { .. } = amended {
+        if let PromptAmendment::Resumed { files_kept, .. } = amended {
             // The session contains the replies to all earlier calls.
             let root = ScopedDir::open(&project.root).map_err(failed("the transcript"))?;
             match root.read_if_exists(transcript.relative_path(), MAX_TRANSCRIPT_BYTES) {
@@ -146,6 +146,7 @@ impl UnitAttempt {
                     let earlier = earlier.unwrap_or_default();
                     received.add_transcript(&earlier);
                     reads.add_transcript(&earlier);
+                    has_lost_work = !files_kept && tool::transcript_has_work(&earlier);
                 }
                 Err(_) => {
                     received.mark_incomplete();
@@ -153,7 +154,7 @@ impl UnitAttempt {
                 }
             }
         }
-        let records = AttemptRecords { received: Some(received), reads, ..AttemptRecords::default() };
+        let records = AttemptRecords { received: Some(received), reads, has_lost_work, ..AttemptRecords::default() };
         let loadable = project.instructions.loadable_skills();
         let context = ToolContext {
             unit: unit.clone(),
@@ -246,15 +247,9 @@ impl UnitAttempt {
             raw_files,
             unread: context.unread_files(),
             unread_fails,
-            nothing_written: context.must_read_files() && self.has_written_nothing(),
+            nothing_written: context.must_read_files() && context.has_written_nothing(),
+            lacks_lost_work: context.lacks_lost_work(),
         }
-    }
-
-    /// True if the agent has neither written anything, changed or not, nor recorded a decision.
-    fn has_written_nothing(&self) -> bool {
-        let records = self.tool_context.records();
-        let has_written = !records.actions.is_empty() || !self.tool_context.workspace.changes().is_empty();
-        !has_written && records.unmapped.is_empty()
     }
 
     /// What remains on record of an attempt that failed.

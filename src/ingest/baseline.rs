@@ -342,8 +342,13 @@ impl Baseline {
 
     /// True if the unit last succeeded in a run of this installation that started after the time `ms`.
     pub(super) fn succeeded_after(&self, connection: &str, unit: &str, ms: u64) -> bool {
-        let success = self.successes.get(&(connection.to_owned(), unit.to_owned()));
-        success.is_some_and(|success| success.is_own && success.read_in.started_at_ms() > ms)
+        self.last_own_success(connection, unit).is_some_and(|run| run.started_at_ms() > ms)
+    }
+
+    /// The run whose files the last success of a unit rests on, if this installation recorded it.
+    pub(crate) fn last_own_success(&self, connection: &str, unit: &str) -> Option<RunId> {
+        let success = self.successes.get(&(connection.to_owned(), unit.to_owned()))?;
+        success.is_own.then_some(success.read_in)
     }
 
     /// The time as of which the last success of a unit read its files.

@@ -412,7 +412,7 @@ fn select_units(
             false => {}
         }
         if let Some(neighbourhood) = neighbourhood.as_mut().filter(|_| changes.own.is_empty() || takes(chunk)) {
-            changes.referred = neighbourhood.referred(chunk, &files);
+            (changes.referred, changes.is_uncertain) = neighbourhood.referred(chunk, &files);
             if wanted.neighbours {
                 let since = files.iter().map(|(_, time)| *time).min().unwrap_or_default();
                 changes.around = neighbourhood.around(chunk, since, &changes.referred);
@@ -525,22 +525,22 @@ fn narrow_units(
     units
 }
 
-/// Removes files from the deletions that only KTX recorded and that are not deleted: files that the adapter does not
-/// read, and files that still exist. If none of KTX's files exist, its paths are relative to another directory, and no
-/// file counts as deleted.
+/// Removes files from the deletions that are not deleted: files that still exist and that the adapter does not read any
+/// longer, and, of those that only KTX recorded, all that exist or that the adapter does not read. If none of KTX's files
+/// exist, its paths are relative to another directory, and no file counts as deleted.
 fn retain_deleted(
     diff: &mut SourceDiff,
     tree: &SourceTree,
     takes: impl Fn(&str) -> bool,
     is_of_ktx: impl Fn(&str) -> bool,
 ) {
-    if !diff.deleted.iter().any(|path| is_of_ktx(path)) {
-        return;
-    }
     let any_there = diff.modified.iter().chain(&diff.unchanged).any(|path| is_of_ktx(path));
     let root = ScopedDir::open(&tree.root);
     let is_missing = |path: &str| root.as_ref().is_ok_and(|root| root.kind(path).is_ok_and(|kind| kind.is_none()));
-    diff.deleted.retain(|path| !is_of_ktx(path) || (any_there && takes(path) && is_missing(path)));
+    diff.deleted.retain(|path| match is_of_ktx(path) {
+        true => any_there && takes(path) && is_missing(path),
+        false => takes(path) || is_missing(path),
+    });
 }
 
 fn work_unit(

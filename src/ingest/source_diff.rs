@@ -89,6 +89,8 @@ pub(crate) struct UnitChanges {
     pub own: Vec<String>,
     /// Changed, new or deleted files that its own files refer to.
     pub referred: Vec<String>,
+    /// They are all changes, because not all references of its files can be read.
+    pub is_uncertain: bool,
     /// Other changed files around it, if they were asked for.
     pub around: Vec<String>,
     /// Its settled raw files that it left unread, if they were asked for.
@@ -140,7 +142,7 @@ pub(super) fn run_reason(
         (Some(LastUnitOutcome::Unfinished), _) => "not finished last time".into(),
         (None, _) if added == files => "new".into(),
         _ if !changes.own.is_empty() => own(),
-        _ if !changes.referred.is_empty() => refers_to(&changes.referred),
+        _ if !changes.referred.is_empty() => refers_to(&changes.referred, changes.is_uncertain),
         (_, Some(ForceReason::ByName)) => "unchanged, asked for by name".into(),
         (_, Some(ForceReason::FullRun)) => "unchanged, everything was asked for".into(),
         _ => match changes.around.len() {
@@ -150,12 +152,13 @@ pub(super) fn run_reason(
     }
 }
 
-fn refers_to(paths: &[String]) -> String {
+fn refers_to(paths: &[String], is_uncertain: bool) -> String {
     const MAX_NAMED: usize = 3;
     let named = first_names(&paths.iter().map(|path| visible_path(path)).collect::<Vec<_>>(), MAX_NAMED);
+    let refers = if is_uncertain { "may refer" } else { "refers" };
     match paths.len() {
-        1 => format!("refers to a change: {named}"),
-        count => format!("refers to {count} changes: {named}"),
+        1 => format!("{refers} to a change: {named}"),
+        count => format!("{refers} to {count} changes: {named}"),
     }
 }
 

@@ -46,12 +46,18 @@ mod verification_ledger;
 mod wiki_edit;
 mod wiki_read;
 
+pub(crate) use memory_actions::transcript_has_work;
 pub(crate) use raw_reads::RawReads;
 pub(crate) use reconcile_decisions::ReconcileDecision;
 pub(crate) use verification_ledger::LedgerEntry;
 
 /// Reason of a declined write that would overwrite a concurrent change.
 const PAGE_CHANGED: &str = "page_changed";
+
+/// Question to an agent that is about to end although the work of earlier attempts in its session was discarded.
+const LOST_WORK_QUESTION: &str = "Your earlier changes were discarded, and you have written nothing since. Write again \
+                                  everything that your result needs, or record a file that cannot be mapped with \
+                                  emit_unmapped_fallback. Then end.";
 
 /// State that the tools of one attempt share.
 #[derive(Debug)]
@@ -71,6 +77,8 @@ pub(crate) struct AttemptRecords {
     pub ledger: Vec<LedgerEntry>,
     /// The parts of raw files that the agent has read.
     pub reads: RawReads,
+    /// Changes or decisions of earlier attempts in the session were discarded, and the agent was asked to repeat them.
+    pub has_lost_work: bool,
     /// Raw files that the agent could not map.
     pub unmapped: Vec<UnmappedFile>,
     /// Decisions about changes of other units.
@@ -113,6 +121,18 @@ impl ToolContext {
         let records = self.records();
         let has_used = || records.reads.has_read_any(&self.unit.planned.raw_files) || !records.unmapped.is_empty();
         !self.must_read_files() || has_used()
+    }
+
+    /// True if the agent has neither written anything, changed or not, nor recorded a decision.
+    pub(crate) fn has_written_nothing(&self) -> bool {
+        let records = self.records();
+        let has_decided = !records.unmapped.is_empty() || !records.decisions.is_empty();
+        records.actions.is_empty() && !has_decided && self.workspace.changes().is_empty()
+    }
+
+    /// True if work of earlier attempts in the session was discarded, and the agent has done none since.
+    pub(crate) fn lacks_lost_work(&self) -> bool {
+        self.records().has_lost_work && self.has_written_nothing()
     }
 
     /// Checks that a change may name `raw_paths` as its basis: they must be raw files of the unit. The reconcile step
@@ -335,7 +355,10 @@ impl Toolset for AttemptTools {
     }
 
     fn question_before_stop(&self) -> Option<String> {
-        raw_reads::question(&self.context.unread_files())
+        let lost = self.context.lacks_lost_work().then(|| LOST_WORK_QUESTION.to_owned());
+        let questions: Vec<String> =
+            lost.into_iter().chain(raw_reads::question(&self.context.unread_files())).collect();
+        (!questions.is_empty()).then(|| questions.join("\n\n"))
     }
 
     fn call(&self, call: &ToolCall) -> ToolReply {

@@ -5,6 +5,9 @@
 /// Characters that some reader treats as the end of a line.
 const LINE_BREAKS: [char; 7] = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
 
+/// Longest excerpt of a text that only has to be recognised.
+const MAX_EXCERPT_CHARS: usize = 80;
+
 /// Whether a prompt or a screen can show the name without misleading the reader.
 pub(super) fn is_presentable(name: &str) -> bool {
     let deceptive = |c: char| {
@@ -52,14 +55,24 @@ pub(super) fn squeezed_line(text: &str) -> String {
     escape_unpresentable(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Shortens untrusted text and puts it on one line.
+/// Shortens untrusted text and puts it on one line. A name that its reader has to use needs [`one_line`].
 pub(crate) fn excerpt(text: &str) -> String {
-    text.chars().take(80).collect::<String>().escape_debug().to_string()
+    match text.char_indices().nth(MAX_EXCERPT_CHARS) {
+        Some((end, _)) => format!("{}…", text[..end].escape_debug()),
+        None => text.escape_debug().to_string(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn excerpt_of_a_long_text_ends_in_an_ellipsis() {
+        let text = "x".repeat(MAX_EXCERPT_CHARS);
+        assert_eq!(excerpt(&text), text);
+        assert_eq!(excerpt(&format!("{text}y")), format!("{text}…"));
+    }
 
     #[test]
     fn untrusted_headings_are_escaped() {

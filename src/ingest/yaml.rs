@@ -12,7 +12,7 @@ use serde::{
     de::{DeserializeOwned, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::Value;
-use serde_saphyr::Spanned;
+use serde_saphyr::{DuplicateKeyPolicy, Spanned};
 
 pub(crate) use diagnosis::explain;
 pub(crate) use emitter::{QuotingStyle, render};
@@ -123,15 +123,30 @@ pub(crate) struct YamlError {
 
 /// Parses one document. An empty one is [`YamlValue::Null`].
 pub(crate) fn parse_tree(text: &str) -> Result<YamlNode, YamlError> {
+    parse_with(text, DuplicateKeyPolicy::Error)
+}
+
+/// Like [`parse_tree`]; of duplicate keys the last one counts, as in other programs that read files of sources.
+pub(crate) fn parse_source_file(text: &str) -> Result<YamlNode, YamlError> {
+    parse_with(text, DuplicateKeyPolicy::LastWins)
+}
+
+fn parse_with(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<YamlNode, YamlError> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(YamlNode { line: 1, value: YamlValue::Null });
     }
-    from_str::<Spanned<YamlValue>>(text).map(YamlNode::from)
+    let mut options = parser_options();
+    options.duplicate_keys = duplicate_keys;
+    from_str_with::<Spanned<YamlValue>>(text, options).map(YamlNode::from)
 }
 
 /// Parses one document into `T`, with the same limits.
 pub(crate) fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
-    serde_saphyr::from_str_with_options(text, parser_options()).map_err(|error| YamlError {
+    from_str_with(text, parser_options())
+}
+
+fn from_str_with<T: DeserializeOwned>(text: &str, options: serde_saphyr::Options) -> Result<T, YamlError> {
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| YamlError {
         line: error.location().map(|location| location.line()),
         column: error.location().map(|location| location.column()),
         message: first_line(&error.without_snippet().to_string()),
@@ -279,6 +294,14 @@ mod tests {
         assert!(parse_tree(&text).is_err());
         assert!(parse_tree(&"[".repeat(5_000)).is_err());
         assert!(parse_tree("a: &a [*a]").is_err());
+    }
+
+    #[test]
+    fn last_of_duplicate_keys_counts_in_files_of_sources() {
+        let text = "a: 1\nb: 2\na: 3\n";
+        assert!(parse_tree(text).is_err());
+        let root = parse_source_file(text).unwrap();
+        assert_eq!(root.value.get("a").map(|node| &node.value), Some(&YamlValue::Int(3)));
     }
 
     #[test]

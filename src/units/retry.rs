@@ -3,6 +3,10 @@
 
 use crate::tape::note::{AttemptOutcome, Verdict, VerdictCause};
 
+/// Number of attempts at a unit that may be lost with their workers or end at the limit of an account before it fails: it
+/// may be what ends them.
+pub(crate) const MAX_LOST_ATTEMPTS: u32 = 10;
+
 /// Retries with growing waits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RetryPolicy {

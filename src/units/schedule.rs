@@ -22,7 +22,7 @@ mod throttle;
 mod unit_table;
 mod worker_wait;
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::tape::note::{Amendment, AttemptOutcome, RunEnded, Severity, StopMode, Verdict, VerdictCause};
 use crate::{
@@ -34,7 +34,7 @@ use self::{
     begin::Projection,
     person_wait::PersonState,
     reconcile::ReconcileStep,
-    run_blockers::RunBlockers,
+    run_blockers::{RefusalState, RunBlockers},
     run_budget::RunBudget,
     unit_table::{TimerPurpose, UnitPhase, UnitTable},
 };
@@ -202,7 +202,11 @@ pub(crate) enum ScheduleEvent {
     /// A person pauses the run, or ends the pause: nothing starts meanwhile.
     PauseRequested(bool),
     /// An agent announced its release.
-    ReleaseSeen(String),
+    ReleaseSeen {
+        release: String,
+        /// The worker that it runs on; `None` for this machine.
+        worker: Option<String>,
+    },
     /// The run has waited for a person for this long.
     PersonWaitExpired(PersonWait, Millis),
 }
@@ -332,8 +336,16 @@ pub(crate) struct Schedule {
     descriptor_limit: Option<u32>,
     person: PersonState,
     blockers: RunBlockers,
-    /// Releases of the agents so far, in the order of their appearance.
-    releases: Vec<String>,
+    releases: AgentReleases,
+}
+
+/// The releases of the agents.
+#[derive(Clone, Debug, Default)]
+struct AgentReleases {
+    /// The newest release on each worker, and on this machine (`None`).
+    newest: BTreeMap<Option<String>, String>,
+    /// Number of changes that are reported.
+    changes: u32,
 }
 
 /// What of the run is saved.
@@ -369,7 +381,7 @@ impl Schedule {
             descriptor_limit: None,
             person: PersonState::default(),
             blockers: RunBlockers::default(),
-            releases: Vec::new(),
+            releases: AgentReleases::default(),
         }
     }
 
@@ -453,7 +465,7 @@ impl Schedule {
             ScheduleEvent::WorkerSlotsChanged { slots, lack } => self.set_worker_slots(slots, lack),
             ScheduleEvent::LimitChanged(limit) => self.change_limit(limit, &mut effects),
             ScheduleEvent::PauseRequested(pause) => self.set_paused(pause, &mut effects),
-            ScheduleEvent::ReleaseSeen(release) => self.record_release(release, &mut effects),
+            ScheduleEvent::ReleaseSeen { release, worker } => self.record_release(release, worker, &mut effects),
             ScheduleEvent::PersonWaitExpired(wait, limit) => self.end_person_wait(wait, limit, &mut effects),
         }
         self.update_review(&mut effects);
@@ -476,9 +488,9 @@ impl Schedule {
         self.table.record_outcome(at, verdict.outcome, verdict.stop);
         let is_refused = verdict.cause == VerdictCause::StartFailed && verdict.outcome == AttemptOutcome::Failed;
         if is_refused {
-            self.table.mark_start_refused(at);
+            self.table.mark_untried(at);
         } else {
-            self.blockers.has_retried_refusal = false;
+            self.blockers.refusal = RefusalState::None;
         }
         self.person.is_missing |= verdict.cause == VerdictCause::ApprovalTimeout;
         if verdict.outcome == AttemptOutcome::Succeeded {
@@ -493,6 +505,10 @@ impl Schedule {
         if next == RetryDecision::AwaitLimit && !given_up {
             let change = self.governor.record_limit_hit();
             self.apply_throttle_change(change, verdict.cause.label(), effects);
+        }
+        // If no other place comes, the unit has not failed.
+        if next == RetryDecision::Elsewhere && verdict.cause == VerdictCause::WorkerLost {
+            self.table.mark_untried(at);
         }
         match next {
             // A stop request excludes a retry.
@@ -545,6 +561,7 @@ impl Schedule {
             Some(TimerPurpose::Retry(at)) => self.table.set_phase(at, UnitPhase::Queued),
             Some(TimerPurpose::Limit) => self.resume_after_limit(effects),
             Some(TimerPurpose::Program) => self.make_trial_due_after_timer(id),
+            Some(TimerPurpose::Refusal) => self.end_refusal(id),
             Some(TimerPurpose::Workers) => self.handle_worker_timer(id, effects),
             None => {}
         }

@@ -123,6 +123,8 @@ pub(crate) struct WorkEvidence {
     pub unread_fails: bool,
     /// It neither changed nor decided anything.
     pub nothing_written: bool,
+    /// Its work in earlier attempts of the session was discarded, and it did none again.
+    pub lacks_lost_work: bool,
 }
 
 impl WorkEvidence {
@@ -397,6 +399,10 @@ fn evidence_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
     }
     if !evidence.has_used_files {
         return fails(VerdictCause::NothingDone, "read none of its raw files and decided nothing".to_owned());
+    }
+    if evidence.lacks_lost_work {
+        let reason = "its earlier changes were discarded, and it made none again and decided nothing".to_owned();
+        return fails(VerdictCause::NothingDone, reason);
     }
     let unread = evidence.unread_phrase().filter(|_| evidence.unread_fails)?;
     fails(VerdictCause::UnreadFiles, unread)

@@ -47,7 +47,9 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     let mut planned = plan_against(project, &selection, &past.baseline)?;
     planned.reuse_unit_keys(chain.units());
     let committed = chain.committed_run(project, true)?;
-    let basis = ResumeBasis { project, chain: &chain, model: None, warn };
+    // Decisions are about the changes of the prior run, whatever later runs saved.
+    let settled = HashSet::new();
+    let basis = ResumeBasis { project, chain: &chain, model: None, settled: &settled, warn };
     let mut taken = basis.review(planned, (&due, &outdated), committed.as_ref())?;
     let runs_so_far = history.continued_runs()?;
     drop_saved_patches(&runs, &runs_so_far, chain.id(), &mut taken)?;

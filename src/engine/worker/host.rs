@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
+    time::Instant,
 };
 
 use super::{
@@ -185,9 +186,9 @@ impl WorkerHost {
         };
         let target =
             RemoteTarget { project, job: self.terms.job.id.clone(), patch_path, decoder: self.agent.decoder() };
-        let (worker, account) = (permit.worker.clone(), permit.account.clone());
+        let (worker, account, began) = (permit.worker.clone(), permit.account.clone(), Instant::now());
         self.pool.record_session(&session, &worker);
-        let sinks = AttemptSinks { observer: Some(self.observer(&account)), ..sinks };
+        let sinks = AttemptSinks { observer: Some(self.observer(&account, Some(&worker))), ..sinks };
         let ended = remote_attempt::run(permit, shipment, target, sinks, &self.limits, orders, ready).await;
         if let RemoteEnd::Invalid(reason) = &ended {
             self.pool.warn(Severity::Error, format!("{reason}; nothing more starts there"));
@@ -199,11 +200,16 @@ impl WorkerHost {
                 if ended.verdict.cause == VerdictCause::StartFailed {
                     // The cause is on that machine, and the others can run the unit.
                     let reason = format!("worker {worker}: {}", ended.verdict.reason);
-                    self.pool.warn(Severity::Error, format!("{reason}; nothing more starts there"));
-                    self.pool.drain(&worker, "its agent refused to start");
+                    if self.pool.record_refusal(&worker, began) {
+                        self.pool.warn(Severity::Warning, format!("{reason}; trying once more after a moment"));
+                    } else {
+                        self.pool.warn(Severity::Error, format!("{reason}; nothing more starts there"));
+                        self.pool.drain(&worker, "its agent refused to start");
+                    }
                     ended.verdict = Verdict { cause: VerdictCause::WorkerLost, reason, ..ended.verdict };
                     return (FinishedAttempt { ended, patch, warning }, RetryMode::Elsewhere);
                 }
+                self.pool.clear_refusal(&worker);
                 // The patch is for a commit with the same files.
                 let patch = patch.map(|patch| attempt::WrittenPatch { base: base.to_string(), ..patch });
                 let repeat = self.repeat_of(&ended.verdict, &account);
@@ -223,10 +229,10 @@ impl WorkerHost {
         }
     }
 
-    /// Observes the lines of an attempt with this account.
-    pub(crate) fn observer(&self, account: &str) -> Arc<dyn LineObserver> {
+    /// Observes the lines of an attempt with this account on `worker`, or on this machine.
+    pub(crate) fn observer(&self, account: &str, worker: Option<&str>) -> Arc<dyn LineObserver> {
         let (meter, pool) = (Arc::clone(&self.meter), Arc::clone(&self.pool));
-        Arc::new(AccountObserver { meter, pool, account: account.to_owned() })
+        Arc::new(AccountObserver { meter, pool, account: account.to_owned(), worker: worker.map(str::to_owned) })
     }
 
     /// An attempt that ended at the limit of its account is repeated elsewhere, if another account has room.
@@ -249,6 +255,8 @@ struct AccountObserver {
     meter: Arc<RunMeter>,
     pool: Arc<SlotPool>,
     account: String,
+    /// The worker that the lines come from; `None` for this machine.
+    worker: Option<String>,
 }
 
 impl LineObserver for AccountObserver {
@@ -265,7 +273,7 @@ impl LineObserver for AccountObserver {
             _ => false,
         };
         if !goes_on {
-            self.meter.observe(attempt, line, state);
+            self.meter.observe_on(self.worker.as_deref(), attempt, line, state);
             if matches!(&line.body, LineBody::RateLimit(limit) if is_rejected(limit)) {
                 self.pool.recheck_limit();
             }

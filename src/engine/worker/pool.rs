@@ -30,6 +30,8 @@ use crate::{
 
 /// Messages of a worker that wait for their attempt. Further ones wait in the connection.
 const MESSAGE_QUEUE_CAPACITY: usize = 256;
+/// How long a worker rests whose agent refused to start.
+const REFUSAL_REST: Duration = Duration::from_secs(1);
 /// How long an account without a reported reset time rests.
 const REST_WITHOUT_RESET: Duration = Duration::from_secs(60);
 
@@ -94,11 +96,13 @@ struct PoolWorker {
     attempts: HashMap<AttemptLease, mpsc::Sender<AttemptMessage>>,
     /// When a lease of it ended last.
     lease_ended: Option<Instant>,
+    /// Until when it rests, because its agent refused to start and has not started since.
+    refusal_rest: Option<Instant>,
 }
 
 impl PoolWorker {
     fn has_room(&self) -> bool {
-        self.attempts.len() < self.join.slots as usize
+        self.attempts.len() < self.join.slots as usize && self.refusal_rest.is_none_or(|until| until <= Instant::now())
     }
 
     fn reaches(&self, databases: &[String]) -> bool {
@@ -199,6 +203,8 @@ impl SlotPool {
         let mut state = self.state();
         let now = Instant::now();
         state.spent.retain(|_, until| *until > now);
+        let rests = state.workers.values().filter_map(|of| of.refusal_rest).filter(|until| *until > now);
+        let wake = rests.chain(state.spent.values().copied()).min();
         if let Some(worker) = session.and_then(|session| state.sessions.get(session)).cloned() {
             return match state.workers.get(&worker) {
                 Some(of) if of.is_draining => {
@@ -207,7 +213,7 @@ impl SlotPool {
                 Some(of) if of.has_room() && !state.spent.contains_key(&of.join.account) => {
                     Ok(ClaimOutcome::Place(self.grant(&mut state, &worker, unit, attempt)))
                 }
-                Some(_) => Ok(ClaimOutcome::Wait(state.spent.values().min().copied())),
+                Some(_) => Ok(ClaimOutcome::Wait(wake)),
                 None => Err(format!("the session is on worker {worker}, which has left")),
             };
         }
@@ -231,7 +237,7 @@ impl SlotPool {
         if state.local.slots == 0 && session.is_some() {
             return Err("no worker has the session, and this machine runs nothing".to_owned());
         }
-        Ok(ClaimOutcome::Wait(state.spent.values().min().copied()))
+        Ok(ClaimOutcome::Wait(wake))
     }
 
     fn grant(self: &Arc<Self>, state: &mut PoolState, worker: &str, unit: &UnitKey, attempt: u32) -> AttemptPlace {
@@ -360,6 +366,7 @@ impl SlotPool {
             returns: *returns,
             attempts,
             lease_ended: None,
+            refusal_rest: None,
         };
         if *returns {
             state.pending_transports = state.pending_transports.saturating_sub(1);
@@ -415,6 +422,23 @@ impl SlotPool {
             self.record(&Note::WorkerDrained(WorkerDrained { worker: name.to_owned(), reason: reason.to_owned() }));
         }
         true
+    }
+
+    /// The agent of a worker refused to start an attempt that began at `began`. The worker rests for a moment. Returns
+    /// false if it has refused after a rest as well: the fault remains.
+    pub(super) fn record_refusal(&self, name: &str, began: Instant) -> bool {
+        let mut state = self.state();
+        let Some(worker) = state.workers.get_mut(name) else { return true };
+        let is_same = worker.refusal_rest.is_some_and(|until| began >= until);
+        worker.refusal_rest.get_or_insert_with(|| Instant::now() + REFUSAL_REST);
+        !is_same
+    }
+
+    /// The agent of a worker did not refuse an attempt.
+    pub(super) fn clear_refusal(&self, name: &str) {
+        if let Some(worker) = self.state().workers.get_mut(name) {
+            worker.refusal_rest = None;
+        }
     }
 
     /// Starts nothing new on a worker, and repeats its attempts elsewhere. Returns false if there is no such worker.
@@ -547,7 +571,7 @@ impl SlotPool {
 
 enum ClaimOutcome {
     Place(AttemptPlace),
-    /// Nothing is free; a limit is reset then.
+    /// Nothing is free; a limit is reset or a rest ends then.
     Wait(Option<Instant>),
 }
 

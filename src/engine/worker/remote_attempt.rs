@@ -135,13 +135,14 @@ pub(crate) async fn run(
         }
     }
     let mut timeouts = limits.remote_timeouts();
-    timeouts.borrow_and_update();
+    let mut applied = *timeouts.borrow_and_update();
     let mut decisions = FuturesUnordered::new();
     let mut handles: HashMap<u64, AbortHandle> = HashMap::new();
     let (mut has_orders, mut has_limits) = (true, true);
     let (mut began, mut heard) = (Instant::now(), Instant::now());
-    let mut last_tick = Instant::now();
-    let mut in_tool_since = None;
+    let (mut last_tick, mut limits_since) = (Instant::now(), Instant::now());
+    // How many calls are open, and since when.
+    let (mut open_calls, mut in_tool_since) = (0, None);
     let mut stop: Option<(StopMode, Instant)> = None;
     loop {
         if let Some((how, _)) = stop.filter(|(_, until)| Instant::now() >= *until) {
@@ -163,6 +164,13 @@ pub(crate) async fn run(
             Some(decided) = decisions.next() => RemoteEvent::Decided(decided),
             changed = timeouts.changed(), if has_limits => {
                 has_limits = changed.is_ok();
+                // As the worker does: a limit that did not apply counts from now. It also needs time to apply the others.
+                let new = *timeouts.borrow();
+                let now = Instant::now();
+                (heard, limits_since) = (now, now);
+                if std::mem::replace(&mut applied, new).total.is_none() {
+                    began = now;
+                }
                 RemoteEvent::Send(EnginePart::Limits(shipped_limits(limits)))
             }
             _ = tick.tick() => RemoteEvent::Tick,
@@ -228,17 +236,21 @@ pub(crate) async fn run(
             RemoteEvent::Tick => {
                 let since_tick = last_tick.elapsed();
                 last_tick = Instant::now();
-                let has_open_call = attempt.reducer.calls().open_count() > 0;
-                in_tool_since = in_tool_since.filter(|_| has_open_call).or_else(|| has_open_call.then(Instant::now));
+                let open = attempt.reducer.calls().open_count();
+                // When one of several calls ends, the next one begins.
+                if std::mem::replace(&mut open_calls, open) != open {
+                    in_tool_since = (open > 0).then(Instant::now);
+                }
                 let is_in_tool = in_tool_since.is_some_and(|since| since.elapsed() < LONGEST_TOOL_WAIT);
                 // A call that waits for a person, for any time, or for a tool counts for no limit.
                 if !handles.is_empty() || is_in_tool {
                     (began, heard) = (began + since_tick, heard + since_tick);
                 }
-                let AttemptTimeouts { silence, total, .. } = *timeouts.borrow();
-                let exceeded = |since: Instant, limit: Option<Duration>| {
-                    limit.filter(|limit| since.elapsed() >= *limit + TIME_LIMIT_GRACE)
+                let AttemptTimeouts { silence, total, .. } = applied;
+                let is_late = |since: Instant, limit: Duration| {
+                    since.elapsed() >= limit + TIME_LIMIT_GRACE && limits_since.elapsed() >= TIME_LIMIT_GRACE
                 };
+                let exceeded = |since: Instant, limit: Option<Duration>| limit.filter(|limit| is_late(since, *limit));
                 let late = [(exceeded(heard, silence), "silence"), (exceeded(began, total), "duration")];
                 if let Some((limit, of)) = late.into_iter().find_map(|(limit, of)| Some((limit?, of))) {
                     return RemoteEnd::Invalid(format!(

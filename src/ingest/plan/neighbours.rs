@@ -72,11 +72,12 @@ impl<'a> Neighbourhood<'a> {
         Self { adapter, tree, prior, candidates, kinds, reader, since: HashMap::new(), defined: HashMap::new() }
     }
 
-    /// Changed files that a unit refers to. `files` are its raw files, each with the time as of which the unit read the
-    /// other files.
-    pub(super) fn referred(&mut self, unit: &UnitChunk, files: &[(&str, RecordTime)]) -> Vec<String> {
+    /// Changed files that a unit refers to, and whether that is uncertain because not all its references can be read.
+    /// `files` are its raw files, each with the time as of which the unit read the other files.
+    pub(super) fn referred(&mut self, unit: &UnitChunk, files: &[(&str, RecordTime)]) -> (Vec<String>, bool) {
         let own: HashSet<&str> = unit.raw_files.iter().map(String::as_str).collect();
         let mut found: BTreeSet<&str> = BTreeSet::new();
+        let mut is_uncertain = false;
         for (path, time) in files {
             let changed = self.changed_since(*time);
             if changed.all.iter().all(|path| own.contains(path)) {
@@ -84,9 +85,10 @@ impl<'a> Neighbourhood<'a> {
             }
             let Some(reader) = &mut self.reader else { break };
             let references = reader.references(unit, path);
+            is_uncertain |= references.is_unknown;
             found.extend(changed.referred(&references, reader.as_mut()));
         }
-        found.into_iter().filter(|path| !own.contains(path)).map(str::to_owned).collect()
+        (found.into_iter().filter(|path| !own.contains(path)).map(str::to_owned).collect(), is_uncertain)
     }
 
     /// Changed files among the dependencies and peers of a unit since `time`, without those in `known`.

@@ -26,6 +26,14 @@ const DESCRIBES: [&str; 8] =
     ["models:", "sources:", "seeds:", "snapshots:", "exposures:", "metrics:", "semantic_models:", "macros:"];
 /// Folders that dbt generates.
 const GENERATED_DIRS: &[&str] = &["target/", "dbt_packages/", "dbt_modules/", "logs/"];
+/// Files with the logins of the warehouse. They describe nothing, and everything that is read reaches the model and the
+/// repository.
+const LOGIN_FILES: [&str; 2] = ["profiles.yml", "profiles.yaml"];
+
+/// True if a file of a dbt project has the logins of its warehouse.
+pub(super) fn has_login(path: &str) -> bool {
+    LOGIN_FILES.contains(&path.rsplit('/').next().unwrap_or(path))
+}
 
 impl SourceAdapter for DbtAdapter {
     fn name(&self) -> &'static str {
@@ -33,7 +41,9 @@ impl SourceAdapter for DbtAdapter {
     }
 
     fn accepts_file(&self, path: &str) -> bool {
-        has_extension(path, &["yml", "yaml"]) && !GENERATED_DIRS.iter().any(|folder| path.starts_with(folder))
+        has_extension(path, &["yml", "yaml"])
+            && !GENERATED_DIRS.iter().any(|folder| path.starts_with(folder))
+            && !has_login(path)
     }
 
     fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
@@ -185,6 +195,15 @@ mod tests {
             .unwrap_err();
         assert!(problem.to_string().contains("dbt_project.yml"), "{problem}");
     }
+
+    #[test]
+    fn files_with_logins_are_not_read() {
+        for path in ["profiles.yml", "integration_tests/ci/profiles.yaml"] {
+            assert!(!DbtAdapter.accepts_file(path), "{path}");
+        }
+        assert!(DbtAdapter.accepts_file("models/profiles/schema.yml") && DbtAdapter.accepts_file("user_profiles.yml"));
+    }
+
     #[test]
     fn many_files_without_a_model_are_one_unit() {
         let (_dir, tree) = project(0, 30);

@@ -14,7 +14,7 @@ pub(crate) use projection::{MetricflowProjection, ProjectedSource};
 
 use super::{
     ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, collate,
-    dbt::DbtReferences,
+    dbt::{DbtReferences, has_login},
     peers,
     references::{ReferenceReader, dbt_yaml},
     shared_names,
@@ -41,7 +41,7 @@ impl SourceAdapter for MetricflowAdapter {
     }
 
     fn accepts_file(&self, path: &str) -> bool {
-        has_extension(path, &["yml", "yaml"])
+        has_extension(path, &["yml", "yaml"]) && !has_login(path)
     }
 
     fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {

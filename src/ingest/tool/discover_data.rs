@@ -11,7 +11,10 @@ use super::{
     sl_read::{self, SourceSearch},
     wiki_read::{WikiSearch, query_words},
 };
-use crate::{ingest::untrusted_text::excerpt, units::ToolReply};
+use crate::{
+    ingest::untrusted_text::{excerpt, one_line},
+    units::ToolReply,
+};
 
 /// Most bytes of raw files that one search reads.
 const MAX_SEARCHED_BYTES: usize = 16 * 1024 * 1024;
@@ -126,7 +129,7 @@ fn files(context: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
     let mut skipped = 0;
     for path in planned.raw_files.iter().chain(&planned.dependency_paths) {
         if words.is_empty() {
-            hits.push((0, format!("- {}", excerpt(path)), json!({"path": path})));
+            hits.push((0, format!("- {}", one_line(path)), json!({"path": path})));
             continue;
         }
         let text = match raw_files::searchable_text(context, path) {
@@ -139,7 +142,7 @@ fn files(context: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
         read += text.len();
         if let Some((score, number, line)) = best_line(&words, path, &text) {
             let quote: String = line.trim().chars().take(MAX_QUOTE_CHARS).collect();
-            let entry = format!("- {}:{number}: {quote}", excerpt(path));
+            let entry = format!("- {}:{number}: {quote}", one_line(path));
             hits.push((score, entry, json!({"path": path, "line": number, "text": quote})));
         }
     }
@@ -195,7 +198,7 @@ fn tables(context: &ToolContext, connections: &[&str], query: &str, limit: usize
             Ok(found) => {
                 total += found.total;
                 for (kind, display) in found.first {
-                    lines.push(format!("- {kind}: {} [connectionId={}]", excerpt(&display), connection.id));
+                    lines.push(format!("- {kind}: {} [connectionId={}]", one_line(&display), connection.id));
                     hits.push(json!({"connectionId": connection.id, "kind": kind, "display": display}));
                 }
             }

@@ -2,6 +2,7 @@
 //!
 //! Derived from calls and their replies. This module must not know how the tools work.
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
@@ -21,6 +22,32 @@ pub(super) fn record_call(actions: &mut Vec<MemoryAction>, call: &ToolCall, repl
     let before = actions.iter().position(|known| is_same(known, &action)).map(|at| actions.remove(at));
     let change = before.map_or(Some(action.change), |before| before.change.merged_with(action.change));
     actions.extend(change.map(|change| MemoryAction { change, ..action }));
+}
+
+/// The part of a transcript line that shows a change or a decision.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RecordedCall {
+    tool_name: String,
+    output: Option<RecordedOutput>,
+}
+
+#[derive(Deserialize)]
+struct RecordedOutput {
+    structured: Option<Value>,
+}
+
+/// True if a call in the transcript of earlier attempts changed a page or a source, or recorded a decision. Lines that are
+/// not valid are skipped.
+pub(crate) fn transcript_has_work(transcript: &[u8]) -> bool {
+    transcript.split(|byte| *byte == b'\n').any(|line| {
+        let Ok(call) = serde_json::from_slice::<RecordedCall>(line) else { return false };
+        let result = call.output.and_then(|output| output.structured).filter(|result| result["success"] == true);
+        let is_decision = call.tool_name.starts_with("emit_") && call.tool_name != "emit_verification_ledger";
+        let has_action =
+            |result: &Value| ["created", "updated", "removed"].iter().any(|done| result["action"] == *done);
+        result.is_some_and(|result| is_decision || has_action(&result))
+    })
 }
 
 fn action(call: &ToolCall, result: &Value) -> Option<MemoryAction> {
@@ -65,6 +92,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn work_of_earlier_attempts_is_found_in_their_transcript() {
+        let line = |tool: &str, structured: Value| {
+            json!({"toolName": tool, "input": {}, "output": {"markdown": "", "structured": structured}}).to_string()
+        };
+        let read = line("read_raw_file", json!({"path": "a", "startLine": 1, "endLine": 1, "totalLines": 1}));
+        let has_work = |last: String| transcript_has_work(format!("{read}\n{{\n{last}\n").as_bytes());
+        assert!(has_work(line("wiki_write", json!({"success": true, "key": "a", "action": "created"}))));
+        assert!(has_work(line("sl_edit_source", json!({"success": true, "action": "updated"}))));
+        assert!(has_work(line("emit_unmapped_fallback", json!({"success": true, "rawPath": "a"}))));
+        assert!(!has_work(line("wiki_write", json!({"success": false, "action": "created"}))));
+        assert!(!has_work(line("emit_verification_ledger", json!({"success": true, "entries": 1}))));
+        assert!(!has_work(line("load_skill", json!({"success": true}))));
+        assert!(!has_work(String::new()));
+    }
 
     fn record(actions: &mut Vec<MemoryAction>, name: &str, arguments: Value, structured: Value) {
         let call = ToolCall { name: name.into(), arguments, tool_use_id: None };

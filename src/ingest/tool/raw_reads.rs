@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::pagination;
 use crate::{
-    ingest::{source::AssignedLines, untrusted_text::excerpt},
+    ingest::{source::AssignedLines, untrusted_text::one_line},
     tape::note::attempt_output::{PartialRead, ReadUnit, UnreadFile},
 };
 
@@ -179,7 +179,7 @@ fn page_ends(lines: &[&str]) -> Vec<usize> {
 /// The question to an agent that is about to end although it left files.
 pub(super) fn question(unread: &[UnreadFile]) -> Option<String> {
     let names: Vec<String> =
-        unread.iter().take(MAX_ASKED).map(|file| format!("`{}`{}", excerpt(&file.path), file.part_note())).collect();
+        unread.iter().take(MAX_ASKED).map(|file| format!("`{}`{}", one_line(&file.path), file.part_note())).collect();
     let more = match unread.len().saturating_sub(MAX_ASKED) {
         0 => String::new(),
         more => format!(" and {more} more"),
@@ -208,6 +208,13 @@ mod tests {
     fn unread(reads: &RawReads, names: &[&str]) -> Vec<String> {
         let unread = reads.unread(&paths(names), &BTreeSet::new(), None);
         unread.iter().map(|file| format!("{}{}", file.path, file.part_note())).collect()
+    }
+
+    #[test]
+    fn question_names_long_paths_completely() {
+        let path = format!("models/{}/it's.yml", "x".repeat(200));
+        let unread = vec![UnreadFile { path: path.clone(), part: None }];
+        assert!(question(&unread).is_some_and(|text| text.contains(&format!("`{path}`"))));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::{
         line_budget::first_names,
         semantic_layer::{self, FindSourceError, SemanticLayer, SourceDoc, SourceKind, maps_at},
         spelling::{did_you_mean, did_you_mean_in_brackets},
-        untrusted_text::excerpt,
+        untrusted_text::{excerpt, one_line},
         workspace::WriteError,
     },
     units::ToolReply,
@@ -137,7 +137,7 @@ pub(super) fn validate_change(
             doc.get("name").map_or_else(|| "missing".to_owned(), |name| format!("`{}`", excerpt(&display_text(name))));
         return Err(DeclinedSourceChange::new(
             "name_mismatch",
-            format!("the name in source is {found}; it must be `{}`, the same as sourceName", excerpt(name)),
+            format!("the name in source is {found}; it must be `{}`, the same as sourceName", one_line(name)),
         ));
     }
     let mut sources = context.semantic_layer().sources(connection)?;

@@ -13,7 +13,7 @@ use crate::{
         semantic_layer::{
             self, EffectiveSource, SemanticSources, SourceDoc, SourceKind, first_description, maps_at, texts,
         },
-        untrusted_text::excerpt,
+        untrusted_text::{excerpt, one_line},
         workspace_check::{self, SemanticLayerReport},
     },
     units::ToolReply,
@@ -225,7 +225,7 @@ fn brief_line(hit: &SourceMatch) -> String {
         .map_or_else(String::new, |text| format!(" — {}", truncate_line(text, MAX_DESCRIPTION_CHARS)));
     format!(
         "- **{}** [{}]{description} ({} measures, {} cols)",
-        excerpt(&hit.source.name),
+        one_line(&hit.source.name),
         hit.connection,
         count(doc, "measures"),
         count(doc, "columns")
@@ -237,7 +237,7 @@ fn detail_text(hit: &SourceMatch) -> String {
     let description =
         first_description(doc).map_or_else(String::new, |text| format!(" — {}", truncate_line(text, 2_000)));
     let mut lines = vec![
-        format!("### {} [{}]{description}", excerpt(&hit.source.name), hit.connection),
+        format!("### {} [{}]{description}", one_line(&hit.source.name), hit.connection),
         format!(
             "Type: {} | Columns: {} | Measures: {} | Joins: {}",
             kind_label(doc),

@@ -13,7 +13,7 @@ use crate::{
             ColumnInfo, LookupTarget, QueryRows, RowLimits, STATEMENT_TIMEOUT, SqlCell, TableInfo, TableLookup,
         },
         spelling::did_you_mean_in_brackets,
-        untrusted_text::excerpt,
+        untrusted_text::{excerpt, one_line},
     },
     units::ToolReply,
 };
@@ -158,7 +158,7 @@ impl EntityTarget {
     fn label(&self) -> String {
         let parts = [&self.catalog, &self.db, &self.name, &self.column];
         let joined = parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(".");
-        excerpt(self.display.as_deref().unwrap_or(&joined))
+        one_line(self.display.as_deref().unwrap_or(&joined))
     }
 
     /// The tables and columns that the target may mean, the likeliest first. Names may contain dots.
@@ -249,10 +249,10 @@ fn describe_table(table: &TableInfo) -> String {
         let key = if column.is_key { ", PK" } else { "" };
         let samples =
             if column.samples.is_empty() { String::new() } else { format!(" - sample: {}", json!(column.samples)) };
-        format!("- {} ({kind}, nullable={}{key}){samples}", excerpt(&column.name), column.nullable)
+        format!("- {} ({kind}, nullable={}{key}){samples}", one_line(&column.name), column.nullable)
     };
     let mut lines = vec![
-        format!("### {}", excerpt(&table.name)),
+        format!("### {}", one_line(&table.name)),
         format!("Type: {} | Native columns: {}", table.kind, table.columns.len()),
     ];
     if !table.foreign_keys.is_empty() {

@@ -13,8 +13,9 @@ use crate::{
     },
     tape::{
         Millis,
-        note::{RunEnded, RunPlanned, Severity, StopMode},
+        note::{RunEnded, RunPlanned, Severity, StopMode, VerdictCause},
     },
+    units::retry::MAX_LOST_ATTEMPTS,
 };
 
 impl Fold {
@@ -68,7 +69,8 @@ impl Fold {
         }
         for index in 0..view.state.units.len() {
             let unit = &view.state.units[index];
-            if matches!(unit.status, UnitStatus::Queued | UnitStatus::Waiting) {
+            let is_open = matches!(unit.status, UnitStatus::Queued | UnitStatus::Waiting);
+            if is_open || (unit.status == UnitStatus::Failed && has_lost_its_place(unit)) {
                 let status = status_when_withdrawn(&view.state, unit);
                 set_final_status(&mut view.state.units[index], status, entry.at, emit);
             }
@@ -114,10 +116,20 @@ impl Fold {
 fn status_when_withdrawn(state: &RunState, unit: &UnitState) -> UnitStatus {
     let is_reused = state.prior_unit_summary(&unit.key).is_some_and(|earlier| earlier.reused.is_some());
     match state.verdict(unit) {
+        Some(_) if has_lost_its_place(unit) => UnitStatus::NotStarted,
         Some(verdict) => status_after_attempt(verdict),
         None if is_reused => UnitStatus::Reused,
         None => UnitStatus::NotStarted,
     }
+}
+
+/// True if the last attempt at a unit was lost with its worker and the unit was to run in another place.
+fn has_lost_its_place(unit: &UnitState) -> bool {
+    let is_lost = |attempt: &AttemptState| {
+        attempt.verdict.as_ref().is_some_and(|verdict| verdict.cause == VerdictCause::WorkerLost)
+    };
+    let lost = unit.attempts.iter().rev().take_while(|attempt| is_lost(attempt)).count();
+    (1..MAX_LOST_ATTEMPTS as usize).contains(&lost)
 }
 
 fn set_final_status(unit: &mut UnitState, status: UnitStatus, at: Millis, emit: &mut dyn FnMut(SinkEvent<'_>)) {

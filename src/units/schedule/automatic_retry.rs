@@ -7,12 +7,8 @@ use crate::{
         Note,
         note::{Severity, Verdict, VerdictCause},
     },
-    units::retry::{RetryDecision, RetryMode},
+    units::retry::{MAX_LOST_ATTEMPTS, RetryDecision, RetryMode},
 };
-
-/// Number of attempts at a unit that may be lost with their workers or end at the limit of an account before it fails: it
-/// may be what ends them.
-const MAX_LOST_ATTEMPTS: u32 = 10;
 
 impl Schedule {
     pub(super) fn push_retry_note(

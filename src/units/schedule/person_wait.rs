@@ -26,14 +26,12 @@ pub(super) struct PersonState {
 impl Schedule {
     /// The wait that only a person can end, if there is one.
     pub(crate) fn person_wait(&self) -> Option<PersonWait> {
-        let has_stopped = self.table.in_flight_count() == 0 && self.halt.is_none();
+        // A pause counts from its request: attempts that still run may wait for a decision as long, and must not add to it.
+        let waits =
+            self.person.is_paused || !self.person.awaited_decisions.is_empty() && self.table.in_flight_count() == 0;
         match self.stage {
             RunStage::Reviewing if self.settings.reviews == ReviewMode::Wait => Some(PersonWait::Review),
-            RunStage::Running | RunStage::Reconciling
-                if has_stopped && (self.person.is_paused || !self.person.awaited_decisions.is_empty()) =>
-            {
-                Some(PersonWait::Decision)
-            }
+            RunStage::Running | RunStage::Reconciling if waits && self.halt.is_none() => Some(PersonWait::Decision),
             _ => None,
         }
     }

@@ -11,8 +11,8 @@ use crate::{
     },
 };
 
-/// Releases that are reported; more are not expected in a run.
-const MAX_RELEASES: usize = 16;
+/// Changes of release that are reported; more are not expected in a run.
+const MAX_CHANGES: u32 = 16;
 
 impl Schedule {
     pub(super) fn change_concurrency(&mut self, by: i32, effects: &mut Vec<ScheduleEffect>) {
@@ -48,16 +48,21 @@ impl Schedule {
         }
     }
 
-    /// Reports each further release of the agents once: an update during the run.
-    pub(super) fn record_release(&mut self, release: String, effects: &mut Vec<ScheduleEffect>) {
-        if self.releases.contains(&release) || self.releases.len() >= MAX_RELEASES {
+    /// Reports a release that is another than the last one in the same place: an update during the run.
+    pub(super) fn record_release(
+        &mut self,
+        release: String,
+        worker: Option<String>,
+        effects: &mut Vec<ScheduleEffect>,
+    ) {
+        let place = worker.as_ref().map(|worker| format!(" on worker {worker}")).unwrap_or_default();
+        let before = self.releases.newest.insert(worker, release.clone());
+        let Some(before) = before.filter(|before| *before != release && self.releases.changes < MAX_CHANGES) else {
             return;
-        }
-        if let Some(before) = self.releases.last() {
-            let text = format!("claude {release} runs from now on, instead of {before}");
-            push_message(Severity::Warning, text, effects);
-        }
-        self.releases.push(release);
+        };
+        self.releases.changes += 1;
+        let text = format!("claude {release} runs{place} from now on, instead of {before}");
+        push_message(Severity::Warning, text, effects);
     }
 
     pub(super) fn pass_message(&mut self, key: &UnitKey, text: String, effects: &mut Vec<ScheduleEffect>) {

@@ -13,21 +13,30 @@ use crate::tape::note::{AttemptOutcome, Severity, Verdict, VerdictCause};
 /// Waits before each trial, in milliseconds; about 40 s in total. An update takes about 10 s.
 const WAITS_MS: [u64; 6] = [1_000, 2_000, 4_000, 8_000, 10_000, 15_000];
 
-/// Number of trials after a refused start. Other processes of Claude Code write its settings; a file that is damaged for
-/// longer needs a person.
-const REFUSED_TRIALS: usize = 1;
+/// How long a trial after a refused start must run until another refusal counts as another fault, in milliseconds.
+const REFUSAL_WINDOW_MS: u64 = 30_000;
 
 /// Why nothing starts for now.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunBlockers {
     /// Set while the agent's program cannot be started.
     pub(super) missing_program: Option<MissingProgram>,
-    /// The agent refused to start and was tried again, and no attempt has ended otherwise since. A process that becomes
-    /// ready may still refuse.
-    pub(super) has_retried_refusal: bool,
+    pub(super) refusal: RefusalState,
     pub(super) worker_wait: WorkerWaitState,
     /// Why no worker can come.
     pub(super) worker_lack: Option<String>,
+}
+
+/// What the run knows about refused starts. Each fault is retried once: other processes of Claude Code write its settings,
+/// and a file that is damaged for longer needs a person.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum RefusalState {
+    #[default]
+    None,
+    /// The start is tried again, or was; another refusal is the same fault. A process that becomes ready may still refuse.
+    Retried,
+    /// The trial has become ready. The fault is over when this timer fires.
+    Probation(TimerId),
 }
 
 /// State while the agent's program is missing.
@@ -63,28 +72,25 @@ impl Schedule {
                 return true;
             }
             Some(MissingProgram { tries, .. }) => tries,
-            None if *cause == VerdictCause::StartFailed
-                && std::mem::replace(&mut self.blockers.has_retried_refusal, true) =>
-            {
-                return false;
-            }
-            None => {
-                let seconds = WAITS_MS.iter().sum::<u64>() / 1000;
-                let text = match cause {
-                    VerdictCause::StartFailed => "the agent refused to start; trying once more in 1 s".to_owned(),
-                    _ => format!(
-                        "the agent's program is missing; waiting up to {seconds} s for it, as an update may be in progress"
-                    ),
-                };
-                push_message(Severity::Warning, text, effects);
-                0
-            }
+            None => 0,
         };
-        let trials = if *cause == VerdictCause::StartFailed { REFUSED_TRIALS } else { WAITS_MS.len() };
-        let Some(wait_ms) = WAITS_MS.get(tries).copied().filter(|_| tries < trials) else {
+        let is_refused = *cause == VerdictCause::StartFailed;
+        let is_same_fault =
+            is_refused && std::mem::replace(&mut self.blockers.refusal, RefusalState::Retried) != RefusalState::None;
+        let Some(wait_ms) = WAITS_MS.get(tries).copied().filter(|_| !is_same_fault) else {
             self.blockers.missing_program = None;
             return false;
         };
+        if is_refused {
+            let text = format!("the agent refused to start; trying once more in {} s", wait_ms / 1_000);
+            push_message(Severity::Warning, text, effects);
+        } else if tries == 0 {
+            let seconds = WAITS_MS.iter().sum::<u64>() / 1_000;
+            let text = format!(
+                "the agent's program is missing; waiting up to {seconds} s for it, as an update may be in progress"
+            );
+            push_message(Severity::Warning, text, effects);
+        }
         self.table.set_phase(at, UnitPhase::Queued);
         self.push_retry_note(at, wait_ms, cause, effects);
         let id = self.table.new_timer(TimerPurpose::Program);
@@ -128,7 +134,22 @@ impl Schedule {
     pub(super) fn handle_program_started(&mut self, at: usize, effects: &mut Vec<ScheduleEffect>) {
         if self.blockers.missing_program.is_some_and(|absence| absence.state == MissingProgramState::Trying(at)) {
             self.blockers.missing_program = None;
-            push_message(Severity::Info, "the agent's program is back".to_owned(), effects);
+            let text = if self.blockers.refusal == RefusalState::Retried {
+                let id = self.table.new_timer(TimerPurpose::Refusal);
+                self.blockers.refusal = RefusalState::Probation(id);
+                effects.push(ScheduleEffect::SetTimer { id, after_ms: REFUSAL_WINDOW_MS });
+                "the agent starts again"
+            } else {
+                "the agent's program is back"
+            };
+            push_message(Severity::Info, text.to_owned(), effects);
+        }
+    }
+
+    /// Ends the probation after its timer fired. Stale timers change nothing.
+    pub(super) fn end_refusal(&mut self, timer: TimerId) {
+        if self.blockers.refusal == RefusalState::Probation(timer) {
+            self.blockers.refusal = RefusalState::None;
         }
     }
 

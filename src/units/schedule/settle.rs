@@ -177,7 +177,11 @@ impl Schedule {
     pub(super) fn run_summary(&self) -> RunEnded {
         let mut ended = self.table.tally_outcomes();
         ended.unsaved = u32::try_from(self.unsaved_attempts().len()).unwrap_or(u32::MAX);
-        let all = ended.failed + ended.stopped + ended.not_run + ended.unsaved == 0;
+        // The run ended although a person had to decide about results.
+        let is_undecided = self.halt == Some(HaltReason::LimitReached)
+            && self.settings.waits_at_turn_limit
+            && !self.table.undecided_units().is_empty();
+        let all = ended.failed + ended.stopped + ended.not_run + ended.unsaved == 0 && !is_undecided;
         let cut_short = ended.stopped + ended.not_run > 0;
         let saved = (ended.succeeded + ended.budget + ended.reused).saturating_sub(ended.unsaved) > 0;
         let outcome = match self.halt {

@@ -40,6 +40,8 @@ pub(super) enum TimerPurpose {
     Limit,
     /// Next trial to start a unit with a program that was missing.
     Program,
+    /// End of the time in which a refused start is the same fault.
+    Refusal,
     /// End of the wait for workers, or of the time before it is reported.
     Workers,
 }
@@ -70,8 +72,9 @@ pub(super) struct ScheduledUnit {
     /// Session that automatic retries continue.
     resume: Option<String>,
     last_outcome: Option<AttemptOutcome>,
-    /// Its last attempt failed because the agent refused to start, so the unit counts as not run.
-    is_start_refused: bool,
+    /// Its last attempt says nothing about it, because the agent refused to start or the worker was lost: it counts as not
+    /// run.
+    is_untried: bool,
     out_of_budget: bool,
     /// Messages of a person that wait for its next attempt.
     messages: Vec<String>,
@@ -94,7 +97,7 @@ impl ScheduledUnit {
             amendment: None,
             resume: None,
             last_outcome: None,
-            is_start_refused: false,
+            is_untried: false,
             out_of_budget: false,
             messages: Vec::new(),
             is_accepted: false,
@@ -314,15 +317,15 @@ impl UnitTable {
 
     pub(super) fn record_outcome(&mut self, at: usize, outcome: AttemptOutcome, stop: StopReason) {
         self.units[at].last_outcome = Some(outcome);
-        self.units[at].is_start_refused = false;
+        self.units[at].is_untried = false;
         self.units[at].is_unsaved = outcome == AttemptOutcome::Succeeded;
         self.units[at].out_of_budget = stop == StopReason::Budget;
         self.units[at].is_accepted = false;
     }
 
-    /// The agent of the last attempt refused to start.
-    pub(super) fn mark_start_refused(&mut self, at: usize) {
-        self.units[at].is_start_refused = true;
+    /// The last attempt says nothing about the unit.
+    pub(super) fn mark_untried(&mut self, at: usize) {
+        self.units[at].is_untried = true;
     }
 
     /// Keeps a message for the next attempt of a unit.
@@ -398,8 +401,7 @@ impl UnitTable {
 
     /// A settled unit failed, without being stopped.
     pub(super) fn has_failed(&self) -> bool {
-        let has_failed =
-            |unit: &ScheduledUnit| unit.last_outcome == Some(AttemptOutcome::Failed) && !unit.is_start_refused;
+        let has_failed = |unit: &ScheduledUnit| unit.last_outcome == Some(AttemptOutcome::Failed) && !unit.is_untried;
         self.units.iter().any(|unit| unit.phase == UnitPhase::Settled && has_failed(unit))
     }
 
@@ -486,7 +488,7 @@ impl UnitTable {
             match unit.last_outcome {
                 Some(AttemptOutcome::Succeeded) if unit.out_of_budget => ended.budget += 1,
                 Some(AttemptOutcome::Succeeded) => ended.succeeded += 1,
-                Some(AttemptOutcome::Failed) if unit.is_start_refused => ended.not_run += 1,
+                Some(AttemptOutcome::Failed) if unit.is_untried => ended.not_run += 1,
                 Some(AttemptOutcome::Failed) => ended.failed += 1,
                 Some(AttemptOutcome::Stopped) => ended.stopped += 1,
                 None if unit.is_reused => ended.reused += 1,

@@ -94,11 +94,12 @@ fn remedy(failure: &StartFailure) -> String {
     let text = match failure.reason.as_str() {
         "config_file_invalid" => {
             return match &failure.config_file {
-                Some((path, Some(backup))) => format!(
-                    "restore it with `cp {} {}`, or correct its JSON, then run again",
-                    shell_quote(&quote_foreign(backup)),
-                    shell_quote(&quote_foreign(path))
-                ),
+                // A command must name the files exactly.
+                Some((path, Some(backup))) if [path, backup].iter().all(|path| !path.contains(char::is_control)) => {
+                    let (backup, path) = (shell_quote(backup), shell_quote(path));
+                    format!("restore it with `cp {backup} {path}`, or correct its JSON, then run again")
+                }
+                Some((_, Some(_))) => "restore it from its backup, or correct its JSON, then run again".to_owned(),
                 Some((path, None)) => format!(
                     "correct its JSON, or move {} away to start with default settings and sign in again, then run again",
                     quote_foreign(path)
@@ -166,6 +167,11 @@ mod tests {
         assert!(remedy.contains("`cp /home/a/.claude.json.backup /home/a/.claude.json`"), "{remedy}");
         let remedy = judged(file(Some("/a b/$(touch x)")), "x").remedy.unwrap_or_default();
         assert!(remedy.contains("`cp '/a b/$(touch x)' /home/a/.claude.json`"), "{remedy}");
+        let long = format!("/a  b/{}", "c".repeat(300));
+        let remedy = judged(file(Some(&long)), "x").remedy.unwrap_or_default();
+        assert!(remedy.contains(&format!("`cp '{long}' ")), "a command names the whole path: {remedy}");
+        let remedy = judged(file(Some("/a\nb")), "x").remedy.unwrap_or_default();
+        assert!(remedy.starts_with("restore it from its backup"), "{remedy}");
         let remedy = judged(file(None), "x").remedy.unwrap_or_default();
         assert!(remedy.contains("move /home/a/.claude.json away"), "{remedy}");
     }
@@ -178,7 +184,7 @@ mod tests {
         assert!(verdict.remedy.is_some_and(|remedy| remedy.contains("HTTPS_PROXY")));
         let verdict = judged(reason("of_a_later_release\u{1b}[2J"), "x");
         assert_eq!(verdict.cause, VerdictCause::StartFailed);
-        assert!(verdict.remedy.is_some_and(|remedy| remedy.contains("doctor")));
+        assert!(verdict.remedy.is_some_and(|remedy| remedy.contains("doctor") && !remedy.contains("later_release")));
     }
 
     #[test]

@@ -139,6 +139,24 @@ fn change_sent_back_is_made_again_and_reviewed_again() {
 }
 
 #[test]
+fn sent_back_unit_that_writes_nothing_again_fails() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    let idle = "[[part]]\nunit = \"docs-two\"\nprompt = \"Make it shorter\"\nsteps = [{ say = \"ok\" }]\nif_asked = [{ say = \"No.\" }]\n";
+    place.scripted_claude(&format!("{idle}{}", NAMES.map(part).concat()));
+    let back = ["--send-back", "unit:docs-two", "--feedback", "Make it shorter.", "--accept", "*"];
+    let output = review(&place, &claude, &back);
+    let events = parse_json_events(&output.stdout);
+    let failed: Vec<_> =
+        events.iter().filter(|line| line["unit"] == "docs-two" && line["event"]["state"] == "failed").collect();
+    let reason = "its earlier changes were discarded, and it made none again and decided nothing";
+    assert!(failed.iter().any(|line| line.to_string().contains(reason)), "{output:?}");
+    assert!(newest_tape(&place).contains("you have written nothing since"), "it was asked");
+    let plan = place.run(&["plan"]);
+    assert!(plan.expect_success().contains("docs-two"), "its file is not settled: {plan:?}");
+}
+
+#[test]
 fn change_sent_back_stays_so_until_the_review_is_finished() {
     let (place, claude) = place();
     run(&place, &claude);

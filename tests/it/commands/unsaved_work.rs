@@ -114,6 +114,36 @@ fn new_run_reports_and_recovers_unsaved_work() {
     assert!(plan.expect_success().contains("0 units planned") && !plan.stderr.contains("not saved"), "{plan:?}");
 }
 
+/// The unit whose patch waits was done by another run, which does not continue the killed one.
+#[test]
+fn unit_that_another_run_saved_is_not_resumed() {
+    let place = project();
+    let short = kill(&place, &["docs-one", "docs-three"], "docs-two", &[]);
+    let other = run(&place, &["--only", "docs-one"]);
+    assert!(other.expect_success().contains("docs-one#1 "), "{other:?}");
+    let plan = place.run(&["plan", "--resume-run", &short]);
+    assert!(plan.expect_success().contains("2 units planned, 1 of them reused"), "{plan:?}");
+    assert!(!plan.stdout.contains("docs-one"), "{plan:?}");
+    let ran = run(&place, &["--resume-run", &short]);
+    assert!(ran.expect_success().contains("1 reused") && !ran.stdout.contains("docs-one"), "{ran:?}");
+    assert!(place.path("wiki/global/two.md").is_file() && place.path("wiki/global/three.md").is_file());
+    let plan = place.run(&["plan"]);
+    assert!(plan.expect_success().contains("0 units planned"), "{plan:?}");
+    // Nothing is left of it, and this is no error.
+    let again = run(&place, &["--resume-run", &short]);
+    assert!(again.code == Some(0) || again.stderr.contains("continued run"), "{again:?}");
+}
+
+/// An edit after the other run is a reason again.
+#[test]
+fn unit_that_changed_after_another_run_is_resumed() {
+    let (place, short) = killed_run();
+    run(&place, &["--only", "docs-one"]).expect_success();
+    std::fs::write(place.path("notes/one.md"), "# one\n\nAnother text.\n").unwrap();
+    let plan = place.run(&["plan", "--resume-run", &short]);
+    assert!(plan.expect_success().contains("docs-one"), "{plan:?}");
+}
+
 #[test]
 fn superseded_unsaved_work_is_not_reported() {
     let (place, _) = killed_run();

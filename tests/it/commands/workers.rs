@@ -244,26 +244,56 @@ fn spent_account_pauses_only_its_workers() {
     assert_eq!((retries.len(), &retries[0]["note"]["delay_ms"]), (1, &0.into()));
 }
 
-/// The program of one machine does not start; the run continues on the other one.
-#[test]
-fn worker_whose_agent_refuses_to_start_is_drained() {
-    let place = project();
-    let body = r#"case "$1" in
---version) echo "2.1.330 (Claude Code)"; exit 0;;
-auth) echo '{"loggedIn":true,"authMethod":"claude.ai","email":"broken@example.com"}'; exit 0;;
+/// A `claude` whose starts are refused while `condition` of a shell holds, and that plays the script otherwise.
+fn refusing_claude(place: &TestDir, condition: &str) -> PathBuf {
+    let well = claude_of(place, "well", "script.toml");
+    let body = format!(
+        r#"case "$1" in
+--version|auth) exec '{well}' "$@";;
 esac
-echo 'Configuration error in /h/.claude.json: Unexpected EOF' >&2
-exit 1"#;
-    let (broken, well) = (place.script("claude-broken", body), claude_of(&place, "well", "script.toml"));
-    let (one, two) = (worker(&place, "a-broken", &broken, 1), worker(&place, "b-well", &well, 1));
-    let output = place.ran(run_command(&place, &["--worker", &one, "--worker", &two]));
-    assert_complete(&place, &output);
+if {condition}; then
+  echo 'Configuration error in /h/.claude.json: Unexpected EOF' >&2
+  exit 1
+fi
+exec '{well}' "$@""#,
+        well = well.display()
+    );
+    place.script("claude-refusing", &body)
+}
+
+/// Texts of the messages on the tape.
+fn message_texts(place: &TestDir) -> Vec<String> {
+    let text = |entry: &Value| entry["note"]["text"].as_str().unwrap_or_default().to_owned();
+    notes(place, "said").iter().map(text).collect()
+}
+
+/// The program of the only machine does not start; it is tried once more before the run ends, and no unit has failed.
+#[test]
+fn worker_whose_agent_refuses_twice_is_drained() {
+    let place = project();
+    let worker = worker(&place, "a-broken", &refusing_claude(&place, "true"), 2);
+    let output = place.ran(run_command(&place, &["--worker", &worker]));
     let drained = notes(&place, "worker_drained");
     assert_eq!(drained.len(), 1, "{drained:?}");
     assert_eq!(drained[0]["note"]["worker"], "a-broken");
     let named = "worker a-broken: Claude Code did not start: /h/.claude.json is not valid JSON";
-    let messages = notes(&place, "said");
-    assert!(messages.iter().any(|entry| entry["note"]["text"].as_str().unwrap().contains(named)), "{messages:?}");
+    let messages = message_texts(&place);
+    assert!(messages.iter().any(|text| text.contains(named) && text.contains("nothing more starts")), "{messages:?}");
+    let ended = notes(&place, "run_ended");
+    assert_eq!((&ended[0]["note"]["outcome"], &ended[0]["note"]["failed"]), (&"limit".into(), &0.into()), "{ended:?}");
+    assert_eq!(output.code, Some(102), "{output:?}");
+}
+
+/// Another process of Claude Code was writing the settings, so the first starts were refused.
+#[test]
+fn worker_whose_agent_refuses_once_keeps_its_units() {
+    let place = project();
+    let first = place.path("refused");
+    let claude = refusing_claude(&place, &format!("mkdir '{}' 2>/dev/null", first.display()));
+    let worker = worker(&place, "a-writing", &claude, 1);
+    let output = place.ran(run_command(&place, &["--worker", &worker]));
+    assert_complete(&place, &output);
+    assert_eq!(notes(&place, "worker_drained").len(), 0);
     let causes: Vec<_> =
         notes(&place, "attempt_ended").iter().map(|entry| entry["note"]["verdict"]["cause"].clone()).collect();
     assert!(causes.contains(&"worker_lost".into()) && !causes.contains(&"start_failed".into()), "{causes:?}");

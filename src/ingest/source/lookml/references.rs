@@ -10,7 +10,7 @@ use crate::ingest::{
         SourceTree, UnitChunk,
         references::{FileReferences, ReferenceReader, add_name, file_name},
     },
-    yaml::{YamlNode, YamlValue, parse_tree},
+    yaml::{YamlNode, YamlValue, parse_source_file},
 };
 
 /// Kinds of the names that LookML has.
@@ -73,7 +73,7 @@ impl ReferenceReader for LookmlReferences<'_> {
 
 /// The dashboards of a file, and the explores and dashboards that it refers to. Dashboards are YAML.
 fn dashboard_names(text: &str) -> Option<(BTreeSet<String>, FileReferences)> {
-    let root = parse_tree(text).ok()?;
+    let root = parse_source_file(text).ok()?;
     let (mut defines, mut refers_to) = (BTreeSet::new(), FileReferences::default());
     let mut open: Vec<&YamlNode> = vec![&root];
     while let Some(node) = open.pop() {

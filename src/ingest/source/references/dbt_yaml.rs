@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::{FileReferences, add_name, calls};
-use crate::ingest::yaml::{YamlNode, YamlValue, parse_tree};
+use crate::ingest::yaml::{YamlNode, YamlValue, parse_source_file};
 
 /// Facts of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +43,7 @@ const METRIC_INPUTS: [&str; 12] = [
 
 /// Reads the names in `text`; `None` if it is not valid YAML.
 pub(in crate::ingest::source) fn read(text: &str) -> Option<DbtYamlNames> {
-    let root = parse_tree(text).ok()?;
+    let root = parse_source_file(text).ok()?;
     let mut names = DbtYamlNames::default();
     names.read_root(&root);
     add_calls(&root, &mut names.refers_to);

@@ -193,3 +193,14 @@ fn unit_out_of_turns_waits_for_a_decision() {
     assert_eq!(notes(schedule.handle(accept())), ["accepted", "end"]);
     assert_eq!(notes(schedule.handle(accept())), ["note"], "it waits no longer");
 }
+
+#[test]
+fn run_that_ends_before_a_decision_about_a_unit_is_not_done() {
+    let settings = ScheduleSettings { waits_at_turn_limit: true, ..ScheduleSettings::new(1, 1) };
+    let mut schedule = Schedule::new(keys(1), settings);
+    let out_of_turns = Verdict { stop: StopReason::Budget, ..succeeded_verdict() };
+    let expired = ScheduleEvent::PersonWaitExpired(PersonWait::Decision, Millis(7_200_000));
+    let trace =
+        feed(&mut schedule, [ScheduleEvent::RunStarted, session_ended(1, out_of_turns, RetryMode::FromStart), expired]);
+    assert!(trace.contains("END limit "), "{trace}");
+}

@@ -290,8 +290,57 @@ fn refused_start_that_ends_within_a_second_costs_no_retry() {
     start u0/1
     note: message "the agent refused to start; trying once more in 1 s" | note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms
     start u0/2
-    note: message "the agent's program is back"
+    timer 1 30000ms | note: message "the agent starts again"
     start u1/1
+    "#);
+}
+
+#[test]
+fn each_fault_of_starts_is_retried_once() {
+    let mut schedule = Schedule::new(keys(2), settings(1));
+    let refused = |attempt| attempt_ended(0, attempt, refused_start_verdict());
+    feed(&mut schedule, [ScheduleEvent::RunStarted, refused(1), ScheduleEvent::TimerFired(TimerId(0))]);
+    // The trial has worked for 30 s and is refused in a later fault.
+    let trace = feed(
+        &mut schedule,
+        [
+            attempt_ready(0, 2),
+            ScheduleEvent::TimerFired(TimerId(1)),
+            refused(2),
+            ScheduleEvent::TimerFired(TimerId(2)),
+            refused(3),
+        ],
+    );
+    insta::assert_snapshot!(trace, @r#"
+    timer 1 30000ms | note: message "the agent starts again"
+
+    note: message "the agent refused to start; trying once more in 1 s" | note u0/2: retry-scheduled 3 1000ms | timer 2 1000ms
+    start u0/3
+    note: message "stopped starting units: x; fix it, then retry" | END unusable succeeded=0 failed=0 stopped=0 not_run=2
+    "#);
+}
+
+#[test]
+fn refusal_after_an_update_is_tried_once_more() {
+    let mut schedule = Schedule::new(keys(1), settings(1));
+    let trace = feed(
+        &mut schedule,
+        [
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, missing_program_verdict()),
+            ScheduleEvent::TimerFired(TimerId(0)),
+            attempt_ended(0, 2, refused_start_verdict()),
+            ScheduleEvent::TimerFired(TimerId(1)),
+            attempt_ended(0, 3, refused_start_verdict()),
+        ],
+    );
+    insta::assert_snapshot!(trace, @r#"
+    start u0/1
+    note: message "the agent's program is missing; waiting up to 40 s for it, as an update may be in progress" | note u0/1: retry-scheduled 2 1000ms | timer 0 1000ms
+    start u0/2
+    note: message "the agent refused to start; trying once more in 2 s" | note u0/2: retry-scheduled 3 2000ms | timer 1 2000ms
+    start u0/3
+    note: message "stopped starting units: x; fix it, then retry" | END unusable succeeded=0 failed=0 stopped=0 not_run=1
     "#);
 }
 
@@ -308,19 +357,38 @@ fn process_that_becomes_ready_and_refuses_is_not_tried_forever() {
 }
 
 #[test]
-fn other_release_during_a_run_is_reported_once() {
+fn each_change_of_release_during_a_run_is_reported() {
     let mut schedule = Schedule::new(keys(1), settings(1));
-    let seen = |release: &str| ScheduleEvent::ReleaseSeen(release.to_owned());
+    let seen = |release: &str, worker: Option<&str>| ScheduleEvent::ReleaseSeen {
+        release: release.to_owned(),
+        worker: worker.map(str::to_owned),
+    };
     let trace = feed(
         &mut schedule,
-        [ScheduleEvent::RunStarted, seen("2.1.332"), seen("2.1.332"), seen("2.1.330"), seen("2.1.332")],
+        [
+            ScheduleEvent::RunStarted,
+            seen("2.1.332", None),
+            seen("2.1.332", None),
+            seen("2.1.330", None),
+            seen("2.1.330", None),
+            seen("2.1.332", None),
+            seen("2.1.330", Some("w")),
+            seen("2.1.332", Some("w")),
+        ],
     );
     insta::assert_snapshot!(trace, @r#"
     start u0/1
 
 
     note: message "claude 2.1.330 runs from now on, instead of 2.1.332"
+
+    note: message "claude 2.1.332 runs from now on, instead of 2.1.330"
+
+    note: message "claude 2.1.332 runs on worker w from now on, instead of 2.1.330"
     "#);
+    let many = (0..100).map(|number| seen(&format!("2.1.{number}"), None));
+    let trace = feed(&mut schedule, many);
+    assert_eq!(trace.matches("from now on").count(), 13, "reports end");
 }
 
 #[test]

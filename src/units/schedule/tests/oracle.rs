@@ -237,7 +237,7 @@ impl ScheduleOracle {
             ScheduleEvent::LimitChanged(_)
             | ScheduleEvent::PauseRequested(_)
             | ScheduleEvent::PersonWaitExpired(..)
-            | ScheduleEvent::ReleaseSeen(_)
+            | ScheduleEvent::ReleaseSeen { .. }
             | ScheduleEvent::WorkerSlotsChanged { .. }
             | ScheduleEvent::MessageRequested { .. }
             | ScheduleEvent::ReviewRequested { .. }

@@ -43,3 +43,15 @@ fn changed_limits_apply_immediately() {
     ];
     insta::assert_snapshot!(feed(&mut schedule, events));
 }
+
+#[test]
+fn pause_counts_as_a_wait_from_its_request() {
+    let mut schedule = Schedule::new(keys(2), settings(1));
+    feed(&mut schedule, [ScheduleEvent::RunStarted, attempt_ready(0, 1)]);
+    assert_eq!(schedule.person_wait(), None);
+    feed(&mut schedule, [ScheduleEvent::PauseRequested(true)]);
+    assert_eq!(schedule.person_wait(), Some(PersonWait::Decision), "although an attempt runs");
+    let expired = ScheduleEvent::PersonWaitExpired(PersonWait::Decision, Millis(7_200_000));
+    let trace = feed(&mut schedule, [expired, attempt_ended(0, 1, succeeded_verdict())]);
+    assert!(trace.ends_with("END limit succeeded=1 failed=0 stopped=0 not_run=1"), "{trace}");
+}
