@@ -5,13 +5,13 @@
 
 use std::{ffi::OsString, sync::Arc};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     Agent,
     attempt::{
         ApprovalGate, AttemptCommand, AttemptContext, AttemptRunner, SessionLocking, machine::AttemptMachine,
-        recorder::AttemptRecorder, session_monitor::SessionMonitor,
+        recorder::AttemptRecorder, session_monitor::SessionMonitor, time_limits::AttemptTimeouts,
     },
     claude::command_line::argv_to_strings,
     facts_collector::AttemptFactsCollector,
@@ -54,6 +54,8 @@ pub(crate) struct SessionLaunch {
     pub mismatch: MismatchPolicy,
     /// Locks of the sessions.
     pub locks: SessionLocks,
+    /// Time limits of each turn, which may change while it runs.
+    pub time_limits: watch::Receiver<AttemptTimeouts>,
     /// Speak the two-way protocol. Without it, the prompt is all that the agent gets.
     pub conversation: Option<Conversation>,
 }
@@ -205,7 +207,9 @@ pub(crate) async fn run_session_with_env(
             }
             let locking = SessionLocking { locks: launch.locks, held: lock, pending: None };
             let runner = |machine| {
-                AttemptRunner::new(&launch.context, tape, child, machine, timeouts).with_session_lock(locking)
+                AttemptRunner::new(&launch.context, tape, child, machine, timeouts)
+                    .with_session_lock(locking)
+                    .with_timeouts(launch.time_limits)
             };
             let runner = if let Some(Conversation { gate, tools, .. }) = launch.conversation {
                 let ids = mcp::tool_ids(&tools.specs());

@@ -319,10 +319,11 @@ fn positive(flag: &str, value: Option<u32>) -> Result<Option<u32>, CliError> {
 
 /// The time limits of attempts, as the flags and else the settings have them.
 fn time_limits(args: &AttemptArgs, config: &Config) -> TimeLimitSettings {
+    let set = TimeLimitSettings::from_config(&config.ingest);
     TimeLimitSettings {
-        silence: args.silence_timeout.unwrap_or(*config.ingest.silence_timeout),
-        attempt: args.unit_timeout.unwrap_or(*config.ingest.unit_timeout),
-        approval: args.approval_timeout.unwrap_or(*config.ingest.approval_timeout),
+        silence: args.silence_timeout.unwrap_or(set.silence),
+        attempt: args.unit_timeout.unwrap_or(set.attempt),
+        approval: args.approval_timeout.unwrap_or(set.approval),
     }
 }
 

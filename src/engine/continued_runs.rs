@@ -8,7 +8,7 @@ use crate::{
     run::continuation::{RunContinuation, SettledResult, SettledResults},
     store::{
         Db, RunStore,
-        db::{DbError, IndexedContinuation},
+        db::{DbError, IndexedContinuation, SupersededResult},
         runs::RunStoreError,
     },
     tape::{PROJECTION_KEY, RECONCILE_KEY, RunId, UnitKey},
@@ -47,12 +47,20 @@ impl ContinuedRuns {
         Ok(Self::new(runs.project(), folded.collect()))
     }
 
-    /// Reads the index of the project at `root`.
+    /// Reads the index of the project at `root`. Only the index knows which results later runs replaced without
+    /// continuing the run that made them.
     ///
     /// # Errors
     /// If the index cannot be read.
     pub(crate) fn from_index(db: &Db, root: &Path) -> Result<Self, DbError> {
-        Ok(Self::new(root, db.continuations()?))
+        let mut continued = Self::new(root, db.continuations()?);
+        for SupersededResult { run, unit, by } in db.superseded_results()? {
+            // A record from elsewhere settles nothing of this installation.
+            if ingest::is_run_marked(root, by) || !ingest::is_run_marked(root, run) {
+                continued.settled.add_superseded(run, unit, by);
+            }
+        }
+        Ok(continued)
     }
 
     fn new(root: &Path, runs: Vec<IndexedContinuation>) -> Self {

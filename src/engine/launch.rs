@@ -198,7 +198,8 @@ pub(crate) fn launch<T>(
         agent: launch.agent.name(),
         held: std::mem::take(&mut launch.held),
         is_interactive,
-        limits: Some(Arc::clone(&limits)),
+        limits: Arc::clone(&limits),
+        is_plain_session: false,
         review_idle_timeout: launch.review.as_ref().and_then(|review| review.idle_timeout),
         notifications: std::mem::take(&mut launch.notifications),
         trace: launch.trace.clone(),
@@ -341,8 +342,9 @@ pub(crate) struct RunSetup {
     pub notifications: NotificationTargets,
     /// Where the spans of the run go.
     pub trace: TraceOptions,
-    /// The limits that clients can change; `None` for a plain session, whose calls do not ask for approval either.
-    pub limits: Option<Arc<AttemptLimits>>,
+    pub limits: Arc<AttemptLimits>,
+    /// It is a session in one direction: clients cannot change its limits, and its calls do not ask for approval.
+    pub is_plain_session: bool,
     /// How long the run waits for its review while no client is attached.
     pub review_idle_timeout: Option<Duration>,
     /// Decisions of a prior run about the changes that this run integrates again.
@@ -435,16 +437,14 @@ impl RunSetup {
         review.set_units(units.clone());
         let workers = executor.workers();
         let attached = self.is_interactive.then(|| clients.attach());
-        let person = self.limits.as_ref().map(|limits| {
-            limits.set_has_screen(clients.count() > 0);
-            tokio::spawn(follow_clients(Arc::clone(limits), clients.subscribe()));
-            PersonTimeouts {
-                clients: clients.subscribe(),
-                limits: Arc::clone(limits),
-                review: self.review_idle_timeout,
-            }
-        });
-        let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder)).with_person_timeouts(person);
+        self.limits.set_has_screen(clients.count() > 0);
+        tokio::spawn(follow_clients(Arc::clone(&self.limits), clients.subscribe()));
+        let person = PersonTimeouts {
+            clients: clients.subscribe(),
+            limits: Arc::clone(&self.limits),
+            review: self.review_idle_timeout,
+        };
+        let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder)).with_person_timeouts(Some(person));
         // Clients that attach to a run of another client do not keep it open.
         let keep_open = if self.is_interactive { clients.subscribe() } else { watch::channel(0).1 };
         let driving = driver.run(received, keep_open, fail_fast_recorder.first_error());
@@ -454,7 +454,8 @@ impl RunSetup {
             ended.inspect_err(|error| informed.report_failure(error.to_line()))
         });
         let (changed, path) = (tape.subscribe(), tape.path().to_owned());
-        let controller = RunController::new(units, self.limits.clone(), (approvals, review), workers, recorder, inputs);
+        let changeable = (!self.is_plain_session).then(|| Arc::clone(&self.limits));
+        let controller = RunController::new(units, changeable, (approvals, review), workers, recorder, inputs);
         let served =
             ServedRun { controller: controller.downgrade(), clients: clients.clone(), growth: tape.subscribe() };
         let server = ControlServer::start(id, served).await;

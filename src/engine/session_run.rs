@@ -95,7 +95,8 @@ pub(crate) fn run<T>(
     let schedule = Schedule::new(vec![SESSION_UNIT.into()], settings);
     let locks = launch::session_locks(&runs, false);
     let turns = args.max_turns.unwrap_or(NO_TURN_LIMIT);
-    let limits = Arc::new(AttemptLimits::new(turns, FailureRule::default(), TimeLimitSettings::UNLIMITED));
+    let limits =
+        Arc::new(AttemptLimits::new(turns, FailureRule::default(), TimeLimitSettings::from_config(&config.ingest)));
     let policy = conversation.as_ref().map(|conversation| conversation.policy.clone()).unwrap_or_default();
     let setup = RunSetup {
         runs,
@@ -103,7 +104,8 @@ pub(crate) fn run<T>(
         agent: AgentName::ClaudeCode,
         held: HeldCalls { units: Vec::new(), policy },
         is_interactive,
-        limits: conversation.is_some().then(|| Arc::clone(&limits)),
+        limits: Arc::clone(&limits),
+        is_plain_session: conversation.is_none(),
         review_idle_timeout: None,
         notifications: NotificationTargets::default(),
         trace,
@@ -112,7 +114,7 @@ pub(crate) fn run<T>(
     let resumable = Arc::new(Mutex::new(None));
     let make = |_, recorder, (approvals, _): RunDecisions, trace| SessionExecutor {
         meter: Arc::clone(approvals.meter()),
-        limits,
+        limits: Arc::clone(&limits),
         conversation: conversation.map(|request| (request.tools, Arc::clone(&approvals))),
         asks_permission: is_interactive,
         launch: SessionLaunch {
@@ -134,6 +136,7 @@ pub(crate) fn run<T>(
             use_api_billing: *config.claude.use_api_billing,
             mismatch: *config.claude.session_mismatch,
             locks,
+            time_limits: limits.timeouts(),
             conversation: None,
         },
         resumable: Arc::clone(&resumable),
@@ -311,6 +314,7 @@ mod tests {
                 use_api_billing: false,
                 mismatch: MismatchPolicy::Error,
                 locks: crate::agent::session_lock::SessionLocks::new("/locks"),
+                time_limits: AttemptLimits::new(1, FailureRule::default(), TimeLimitSettings::default()).timeouts(),
                 conversation: None,
             },
             limits: Arc::new(AttemptLimits::new(NO_TURN_LIMIT, FailureRule::default(), TimeLimitSettings::UNLIMITED)),

@@ -188,6 +188,15 @@ impl SettledResults {
         }
     }
 
+    /// Adds that the later run `by` saved another result of `unit` than the one that `run` produced.
+    pub(crate) fn add_superseded(&mut self, run: RunId, unit: UnitKey, by: RunId) {
+        let settled = SettledResult { by, is_saved: true };
+        let known = self.results.entry(UnitResult { run, unit }).or_insert(settled);
+        if !known.is_saved {
+            *known = settled;
+        }
+    }
+
     /// How a later run settled the result of `unit` that `run` produced.
     pub(crate) fn result(&self, run: RunId, unit: &UnitKey) -> Option<SettledResult> {
         self.results.get(&UnitResult { run, unit: unit.clone() }).copied()

@@ -28,7 +28,7 @@ pub(crate) use artifacts::ArtifactHistory;
 pub(crate) use audit::{AUDIT_COLUMNS, AuditFilter};
 pub(crate) use continuations::IndexedContinuation;
 pub(crate) use costs::{AttemptCostRow, CostFilter};
-pub(crate) use prior_runs::{FileKey, FileRecord, UnitEffort, UnitHistory, processed_sha256};
+pub(crate) use prior_runs::{FileKey, FileRecord, SupersededResult, UnitEffort, UnitHistory, processed_sha256};
 pub(crate) use query::{IndexQueryError, QueryLimits};
 
 /// Creates all tables and indexes of an empty database.

@@ -11,7 +11,7 @@ use std::{
 use crate::{
     agent::{
         AgentProgram,
-        attempt::{AttemptCommand, AttemptContext},
+        attempt::{AttemptCommand, AttemptContext, time_limits::AttemptTimeouts},
         claude::{
             ClaudeCode,
             availability::{ClaudeInvocation, Installation, LoginStatus, ProbeResult, check_availability, probe},
@@ -27,7 +27,7 @@ use crate::{
         note::{AttemptOutcome, Verdict, VerdictCause},
     },
 };
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::it::support::{
     api::{ApiFault, ApiRoute, ApiTurn, FakeApi, text, tool},
@@ -136,6 +136,7 @@ impl SessionFixture {
             use_api_billing: true,
             mismatch: MismatchPolicy::Error,
             locks: SessionLocks::new(home.project().join(".locks")),
+            time_limits: watch::channel(AttemptTimeouts::default()).1,
         };
         let env = env_of(home.env_offline());
         Self { home, tape, launch, env, patience: QUICK }

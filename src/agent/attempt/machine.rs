@@ -52,7 +52,7 @@ pub(crate) enum AttemptCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitReason {
     Agent,
-    /// One of our tools runs.
+    /// One of our tools runs, or one of a session, which has a time limit of its own.
     Tool,
     /// A person decides about a call.
     Approval,
@@ -329,7 +329,8 @@ impl AttemptMachine {
 
     /// What the attempt waits for on our side.
     pub(super) fn waits_for(&self) -> WaitReason {
-        match (self.pending_approvals.is_empty(), self.control.has_pending_agent_requests()) {
+        let is_in_call = self.session.is_some() && self.stats.reducer().calls().open_count() > 0;
+        match (self.pending_approvals.is_empty(), self.control.has_pending_agent_requests() || is_in_call) {
             (false, _) => WaitReason::Approval,
             (true, true) => WaitReason::Tool,
             (true, false) => WaitReason::Agent,

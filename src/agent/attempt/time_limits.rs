@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::time_limit::TimeLimitSetting;
+use crate::config::{IngestSettings, time_limit::TimeLimitSetting};
 
 /// How long an agent waits for a tool (`MCP_TOOL_TIMEOUT`).
 pub(crate) const LONGEST_TOOL_WAIT: Duration = Duration::from_secs(10 * 60);
@@ -32,11 +32,17 @@ pub(crate) struct TimeLimitSettings {
 
 impl TimeLimitSettings {
     /// No limits at all.
+    #[cfg(test)]
     pub(crate) const UNLIMITED: Self = Self {
         silence: TimeLimitSetting::Unlimited,
         attempt: TimeLimitSetting::Unlimited,
         approval: TimeLimitSetting::Unlimited,
     };
+
+    /// The limits in the settings.
+    pub(crate) fn from_config(ingest: &IngestSettings) -> Self {
+        Self { silence: *ingest.silence_timeout, attempt: *ingest.unit_timeout, approval: *ingest.approval_timeout }
+    }
 
     /// The limits that apply to an attempt. What is set always applies; the defaults apply where no person can
     /// intervene: without an attached screen, and on a worker.

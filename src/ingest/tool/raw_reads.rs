@@ -87,7 +87,7 @@ impl RawReads {
 
     /// True if one of `raw_files` was read at least in part, or may have been read earlier in the session.
     pub(crate) fn has_read_any(&self, raw_files: &[String]) -> bool {
-        self.is_incomplete || raw_files.iter().any(|path| self.files.contains_key(path))
+        self.is_incomplete || raw_files.iter().any(|path| self.files.get(path).is_some_and(FileReads::is_begun))
     }
 
     /// Those of `raw_files` that were not read completely and are not `decided`, in their order. Only the `assigned` lines
@@ -133,6 +133,11 @@ impl FileReads {
             (start, last) = (start.min(first), last.max(end));
         }
         self.ranges.insert(start, last);
+    }
+
+    /// True if an answer contained a line of it. An answer about lines beyond the end of a file contains none.
+    fn is_begun(&self) -> bool {
+        self.total == 0 || !self.ranges.is_empty()
     }
 
     fn is_complete(&self) -> bool {
@@ -208,6 +213,23 @@ mod tests {
     fn unread(reads: &RawReads, names: &[&str]) -> Vec<String> {
         let unread = reads.unread(&paths(names), &BTreeSet::new(), None);
         unread.iter().map(|file| format!("{}{}", file.path, file.part_note())).collect()
+    }
+
+    #[test]
+    fn span_beyond_the_end_is_no_read() {
+        let mut reads = RawReads::default();
+        reads.record("a", &["x", "y"], 1_000, 2);
+        assert!(!reads.has_read_any(&paths(&["a"])));
+        assert_eq!(unread(&reads, &["a"]), ["a (0 of 2 lines read)"]);
+        reads.record("a", &["x", "y"], 2, 2);
+        assert!(reads.has_read_any(&paths(&["a"])));
+        let mut reads = RawReads::default();
+        reads.record("empty", &[], 1, 0);
+        assert!(reads.has_read_any(&paths(&["empty"])));
+        let line = r#"{"toolName":"read_raw_span","output":{"structured":{"path":"a","startLine":9,"endLine":9,"totalLines":2}}}"#;
+        let mut reads = RawReads::default();
+        reads.add_transcript(line.as_bytes());
+        assert!(!reads.has_read_any(&paths(&["a"])));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{Db, DbError, DbFault, to_i64, to_u64};
 use crate::{
     store::index_rows::{FileIndexRow, FileState, UnitFileResult},
-    tape::{Millis, RunId, note::attempt_output::UnreadFile},
+    tape::{Millis, RunId, UnitKey, note::attempt_output::UnreadFile},
 };
 
 /// What one run recorded about a file.
@@ -70,6 +70,14 @@ pub(crate) struct UnitSuccess {
     pub read_in: RunId,
     /// The run that recorded the success.
     pub run: RunId,
+}
+
+/// A result that is in no commit, and the later run that saved another one of its unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SupersededResult {
+    pub run: RunId,
+    pub unit: UnitKey,
+    pub by: RunId,
 }
 
 /// Cost and time of a finished unit, summed over its attempts.
@@ -148,6 +156,25 @@ impl Db {
                 Ok(Some(UnitSuccess { connection: row.get(0)?, unit_key: row.get(1)?, read_in, run }))
             };
             statement.query_map([upper_bound(before)], success)?.filter_map(Result::transpose).collect()
+        };
+        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+    }
+
+    /// Results in no commit that a later saved success of the same unit, which does not rest on them, has replaced.
+    pub(crate) fn superseded_results(&self) -> Result<Vec<SupersededResult>, DbError> {
+        let read = || -> Result<Vec<SupersededResult>, rusqlite::Error> {
+            let mut statement = self.connection.prepare_cached(&format!(
+                "WITH saved AS (SELECT connection, unit_key, max(read_in) AS read_in, run FROM units
+                                WHERE {COMPARED_UNITS} AND read_in IS NOT NULL GROUP BY connection, unit_key)
+                 SELECT units.run, units.unit, saved.run FROM units JOIN saved USING (connection, unit_key)
+                 WHERE units.unsaved AND saved.read_in > units.run"
+            ))?;
+            let row = |row: &rusqlite::Row<'_>| {
+                let (run, by): (String, String) = (row.get(0)?, row.get(2)?);
+                let (Some(run), Some(by)) = (RunId::parse(&run), RunId::parse(&by)) else { return Ok(None) };
+                Ok(Some(SupersededResult { run, unit: UnitKey::new(row.get::<_, String>(1)?), by }))
+            };
+            statement.query_map([], row)?.filter_map(Result::transpose).collect()
         };
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
@@ -335,6 +362,11 @@ mod tests {
         let expected =
             [("failed-since", "0001"), ("reused-since", "0002"), ("saved", "0001"), ("unsaved-since", "0001")];
         assert_eq!(listed, expected.map(|(unit, run)| (unit.to_owned(), run.to_owned())));
+        assert_eq!(db.superseded_results().unwrap(), [], "the later result is the same one");
+        add(4, "unsaved-since", "succeeded", false);
+        let superseded = db.superseded_results().unwrap();
+        let found: Vec<_> = superseded.iter().map(|of| (&*of.unit, &of.run.to_string()[4..8] == "0002")).collect();
+        assert_eq!(found, [("unsaved-since", true)]);
     }
 
     #[test]

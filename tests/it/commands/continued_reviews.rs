@@ -129,3 +129,21 @@ fn pruning_keeps_the_runs_that_settled_a_result() {
     assert_eq!(listed_pages(&review(&place, &claude, &["--list"])), before);
     assert_eq!(before, ["one.md", "three.md"]);
 }
+
+/// Two nights whose changes waited: the second run made the same units again, and its changes are accepted.
+#[test]
+fn review_of_results_that_a_later_run_saved_is_over() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    let first = newest_run(&place);
+    run(&place, &claude);
+    assert_eq!(review(&place, &claude, &["--accept", "*"]).code, Some(0));
+    let list = review(&place, &claude, &["--list"]);
+    assert_ne!(list.code, Some(103), "nothing waits: {list:?}");
+    let named = review(&place, &claude, &[first.as_str(), "--accept", "*"]);
+    assert!(!matches!(named.code, Some(0 | 100 | 103)), "it has no open changes: {named:?}");
+    let runs = place.run(&["runs", "list"]);
+    assert!(!runs.expect_success().contains("waiting"), "{runs:?}");
+    let plan = place.run(&["plan"]);
+    assert!(plan.expect_success().contains("nothing to do"), "{plan:?}");
+}

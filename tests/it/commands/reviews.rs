@@ -138,22 +138,36 @@ fn change_sent_back_is_made_again_and_reviewed_again() {
     assert_eq!(decided, [(Some("sent_back"), Some("Make it longer.")), (Some("accepted"), None)]);
 }
 
+/// Its earlier page is no longer in the project, so an answer alone is not enough.
 #[test]
 fn sent_back_unit_that_writes_nothing_again_fails() {
     let (place, claude) = place();
-    run(&place, &claude);
+    let args = ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", &claude];
     let idle = "[[part]]\nunit = \"docs-two\"\nprompt = \"Make it shorter\"\nsteps = [{ say = \"ok\" }]\nif_asked = [{ say = \"No.\" }]\n";
     place.scripted_claude(&format!("{idle}{}", NAMES.map(part).concat()));
-    let back = ["--send-back", "unit:docs-two", "--feedback", "Make it shorter.", "--accept", "*"];
-    let output = review(&place, &claude, &back);
-    let events = parse_json_events(&output.stdout);
-    let failed: Vec<_> =
-        events.iter().filter(|line| line["unit"] == "docs-two" && line["event"]["state"] == "failed").collect();
+    place.run(&args).expect_success();
+    let began = Instant::now();
+    let wait_until = |what: &str, is_so: &dyn Fn() -> bool| {
+        while !is_so() {
+            assert!(began.elapsed() < DEADLINE, "{what}");
+        }
+    };
+    wait_until("it waits for the review", &|| listed_open(&place) == 3);
+    let back =
+        place.run(&["review", "--send-back", "unit:docs-two", "--feedback", "Make it shorter.", "--accept", "*"]);
+    assert!(matches!(back.code, Some(0 | 100 | 103)), "{back:?}");
     let reason = "its earlier changes were discarded, and it made none again and decided nothing";
-    assert!(failed.iter().any(|line| line.to_string().contains(reason)), "{output:?}");
+    wait_until("the unit fails", &|| newest_tape(&place).contains(reason));
     assert!(newest_tape(&place).contains("you have written nothing since"), "it was asked");
-    let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("docs-two"), "its file is not settled: {plan:?}");
+    place.run(&["ctl", "stop"]);
+    wait_until("its file is not settled", &|| place.run(&["plan"]).stdout.contains("docs-two"));
+}
+
+/// Number of open changes in the review that waits.
+fn listed_open(place: &TestDir) -> u64 {
+    let list = place.run(&["review", "--list", "--ui", "json"]);
+    let counts = parse_json_events(&list.stdout).pop().unwrap_or_default();
+    counts["open"].as_u64().or_else(|| counts["counts"]["open"].as_u64()).unwrap_or_default()
 }
 
 #[test]

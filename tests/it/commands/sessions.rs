@@ -239,3 +239,14 @@ fn rules_that_a_session_cannot_apply_stop_it() {
     let refused = place.run(&words);
     assert!(refused.expect_refusal(2).contains("not valid TOML"), "{refused:?}");
 }
+
+/// No person can see that the agent is silent.
+#[test]
+fn silent_session_without_a_screen_ends() {
+    let place = TestDir::new();
+    let silent = printed(&[INIT]) + "exec sleep 600\n";
+    let limits = [("INGESTDECK_INGEST_SILENCE_TIMEOUT", "1s"), ("INGESTDECK_RETRY_MAX_RETRIES", "0")];
+    let (ran, calls) = session(&place, &silent, &silent, &limits);
+    assert!(ran.code != Some(0) && calls.len() == 1, "{ran:?}");
+    assert!(format!("{}{}", ran.stdout, ran.stderr).contains("silence timeout"), "{ran:?}");
+}

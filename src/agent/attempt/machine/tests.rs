@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::{decode, tape::note::IsolationChecked};
+use crate::{config::MismatchPolicy, decode, tape::note::IsolationChecked};
 
 mod messages;
 mod stop;
@@ -570,4 +570,23 @@ fn unread_stdin_terminates_without_interrupt() {
     );
     assert_eq!(machine.handle_unread_input(100), []);
     assert_eq!(machine.into_facts().interruption.unread_stdin, Some(100));
+}
+
+/// Its own tools have time limits of their own, and write nothing while they run.
+#[test]
+fn session_in_a_call_of_its_own_does_not_count_as_silent() {
+    let stats = AttemptFactsCollector::new(AttemptFacts::default());
+    let monitor = SessionMonitor::new(None, MismatchPolicy::Error, "default");
+    let mut machine = AttemptMachine::for_session(stats, monitor, String::new(), ProcessTimeouts::default());
+    machine.start();
+    line(&mut machine, r#"{"type":"system","subtype":"init","session_id":"s","permissionMode":"default"}"#);
+    assert_eq!(machine.waits_for(), WaitReason::Agent);
+    let call = json!({"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "make"}});
+    let message = json!({"id": "m", "role": "assistant", "content": [call]});
+    line(&mut machine, &json!({"type": "assistant", "session_id": "s", "message": message}).to_string());
+    assert_eq!(machine.waits_for(), WaitReason::Tool);
+    let result = json!({"type": "tool_result", "tool_use_id": "t", "content": "made"});
+    let message = json!({"role": "user", "content": [result]});
+    line(&mut machine, &json!({"type": "user", "session_id": "s", "message": message}).to_string());
+    assert_eq!(machine.waits_for(), WaitReason::Agent);
 }

@@ -285,7 +285,7 @@ metrics:
 
     #[test]
     fn hostile_or_broken_yaml_has_no_names() {
-        for text in ["models: [a\nb: 1", "a: 1\na: 2", "a: 1\n---\nb: 2"] {
+        for text in ["models: [a\nb: 1", "a: 1\n---\nb: 2"] {
             assert_eq!(read(text), None, "{text}");
         }
         for text in
