@@ -226,6 +226,7 @@ fn is_isolation_var(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::attempt::time_limits::LONGEST_TOOL_WAIT;
 
     /// Reported variables, and secrets that shells often have.
     const WITHHELD: [&str; 22] = [
@@ -281,6 +282,13 @@ mod tests {
         let environment = unit_environment(parent(), &["NODE_OPTIONS".into()], Path::new("/private"));
         assert_eq!(environment.inherited(), ["CLAUDE_CONFIG_DIR", "HOME", "PATH"]);
         assert_eq!(environment.passed, ["NODE_OPTIONS"]);
+    }
+
+    #[test]
+    fn agent_waits_for_tools_as_long_as_its_limits_assume() {
+        let longest = LONGEST_TOOL_WAIT.as_millis().to_string();
+        let vars = unit_environment(parent(), &[], Path::new("/private")).vars;
+        assert!(vars.iter().any(|(name, value)| name == "MCP_TOOL_TIMEOUT" && *value == *longest));
     }
 
     #[test]
