@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::{
     break_condition::{BreakCondition, NamePattern},
-    review_order::{ReviewOrder, ReviewVerdict},
+    review_order::{MAX_EDITED_BYTES, ReviewOrder, ReviewVerdict},
 };
 pub(crate) use crate::config::schema::{DisconnectAction, ToolFailures};
 use crate::tape::{Millis, UnitKey, note::Amendment};
@@ -115,6 +115,9 @@ pub(crate) enum RunCommand {
         decision: UserDecision,
     },
 }
+
+/// How the engine answered a command: it carries it out, or refused it.
+pub(crate) type CommandOutcome = Result<(), RefusalReason>;
 
 /// Names of the commands that decide about changes, and withdraw decisions, as the tape has them.
 pub(crate) const REVIEW_COMMAND: &str = "review";
@@ -244,34 +247,6 @@ impl RunCommand {
             _ => return None,
         };
         Some(problem)
-    }
-
-    /// The text in the command that a person typed.
-    pub(crate) fn typed_text(&self) -> Option<&str> {
-        match self {
-            Self::Say { text, .. } => Some(text),
-            Self::Decide { decision: UserDecision::Deny(reason), .. } => Some(reason),
-            Self::Retry { amendment: Some(amendment), .. } | Self::RetryUnits { amendment: Some(amendment), .. } => {
-                amendment.feedback.as_deref()
-            }
-            Self::Review { decisions } => match decisions.as_slice() {
-                [ReviewOrder { verdict: ReviewVerdict::SendBack(text), .. }, ..] => Some(text),
-                [order, ..] => order.reason.as_deref(),
-                [] => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// The file that the command replaces, and the text that a person wrote.
-    pub(crate) fn edited_file(&self) -> Option<(String, String)> {
-        match self {
-            Self::Review { decisions } => decisions.iter().find_map(|order| match &order.verdict {
-                ReviewVerdict::Edit(text) => Some((order.path.clone(), text.clone())),
-                _ => None,
-            }),
-            _ => None,
-        }
     }
 
     /// The name of the command in its JSON form.

@@ -65,7 +65,7 @@ use key::KeyPress;
 use screen_message::ScreenMessage;
 
 use crate::{
-    control::{DisconnectAction, RefusalReason, RunCommand},
+    control::{CommandOutcome, DisconnectAction, RunCommand},
     diagnostic::Diagnostic,
     run::Timeline,
 };
@@ -85,11 +85,11 @@ pub(crate) struct LiveHandle {
     pub failed: Option<oneshot::Receiver<String>>,
 }
 
-/// Commands to the engine of a run, and the reasons why it refused some.
+/// Commands to the engine of a run, and its answers in the same order.
 #[derive(Debug)]
 pub(crate) struct EngineChannel {
     pub commands: mpsc::Sender<RunCommand>,
-    pub refusals: mpsc::Receiver<RefusalReason>,
+    pub outcomes: mpsc::UnboundedReceiver<CommandOutcome>,
     /// What leaving the screen does to the run by default; `None` if the run cannot continue without this screen.
     pub leave_action: Option<DisconnectAction>,
 }
@@ -196,7 +196,7 @@ pub(crate) async fn run(timeline: Timeline, live: Option<LiveHandle>, options: O
 
 enum LoopEvent {
     RecordingFailed(Option<String>),
-    CommandRefused(Option<RefusalReason>),
+    CommandAnswered(Option<CommandOutcome>),
     Input(HostInput),
     TapeGrew,
     Work,
@@ -219,7 +219,7 @@ pub(crate) async fn run_event_loop<W: ScreenHost>(
             match engine {
                 None => RunAccess::Watch,
                 Some(engine) => {
-                    sources.refusals = Some(engine.refusals);
+                    sources.outcomes = Some(engine.outcomes);
                     RunAccess::Control { commands: engine.commands, leave_action: engine.leave_action }
                 }
             }
@@ -239,7 +239,7 @@ pub(crate) async fn run_event_loop<W: ScreenHost>(
 struct LiveEvents {
     changed: Option<watch::Receiver<u64>>,
     failed: Option<oneshot::Receiver<String>>,
-    refusals: Option<mpsc::Receiver<RefusalReason>>,
+    outcomes: Option<mpsc::UnboundedReceiver<CommandOutcome>>,
 }
 
 /// Handles events until one closes the screen; returns the reason.
@@ -249,7 +249,7 @@ async fn handle_events<W: ScreenHost>(
     until: Option<ExitCondition>,
     host: &mut W,
 ) -> Result<ExitReason, TuiError> {
-    let LiveEvents { mut changed, failed: mut broken, mut refusals } = live;
+    let LiveEvents { mut changed, failed: mut broken, mut outcomes } = live;
     loop {
         app.tick(host.clock());
         if app.is_due() {
@@ -273,7 +273,7 @@ async fn handle_events<W: ScreenHost>(
             biased;
             input = host.input() => LoopEvent::Input(input),
             why = recording_failure(&mut broken), if broken.is_some() => LoopEvent::RecordingFailed(why),
-            why = refused_command(&mut refusals), if refusals.is_some() => LoopEvent::CommandRefused(why),
+            outcome = answered_command(&mut outcomes), if outcomes.is_some() => LoopEvent::CommandAnswered(outcome),
             grew = tape_grew(&mut changed), if changed.is_some() && app.accepts_growth() => {
                 if !grew {
                     changed = None;
@@ -291,8 +291,8 @@ async fn handle_events<W: ScreenHost>(
                     None => app.tape_finished(),
                 }
             }
-            LoopEvent::CommandRefused(Some(reason)) => app.command_refused(&reason),
-            LoopEvent::CommandRefused(None) => refusals = None,
+            LoopEvent::CommandAnswered(Some(outcome)) => app.command_answered(outcome),
+            LoopEvent::CommandAnswered(None) => outcomes = None,
             LoopEvent::TapeGrew => app.tape_grew(host.clock().now),
             LoopEvent::Work => app.work(),
             LoopEvent::Timer => app.timer_fired(host.clock().now),
@@ -323,10 +323,10 @@ async fn recording_failure(broken: &mut Option<oneshot::Receiver<String>>) -> Op
     }
 }
 
-/// Returns why a command was refused, or `None` if the engine is gone.
-async fn refused_command(refusals: &mut Option<mpsc::Receiver<RefusalReason>>) -> Option<RefusalReason> {
-    match refusals {
-        Some(refusals) => refusals.recv().await,
+/// Returns the answer to the oldest command without one, or `None` if the engine is gone.
+async fn answered_command(outcomes: &mut Option<mpsc::UnboundedReceiver<CommandOutcome>>) -> Option<CommandOutcome> {
+    match outcomes {
+        Some(outcomes) => outcomes.recv().await,
         None => None,
     }
 }
@@ -401,7 +401,11 @@ async fn handle_input<W: ScreenHost>(
                     Ok(ToolExit { signal: Some(HostInput::Signal(signal)), .. }) => {
                         return Ok(Some(ExitReason::Signal(signal)));
                     }
-                    Ok(ToolExit { text, .. }) => app.edited(&export, text),
+                    Ok(ToolExit { edited, .. }) => {
+                        if let Some((target, text)) = export.edits.zip(edited) {
+                            app.edited(target, text);
+                        }
+                    }
                     Err(why) => app.show_message(why.to_line()),
                 }
             }

@@ -1,6 +1,7 @@
 //! The screen as a client of a run: `attach`, and the commands that start a run and show it.
 
 use std::{
+    collections::VecDeque,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -346,13 +347,14 @@ fn start_exchange(
     finish: FollowHandle,
 ) -> (EngineExchange, LiveHandle) {
     let (commands, mut received) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
-    let (refuse, refusals) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
+    let (answer, outcomes) = mpsc::unbounded_channel();
     let (grown, changed) = watch::channel(0);
     let (report_failure, failed) = oneshot::channel();
     let (leave, left) = oneshot::channel();
     let mut left = LeaveSignal::new(left);
     let leave_action = Some(connection.request.on_disconnect);
-    let mut reports = EngineReports { grown, refusals: refuse, failed: Some(report_failure) };
+    let mut reports =
+        EngineReports { grown, outcomes: answer, failed: Some(report_failure), unanswered: VecDeque::new() };
     let task = tokio::spawn(async move {
         let end = loop {
             match client.run(&mut received, &mut left, &mut reports).await {
@@ -374,6 +376,6 @@ fn start_exchange(
         }
         end
     });
-    let engine = EngineChannel { commands: commands.clone(), refusals, leave_action };
+    let engine = EngineChannel { commands: commands.clone(), outcomes, leave_action };
     (EngineExchange { commands, leave, task }, LiveHandle { engine: Some(engine), changed, failed: Some(failed) })
 }

@@ -116,16 +116,18 @@ pub(crate) async fn show_live(
     broken: oneshot::Receiver<String>,
 ) -> Result<tui::TuiExit, CliError> {
     let (commands, mut received) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
-    let (refuse, refusals) = mpsc::channel(COMMAND_QUEUE_CAPACITY);
+    let (answer, outcomes) = mpsc::unbounded_channel();
     let executing = tokio::spawn(async move {
         while let Some(command) = received.recv().await {
-            if let CommandReply::Refused { reason } = controller.execute(command, origin()).await {
-                // A screen that is gone or busy does not need to know.
-                let _ = refuse.try_send(reason);
-            }
+            let outcome = match controller.execute(command, origin()).await {
+                CommandReply::Refused { reason } => Err(reason),
+                _ => Ok(()),
+            };
+            // A screen that is gone does not need to know.
+            let _ = answer.send(outcome);
         }
     });
-    let engine = Some(EngineChannel { commands, refusals, leave_action: None });
+    let engine = Some(EngineChannel { commands, outcomes, leave_action: None });
     let left = table_memory::run(timeline, Some(LiveHandle { engine, changed, failed: Some(broken) }), options)
         .await
         .map_err(|error| terminal_error(&error));

@@ -6,7 +6,7 @@ use super::{MAX_FEEDBACK_CHARS, MAX_REQUEST_BYTES, RunCommand};
 use crate::tape::note::{ReviewDecided, ReviewDecision};
 
 /// Maximum length of the text of an edited file, in bytes. It has to fit into a request.
-const MAX_EDITED_BYTES: usize = 256 * 1024;
+pub(crate) const MAX_EDITED_BYTES: usize = 256 * 1024;
 
 /// Bytes of decisions in a request, which has other fields, too.
 const MAX_ORDERS_BYTES: usize = MAX_REQUEST_BYTES - 16 * 1024;

@@ -212,10 +212,9 @@ impl ReviewState {
         self.acts.len() - usize::from(self.acts.last().is_some_and(Vec::is_empty))
     }
 
-    /// Paths of the files that the last act decided about; empty if there is none.
-    pub(crate) fn last_act_paths(&self) -> impl Iterator<Item = &str> {
-        let act = self.act_count().checked_sub(1).and_then(|last| self.acts.get(last));
-        act.into_iter().flatten().map(|(path, _)| path.as_str())
+    /// Paths of the files that the act with this index decided about; empty if there is none.
+    pub(crate) fn act_paths(&self, act: usize) -> impl Iterator<Item = &str> {
+        self.acts.get(act).into_iter().flatten().map(|(path, _)| path.as_str())
     }
 
     /// The decisions that restore the state before the last act.

@@ -17,7 +17,7 @@ use super::{
     ExitReason, Options, TuiExit,
     cache::ScreenCache,
     effect::TimeStep,
-    export::Export,
+    export::{EditTarget, Export, UnusableEdit},
     frame_limiter::{FrameLimiter, GrowthLimiter, RedrawPriority},
     host::ClockReading as Now,
     model::{HomeView, OverlayView, ScreenModel},
@@ -30,7 +30,7 @@ use super::{
     view::SourceStatus,
 };
 use crate::{
-    control::{DisconnectAction, RefusalReason, RunCommand},
+    control::{CommandOutcome, DisconnectAction, RunCommand},
     run::breakpoint::StopWatcher,
     run::{PollStatus, SeekTarget, Timeline, state::UnitStatus},
     tape::{Millis, Seq},
@@ -224,17 +224,10 @@ impl App {
         app
     }
 
-    /// Takes the text that an editor left for the open form.
-    pub(crate) fn edited(&mut self, export: &Export, text: Option<String>) {
-        match text {
-            // A form asks the host for nothing.
-            Some(text) => drop(self.input(ScreenMessage::Edited(text))),
-            None if export.is_edited => {
-                self.model.dialogs.edited_review = None;
-                self.show_message("the edited text is not used: it is too long, or no text".to_owned())
-            }
-            None => {}
-        }
+    /// Takes what an editor left.
+    pub(crate) fn edited(&mut self, target: EditTarget, text: Result<String, UnusableEdit>) {
+        // Neither a form nor a review asks the host for anything.
+        drop(self.input(ScreenMessage::Edited { target, text }));
     }
 
     /// Returns the result of the closed screen.
@@ -313,10 +306,12 @@ impl App {
         self.tape_finished();
     }
 
-    /// The engine refused a command.
-    pub(super) fn command_refused(&mut self, reason: &RefusalReason) {
-        let kept = if self.model.dialogs.command_refused() { "; your text is kept, and offered again" } else { "" };
-        self.show_message(format!("{reason}{kept}"));
+    /// The engine answered the oldest command without an answer.
+    pub(super) fn command_answered(&mut self, outcome: CommandOutcome) {
+        if let Some(text) = self.model.dialogs.command_answered(outcome) {
+            self.model.unrecorded_acts.refused();
+            self.show_message(text);
+        }
     }
 
     /// The tape will not grow further, and the run accepts no further commands.

@@ -4,6 +4,7 @@
 
 use std::{
     ffi::OsStr,
+    fmt,
     fs::File,
     io::Read as _,
     path::{Component, Path, PathBuf},
@@ -16,6 +17,7 @@ use super::{
     load,
 };
 use crate::{
+    control::MAX_EDITED_BYTES,
     run::{Timeline, review::ReviewState, state::AttemptId},
     tape::note::{ReviewedFile, attempt_output::ArtifactChange},
 };
@@ -39,10 +41,40 @@ pub(crate) struct Export {
     pub line: Option<usize>,
     /// True if the content exceeded the size limit.
     pub is_truncated: bool,
-    /// True if the text that the editor leaves is wanted.
-    pub is_edited: bool,
+    /// What the text that the editor leaves is for; `None` if it is not wanted.
+    pub edits: Option<EditTarget>,
+    /// The file that an editor left before, which is opened again.
+    pub unused_file: Option<PathBuf>,
     /// The file that was written: it is opened instead of a copy if it still has this text. The copy is read-only.
     pub written: Option<WrittenFile>,
+}
+
+/// What an edited text is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EditTarget {
+    /// The open form.
+    Form,
+    /// The changed file with this path, which is reviewed.
+    Reviewed(String),
+}
+
+/// A text of an editor that is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UnusableEdit {
+    pub reason: String,
+    /// Where it is now; `None` if there is none.
+    pub file: Option<PathBuf>,
+}
+
+/// The reason, and where the text is.
+impl fmt::Display for UnusableEdit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { reason, file } = self;
+        match file {
+            Some(file) => write!(f, "{reason}; your text is not used, and kept in {}", file.display()),
+            None => f.write_str(reason),
+        }
+    }
 }
 
 /// A file that an attempt wrote.
@@ -79,18 +111,16 @@ fn plain(tool: ExportTool, text: String, line: Option<usize>) -> Export {
         extension: ".txt",
         line,
         is_truncated: false,
-        is_edited: false,
+        edits: None,
+        unused_file: None,
         written: None,
     }
 }
 
 /// The text of a form, which an editor changes.
 pub(crate) fn form_text(text: String) -> Export {
-    Export { is_edited: true, ..plain(ExportTool::Editor, text, None) }
+    Export { edits: Some(EditTarget::Form), ..plain(ExportTool::Editor, text, None) }
 }
-
-/// Maximum size of a changed file that is edited.
-const MAX_REVIEWED_BYTES: u64 = 256 << 10;
 
 /// The text of the changed file `path` as it would be committed, for an editor. The text before the run is that of the
 /// project.
@@ -113,8 +143,18 @@ pub(crate) fn reviewed_text(
                 .ok_or_else(|| format!("{path} has changed since; edit it after the commit"))?
         }
     };
+    if text.len() > MAX_EDITED_BYTES {
+        let limit = MAX_EDITED_BYTES / 1024;
+        return Err(format!("{path} is longer than {limit} KiB; edit it after the commit"));
+    }
+    Ok(reviewed_file(path, text))
+}
+
+/// The text of the changed file `path`, for an editor.
+pub(crate) fn reviewed_file(path: &str, text: String) -> Export {
     let extension = if path.ends_with(".yaml") { ".yaml" } else { ".md" };
-    Ok(Export { extension, is_edited: true, ..plain(ExportTool::Editor, text, None) })
+    let edits = Some(EditTarget::Reviewed(path.to_owned()));
+    Export { extension, edits, ..plain(ExportTool::Editor, text, None) }
 }
 
 /// The text of a file of the project. Links that lead out of it are not followed.
@@ -125,8 +165,8 @@ fn read_below(project: &Path, path: &Path) -> Option<String> {
     let mut text = String::new();
     // Opening a named pipe would wait.
     let file = path.is_file().then(|| File::open(&path).ok()).flatten()?;
-    file.take(MAX_REVIEWED_BYTES + 1).read_to_string(&mut text).ok()?;
-    (text.len() as u64 <= MAX_REVIEWED_BYTES).then_some(text)
+    file.take(MAX_EDITED_BYTES as u64 + 1).read_to_string(&mut text).ok()?;
+    (text.len() as u64 <= MAX_EDITED_BYTES as u64).then_some(text)
 }
 
 /// The file that the call of a row wrote: one of `paths` below `project` if it has the text after the call, otherwise a
@@ -178,7 +218,8 @@ fn lines(timeline: &mut Timeline, request: &ExportRequest) -> Result<Export, Str
         extension: ".jsonl",
         line,
         is_truncated: cut,
-        is_edited: false,
+        edits: None,
+        unused_file: None,
         written: None,
     })
 }
@@ -204,7 +245,8 @@ fn rendered(timeline: &mut Timeline, parts: &[EntryPart]) -> Result<Export, Stri
         extension: ".txt",
         line: None,
         is_truncated: cut,
-        is_edited: false,
+        edits: None,
+        unused_file: None,
         written: None,
     })
 }

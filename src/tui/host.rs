@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{
-    export::Export,
+    export::{Export, UnusableEdit},
     key::KeyPress,
     notification::{Notification, TerminalProgress},
 };
@@ -48,8 +48,8 @@ pub(crate) enum HostInput {
 pub(crate) struct ToolExit {
     /// The signal that interrupted it, if any.
     pub signal: Option<HostInput>,
-    /// The text that an editor left, if it is text of a size that a form accepts.
-    pub text: Option<String>,
+    /// What an editor left of a text that is wanted.
+    pub edited: Option<Result<String, UnusableEdit>>,
 }
 
 /// A function that paints a frame into an empty buffer, or the part of it outside an area that keeps the content of the

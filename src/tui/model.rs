@@ -17,6 +17,7 @@ mod grid;
 mod hold;
 mod home_view;
 pub(crate) mod inspect;
+mod kept_text;
 mod lanes_view;
 mod mouse;
 mod overlay_views;
@@ -30,6 +31,7 @@ mod timeline_bounds;
 mod toast;
 mod unit_filter;
 mod unit_listing;
+mod unrecorded_acts;
 
 use std::collections::BTreeSet;
 
@@ -49,6 +51,7 @@ pub(crate) use grid::{Grid, GridPane, PaneDirection};
 pub(crate) use hold::{CallId, InputPurpose, LineInput, ReviewTarget, release_consequences};
 pub(crate) use home_view::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, HomeView};
 pub(crate) use inspect::{InspectPanel, InspectSide, InspectView};
+pub(crate) use kept_text::{KeptTexts, TextPurpose, WrittenText};
 pub(crate) use lanes_view::LanesView;
 pub(crate) use mouse::{ClickAction, ClickTargets, MouseState};
 pub(crate) use overlay_views::{EntryView, HelpView, OverlayView, TranscriptView};
@@ -66,6 +69,7 @@ pub(crate) use unit_listing::{
     ConnectionProgress, GroupKey, Grouping, StatusFilter, TableLine, TableSettings, UnitCounts, UnitGroup, UnitListing,
     UnitSort,
 };
+pub(crate) use unrecorded_acts::UnrecordedActs;
 
 use super::{
     effect::ScreenEffect,
@@ -102,6 +106,7 @@ pub(crate) struct ScreenModel {
     /// Views opened on top of the units view; the last one is shown.
     pub views: Vec<OverlayView>,
     pub dialogs: Dialogs,
+    pub unrecorded_acts: UnrecordedActs,
     pub search: SearchState,
     pub toasts: Toasts,
     pub playhead: Playhead,
@@ -303,6 +308,7 @@ impl ScreenModel {
             units_view,
             views: Vec::new(),
             dialogs: Dialogs::default(),
+            unrecorded_acts: UnrecordedActs::default(),
             search: SearchState::default(),
             toasts: Toasts::default(),
             playhead: Playhead {

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use super::{key::KeyPress, model::PaneMatches};
+use super::{
+    export::{EditTarget, UnusableEdit},
+    key::KeyPress,
+    model::PaneMatches,
+};
 use crate::{run::breakpoint::TimeStop, tape::Millis};
 
 /// A message to [`super::update::update`].
@@ -39,8 +43,11 @@ pub(crate) enum ScreenMessage {
         /// Run time of the present.
         present: Millis,
     },
-    /// Another program changed the text of the open form.
-    Edited(String),
+    /// An editor was closed.
+    Edited {
+        target: EditTarget,
+        text: Result<String, UnusableEdit>,
+    },
     /// A search ended, with the matching position in the pane that started it.
     SearchFinished(Option<usize>),
     /// The matches in the pane that started the last search are counted.

@@ -31,6 +31,7 @@ use nix::{
 };
 use ratatui::layout::Rect;
 use rustix::termios;
+use tempfile::NamedTempFile;
 use tokio::{
     runtime::Handle,
     signal::unix::{Signal, SignalKind, signal as listen},
@@ -43,15 +44,18 @@ pub(crate) use encoder::FrameWriter;
 pub(crate) use foreground::ToolPrograms;
 pub(crate) use osc::supports_progress;
 
-use self::tty_writer::TtyWriter;
+use self::{foreground::ForegroundEnd, tty_writer::TtyWriter};
 use super::{
     effect::ExportTool,
-    export::Export,
+    export::{Export, UnusableEdit},
     host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit},
     key::KeyPress,
     notification::{Notification, TerminalProgress},
 };
-use crate::{diagnostic::Problem, open_file_limit, program_path};
+use crate::{
+    diagnostic::{Diagnostic as _, Problem},
+    open_file_limit, program_path,
+};
 
 /// Number of the signal that Ctrl-C sends.
 pub(crate) const INTERRUPT: i32 = Unix::SIGINT as i32;
@@ -326,24 +330,41 @@ impl Terminal {
     async fn run_export_tool(&mut self, export: &Export) -> Result<ToolExit, Problem> {
         let file = foreground::write_private_copy(export)
             .map_err(|error| Problem::new(format!("cannot write a temporary file: {error}")))?;
-        let command = foreground::command(&self.options.programs, export, &file)?;
+        match self.run_tool(export, &file).await {
+            Ok(None) => {
+                let edited = export.edits.is_some().then(|| foreground::edited_text(file));
+                Ok(ToolExit { signal: None, edited })
+            }
+            Ok(signal) => {
+                foreground::keep_changed_file(export, file);
+                Ok(ToolExit { signal, edited: None })
+            }
+            Err(problem) => match foreground::keep_changed_file(export, file) {
+                None => Err(problem),
+                file => {
+                    let edit = UnusableEdit { reason: problem.to_line(), file };
+                    Ok(ToolExit { signal: None, edited: Some(Err(edit)) })
+                }
+            },
+        }
+    }
+
+    /// Runs the tool until it exits, or until an input arrives that must end the screen.
+    ///
+    /// # Errors
+    /// If it cannot be started, or fails.
+    async fn run_tool(&mut self, export: &Export, file: &NamedTempFile) -> Result<Option<HostInput>, Problem> {
+        let command = foreground::command(&self.options.programs, export, file)?;
         let program = command.get_program().to_string_lossy().into_owned();
         let names = match export.tool {
             ExportTool::Editor => "VISUAL or EDITOR",
             ExportTool::Pager => "PAGER",
         };
         match foreground::foreground(command, &mut self.signals).await {
-            Ok(foreground::ForegroundEnd::Interrupted(input)) => Ok(ToolExit { signal: Some(input), text: None }),
-            Ok(foreground::ForegroundEnd::Exited(0)) => {
-                let is_edited = export.tool == ExportTool::Editor && export.is_edited;
-                Ok(ToolExit { signal: None, text: is_edited.then(|| foreground::edited_text(&file)).flatten() })
-            }
-            Ok(foreground::ForegroundEnd::Exited(code)) => {
-                Err(Problem::new(format!("`{program}` ended with code {code}")))
-            }
-            Ok(foreground::ForegroundEnd::Killed(signal)) => {
-                Err(Problem::new(format!("`{program}` was ended by {signal}")))
-            }
+            Ok(ForegroundEnd::Interrupted(input)) => Ok(Some(input)),
+            Ok(ForegroundEnd::Exited(0)) => Ok(None),
+            Ok(ForegroundEnd::Exited(code)) => Err(Problem::new(format!("`{program}` ended with code {code}"))),
+            Ok(ForegroundEnd::Killed(signal)) => Err(Problem::new(format!("`{program}` was ended by {signal}"))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(Problem::new(format!("there is no program `{program}`"))
                     .with_help(format!("set {names} to one that is installed")))

@@ -6,6 +6,7 @@
 use super::{
     actions::{find, listing, review, time},
     effect::ScreenEffect,
+    export::EditTarget,
     model::ScreenModel,
     screen_message::ScreenMessage,
 };
@@ -44,12 +45,16 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
             model.toasts.list.retain(|toast| toast.until > now);
             Vec::new()
         }
-        ScreenMessage::Edited(text) if model.dialogs.edited_review.is_some() => review::edited(model, run_view, text),
-        ScreenMessage::Edited(text) => {
-            if let Some(form) = &mut model.dialogs.amend_form {
-                form.replace_feedback(text.trim_end_matches(['\r', '\n']));
-            } else if let Some(editor) = &mut model.dialogs.editor {
-                editor.replace(&text);
+        ScreenMessage::Edited { target: EditTarget::Reviewed(path), text } => {
+            review::edited(model, run_view, path, text)
+        }
+        ScreenMessage::Edited { target: EditTarget::Form, text } => {
+            match (text, &mut model.dialogs.amend_form, &mut model.dialogs.editor) {
+                (Ok(text), Some(form), _) => form.replace_feedback(text.trim_end_matches(['\r', '\n'])),
+                (Ok(text), None, Some(editor)) => editor.replace(&text),
+                (Err(edit), Some(form), _) => form.problem = Some(edit.to_string()),
+                (Err(edit), None, Some(editor)) => editor.problem = Some(edit.to_string()),
+                (_, None, None) => {}
             }
             Vec::new()
         }

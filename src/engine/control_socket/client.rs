@@ -1,6 +1,6 @@
 //! The client of the control socket of a run in another process.
 
-use std::{io, time::Duration};
+use std::{collections::VecDeque, io, time::Duration};
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use nix::unistd::Uid;
@@ -14,8 +14,8 @@ use tokio_util::codec::{Framed, LinesCodec};
 use super::location;
 use crate::{
     control::{
-        AttachRequest, ClientRequest, CommandOrigin, CommandReply, EngineEvent, EngineLine, MAX_REQUEST_BYTES,
-        RefusalReason, RequestBody, RunCommand,
+        AttachRequest, ClientRequest, CommandOrigin, CommandOutcome, CommandReply, EngineEvent, EngineLine,
+        MAX_REQUEST_BYTES, RefusalReason, RequestBody, RunCommand,
     },
     diagnostic::Diagnostic,
     tape::RunId,
@@ -162,10 +162,28 @@ pub(crate) struct AttachedClient {
 pub(crate) struct EngineReports {
     /// Counts the reports of growth of the tape.
     pub grown: watch::Sender<u64>,
-    /// Why the engine refused a command.
-    pub refusals: mpsc::Sender<RefusalReason>,
+    /// The answers to the commands, in their order.
+    pub outcomes: mpsc::UnboundedSender<CommandOutcome>,
     /// Why the run was aborted; `None` once it is delivered.
     pub failed: Option<oneshot::Sender<String>>,
+    /// The commands without an answer, oldest first: why one cannot be sent, or `None` if the engine has it.
+    pub unanswered: VecDeque<Option<String>>,
+}
+
+impl EngineReports {
+    /// Delivers the answer to the oldest command, and those that follow from it.
+    fn answered(&mut self, outcome: CommandOutcome) {
+        self.unanswered.pop_front();
+        drop(self.outcomes.send(outcome));
+        while let Some(Some(problem)) = self.unanswered.front_mut().map(Option::take) {
+            self.unanswered.pop_front();
+            drop(self.outcomes.send(invalid(problem)));
+        }
+    }
+}
+
+fn invalid(problem: String) -> CommandOutcome {
+    Err(RefusalReason::InvalidArgument { problem })
 }
 
 /// How a client leaves a run.
@@ -228,6 +246,10 @@ impl AttachedClient {
         reports: &mut EngineReports,
     ) -> Result<AttachmentEnd, ControlClientError> {
         let mut failure = None;
+        // This connection cannot repeat what the last one sent: the engine may have carried it out.
+        while !reports.unanswered.is_empty() {
+            reports.answered(invalid("the connection broke; send the command again".to_owned()));
+        }
         if leave.mode.is_some() {
             // The connection on which the client left has broken.
             self.client.send(RequestBody::Detach).await?;
@@ -240,19 +262,19 @@ impl AttachedClient {
                 line = self.client.next_line() => ClientEvent::Line(line?),
             };
             match event {
-                ClientEvent::Command(command) => match self.client.send(RequestBody::Command(command)).await {
-                    Err(error @ ControlClientError::TooLarge) => {
-                        let reason = RefusalReason::InvalidArgument { problem: error.to_string() };
-                        drop(reports.refusals.try_send(reason));
+                ClientEvent::Command(command) => {
+                    match self.client.send(RequestBody::Command(command)).await {
+                        // The answers keep the order of the commands.
+                        Err(error @ ControlClientError::TooLarge) if !reports.unanswered.is_empty() => {
+                            reports.unanswered.push_back(Some(error.to_string()));
+                        }
+                        Err(error @ ControlClientError::TooLarge) => reports.answered(invalid(error.to_string())),
+                        sent => {
+                            reports.unanswered.push_back(None);
+                            sent?;
+                        }
                     }
-                    Err(error) => {
-                        // The next connection cannot repeat it: the engine may have carried it out.
-                        let problem = "the connection broke; send the command again".to_owned();
-                        drop(reports.refusals.try_send(RefusalReason::InvalidArgument { problem }));
-                        return Err(error);
-                    }
-                    Ok(()) => {}
-                },
+                }
                 ClientEvent::Leave => {
                     if leave.mode.is_some() {
                         self.client.send(RequestBody::Detach).await?;
@@ -271,11 +293,10 @@ impl AttachedClient {
                 ClientEvent::Line(Some(EngineLine::Reply(reply))) => match reply.reply {
                     CommandReply::Detached { clients: 0 } if leave.mode == Some(LeaveMode::AwaitEnd) => {}
                     CommandReply::Detached { clients } => return Ok(AttachmentEnd::Detached { clients }),
-                    CommandReply::Refused { reason } => drop(reports.refusals.try_send(reason)),
-                    CommandReply::Invalid { message } => {
-                        drop(reports.refusals.try_send(RefusalReason::InvalidArgument { problem: message }));
-                    }
-                    CommandReply::Accepted | CommandReply::Attached { .. } => {}
+                    CommandReply::Accepted => reports.answered(Ok(())),
+                    CommandReply::Refused { reason } => reports.answered(Err(reason)),
+                    CommandReply::Invalid { message } => reports.answered(invalid(message)),
+                    CommandReply::Attached { .. } => {}
                 },
             }
         }

@@ -9,7 +9,7 @@ use crate::{
         EntryRef, EntryScope as Address,
         activity_mark::ActivityMark,
         review::{ReviewState, is_bound},
-        state::{PriorPatchIntegration, RowOutcome, RunView, UnitStatus},
+        state::{PriorPatchIntegration, Publication, RowOutcome, RunView, UnitStatus},
     },
     tape::UnitKey,
     tape::note::{
@@ -141,12 +141,13 @@ impl Fold {
 
     /// The decisions that follow belong to this command.
     pub(super) fn review_command_received(view: &mut RunView, command: &str) {
-        let Some(review) = &mut view.state.publication.review else { return };
+        let Publication { review: Some(review), review_commands, .. } = &mut view.state.publication else { return };
         match command {
             control::REVIEW_COMMAND => Arc::make_mut(review).begin_act(),
             control::UNDO_REVIEW_COMMAND => Arc::make_mut(review).begin_undo(),
-            _ => {}
+            _ => return,
         }
+        *review_commands += 1;
     }
 
     pub(super) fn review_decided(

@@ -20,6 +20,8 @@ pub(crate) struct Publication {
     pub is_integrating: bool,
     /// The last review of the integrated changes, if there was one.
     pub review: Option<Arc<ReviewState>>,
+    /// Number of commands that decided about changes, or withdrew decisions.
+    pub review_commands: u32,
     /// The last changes that were saved on the project's branch.
     pub saved: Option<Arc<RunSaved>>,
     /// Everything that was saved on the project's branch, oldest first.

@@ -8,7 +8,7 @@ use crate::{
     text::pluralize,
     tui::{
         effect::ScreenEffect,
-        model::{AmendForm, ScreenModel},
+        model::{AmendForm, ScreenModel, TextPurpose, WrittenText},
     },
 };
 
@@ -26,7 +26,7 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             // A new run begins new sessions.
             (form.session, form.resume) = (None, false);
         }
-        if let Some(text) = model.dialogs.take_kept_text() {
+        if let Some(text) = model.dialogs.kept_texts.take(&TextPurpose::Feedback(form.units.clone())) {
             form.replace_feedback(&text);
         }
         model.dialogs.amend_form = Some(form);
@@ -62,7 +62,9 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
     }
     if rerun::is_possible(model) {
         // After a no, the next form begins with the text.
-        amendment.feedback.iter().for_each(|text| model.dialogs.keep_text(text.clone()));
+        let purpose = TextPurpose::Feedback(form.units.clone());
+        let feedback = amendment.feedback.clone();
+        feedback.and_then(|text| model.dialogs.kept_texts.keep(WrittenText { purpose, text }));
         rerun::ask(model, run_view, form.units, amendment);
         return Vec::new();
     }

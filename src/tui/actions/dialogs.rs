@@ -122,8 +122,7 @@ fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
         InputPurpose::Say(unit) => return hold::say(model, unit, text),
         InputPurpose::Command => return command::accept(model, run_view, text),
         InputPurpose::FilterUnits => listing::filter_by_text(model, run_view, text),
-        InputPurpose::Reject(target) => return review::reject(model, run_view, target, text),
-        InputPurpose::SendBack(target) => return review::send_back(model, run_view, target, text),
+        InputPurpose::Reject(_) | InputPurpose::SendBack(_) => return review::submit(model, run_view, purpose, text),
         InputPurpose::Bookmark(bookmark) => return bookmarks::save(model, *bookmark, &text),
     }
     Vec::new()

@@ -12,8 +12,8 @@ use crate::{
     tui::{
         effect::ScreenEffect,
         model::{
-            ArgumentsEditor, CallId, ConfirmQuestion, InputPurpose, LineInput, OverlayView, ScreenModel, ToastTopic,
-            release_consequences,
+            ArgumentsEditor, CallId, ConfirmQuestion, InputPurpose, LineInput, OverlayView, ScreenModel, TextPurpose,
+            ToastTopic, WrittenText, release_consequences,
         },
         playback::Playback,
     },
@@ -143,8 +143,10 @@ pub(crate) fn deny(model: &mut ScreenModel, run_view: &RunView, id: CallId, reas
         model.dialogs.line_input = Some(LineInput::new(InputPurpose::Deny(id)));
         return Vec::new();
     }
-    if !is_still_pending(model, run_view, &id) {
-        model.dialogs.keep_text(reason);
+    if !is_still_pending(run_view, &id) {
+        let written = WrittenText { purpose: TextPurpose::Denial(id.unit), text: reason };
+        let text = model.dialogs.refused("that call is no longer waiting", Some(written));
+        model.toasts.show(text);
         return Vec::new();
     }
     let CallId { unit, call } = id;
@@ -190,7 +192,7 @@ pub(crate) fn say(model: &mut ScreenModel, unit: UnitKey, text: String) -> Vec<S
 /// Submits the edited arguments.
 pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some(mut editor) = model.dialogs.editor.take() else { return Vec::new() };
-    if !is_still_pending(model, run_view, &editor.call) {
+    if !is_still_pending(run_view, &editor.call) {
         // The text stays open, so that it can be copied.
         editor.problem = Some("that call is no longer waiting".to_owned());
         model.dialogs.editor = Some(editor);
@@ -209,13 +211,8 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
 }
 
 /// Checks that the call still waits, since it may be withdrawn while the user decides.
-fn is_still_pending(model: &mut ScreenModel, run_view: &RunView, id: &CallId) -> bool {
+fn is_still_pending(run_view: &RunView, id: &CallId) -> bool {
     let unit = run_view.state.units.iter().find(|unit| unit.key == id.unit);
     let held = unit.and_then(UnitState::latest).map_or(&[][..], |attempt| attempt.held_calls.as_slice());
-    let waits =
-        held.iter().any(|call: &HeldCallState| call.tool_use_id.as_deref() == id.call.as_ref().map(Arc::as_ref));
-    if !waits {
-        model.toasts.show("that call is no longer waiting; your text is kept");
-    }
-    waits
+    held.iter().any(|call: &HeldCallState| call.tool_use_id.as_deref() == id.call.as_ref().map(Arc::as_ref))
 }

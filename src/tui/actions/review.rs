@@ -13,13 +13,16 @@ use crate::{
     tui::{
         action::{ActionScope, UserAction},
         effect::{ScreenEffect, WrittenLine},
+        export::UnusableEdit,
         model::{
             ConfirmQuestion, InputPurpose, LineInput, OverlayView, ReviewLine, ReviewTarget, ReviewView, ScreenModel,
-            decision_of, diff_rows,
+            TextPurpose, WrittenText, decision_of, diff_rows,
         },
         playback::Playback,
     },
 };
+
+const NOTHING_TO_UNDO: &str = "no decision to undo since this review was opened";
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
     effects(UserAction::AcceptChange, "accept-change", "accept", "accept the change", |model, run_view| {
@@ -32,7 +35,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "reject-change",
         "reject",
         "reject the change; asks for a reason, which may be empty",
-        ask_reason,
+        |model, run_view| ask(model, run_view, InputPurpose::Reject),
     )
     .scope(ActionScope::Review)
     .when(can_decide),
@@ -41,7 +44,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "send-back",
         "send back",
         "send the change back to its unit with feedback",
-        ask_feedback,
+        |model, run_view| ask(model, run_view, InputPurpose::SendBack),
     )
     .scope(ActionScope::Review)
     .when(can_decide),
@@ -127,12 +130,6 @@ fn closed_reason(run_view: &RunView) -> Option<&'static str> {
     }
 }
 
-/// Keeps a typed text that the review cannot take, and shows why. The next question for a text offers it again.
-fn keep_text(model: &mut ScreenModel, text: String, reason: &str) {
-    model.dialogs.keep_text(text);
-    model.toasts.show(format!("{reason}; your text is kept, and offered again when you are asked for one"));
-}
-
 fn can_decide(model: &ScreenModel, run_view: &RunView) -> Availability {
     is_open(model, run_view)?;
     require(view(model).and_then(ReviewView::selected).is_some())
@@ -205,26 +202,28 @@ fn send(target: ReviewTarget, verdict: ReviewVerdict, reason: Option<String>) ->
 
 fn can_undo(model: &ScreenModel, run_view: &RunView) -> Availability {
     is_open(model, run_view)?;
-    match review(run_view).is_some_and(|review| review.act_count() > 0) {
-        true => Ok(()),
-        false => Err(Unavailable::because("no decision to undo since this review was opened")),
+    match model.unrecorded_acts.last_act(&run_view.state.publication) {
+        Some(_) => Ok(()),
+        None => Err(Unavailable::because(NOTHING_TO_UNDO)),
     }
 }
 
 /// Withdraws the last decisions, and selects the first change that they were about.
 fn undo(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let Some(review) = review(run_view) else { return Vec::new() };
-    let paths: Vec<&str> = review.last_act_paths().collect();
-    let text = match paths.as_slice() {
+    let publication = &run_view.state.publication;
+    let last = model.unrecorded_acts.last_act(publication);
+    let Some((review, last)) = publication.review.as_deref().zip(last) else { return Vec::new() };
+    let text = match last.paths.as_slice() {
         [path] => format!("undone: the last decision, about {path}"),
         paths => format!("undone: the last decision, about {}", pluralize(paths.len(), "file")),
     };
-    let place = paths.first().and_then(|path| review.request.files.iter().position(|file| file.path == *path));
+    let place = last.paths.first().and_then(|path| review.request.files.iter().position(|file| file.path == *path));
+    let known = u32::try_from(last.count).ok();
     if let (Some(OverlayView::Review(view)), Some(file)) = (model.views.last_mut(), place) {
         view.select_file(file);
     }
     model.toasts.show(text);
-    vec![ScreenEffect::Command(RunCommand::UndoReview { known: u32::try_from(review.act_count()).ok() })]
+    vec![ScreenEffect::Command(RunCommand::UndoReview { known })]
 }
 
 /// As the key, from the command line.
@@ -232,9 +231,10 @@ pub(super) fn undo_by_name(model: &mut ScreenModel, run_view: &RunView) -> Resul
     if let Some(reason) = closed_reason(run_view) {
         return Err(Problem::new(reason));
     }
-    match review(run_view).is_some_and(|review| review.act_count() > 0) && model.connection.accepts_commands() {
+    let has_act = model.unrecorded_acts.last_act(&run_view.state.publication).is_some();
+    match has_act && model.connection.accepts_commands() {
         true => Ok(undo(model, run_view)),
-        false => Err(Problem::new("no decision to undo since this review was opened")),
+        false => Err(Problem::new(NOTHING_TO_UNDO)),
     }
 }
 
@@ -255,54 +255,40 @@ fn select_next_open(model: &mut ScreenModel, run_view: &RunView) {
     }
 }
 
-fn ask_reason(model: &mut ScreenModel, run_view: &RunView) {
+fn ask(model: &mut ScreenModel, run_view: &RunView, purpose: fn(ReviewTarget) -> InputPurpose) {
     if let Some(target) = target(model, run_view) {
-        model.dialogs.ask_text(InputPurpose::Reject(target));
+        model.dialogs.ask_text(purpose(target));
     }
 }
 
-/// Submits a rejection with its reason.
-pub(super) fn reject(
+/// Submits the reason of a rejection, or feedback about a change.
+pub(super) fn submit(
     model: &mut ScreenModel,
     run_view: &RunView,
-    target: ReviewTarget,
-    reason: String,
+    purpose: InputPurpose,
+    text: String,
 ) -> Vec<ScreenEffect> {
+    let (target, verdict, reason) = match &purpose {
+        InputPurpose::SendBack(_) if text.trim().is_empty() => {
+            model.toasts.show("type what the agent should change");
+            model.dialogs.line_input = Some(LineInput::new(purpose));
+            return Vec::new();
+        }
+        InputPurpose::SendBack(target) => (target.clone(), ReviewVerdict::SendBack(text.clone()), None),
+        InputPurpose::Reject(target) => {
+            let reason = text.trim().to_owned();
+            (target.clone(), ReviewVerdict::Reject, Some(reason).filter(|reason| !reason.is_empty()))
+        }
+        _ => return Vec::new(),
+    };
     if let Some(why) = closed_reason(run_view) {
-        keep_text(model, reason, why);
+        let written = TextPurpose::of_input(&purpose).map(|purpose| WrittenText { purpose, text });
+        let answer = model.dialogs.refused(why, written);
+        model.toasts.show(answer);
         return Vec::new();
     }
-    let reason = Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty());
-    let effects = send(target, ReviewVerdict::Reject, reason);
     select_next_open(model, run_view);
-    effects
-}
-
-fn ask_feedback(model: &mut ScreenModel, run_view: &RunView) {
-    if let Some(target) = target(model, run_view) {
-        model.dialogs.ask_text(InputPurpose::SendBack(target));
-    }
-}
-
-/// Submits the feedback about a change.
-pub(super) fn send_back(
-    model: &mut ScreenModel,
-    run_view: &RunView,
-    target: ReviewTarget,
-    feedback: String,
-) -> Vec<ScreenEffect> {
-    if feedback.trim().is_empty() {
-        model.toasts.show("type what the agent should change");
-        model.dialogs.line_input = Some(LineInput::new(InputPurpose::SendBack(target)));
-        return Vec::new();
-    }
-    if let Some(why) = closed_reason(run_view) {
-        keep_text(model, feedback, why);
-        return Vec::new();
-    }
-    let effects = send(target, ReviewVerdict::SendBack(feedback), None);
-    select_next_open(model, run_view);
-    effects
+    send(target, verdict, reason)
 }
 
 fn can_edit(model: &ScreenModel, run_view: &RunView) -> Availability {
@@ -361,13 +347,30 @@ pub(super) fn decide_matching(
     Ok(ReviewOrder::into_commands(decisions).into_iter().map(ScreenEffect::Command).collect())
 }
 
-/// Submits the text that an editor left.
-pub(crate) fn edited(model: &mut ScreenModel, run_view: &RunView, text: String) -> Vec<ScreenEffect> {
-    let Some(path) = model.dialogs.edited_review.take() else { return Vec::new() };
+/// Submits what an editor left of the file `path`.
+pub(crate) fn edited(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+    path: String,
+    text: Result<String, UnusableEdit>,
+) -> Vec<ScreenEffect> {
+    let key = model.keymap.first(UserAction::EditChange).unwrap_or_default();
+    let text = match text {
+        Ok(text) => text,
+        Err(edit) => {
+            let again = if edit.file.is_some() { format!("; {key} opens it again") } else { String::new() };
+            model.toasts.announce(format!("{path}: {edit}{again}"));
+            model.dialogs.unused_files.extend(edit.file.map(|file| (path, file)));
+            return Vec::new();
+        }
+    };
+    let purpose = TextPurpose::File(path.clone());
+    model.dialogs.unused_files.remove(&path);
+    // The editor began with it.
+    model.dialogs.kept_texts.take(&purpose);
     if let Some(why) = closed_reason(run_view) {
-        let key = model.keymap.first(UserAction::EditChange).unwrap_or_default();
-        model.toasts.show(format!("{why}; your text of {path} is kept, and {key} opens it again"));
-        model.dialogs.kept_edit = Some((path, text));
+        let answer = model.dialogs.refused(why, Some(WrittenText { purpose, text }));
+        model.toasts.show(answer);
         return Vec::new();
     }
     model.toasts.show(format!("{path} has your text"));

@@ -13,8 +13,9 @@ use crate::{
         ExitReason,
         actions::find,
         effect::ScreenEffect,
-        export, load,
-        model::{InspectView, OverlayView},
+        export::{self, Export},
+        load,
+        model::{InspectView, OverlayView, TextPurpose, WrittenText},
         text_search,
     },
 };
@@ -76,17 +77,20 @@ impl App {
                 Err(reason) => self.model.toasts.show(reason),
             },
             ScreenEffect::EditReviewed(path) => {
-                let kept = self.model.dialogs.kept_edit.take_if(|(kept, _)| *kept == path);
-                if let Some((_, text)) = kept {
-                    self.model.dialogs.edited_review = Some(path);
-                    return Some(HostRequest::OpenExport(export::form_text(text)));
-                }
+                let dialogs = &self.model.dialogs;
+                let kept = dialogs.kept_texts.find(&TextPurpose::File(path.clone()));
                 let review = self.timeline.view().state.publication.open_review();
-                match export::reviewed_text(self.project.as_deref(), review, &path) {
-                    Ok(export) => {
-                        self.model.dialogs.edited_review = Some(path);
-                        return Some(HostRequest::OpenExport(export));
+                // Kept until the editor leaves another one.
+                let unused = dialogs.unused_files.get(&path).filter(|file| file.is_file());
+                let export = match (unused, kept) {
+                    (Some(file), _) => {
+                        Ok(Export { unused_file: Some(file.clone()), ..export::reviewed_file(&path, String::new()) })
                     }
+                    (None, Some(text)) => Ok(export::reviewed_file(&path, text.to_owned())),
+                    (None, None) => export::reviewed_text(self.project.as_deref(), review, &path),
+                };
+                match export {
+                    Ok(export) => return Some(HostRequest::OpenExport(export)),
                     Err(error) => self.model.toasts.show(error),
                 }
             }
@@ -165,14 +169,17 @@ impl App {
 
     fn command(&mut self, command: RunCommand) {
         let Some(commands) = &self.commands else { return };
-        self.model.dialogs.command_sent(&command);
-        match commands.try_send(command) {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                self.model.dialogs.command_refused();
-                self.model.toasts.show("the run is busy; try again");
+        let refused = match commands.try_reserve() {
+            Ok(place) => {
+                self.model.dialogs.command_sent(&command);
+                self.model.unrecorded_acts.sent(&command, &self.timeline.view().state.publication);
+                place.send(command);
+                return;
             }
-            Err(mpsc::error::TrySendError::Closed(_)) => self.command_refused(&RefusalReason::RunEnded),
-        }
+            Err(mpsc::error::TrySendError::Full(())) => "the run is busy; try again".to_owned(),
+            Err(mpsc::error::TrySendError::Closed(())) => RefusalReason::RunEnded.to_string(),
+        };
+        let text = self.model.dialogs.refused(&refused, WrittenText::of_command(&command));
+        self.show_message(text);
     }
 }

@@ -1,7 +1,15 @@
 //! Questions and typed texts, and what remains of a text that the run could not take.
 
-use super::{AmendForm, ArgumentsEditor, CommandHistory, ConfirmQuestion, InputPurpose, LineInput};
-use crate::control::RunCommand;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::PathBuf,
+};
+
+use super::{
+    AmendForm, ArgumentsEditor, CommandHistory, ConfirmQuestion, InputPurpose, KeptTexts, LineInput, TextPurpose,
+    WrittenText,
+};
+use crate::control::{CommandOutcome, RunCommand};
 
 /// Questions and text input on top of the view. At most one of them has the keys.
 #[derive(Clone, Debug, Default)]
@@ -14,16 +22,12 @@ pub(crate) struct Dialogs {
     pub editor: Option<ArgumentsEditor>,
     /// Form for the amendment of the next attempt at a unit.
     pub amend_form: Option<AmendForm>,
-    /// Path of the changed file that is open in an editor.
-    pub edited_review: Option<String>,
-    /// Text of such a file that the review could not take, with its path.
-    pub kept_edit: Option<(String, String)>,
-    /// A typed text that the run could not take. The next question for a text begins with it.
-    kept_text: Option<String>,
-    /// The text of the last command, until another one is sent.
-    sent_text: Option<String>,
-    /// The file that the last command replaced, and its text.
-    sent_edit: Option<(String, String)>,
+    /// Texts that the run could not take.
+    pub kept_texts: KeptTexts,
+    /// Files with texts of an editor that are not accepted, by the path of the changed file.
+    pub unused_files: BTreeMap<String, PathBuf>,
+    /// The commands without an answer, oldest first: the text that a person wrote in each.
+    unanswered: VecDeque<Option<WrittenText>>,
     /// History of the command line.
     pub history: CommandHistory,
 }
@@ -31,34 +35,27 @@ pub(crate) struct Dialogs {
 impl Dialogs {
     /// Lets the user type a text. It begins with a text that the run could not take.
     pub(crate) fn ask_text(&mut self, purpose: InputPurpose) {
-        self.line_input = Some(LineInput { text: self.kept_text.take().unwrap_or_default(), purpose });
-    }
-
-    /// The kept text, for a form.
-    pub(crate) fn take_kept_text(&mut self) -> Option<String> {
-        self.kept_text.take()
-    }
-
-    /// Keeps a typed text for the next question for one.
-    pub(crate) fn keep_text(&mut self, text: String) {
-        if !text.trim().is_empty() {
-            self.kept_text = Some(text);
-        }
+        let kept = TextPurpose::of_input(&purpose).and_then(|purpose| self.kept_texts.take(&purpose));
+        self.line_input = Some(LineInput { text: kept.unwrap_or_default(), purpose });
     }
 
     /// Remembers the text of a command that is sent.
     pub(crate) fn command_sent(&mut self, command: &RunCommand) {
-        self.sent_text = command.typed_text().map(str::to_owned);
-        self.sent_edit = command.edited_file();
+        self.unanswered.push_back(WrittenText::of_command(command));
     }
 
-    /// Keeps the text of the last command, which was refused. Returns false if it had none.
-    pub(crate) fn command_refused(&mut self) -> bool {
-        let (sent, edit) = (self.sent_text.take(), self.sent_edit.take());
-        let had_text = sent.is_some() || edit.is_some();
-        self.kept_edit = edit.or_else(|| self.kept_edit.take());
-        sent.into_iter().for_each(|text| self.keep_text(text));
-        had_text
+    /// Handles the answer to the oldest command without one. Returns what to show about a refusal, whose text is kept.
+    pub(crate) fn command_answered(&mut self, outcome: CommandOutcome) -> Option<String> {
+        let written = self.unanswered.pop_front().flatten();
+        outcome.err().map(|reason| self.refused(&reason.to_string(), written))
+    }
+
+    /// Keeps the text that was not accepted. Returns `reason`, with where the text is offered again.
+    pub(crate) fn refused(&mut self, reason: &str, written: Option<WrittenText>) -> String {
+        match written.and_then(|written| self.kept_texts.keep(written)) {
+            Some(question) => format!("{reason}; your text is kept for {question}"),
+            None => reason.to_owned(),
+        }
     }
 
     /// True while a dialog covers the view.
@@ -70,7 +67,11 @@ impl Dialogs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{ReviewOrder, ReviewVerdict};
+    use crate::{
+        control::{RefusalReason, ReviewOrder, ReviewVerdict},
+        tape::note::Amendment,
+        tui::model::ReviewTarget,
+    };
 
     fn decided(verdict: ReviewVerdict) -> RunCommand {
         RunCommand::Review {
@@ -78,24 +79,78 @@ mod tests {
         }
     }
 
+    fn refusal() -> CommandOutcome {
+        Err(RefusalReason::NotInReview)
+    }
+
     #[test]
-    fn refused_command_leaves_its_text_for_the_next_question() {
+    fn refused_text_is_offered_to_its_question_only() {
+        let target = |path: &str| ReviewTarget { path: path.into(), hunk: None };
         let mut dialogs = Dialogs::default();
-        dialogs.command_sent(&decided(ReviewVerdict::SendBack("name the owner".into())));
-        assert!(dialogs.command_refused() && !dialogs.command_refused(), "once");
-        dialogs.ask_text(InputPurpose::Say("docs".into()));
-        assert_eq!(dialogs.line_input.take().unwrap().text, "name the owner");
-        dialogs.ask_text(InputPurpose::Say("docs".into()));
-        assert_eq!(dialogs.line_input.unwrap().text, "");
+        let mut sent = |command: &RunCommand| dialogs.command_sent(command);
+        sent(&decided(ReviewVerdict::SendBack("name the owner".into())));
+        sent(&decided(ReviewVerdict::Accept));
+        sent(&RunCommand::Say { unit: "docs".into(), text: "hurry".into() });
+        // The answers belong to the commands in their order.
+        let shown = dialogs.command_answered(refusal()).unwrap();
+        assert!(shown.ends_with("your text is kept for sending wiki/global/arr.md back"), "{shown}");
+        assert_eq!(dialogs.command_answered(Ok(())), None);
+        let shown = dialogs.command_answered(refusal()).unwrap();
+        assert!(shown.ends_with("your text is kept for the next message to docs"), "{shown}");
+        let mut offered = |purpose| {
+            dialogs.ask_text(purpose);
+            dialogs.line_input.take().unwrap().text
+        };
+        for other in [
+            InputPurpose::Say("other".into()),
+            InputPurpose::Reject(target("wiki/global/arr.md")),
+            InputPurpose::SendBack(target("wiki/global/other.md")),
+            InputPurpose::Command,
+            InputPurpose::Search,
+        ] {
+            assert_eq!(offered(other.clone()), "", "{other:?}");
+        }
+        let hunk = ReviewTarget { hunk: Some("5f".into()), ..target("wiki/global/arr.md") };
+        assert_eq!(offered(InputPurpose::SendBack(hunk)), "name the owner");
+        assert_eq!(offered(InputPurpose::SendBack(target("wiki/global/arr.md"))), "", "once");
+        assert_eq!(offered(InputPurpose::Say("docs".into())), "hurry");
+    }
+
+    #[test]
+    fn texts_for_the_same_question_are_all_kept() {
+        let mut dialogs = Dialogs::default();
+        for text in ["first", "second", " "] {
+            dialogs.command_sent(&RunCommand::Say { unit: "docs".into(), text: text.into() });
+        }
+        for _ in 0..3 {
+            assert!(dialogs.command_answered(refusal()).is_some());
+        }
+        for text in ["second", "first", ""] {
+            dialogs.ask_text(InputPurpose::Say("docs".into()));
+            assert_eq!(dialogs.line_input.take().unwrap().text, text);
+        }
+        assert!(dialogs.command_answered(refusal()).is_some(), "a refusal without a command");
+    }
+
+    #[test]
+    fn feedback_is_kept_for_each_of_its_units() {
+        let mut dialogs = Dialogs::default();
+        let amendment = Amendment { feedback: Some("cite".into()), ..Amendment::default() };
+        let units = vec!["a".into(), "b".into()];
+        dialogs.command_sent(&RunCommand::RetryUnits { units, amendment: Some(amendment) });
+        dialogs.command_answered(refusal());
+        assert_eq!(dialogs.kept_texts.take(&TextPurpose::Feedback(vec!["c".into()])), None);
+        assert_eq!(dialogs.kept_texts.take(&TextPurpose::Feedback(vec!["b".into()])).as_deref(), Some("cite"));
     }
 
     #[test]
     fn refused_edit_is_kept_for_its_file() {
         let mut dialogs = Dialogs::default();
         dialogs.command_sent(&decided(ReviewVerdict::Edit("# ARR".into())));
-        assert!(dialogs.command_refused());
-        assert_eq!(dialogs.kept_edit, Some(("wiki/global/arr.md".to_owned(), "# ARR".to_owned())));
+        assert!(dialogs.command_answered(refusal()).is_some());
         dialogs.command_sent(&decided(ReviewVerdict::Accept));
-        assert!(!dialogs.command_refused() && dialogs.kept_edit.is_some());
+        assert!(dialogs.command_answered(refusal()).is_some());
+        let file = TextPurpose::File("wiki/global/arr.md".into());
+        assert_eq!(dialogs.kept_texts.find(&file), Some("# ARR"));
     }
 }

@@ -20,17 +20,20 @@ use nix::{
     },
     unistd::{self, Pid},
 };
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 
 use super::TerminalSignals;
 use crate::{
+    control::MAX_EDITED_BYTES,
     diagnostic::Problem,
     open_file_limit, program_path,
-    tui::{effect::ExportTool, export::Export, host::HostInput},
+    tui::{
+        effect::ExportTool,
+        export::{Export, UnusableEdit},
+        host::HostInput,
+    },
 };
 
-/// Maximum size of an edited text, in bytes.
-const MAX_EDITED_BYTES: u64 = 256 * 1024;
 /// Time for the program to exit after a termination signal.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -82,6 +85,9 @@ pub(super) enum ForegroundEnd {
 
 /// Writes a private temporary file with an export.
 pub(super) fn write_private_copy(export: &Export) -> io::Result<NamedTempFile> {
+    if let Some(path) = &export.unused_file {
+        return Ok(NamedTempFile::from_parts(File::open(path)?, TempPath::try_from_path(path)?));
+    }
     // Readable only by its owner, and deleted when dropped.
     let mut file = tempfile::Builder::new().prefix("ingestdeck-").suffix(export.extension).tempfile()?;
     file.write_all(&export.bytes)?;
@@ -93,12 +99,39 @@ pub(super) fn write_private_copy(export: &Export) -> io::Result<NamedTempFile> {
     Ok(file)
 }
 
-/// The text that an editor left in `file`, which it may have replaced. `None` if it is too long or no text.
-pub(super) fn edited_text(file: &NamedTempFile) -> Option<String> {
-    let mut text = String::new();
-    let opened = File::open(file.path()).ok()?;
-    opened.take(MAX_EDITED_BYTES + 1).read_to_string(&mut text).ok()?;
-    (text.len() as u64 <= MAX_EDITED_BYTES).then_some(text)
+/// The text that an editor left in `file`, which it may have replaced.
+///
+/// # Errors
+/// If it cannot be used. The file is kept.
+pub(super) fn edited_text(file: NamedTempFile) -> Result<String, UnusableEdit> {
+    let mut bytes = Vec::new();
+    let read =
+        File::open(file.path()).and_then(|opened| opened.take(MAX_EDITED_BYTES as u64 + 1).read_to_end(&mut bytes));
+    let reason = match (read, String::from_utf8(bytes)) {
+        (Err(error), _) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(UnusableEdit { reason: "the editor deleted the text".to_owned(), file: None });
+        }
+        (Err(error), _) => format!("the edited text cannot be read: {error}"),
+        (Ok(_), Ok(text)) if text.len() <= MAX_EDITED_BYTES => return Ok(text),
+        (Ok(length), _) if length > MAX_EDITED_BYTES => {
+            format!("the edited text is longer than {} KiB", MAX_EDITED_BYTES / 1024)
+        }
+        (Ok(_), _) => "the edited text is not UTF-8".to_owned(),
+    };
+    Err(UnusableEdit { reason, file: keep_file(file) })
+}
+
+/// Keeps the text in `file` if a person changed it, although it is not used. Returns where it is.
+pub(super) fn keep_changed_file(export: &Export, file: NamedTempFile) -> Option<PathBuf> {
+    let mut bytes = Vec::new();
+    let limit = export.bytes.len() as u64 + 1;
+    let read = File::open(file.path()).and_then(|opened| opened.take(limit).read_to_end(&mut bytes));
+    let is_changed = read.is_ok() && (bytes != export.bytes || export.unused_file.is_some());
+    (export.edits.is_some() && is_changed).then(|| keep_file(file)).flatten()
+}
+
+fn keep_file(file: NamedTempFile) -> Option<PathBuf> {
+    file.keep().ok().map(|(_, path)| path)
 }
 
 /// The command that opens `file`.
@@ -125,7 +158,7 @@ fn written_path(export: &Export) -> Option<PathBuf> {
         // Opening a named pipe would wait.
         let is_file = path.starts_with(&project) && path.is_file();
         let opened = is_file.then(|| File::open(path).ok()).flatten();
-        let read = opened.and_then(|file| file.take(MAX_EDITED_BYTES).read_to_end(&mut bytes).ok());
+        let read = opened.and_then(|file| file.take(MAX_EDITED_BYTES as u64).read_to_end(&mut bytes).ok());
         let text = export.bytes.trim_ascii_end();
         read.is_some() && bytes.trim_ascii_end().ends_with(text) && (!text.is_empty() || bytes.is_empty())
     };
@@ -221,7 +254,10 @@ fn set_foreground_group(terminal: &File, group: Pid) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{diagnostic::Diagnostic as _, tui::export::WrittenFile};
+    use crate::{
+        diagnostic::Diagnostic as _,
+        tui::export::{EditTarget, WrittenFile},
+    };
 
     fn export(line: Option<usize>) -> Export {
         Export {
@@ -230,7 +266,8 @@ mod tests {
             extension: ".jsonl",
             line,
             is_truncated: false,
-            is_edited: false,
+            edits: None,
+            unused_file: None,
             written: None,
         }
     }
@@ -275,19 +312,58 @@ mod tests {
         assert!(!path.exists());
     }
 
+    /// What an editor that is replaced by `edit` leaves.
+    fn edited(edit: impl Fn(&std::path::Path)) -> Result<String, UnusableEdit> {
+        let file = write_private_copy(&export(None)).unwrap();
+        edit(file.path());
+        edited_text(file)
+    }
+
     #[test]
     fn edited_text_is_read_unless_it_is_too_long_or_binary() {
-        let file = write_private_copy(&export(None)).unwrap();
-        assert_eq!(edited_text(&file), None, "not UTF-8");
         // Some editors replace the file.
-        let other = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(other.path(), "shorter\n").unwrap();
-        std::fs::rename(other.path(), file.path()).unwrap();
-        assert_eq!(edited_text(&file).as_deref(), Some("shorter\n"));
-        std::fs::write(file.path(), "x".repeat(usize::try_from(MAX_EDITED_BYTES).unwrap() + 1)).unwrap();
-        assert_eq!(edited_text(&file), None);
-        std::fs::remove_file(file.path()).unwrap();
-        assert_eq!(edited_text(&file), None, "deleted");
+        let replaced = edited(|path| {
+            let other = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(other.path(), "shorter\n").unwrap();
+            std::fs::rename(other.path(), path).unwrap();
+        });
+        assert_eq!(replaced.as_deref(), Ok("shorter\n"));
+        let longest = "x".repeat(MAX_EDITED_BYTES);
+        assert_eq!(edited(|path| std::fs::write(path, &longest).unwrap()).as_ref(), Ok(&longest));
+        let deleted = edited(|path| std::fs::remove_file(path).unwrap()).unwrap_err();
+        assert_eq!((deleted.file, &*deleted.reason), (None, "the editor deleted the text"));
+        let long = longest + "é";
+        for (text, reason) in [
+            (&b"{}\xff\n"[..], "the edited text is not UTF-8"),
+            (long.as_bytes(), "the edited text is longer than 256 KiB"),
+            (&long.as_bytes()[..=MAX_EDITED_BYTES], "the edited text is longer than 256 KiB"),
+        ] {
+            let edit = edited(|path| std::fs::write(path, text).unwrap()).unwrap_err();
+            let file = edit.file.unwrap();
+            assert_eq!((&*edit.reason, std::fs::read(&file).unwrap().as_slice()), (reason, text));
+            // The next editor opens it, and leaves it in place until it is used.
+            let export = Export { unused_file: Some(file.clone()), edits: Some(EditTarget::Form), ..export(None) };
+            let again = write_private_copy(&export).unwrap();
+            assert_eq!(again.path(), file);
+            assert_eq!(keep_changed_file(&export, again), Some(file.clone()));
+            std::fs::write(&file, "short").unwrap();
+            assert_eq!(edited_text(write_private_copy(&export).unwrap()).as_deref(), Ok("short"));
+            assert!(!file.exists());
+        }
+    }
+
+    #[test]
+    fn changed_text_of_a_failed_editor_is_kept() {
+        let export = Export { edits: Some(EditTarget::Form), ..export(None) };
+        let file = write_private_copy(&export).unwrap();
+        let path = file.path().to_owned();
+        assert_eq!(keep_changed_file(&export, file), None);
+        assert!(!path.exists());
+        let file = write_private_copy(&export).unwrap();
+        std::fs::write(file.path(), "{}\n# mine").unwrap();
+        let kept = keep_changed_file(&export, file).unwrap();
+        assert_eq!(std::fs::read(&kept).unwrap(), b"{}\n# mine");
+        std::fs::remove_file(kept).unwrap();
     }
 
     #[test]

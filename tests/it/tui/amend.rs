@@ -9,7 +9,10 @@ use crate::{
         Note,
         note::{Amendment, AttemptStarted},
     },
-    tui::host::{HostInput, ToolExit},
+    tui::{
+        export::UnusableEdit,
+        host::{HostInput, ToolExit},
+    },
 };
 use tokio::sync::{mpsc, watch};
 
@@ -132,22 +135,24 @@ fn replay_shows_the_amendment() {
 
 #[test]
 fn feedback_is_edited_in_another_program() {
-    let edited = |text: Option<&str>, keys: &str| {
+    let edited = |text: Result<&str, UnusableEdit>, keys: &str| {
         let mut script = ScriptedHost::new(keys, SIZE);
-        script.opened = Ok(ToolExit { signal: None, text: text.map(str::to_owned) });
+        script.opened = Ok(ToolExit { signal: None, edited: Some(text.map(str::to_owned)) });
         live(&tape::running(), script)
     };
-    let (script, given) = edited(Some("Use the\nglossary.\u{202e}\n"), "ggeold<c-o><c-s>");
+    let (script, given) = edited(Ok("Use the\nglossary.\u{202e}\n"), "ggeold<c-o><c-s>");
     assert_eq!(script.handouts.len(), 1);
     assert_eq!(script.handouts[0].bytes, b"old");
     let feedback = Some("Use the\nglossary.".to_owned());
     assert!(matches!(&given[..], [RunCommand::Retry { amendment: Some(given), .. }] if given.feedback == feedback));
     // From another field, the feedback is edited as well.
-    let (_, given) = edited(Some("shorter"), "gge<tab><c-o><c-s>");
+    let (_, given) = edited(Ok("shorter"), "gge<tab><c-o><c-s>");
     assert!(
         matches!(&given[..], [RunCommand::Retry { amendment: Some(given), .. }] if given.feedback.as_deref() == Some("shorter"))
     );
-    let (script, given) = edited(None, "ggeold<c-o>");
-    assert!(given.is_empty() && script.text().contains("the edited text is not used"), "{}", script.text());
+    let unusable = UnusableEdit { reason: "not UTF-8".into(), file: Some("/tmp/ingestdeck-1.txt".into()) };
+    let (script, given) = edited(Err(unusable), "ggeold<c-o>");
+    let shown = "not UTF-8; your text is not used, and kept in /tmp/ingestdeck-1.txt";
+    assert!(given.is_empty() && script.text().contains(shown), "{}", script.text());
     assert!(script.text().contains("old"), "the typed text stays: {}", script.text());
 }

@@ -176,12 +176,12 @@ fn initial_hint_is_shown_and_disappears() {
 fn refused_command_shows_the_reason() {
     let growing = hold::held().growing();
     let (commands, _orders) = mpsc::channel(8);
-    let (refuse, refusals) = mpsc::channel(1);
+    let (answer, outcomes) = mpsc::unbounded_channel();
     let (_grows, changed) = watch::channel(0);
-    refuse.try_send(RefusalReason::CallNotWaiting { unit: "dbt-all".into() }).unwrap();
-    drop(refuse);
+    answer.send(Err(RefusalReason::CallNotWaiting { unit: "dbt-all".into() })).unwrap();
+    drop(answer);
     let live =
-        LiveHandle { engine: Some(EngineChannel { commands, refusals, leave_action: None }), changed, failed: None };
+        LiveHandle { engine: Some(EngineChannel { commands, outcomes, leave_action: None }), changed, failed: None };
     let script = ScriptedHost::new("", (80, 24)).keep_open_for(Duration::from_secs(2));
     let (script, _) = play(growing.timeline, Some(live), options(), script);
     assert!(script.text().contains("dbt-all: the call no longer waits for a decision"), "{}", script.text());

@@ -380,7 +380,7 @@ fn question_about_a_release_ends_when_other_calls_wait() {
 fn arguments_are_edited_in_another_program() {
     let edited = |text: &str, keys: &str| {
         let mut script = ScriptedHost::new(keys, SIZE);
-        script.opened = Ok(ToolExit { signal: None, text: Some(text.to_owned()) });
+        script.opened = Ok(ToolExit { signal: None, edited: Some(Ok(text.to_owned())) });
         live(&held(), options(), script)
     };
     let (_, given) = edited("{\"key\": \"churn\"}\n", "e<c-o><c-s>");
@@ -409,7 +409,7 @@ fn long_argument_is_edited_as_plain_text() {
     tape.note(Some(("dbt-all", 1)), &held);
     let play = |keys: &str| {
         let mut script = ScriptedHost::new(keys, SIZE);
-        script.opened = Ok(ToolExit { signal: None, text: Some("# Revenue\n\nPer \"order\".\n".to_owned()) });
+        script.opened = Ok(ToolExit { signal: None, edited: Some(Ok("# Revenue\n\nPer \"order\".\n".to_owned())) });
         live(&tape, Options { check_arguments: Some(crate::ingest::tool::argument_problems), ..options() }, script)
     };
     let (script, _) = play("e");

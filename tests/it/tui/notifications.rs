@@ -181,7 +181,7 @@ fn position_is_kept_and_missing_program_is_reported() {
 #[test]
 fn signal_during_an_external_program_is_handled() {
     let mut script = ScriptedHost::new("E", SIZE).keys("j");
-    script.opened = Ok(ToolExit { signal: Some(HostInput::Signal(15)), text: None });
+    script.opened = Ok(ToolExit { signal: Some(HostInput::Signal(15)), edited: None });
     let (_, exit) = play(tape::running().timeline(), None, options(), script);
     assert_eq!(exit.reason, ExitReason::Signal(15));
 }

@@ -272,15 +272,55 @@ fn text_of_a_review_that_ended_is_offered_again() {
     assert!(host.text().contains("name the owner"), "the question stays open: {}", host.text());
 }
 
+fn received(command: &str) -> Note {
+    let client = Some("screen".into());
+    Note::CommandReceived(Box::new(CommandReceived { command: command.into(), client, ..CommandReceived::default() }))
+}
+
+/// A run with a decision about each of three files, by one command each.
+fn decided_one_by_one() -> TapeFixture {
+    let mut tape = waiting(three_files());
+    for file in three_files() {
+        tape.note(None, &received("review")).note(None, &decided(&file.path, ReviewDecision::Accepted));
+    }
+    tape
+}
+
+/// The screen has read none of the effects when the next key is pressed.
+#[test]
+fn fast_undos_are_applied_one_after_the_other() {
+    let undo = |known| RunCommand::UndoReview { known: Some(known) };
+    let (host, sent) = live(&decided_one_by_one(), "uuuu", (120, 36));
+    assert_eq!(sent, [undo(3), undo(2), undo(1)]);
+    assert!(host.text().contains("no decision to undo"), "{}", host.text());
+    let (host, _) = live(&decided_one_by_one(), "uu", (120, 36));
+    assert!(host.text().contains("undone: the last decision, about wiki/global/net-revenue.md"), "{}", host.text());
+    // A decision on its way is the last one.
+    let (host, sent) = live(&decided_one_by_one(), "Gyuu", (120, 36));
+    assert_eq!(sent[1..], [undo(4), undo(3)]);
+    assert!(host.text().contains("about wiki/global/order-states.md"), "{}", host.text());
+    assert_eq!(live(&waiting(three_files()), "yu", (120, 36)).1[1..], [undo(1)]);
+    assert_eq!(live(&decided_one_by_one(), "u:changes undo<enter>", (120, 36)).1, [undo(3), undo(2)]);
+}
+
+#[test]
+fn undo_after_its_effect_continues_with_the_one_before() {
+    let (before, mut after) = (decided_one_by_one(), decided_one_by_one());
+    after.note(None, &received("undo_review"));
+    after.note(None, &decided("wiki/global/order-states.md", ReviewDecision::Open));
+    let undo = |known| RunCommand::UndoReview { known: Some(known) };
+    assert_eq!(grown(&before, &after, ("u", "u")).1, [undo(3), undo(2)]);
+    // The tape has one of two.
+    assert_eq!(grown(&before, &after, ("uu", "u")).1, [undo(3), undo(2), undo(1)]);
+    // Another client decides: the engine refuses the first, and the next one is about what the screen shows.
+    let mut after = decided_one_by_one();
+    after.note(None, &received("review"));
+    after.note(None, &decided("wiki/global/order-states.md", ReviewDecision::Rejected));
+    assert_eq!(grown(&before, &after, ("u", "u")).1, [undo(3), undo(4)]);
+}
+
 #[test]
 fn undo_names_the_last_act_wherever_the_selection_is() {
-    let received = |command: &str| {
-        Note::CommandReceived(Box::new(CommandReceived {
-            command: command.into(),
-            client: Some("screen".into()),
-            ..CommandReceived::default()
-        }))
-    };
     let mut tape = waiting(three_files());
     assert_eq!(live(&tape, "u", (120, 36)).1, [], "nothing is decided");
     tape.note(None, &received("review"));

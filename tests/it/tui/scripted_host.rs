@@ -311,8 +311,8 @@ pub(crate) fn options() -> Options {
 
 /// Connects to a run of this process.
 pub(crate) fn live_handle(commands: mpsc::Sender<RunCommand>, changed: watch::Receiver<u64>) -> LiveHandle {
-    let (_, refusals) = mpsc::channel(1);
-    LiveHandle { engine: Some(EngineChannel { commands, refusals, leave_action: None }), changed, failed: None }
+    let (_, outcomes) = mpsc::unbounded_channel();
+    LiveHandle { engine: Some(EngineChannel { commands, outcomes, leave_action: None }), changed, failed: None }
 }
 
 /// Plays `script` on `timeline`. Returns the script and the reason for the exit.
