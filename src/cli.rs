@@ -39,7 +39,7 @@ mod pull_request;
 mod query;
 pub(crate) mod replay;
 pub(crate) mod report;
-mod review;
+pub(crate) mod review;
 mod review_rules;
 pub(crate) mod run;
 pub(crate) mod runs;

@@ -17,6 +17,7 @@ mod attempt_summary;
 pub(crate) mod cache;
 mod comparison;
 pub(crate) mod document;
+pub(crate) mod edited_text;
 pub(crate) mod effect;
 mod entry_part;
 pub(crate) mod export;

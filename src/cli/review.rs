@@ -28,8 +28,8 @@ use crate::{
     },
     ingest::{self, committed_changes, repository::Repository},
     run::{
-        review::{FileReview, ReviewState},
-        state::{RunState, UnitState, UnitStatus},
+        review::{FileReview, ReviewState, is_bound},
+        state::{Publication, RunState, UnitState, UnitStatus},
     },
     store::{RecordedRun, RunStatus, RunStore},
     tape::{
@@ -412,15 +412,38 @@ fn print_result(global: &GlobalArgs, before: &RunState, state: &RunState) -> Res
         (None, None) if unsaved.is_none() => "nothing to commit".to_owned(),
         (None, None) => format!("{} sent back; the run continues", text::pluralize(again.len(), "unit")),
     };
-    let json = json!({
-        "type": "review_finished", "commit": saved, "branch": branch, "not_saved": publication.save_error, "sent_back": again,
-    });
+    let json = finished_json(publication, saved.as_deref(), branch, &again);
     ctl::print_rows(global, [(json, text)].into_iter())?;
     Ok(match publication.save_error {
         Some(_) => Exit::UnitFailed,
         None if !left.is_empty() => Exit::ReviewOpen,
         None => Exit::Ok,
     })
+}
+
+/// The end of a review; `commit` contains what was accepted of it.
+pub(crate) fn finished_json(
+    publication: &Publication,
+    commit: Option<&str>,
+    branch: Option<&str>,
+    sent_back: &[UnitKey],
+) -> Value {
+    let mut json = json!({
+        "type": "review_finished", "commit": commit, "branch": branch, "not_saved": publication.save_error,
+        "sent_back": sent_back,
+    });
+    if let (Some(review), true) = (&publication.review, commit.is_some() && !publication.blocked.is_empty()) {
+        let bound = review.units_bound_to(&publication.blocked);
+        let left_out = review.request.files.iter().filter(|file| is_bound(file, &bound)).map(|file| {
+            let mut json = json!({"path": file.path, "units": file.units});
+            if let Some(reason) = publication.blocked_reason(&file.path) {
+                json["reason"] = reason.into();
+            }
+            json
+        });
+        json["left_out"] = left_out.collect();
+    }
+    json
 }
 
 /// Continues the review of a run that ended: integrates its patches again, then waits for decisions.

@@ -221,7 +221,7 @@ pub(crate) fn launch<T>(
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.
     let PreparedProject { lock: _lock, repository, head } = launch.prepared;
-    let diff = launch.planned.diff_counts().to_string();
+    let diff = launch.planned.planned_diff();
     let locks = session_locks(&setup.runs, launch.agent.is_scripted());
     let (agent, terms, continues, reconcile) = (launch.agent, launch.terms, launch.prior.continues, launch.reconcile);
     let (is_reviewed, projected) = (launch.review.is_some(), launch.prior.projected);

@@ -15,13 +15,13 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use self::texts::plan_texts;
 use self::{
     chunking::{ChunkedConnection, chunk_connection, is_target},
     neighbours::Neighbourhood,
     unit_names::RunUnitKeys,
     unit_selector::UnitSelector,
 };
+pub(crate) use self::{partial_plan::PlannedDiff, texts::plan_texts};
 use super::{
     baseline::{Baseline, FileOwners, RecordOrigin, RecordTime},
     database::KTX_DATABASE,

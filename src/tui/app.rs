@@ -16,8 +16,9 @@ use self::side_pane::SidePaneFollower;
 use super::{
     ExitReason, Options, TuiExit,
     cache::ScreenCache,
+    edited_text::{EditTarget, UnusableEdit},
     effect::TimeStep,
-    export::{EditTarget, Export, UnusableEdit},
+    export::Export,
     frame_limiter::{FrameLimiter, GrowthLimiter, RedrawPriority},
     host::ClockReading as Now,
     model::{HomeView, OverlayView, ScreenModel},

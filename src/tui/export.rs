@@ -4,7 +4,6 @@
 
 use std::{
     ffi::OsStr,
-    fmt,
     fs::File,
     io::Read as _,
     path::{Component, Path, PathBuf},
@@ -12,6 +11,7 @@ use std::{
 
 use super::{
     document::LaidOutDocument,
+    edited_text::EditTarget,
     effect::{ExportRequest, ExportTool, PagerContent},
     entry_part::{EntryPart, PartContent},
     load,
@@ -47,34 +47,6 @@ pub(crate) struct Export {
     pub unused_file: Option<PathBuf>,
     /// The file that was written: it is opened instead of a copy if it still has this text. The copy is read-only.
     pub written: Option<WrittenFile>,
-}
-
-/// What an edited text is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum EditTarget {
-    /// The open form.
-    Form,
-    /// The changed file with this path, which is reviewed.
-    Reviewed(String),
-}
-
-/// A text of an editor that is not accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UnusableEdit {
-    pub reason: String,
-    /// Where it is now; `None` if there is none.
-    pub file: Option<PathBuf>,
-}
-
-/// The reason, and where the text is.
-impl fmt::Display for UnusableEdit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { reason, file } = self;
-        match file {
-            Some(file) => write!(f, "{reason}; your text is not used, and kept in {}", file.display()),
-            None => f.write_str(reason),
-        }
-    }
 }
 
 /// A file that an attempt wrote.
@@ -148,6 +120,12 @@ pub(crate) fn reviewed_text(
         return Err(format!("{path} is longer than {limit} KiB; edit it after the commit"));
     }
     Ok(reviewed_file(path, text))
+}
+
+/// The text of the changed file `path` that an editor left in `file` before; `None` if it is gone.
+pub(crate) fn unused_text(path: &str, file: &Path) -> Option<Export> {
+    let unused_file = file.is_file().then(|| file.to_owned());
+    unused_file.map(|file| Export { unused_file: Some(file), ..reviewed_file(path, String::new()) })
 }
 
 /// The text of the changed file `path`, for an editor.

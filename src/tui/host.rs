@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{
-    export::{Export, UnusableEdit},
+    edited_text::UnusableEdit,
+    export::Export,
     key::KeyPress,
     notification::{Notification, TerminalProgress},
 };

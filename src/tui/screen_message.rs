@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    export::{EditTarget, UnusableEdit},
+    edited_text::{EditTarget, UnusableEdit},
     key::KeyPress,
     model::PaneMatches,
 };

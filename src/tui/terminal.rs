@@ -46,8 +46,9 @@ pub(crate) use osc::supports_progress;
 
 use self::{foreground::ForegroundEnd, tty_writer::TtyWriter};
 use super::{
+    edited_text::UnusableEdit,
     effect::ExportTool,
-    export::{Export, UnusableEdit},
+    export::Export,
     host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit},
     key::KeyPress,
     notification::{Notification, TerminalProgress},

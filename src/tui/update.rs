@@ -5,8 +5,8 @@
 
 use super::{
     actions::{find, listing, review, time},
+    edited_text::EditTarget,
     effect::ScreenEffect,
-    export::EditTarget,
     model::ScreenModel,
     screen_message::ScreenMessage,
 };

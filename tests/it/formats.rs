@@ -11,6 +11,7 @@
 //! | `report --format json`, and KTX's trace and memory flow | `events`, `report.json`, `trace.jsonl`, `memory-flow.json` |
 //! | `report --format junit` (`md` and `html` are for people) | `src/report/snapshots` |
 //! | `plan`, `doctor` | `commands`, one file each |
+//! | `review_finished` | `review`, `review.jsonl` |
 //! | `--events agent` | `schemas`, `agent-events.jsonl` and `assets/agent-events.schema.json` |
 //! | `runs export --format otlp` | `tests/it/commands/tracing.rs`, by the rules of OTLP |
 //! | `audit`, `costs` | `schemas`, one file each, and `assets/audit.schema.json` |
@@ -39,6 +40,7 @@ mod files;
 mod golden;
 mod notes;
 mod provenance;
+mod review;
 mod schemas;
 mod surface;
 mod words;

@@ -12,6 +12,7 @@ use crate::{
         committed_changes::CommittedRun,
         integrate::{RawCopy, UnitPatch},
         job::IngestJob,
+        plan::PlannedDiff,
         project::Project,
         projection::PendingProjection,
         text_input::TEXT_ADAPTER,
@@ -19,7 +20,10 @@ use crate::{
         worktree::Worktrees,
     },
     run::commit_trailers::{AttemptTrailer, CommitMessage, RunTrailers, trailer_key},
-    tape::{RunId, UnitKey, note::ContinuedRun},
+    tape::{
+        RunId, UnitKey,
+        note::{ContinuedRun, DiffCounts},
+    },
 };
 
 /// The inputs of a run.
@@ -29,8 +33,8 @@ pub(crate) struct IngestRun {
     pub project: Arc<Project>,
     /// The units with their positions in the plan.
     pub units: HashMap<UnitKey, (usize, WorkUnit)>,
-    /// The changes of their sources, in KTX's format.
-    pub diff: String,
+    /// The changes of their sources.
+    pub diff: PlannedDiff,
     pub job: IngestJob,
     pub worktrees: Arc<Worktrees>,
     /// The reconcile step, if one is wanted.
@@ -98,11 +102,16 @@ impl IngestRun {
         copies.map(|copy| (copy.destination.clone(), copy)).collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
+    /// The changes that a commit with the raw files of these units alone contains.
+    pub(super) fn diff_of(&self, units: &[UnitKey], is_first: bool) -> DiffCounts {
+        self.diff.of_units(units.iter().filter_map(|unit| Some(&self.work_unit(unit)?.planned)), is_first)
+    }
+
     /// The message for the commit of an ingest that changes `paths` with the patches of these attempts, in integration
     /// order: KTX's message, and trailers that name the attempts. Attempt 0 is one of a prior run.
     pub(super) fn commit_message<'a>(
         &self,
-        failed: &[UnitKey],
+        (failed, diff): (&[UnitKey], DiffCounts),
         paths: impl IntoIterator<Item = &'a String>,
         attempts: &[(UnitKey, u32)],
     ) -> CommitMessage {
@@ -114,12 +123,17 @@ impl IngestRun {
         let trailers = RunTrailers { run: self.id, attempts: attempts.iter().map(trailer).collect(), noted: None };
         let message = match &self.committed {
             Some(of) => format!("review of run {}: changes that its commits made", of.run.short()),
-            None => self.ktx_message(failed, paths),
+            None => self.ktx_message(failed, diff, paths),
         };
         trailers.append_to(&message)
     }
 
-    fn ktx_message<'a>(&self, failed: &[UnitKey], paths: impl IntoIterator<Item = &'a String>) -> String {
+    fn ktx_message<'a>(
+        &self,
+        failed: &[UnitKey],
+        diff: DiffCounts,
+        paths: impl IntoIterator<Item = &'a String>,
+    ) -> String {
         if self.units.values().any(|(_, unit)| unit.is_text()) {
             return memory_message(&self.job, paths);
         }
@@ -130,12 +144,12 @@ impl IngestRun {
             sources.extend(self.reconcile.iter().flat_map(|pass| &pass.evictions).map(|of| of.adapter.as_str()));
         }
         let sources: Vec<&str> = sources.into_iter().collect();
-        ingest_message(&sources, &self.job, &self.diff.to_string(), failed)
+        ingest_message(&sources, &self.job, diff, failed)
     }
 }
 
 /// KTX's message, which is one line, as a subject and a body.
-fn ingest_message(sources: &[&str], job: &IngestJob, diff: &str, failed: &[UnitKey]) -> String {
+fn ingest_message(sources: &[&str], job: &IngestJob, diff: DiffCounts, failed: &[UnitKey]) -> String {
     let count = if failed.is_empty() { String::new() } else { format!(", {} failed", failed.len()) };
     let subject = |sources: &str| format!("ingest({sources}): {} diff={diff}{count}", job.id);
     let mut message = subject(&sources.join(","));
@@ -173,7 +187,8 @@ mod tests {
     fn subject_of_an_ingest_is_short() {
         let job = IngestJob::new("2026-03-17T15:30:01.5Z".parse().unwrap());
         let failed: Vec<UnitKey> = (0..22).map(|unit| format!("docs-{unit}\n").as_str().into()).collect();
-        let message = |sources: &[&str], failed| ingest_message(sources, &job, "+2000/~30/-4/=5", failed);
+        let diff = DiffCounts { added: 2000, modified: 30, deleted: 4, unchanged: 5 };
+        let message = |sources: &[&str], failed| ingest_message(sources, &job, diff, failed);
         insta::assert_snapshot!(message(&["dbt", "docs"], &failed[..1]), @"
         ingest(dbt,docs): local-mmurqopo diff=+2000/~30/-4/=5, 1 failed
 

@@ -31,8 +31,8 @@ use crate::{
     tape::{
         Note, UnitKey,
         note::{
-            self, AttemptOutput, BlockedFile, IntegrationStarted, PatchIntegrated, ReviewRequested, SaveFailed,
-            Severity, SlRefsRepaired, StopReason, VerdictCause,
+            self, AttemptOutput, BlockedFile, DiffCounts, IntegrationStarted, PatchIntegrated, ReviewRequested,
+            SaveFailed, Severity, SlRefsRepaired, StopReason, VerdictCause,
         },
     },
     text::{list_some, pluralize},
@@ -208,14 +208,14 @@ impl Integration {
     fn save_accepted(
         &self,
         integrator: &mut Option<PatchIntegrator>,
-        failed: &[UnitKey],
+        (failed, diff): (&[UnitKey], DiffCounts),
         (raw, contributors): (&[RawCopy], &[(UnitKey, u32)]),
         review: Option<ReviewState>,
     ) -> Result<(SavedIntegration, CommitMessage), IntegrationError> {
         let Some(open) = integrator else { return Err(IntegrationError::BranchMovedRepeatedly) };
         let before = review.as_ref().map(|review| open.apply_review(review)).transpose()?;
         let contributors: Vec<_> = contributors.iter().filter(|(unit, _)| open.has_writer(unit)).cloned().collect();
-        let message = self.run.commit_message(failed, open.changed_paths(), &contributors);
+        let message = self.run.commit_message((failed, diff), open.changed_paths(), &contributors);
         let saved = open.save(&message, raw);
         if saved.is_err() && before.is_none_or(|before| open.undo_review(before).is_err()) {
             *integrator = None;
@@ -238,7 +238,11 @@ impl Integration {
         let raw = self.run.raw_copies(&state.integrated);
         let contributors = state.contributors.clone();
         let (mut blocked, mut left) = (Vec::new(), Vec::<UnitKey>::new());
-        let mut saved = self.save_accepted(&mut state.integrator, failed, (&raw, &contributors), self.review.current());
+        // A commit counts only its own files if the run has others.
+        let is_first = self.saved().is_empty();
+        let diff = if is_first { self.run.diff.counts } else { self.run.diff_of(&state.integrated, false) };
+        let files = (raw.as_slice(), contributors.as_slice());
+        let mut saved = self.save_accepted(&mut state.integrator, (failed, diff), files, self.review.current());
         // What the commits of a run contain already cannot be left out of them.
         if let Err(error) = &saved
             && state.integrator.is_some()
@@ -250,7 +254,8 @@ impl Integration {
             left = state.integrated.iter().filter(|unit| bound.contains(*unit)).cloned().collect();
             let kept: Vec<UnitKey> = state.integrated.iter().filter(|unit| !left.contains(unit)).cloned().collect();
             let raw = self.run.raw_copies(&kept);
-            saved = self.save_accepted(&mut state.integrator, failed, (&raw, &contributors), Some(rest));
+            let diff = self.run.diff_of(&kept, is_first);
+            saved = self.save_accepted(&mut state.integrator, (failed, diff), (&raw, &contributors), Some(rest));
             if let Err(second) = &saved
                 && state.integrator.is_some()
             {

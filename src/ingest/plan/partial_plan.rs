@@ -2,14 +2,55 @@
 //!
 //! Later plans compare files. A file of two units must not count as processed when only one of them ran.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::{
-    DiffCounts, IngestPlan, PlanError, Project, SourceDiff, SourcePlan, UnitSelection, UnitSelector, WorkUnit,
-    check_connections_exist, known_names,
+    DiffCounts, IngestPlan, PlanError, PlannedUnit, Project, SourceDiff, SourcePlan, UnitSelection, UnitSelector,
+    WorkUnit, check_connections_exist, known_names,
 };
 
+/// The changes of the sources of a plan, which commits count.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PlannedDiff {
+    /// Of all planned units.
+    pub counts: DiffCounts,
+    /// The new files by connection and path.
+    added: HashSet<(String, String)>,
+    modified: HashSet<(String, String)>,
+}
+
+impl PlannedDiff {
+    /// The changes that a commit with these units alone contains. The deleted files are in the first commit of a run.
+    pub(crate) fn of_units<'a>(&self, units: impl Iterator<Item = &'a PlannedUnit>, is_first: bool) -> DiffCounts {
+        let of_unit = |unit: &'a PlannedUnit| unit.raw_files.iter().map(|path| (unit.connection.clone(), path.clone()));
+        let files: HashSet<(String, String)> = units.flat_map(of_unit).collect();
+        let count = |changed: &HashSet<(String, String)>| changed.intersection(&files).count() as u64;
+        DiffCounts {
+            added: count(&self.added),
+            modified: count(&self.modified),
+            deleted: if is_first { self.counts.deleted } else { 0 },
+            unchanged: self.counts.unchanged,
+        }
+    }
+}
+
 impl IngestPlan {
+    /// The changes of all sources, for commits.
+    pub(crate) fn planned_diff(&self) -> PlannedDiff {
+        let files = |list: fn(&SourceDiff) -> &Vec<String>| {
+            let of_source = |source: &SourcePlan| {
+                let connection = source.connection.clone();
+                list(&source.diff).clone().into_iter().map(move |path| (connection.clone(), path))
+            };
+            self.sources.iter().flat_map(of_source).collect()
+        };
+        PlannedDiff {
+            counts: self.diff_counts(),
+            added: files(|diff| &diff.added),
+            modified: files(|diff| &diff.modified),
+        }
+    }
+
     /// Number of files by kind of change, in all sources, limited to the files of planned units.
     pub(crate) fn diff_counts(&self) -> DiffCounts {
         self.sources.iter().map(|source| self.planned_diff_counts(source)).fold(DiffCounts::default(), |sum, of| {

@@ -12,8 +12,8 @@ use crate::{
     text::pluralize,
     tui::{
         action::{ActionScope, UserAction},
+        edited_text::UnusableEdit,
         effect::{ScreenEffect, WrittenLine},
-        export::UnusableEdit,
         model::{
             ConfirmQuestion, InputPurpose, LineInput, OverlayView, ReviewLine, ReviewTarget, ReviewView, ScreenModel,
             TextPurpose, WrittenText, decision_of, diff_rows,

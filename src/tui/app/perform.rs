@@ -13,8 +13,7 @@ use crate::{
         ExitReason,
         actions::find,
         effect::ScreenEffect,
-        export::{self, Export},
-        load,
+        export, load,
         model::{InspectView, OverlayView, TextPurpose, WrittenText},
         text_search,
     },
@@ -81,11 +80,9 @@ impl App {
                 let kept = dialogs.kept_texts.find(&TextPurpose::File(path.clone()));
                 let review = self.timeline.view().state.publication.open_review();
                 // Kept until the editor leaves another one.
-                let unused = dialogs.unused_files.get(&path).filter(|file| file.is_file());
+                let unused = dialogs.unused_files.get(&path).and_then(|file| export::unused_text(&path, file));
                 let export = match (unused, kept) {
-                    (Some(file), _) => {
-                        Ok(Export { unused_file: Some(file.clone()), ..export::reviewed_file(&path, String::new()) })
-                    }
+                    (Some(export), _) => Ok(export),
                     (None, Some(text)) => Ok(export::reviewed_file(&path, text.to_owned())),
                     (None, None) => export::reviewed_text(self.project.as_deref(), review, &path),
                 };

@@ -27,11 +27,7 @@ use crate::{
     control::MAX_EDITED_BYTES,
     diagnostic::Problem,
     open_file_limit, program_path,
-    tui::{
-        effect::ExportTool,
-        export::{Export, UnusableEdit},
-        host::HostInput,
-    },
+    tui::{edited_text::UnusableEdit, effect::ExportTool, export::Export, host::HostInput},
 };
 
 /// Time for the program to exit after a termination signal.
@@ -256,7 +252,7 @@ mod tests {
     use super::*;
     use crate::{
         diagnostic::Diagnostic as _,
-        tui::export::{EditTarget, WrittenFile},
+        tui::{edited_text::EditTarget, export::WrittenFile},
     };
 
     fn export(line: Option<usize>) -> Export {

@@ -777,6 +777,11 @@ fn blocked_file_is_left_out_on_request_and_waits() {
     assert_eq!((partly.code, subjects(&place)), (Some(103), 2), "{partly:?}");
     let committed = git(&place.path(""), &["show", "--name-only", "--format=", "HEAD", "--", "wiki"]);
     assert_eq!(committed, "wiki/global/one.md\nwiki/global/three.md\n");
+    let diff = || {
+        let subject = git(&place.path(""), &["log", "-1", "--format=%s"]);
+        subject.trim_end().rsplit_once(" diff=").map(|(_, counts)| counts.to_owned())
+    };
+    assert_eq!(diff().as_deref(), Some("+2/~0/-0/=0"), "the commit has two of three raw files");
     assert_eq!(fs::read_to_string(&mine).unwrap(), "mine\n");
     let (changes, counts) = listed(&review(&place, &claude, &["--list"]));
     assert_eq!(changes.iter().map(|change| &change["path"]).collect::<Vec<_>>(), ["wiki/global/two.md"], "{changes:?}");
@@ -787,6 +792,7 @@ fn blocked_file_is_left_out_on_request_and_waits() {
     fs::remove_file(&mine).unwrap();
     let saved = review(&place, &claude, &["--accept", "*"]);
     assert_eq!((saved.code, subjects(&place), pages(&place).len()), (Some(0), 3, 3), "{saved:?}");
+    assert_eq!(diff().as_deref(), Some("+1/~0/-0/=0"));
     assert!(fs::read_to_string(&mine).unwrap().contains("First text."));
     assert!(review(&place, &claude, &["--list"]).expect_refusal(4).starts_with("no run of this project waits"));
 }

@@ -10,7 +10,7 @@ use crate::{
         note::{Amendment, AttemptStarted},
     },
     tui::{
-        export::UnusableEdit,
+        edited_text::UnusableEdit,
         host::{HostInput, ToolExit},
     },
 };

@@ -13,6 +13,10 @@ use crate::{
             attempt_output::ArtifactChange,
         },
     },
+    tui::{
+        edited_text::{EditTarget, UnusableEdit},
+        host::ToolExit,
+    },
 };
 use tokio::sync::{mpsc, watch};
 
@@ -317,6 +321,50 @@ fn undo_after_its_effect_continues_with_the_one_before() {
     after.note(None, &received("review"));
     after.note(None, &decided("wiki/global/order-states.md", ReviewDecision::Rejected));
     assert_eq!(grown(&before, &after, ("u", "u")).1, [undo(3), undo(4)]);
+}
+
+/// The text of the last file is opened in an editor that leaves `edited`, with `keys` afterwards.
+fn edited(edited: Result<&str, UnusableEdit>, keys: &str) -> (ScriptedHost, Vec<RunCommand>) {
+    let growing = waiting(three_files()).growing();
+    let (commands, mut orders) = mpsc::channel(200);
+    let (_grows, changed) = watch::channel(0);
+    let mut script = ScriptedHost::new(&format!("Ge{keys}"), (120, 36)).after(Duration::from_secs(4));
+    script.opened = Ok(ToolExit { signal: None, edited: Some(edited.map(str::to_owned)) });
+    let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
+    (script, std::iter::from_fn(|| orders.try_recv().ok()).collect())
+}
+
+#[test]
+fn unusable_text_of_an_editor_is_opened_again() {
+    const PATH: &str = "wiki/global/order-states.md";
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let limit = "the edited text is longer than 256 KiB";
+    let unusable = || UnusableEdit { reason: limit.into(), file: Some(file.path().to_owned()) };
+    let (host, sent) = edited(Err(unusable()), "e");
+    assert_eq!(sent, []);
+    let shown: String = host.text().replace('│', "").split_whitespace().collect();
+    let wanted = format!("{PATH}: {}; e opens it again", unusable());
+    assert!(shown.contains(&wanted.replace(' ', "")), "{}", host.text());
+    let files: Vec<_> = host.handouts.iter().map(|export| export.unused_file.clone()).collect();
+    assert_eq!(files, [None, Some(file.path().to_owned())]);
+    assert!(host.handouts.iter().all(|export| export.edits == Some(EditTarget::Reviewed(PATH.into()))));
+    // A file that was deleted meanwhile is not opened.
+    let gone = UnusableEdit { file: Some("/nowhere/text.md".into()), ..unusable() };
+    let (host, _) = edited(Err(gone), "e");
+    assert_eq!(host.handouts[1], host.handouts[0]);
+    // Another file is opened as it is, and a deleted text is not offered.
+    let (host, _) = edited(Err(unusable()), "<c-u>kke");
+    assert!(host.handouts[1..].iter().all(|export| export.unused_file.is_none()), "{:?}", host.handouts);
+    let (host, _) = edited(Err(UnusableEdit { file: None, ..unusable() }), "e");
+    assert!(!host.text().contains("opens it again") && host.handouts[1].unused_file.is_none(), "{}", host.text());
+}
+
+#[test]
+fn text_of_an_editor_replaces_its_file() {
+    let (host, sent) = edited(Ok("# Mine\n"), "");
+    let [RunCommand::Review { decisions }] = sent.as_slice() else { panic!("{sent:?}") };
+    assert_eq!(decisions[0].verdict, ReviewVerdict::Edit("# Mine\n".into()));
+    assert_eq!((&*decisions[0].path, host.handouts[0].extension), ("wiki/global/order-states.md", ".md"));
 }
 
 #[test]
