@@ -302,3 +302,20 @@ impl AttachedClient {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_keep_the_order_of_the_commands() {
+        let (outcomes, mut delivered) = mpsc::unbounded_channel();
+        let unanswered = VecDeque::from([None, Some("too large".to_owned()), None]);
+        let mut reports = EngineReports { grown: watch::channel(0).0, outcomes, failed: None, unanswered };
+        reports.answered(Ok(()));
+        reports.answered(Err(RefusalReason::NotInReview));
+        let delivered: Vec<_> = std::iter::from_fn(|| delivered.try_recv().ok()).collect();
+        assert_eq!(delivered, [Ok(()), invalid("too large".to_owned()), Err(RefusalReason::NotInReview)]);
+        assert!(reports.unanswered.is_empty());
+    }
+}

@@ -121,3 +121,28 @@ impl SourcePlan {
         self.pending_files.extend(raw_files.iter().filter(|path| diff.is_changed(path)).cloned());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commit_counts_the_files_of_its_units() {
+        let file = |connection: &str, path: &str| (connection.to_owned(), path.to_owned());
+        let diff = PlannedDiff {
+            counts: DiffCounts { added: 2, modified: 2, deleted: 3, unchanged: 4 },
+            added: [file("notes", "a.md"), file("notes", "shared.md")].into(),
+            modified: [file("notes", "b.md"), file("other", "a.md")].into(),
+        };
+        let unit = |connection: &str, files: &[&str]| PlannedUnit {
+            connection: connection.into(),
+            raw_files: files.iter().map(|file| (*file).to_owned()).collect(),
+            ..PlannedUnit::default()
+        };
+        let units = [unit("notes", &["a.md", "shared.md", "same.md"]), unit("notes", &["b.md", "shared.md"])];
+        let counts = |units: &[PlannedUnit], is_first| diff.of_units(units.iter(), is_first).to_string();
+        assert_eq!(counts(&units[..1], true), "+2/~0/-3/=4", "a file of another connection has the same path");
+        assert_eq!(counts(&units, false), "+2/~1/-0/=4", "a shared file counts once");
+        assert_eq!(counts(&[], false), "+0/~0/-0/=4");
+    }
+}
