@@ -9,6 +9,7 @@
 pub(crate) mod connection;
 pub(crate) mod delivery;
 pub(crate) mod host;
+mod names;
 pub(crate) mod nats;
 pub(crate) mod pool;
 pub(crate) mod protocol;

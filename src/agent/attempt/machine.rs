@@ -52,7 +52,7 @@ pub(crate) enum AttemptCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitReason {
     Agent,
-    /// One of our tools runs, or one of a session, which has a time limit of its own.
+    /// One of our tools runs, or a tool of a session, which has its own time limit.
     Tool,
     /// A person decides about a call.
     Approval,

@@ -96,7 +96,11 @@ impl IngestRun {
         let units = units.iter().filter_map(|unit| self.work_unit(unit));
         let copies = units.flat_map(|unit| {
             let copies = unit.raw_copies(&self.job.sync_id);
-            copies.map(|(file, to)| RawCopy { source: unit.source_root.join(file), destination: to })
+            copies.map(|(file, to)| RawCopy {
+                source: unit.source_root.join(file),
+                source_root: unit.source_root.clone(),
+                destination: to,
+            })
         });
         // Units may share files.
         copies.map(|copy| (copy.destination.clone(), copy)).collect::<BTreeMap<_, _>>().into_values().collect()

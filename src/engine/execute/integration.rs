@@ -280,7 +280,7 @@ impl Integration {
             let folder = format!("/{}/", self.run.job.sync_id);
             let name = |place: &String| place.split_once(&folder).map_or(place.clone(), |(_, name)| name.to_owned());
             let names: Vec<String> = saved.skipped_raw_files.iter().map(name).collect();
-            warn(format!("the commit omits {count} that git rejects: {}", list_some(&names)));
+            warn(format!("the commit omits {count} that git ignores or rejects: {}", list_some(&names)));
         }
         let passed = taken.iter().any(|unit| unit.as_str() == RECONCILE_KEY);
         let settled = match &self.run.reconcile {

@@ -17,7 +17,8 @@ use tokio::{
 
 use super::{
     host::WorkerHost,
-    pool::{AttemptMessage, plain_name},
+    names::plain_name,
+    pool::AttemptMessage,
     protocol::{
         CHUNK_BYTES, EngineMessage, HEARTBEAT_INTERVAL, LEASE_DURATION, PROTOCOL_VERSION, RunTerms, WorkerJoin,
         WorkerMessage,

@@ -15,7 +15,7 @@ use tokio::{
 use super::{
     connection::{self, ConnectionEnd, WorkerConnection},
     host::WorkerHost,
-    pool::plain_name,
+    names::plain_name,
     protocol::{EngineMessage, WorkerJoin, WorkerMessage},
     stdio,
 };

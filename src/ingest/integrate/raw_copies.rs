@@ -16,13 +16,15 @@ const MAX_STAGE_FAILURES: u32 = 200;
 pub(crate) struct RawCopy {
     /// Absolute path of the file.
     pub source: PathBuf,
+    /// The directory of its connection.
+    pub source_root: PathBuf,
     /// Path of the copy, relative to the project.
     pub destination: String,
 }
 
 impl PatchIntegrator {
-    /// Adds `raw` to the accepted changes, and returns the destinations that git does not accept. The bytes are stored
-    /// unchanged, regardless of git attributes.
+    /// Adds `raw` to the accepted changes, and returns the destinations that git does not accept, and those of files that
+    /// the project makes git ignore, such as logins. The bytes are stored unchanged, regardless of git attributes.
     pub(super) fn stage_raw_copies(&self, raw: &[RawCopy]) -> Result<Vec<String>, IntegrationError> {
         // Paths are passed to git one per line.
         let root = self.worktrees.repository.root();
@@ -31,8 +33,29 @@ impl PatchIntegrator {
             names_one && is_file(root, &copy.source)
         };
         let raw: Vec<&RawCopy> = raw.iter().filter(can_be_named).collect();
+        let ignored = self.ignored_sources(&raw)?;
+        let (ignored, raw): (Vec<&RawCopy>, Vec<&RawCopy>) =
+            raw.into_iter().partition(|copy| ignored.contains(&copy.source) && !ignored.contains(&copy.source_root));
         self.stage_in_halves(&raw, &mut MAX_STAGE_FAILURES.clone());
-        self.unstaged_raw_copies(&raw)
+        let mut omitted = self.unstaged_raw_copies(&raw)?;
+        omitted.extend(ignored.into_iter().map(|copy| copy.destination.clone()));
+        Ok(omitted)
+    }
+
+    /// The files, and the directories of their connections, that git ignores in the project. A connection whose whole
+    /// directory is ignored is a copy of another repository.
+    fn ignored_sources(&self, raw: &[&RawCopy]) -> Result<BTreeSet<PathBuf>, IntegrationError> {
+        let repository = &self.worktrees.repository;
+        let root = repository.root();
+        let all: BTreeSet<&PathBuf> = raw.iter().flat_map(|copy| [&copy.source, &copy.source_root]).collect();
+        let below = all.into_iter().filter_map(|path| path.strip_prefix(root).ok()?.to_str());
+        let input: String = below.filter(|path| !path.is_empty()).flat_map(|path| [path, "\0"]).collect();
+        if input.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        // It exits with 1 if it ignores none.
+        let output = repository.git.try_run_with_input(&["check-ignore", "-z", "--stdin"], input.as_bytes())?;
+        Ok(split(&output.stdout).into_iter().map(|path| root.join(path)).collect())
     }
 
     /// Destinations that are not in the index, because git silently skips some names.

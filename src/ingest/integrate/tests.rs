@@ -126,7 +126,11 @@ fn unit_patches_become_one_commit() {
     let elsewhere = tempfile::tempdir().unwrap();
     let raw = elsewhere.path().join("staged.md");
     fs::write(&raw, "raw\r\n").unwrap();
-    let copy = |from: &Path, to: &str| RawCopy { source: from.to_path_buf(), destination: to.to_owned() };
+    let copy = |from: &Path, to: &str| RawCopy {
+        source: from.to_path_buf(),
+        source_root: from.parent().unwrap().to_path_buf(),
+        destination: to.to_owned(),
+    };
     let to = "raw-sources/notes/docs/2026-01-01-000000-local-1/a.md";
     let copies = [copy(&raw, to), copy(&elsewhere.path().join("gone.md"), "raw-sources/notes/docs/x/gone.md")];
     let saved = integration.save(&"ingest(docs): local-1\n\nbody".into(), &copies).unwrap();
@@ -158,6 +162,32 @@ fn note_of_a_message_is_attached_to_the_commit() {
 }
 
 #[test]
+fn ignored_raw_files_do_not_reach_the_commit() {
+    let run = IntegrationFixture::new();
+    let (mut integration, _) = run.integrate(&[run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))])]);
+    for (path, text) in [
+        (".gitignore", "/docs/private.md\n/vendor/\n"),
+        ("docs/private.md", "secret\n"),
+        ("docs/a.md", "a\n"),
+        ("vendor/b.md", "b\n"),
+    ] {
+        fs::create_dir_all(run.root.join(path).parent().unwrap()).unwrap();
+        fs::write(run.root.join(path), text).unwrap();
+    }
+    let copy = |root: &str, name: &str| RawCopy {
+        source: run.root.join(root).join(name),
+        source_root: run.root.join(root),
+        destination: format!("raw-sources/{name}"),
+    };
+    let copies = [copy("docs", "private.md"), copy("docs", "a.md"), copy("vendor", "b.md")];
+    let saved = integration.save(&"one".into(), &copies).unwrap();
+    drop(integration);
+    assert_eq!(saved.skipped_raw_files, ["raw-sources/private.md"], "a connection may be in an ignored directory");
+    let tree = run.git(&["ls-tree", "-r", "--name-only", "HEAD", "raw-sources"]);
+    assert!(!tree.contains("private") && tree.contains("a.md") && tree.contains("b.md"), "{tree}");
+}
+
+#[test]
 fn unstageable_raw_files_do_not_fail_the_commit() {
     let run = IntegrationFixture::new();
     let (mut integration, _) = run.integrate(&[run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))])]);
@@ -165,7 +195,11 @@ fn unstageable_raw_files_do_not_fail_the_commit() {
     // Names are passed to git as text, so git does not find the second one.
     let raw = [&b"raw"[..], b"r\xffw"].map(|name| elsewhere.path().join(OsStr::from_bytes(name)));
     raw.iter().for_each(|raw| fs::write(raw, "raw\n").unwrap());
-    let copy = |raw: &PathBuf, to: &str| RawCopy { source: raw.clone(), destination: format!("raw-sources/{to}") };
+    let copy = |raw: &PathBuf, to: &str| RawCopy {
+        source: raw.clone(),
+        source_root: raw.parent().unwrap().to_path_buf(),
+        destination: format!("raw-sources/{to}"),
+    };
     // The last one is already on the branch.
     let names = ["m/.git/config", "m/a.md", "m/git~1/x", "m/b/c.md", "m/b/.GIT/x", "m/d.md", "x/big.txt"];
     let mut copies: Vec<RawCopy> = names.iter().map(|name| copy(&raw[0], name)).collect();
@@ -649,7 +683,8 @@ fn private_repository_merges_edits_and_keeps_other_files() {
     );
     assert_eq!(run.read(OLD).unwrap(), text("old", "mine"));
     fs::remove_file(pipe).unwrap();
-    let raw = RawCopy { source: run.root.join(OLD), destination: "raw-sources/a.md".into() };
+    let raw =
+        RawCopy { source: run.root.join(OLD), source_root: run.root.clone(), destination: "raw-sources/a.md".into() };
     let saved = integration.save(&"ingest".into(), &[raw]).unwrap();
     assert_eq!((saved.branch, saved.paths), (None, vec!["wiki/global/new.md".to_owned(), OLD.to_owned()]));
     assert_eq!((run.read(OLD).unwrap(), run.read("raw-sources/a.md")), (text("new", "mine"), None));

@@ -27,13 +27,13 @@ pub(super) fn record_call(actions: &mut Vec<MemoryAction>, call: &ToolCall, repl
 /// The part of a transcript line that shows a change or a decision.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RecordedCall {
+struct ChangingCall {
     tool_name: String,
-    output: Option<RecordedOutput>,
+    output: Option<ChangingReply>,
 }
 
 #[derive(Deserialize)]
-struct RecordedOutput {
+struct ChangingReply {
     structured: Option<Value>,
 }
 
@@ -41,7 +41,7 @@ struct RecordedOutput {
 /// not valid are skipped.
 pub(crate) fn transcript_has_work(transcript: &[u8]) -> bool {
     transcript.split(|byte| *byte == b'\n').any(|line| {
-        let Ok(call) = serde_json::from_slice::<RecordedCall>(line) else { return false };
+        let Ok(call) = serde_json::from_slice::<ChangingCall>(line) else { return false };
         let result = call.output.and_then(|output| output.structured).filter(|result| result["success"] == true);
         let is_decision = call.tool_name.starts_with("emit_") && call.tool_name != "emit_verification_ledger";
         let has_action =

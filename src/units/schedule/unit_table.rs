@@ -72,7 +72,7 @@ pub(super) struct ScheduledUnit {
     /// Session that automatic retries continue.
     resume: Option<String>,
     last_outcome: Option<AttemptOutcome>,
-    /// Its last attempt says nothing about it, because the agent refused to start or the worker was lost: it counts as not
+    /// Its last attempt proves nothing about it, because the agent refused to start or the worker was lost: it counts as not
     /// run.
     is_untried: bool,
     out_of_budget: bool,
@@ -323,7 +323,7 @@ impl UnitTable {
         self.units[at].is_accepted = false;
     }
 
-    /// The last attempt says nothing about the unit.
+    /// The last attempt proves nothing about the unit.
     pub(super) fn mark_untried(&mut self, at: usize) {
         self.units[at].is_untried = true;
     }

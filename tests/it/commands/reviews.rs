@@ -143,7 +143,7 @@ fn change_sent_back_is_made_again_and_reviewed_again() {
 fn sent_back_unit_that_writes_nothing_again_fails() {
     let (place, claude) = place();
     let args = ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", &claude];
-    let idle = "[[part]]\nunit = \"docs-two\"\nprompt = \"Make it shorter\"\nsteps = [{ say = \"ok\" }]\nif_asked = [{ say = \"No.\" }]\n";
+    let idle = "[[part]]\nprompt = \"Make it shorter\"\nsteps = [{ say = \"ok\" }]\nif_asked = [{ say = \"No.\" }]\n";
     place.scripted_claude(&format!("{idle}{}", NAMES.map(part).concat()));
     place.run(&args).expect_success();
     let began = Instant::now();
@@ -157,9 +157,9 @@ fn sent_back_unit_that_writes_nothing_again_fails() {
         place.run(&["review", "--send-back", "unit:docs-two", "--feedback", "Make it shorter.", "--accept", "*"]);
     assert!(matches!(back.code, Some(0 | 100 | 103)), "{back:?}");
     let reason = "its earlier changes were discarded, and it made none again and decided nothing";
-    wait_until("the unit fails", &|| newest_tape(&place).contains(reason));
+    wait_until(&format!("the unit fails: {back:?}"), &|| newest_tape(&place).contains(reason));
     assert!(newest_tape(&place).contains("you have written nothing since"), "it was asked");
-    place.run(&["ctl", "stop"]);
+    place.run(&["ctl", "stop-all"]).expect_success();
     wait_until("its file is not settled", &|| place.run(&["plan"]).stdout.contains("docs-two"));
 }
 

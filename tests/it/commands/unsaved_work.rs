@@ -129,7 +129,7 @@ fn unit_that_another_run_saved_is_not_resumed() {
     assert!(place.path("wiki/global/two.md").is_file() && place.path("wiki/global/three.md").is_file());
     let plan = place.run(&["plan"]);
     assert!(plan.expect_success().contains("0 units planned"), "{plan:?}");
-    // Nothing is left of it, and this is no error.
+    // Nothing is left of it, which is not an error.
     let again = run(&place, &["--resume-run", &short]);
     assert!(again.code == Some(0) || again.stderr.contains("continued run"), "{again:?}");
 }

@@ -572,9 +572,9 @@ fn unread_stdin_terminates_without_interrupt() {
     assert_eq!(machine.into_facts().interruption.unread_stdin, Some(100));
 }
 
-/// Its own tools have time limits of their own, and write nothing while they run.
+/// Tools of Claude Code have their own time limits, and write nothing while they run.
 #[test]
-fn session_in_a_call_of_its_own_does_not_count_as_silent() {
+fn session_in_a_call_does_not_count_as_silent() {
     let stats = AttemptFactsCollector::new(AttemptFacts::default());
     let monitor = SessionMonitor::new(None, MismatchPolicy::Error, "default");
     let mut machine = AttemptMachine::for_session(stats, monitor, String::new(), ProcessTimeouts::default());
