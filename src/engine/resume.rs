@@ -235,7 +235,10 @@ pub(crate) fn plan_run(
     planned.sources.iter_mut().for_each(|source| source.unread.clear());
     unreconciled::drop_settled_evictions(&history, &mut planned)?;
     let runs_so_far = history.continued_runs()?;
-    let settled = settled_units::drop_settled_units(project, &chain, &history, &runs_so_far, &mut planned)?;
+    let settled = match asked.full {
+        true => HashSet::new(),
+        false => settled_units::drop_settled_units(project, &chain, &history, &runs_so_far, &mut planned)?,
+    };
     let others = planned.narrow(project, &asked).map_err(|error| match error {
         // `--failed RUN` looks like `--resume-run RUN`, but its value needs an equals sign.
         PlanError::NoSuchConnection(name, _) if is_failed && runs.resolve(&name).is_ok() => {

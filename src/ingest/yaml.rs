@@ -48,7 +48,7 @@ impl YamlValue {
     /// The value of `key`, if this is a map that has it.
     pub(crate) fn get(&self, key: &str) -> Option<&YamlNode> {
         match self {
-            Self::Map(entries) => entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value),
+            Self::Map(entries) => entries.iter().rfind(|entry| entry.key == key).map(|entry| &entry.value),
             _ => None,
         }
     }
