@@ -30,7 +30,7 @@ pub(crate) mod marks;
 pub(crate) mod navigation;
 mod rerun;
 pub(crate) mod review;
-mod screen;
+pub(crate) mod screen;
 pub(crate) mod time;
 pub(crate) mod units;
 mod views;

@@ -21,6 +21,8 @@ const MAX_TYPED_CHARS: usize = 200;
 pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMessage) -> Vec<ScreenEffect> {
     let mut effects = match msg {
         ScreenMessage::Key(key) => keys::press(model, run_view, key),
+        // A text that cannot be seen is not changed.
+        ScreenMessage::Paste(_) if model.layout().is_too_small() => Vec::new(),
         ScreenMessage::Paste(text) => {
             if let Some(form) = &mut model.dialogs.amend_form {
                 form.paste(&text);

@@ -38,6 +38,7 @@ use row_writer::key_names;
 pub(crate) use wide_cells::{WideRows, close_wide_cells};
 
 use super::{
+    actions::screen,
     cache::ScreenCache,
     layout::{self, ScreenLayout},
     model::{ClickTargets, InputPurpose, OverlayView, ScreenModel},
@@ -101,14 +102,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, buf: &mut Buffer) {
 
 fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buffer) {
     if plan.is_too_small() {
-        let ((width, height), (least_width, least_height)) = (scene.model.size, layout::MIN_SIZE);
-        let notice = match area.width {
-            20.. => format!("terminal too small: {width}×{height}, least {least_width}×{least_height}; q quits"),
-            _ => "too small; q quits".to_owned(),
-        };
-        for (y, row) in (area.y..area.bottom()).zip(text::wrap(&notice, usize::from(area.width))) {
-            RowWriter::row(scene, buf, Rect { y, height: 1, ..area }).put(StyleRole::Warning, &row);
-        }
+        too_small_notice(scene, area, buf);
         return;
     }
     match scene.model.views.first() {
@@ -156,6 +150,29 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
     }
     if let Some(question) = &scene.model.dialogs.question {
         dialog::question(scene, question, plan.body, buf);
+    }
+}
+
+/// Paints which size is missing, and the keys that work without it: as much of that as fits.
+fn too_small_notice(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
+    let ((width, height), (least_width, least_height)) = (scene.model.size, layout::MIN_SIZE);
+    let keymap = &scene.model.keymap;
+    let keys: Vec<String> = screen::unseen_hints(scene.model)
+        .into_iter()
+        .filter_map(|(action, effect)| Some(format!("{} {effect}", key_names(scene, &keymap.first(action)?))))
+        .collect();
+    let first = keys.first().map_or("", String::as_str);
+    let notices = [
+        format!("terminal too small: {width}×{height}, least {least_width}×{least_height}; {}", keys.join("; ")),
+        format!("too small; {}", keys.join("; ")),
+        format!("too small; {first}"),
+        first.split(';').next().unwrap_or_default().to_owned(),
+    ];
+    let wrapped = |notice: &String| text::wrap(notice, usize::from(area.width));
+    let fits = |rows: &Vec<_>| rows.len() <= usize::from(area.height);
+    let rows = notices.iter().map(wrapped).find(fits).or_else(|| notices.last().map(wrapped));
+    for (y, row) in (area.y..area.bottom()).zip(rows.unwrap_or_default()) {
+        RowWriter::row(scene, buf, Rect { y, height: 1, ..area }).put(StyleRole::Warning, &row);
     }
 }
 

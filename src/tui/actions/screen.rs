@@ -73,13 +73,55 @@ fn has_subject(model: &ScreenModel, run_view: &RunView) -> Availability {
     Ok(())
 }
 
+/// True if the run has work that would end with this screen, or continue without it.
+fn has_unfinished_work(model: &ScreenModel) -> bool {
+    let (active, queued) = unfinished_units(model);
+    let is_waiting = model.connection.leave_action.is_some() && queued > 0 || model.playhead.bounds.is_review_open;
+    model.connection.accepts_commands() && (active > 0 || is_waiting)
+}
+
+/// The way out that changes nothing about the run; `None` if the run ends with its screen.
+fn harmless_exit(model: &ScreenModel) -> Option<ScreenEffect> {
+    if !has_unfinished_work(model) {
+        return Some(ScreenEffect::Quit);
+    }
+    model.connection.leave_action.map(|_| ScreenEffect::Detach)
+}
+
+/// Leaves a screen that has no room to ask.
+pub(crate) fn leave_unseen(model: &ScreenModel) -> Vec<ScreenEffect> {
+    harmless_exit(model).into_iter().collect()
+}
+
+/// The keys that work while the screen has no room to show anything, and their effects.
+pub(crate) fn unseen_hints(model: &ScreenModel) -> Vec<(UserAction, &'static str)> {
+    if model.dialogs.line_input.is_some() {
+        return vec![(UserAction::Dismiss, "discards the text")];
+    }
+    if model.dialogs.editor.is_some() || model.dialogs.amend_form.is_some() {
+        return vec![(UserAction::Discard, "discards the edits")];
+    }
+    let exit = harmless_exit(model).map(|exit| {
+        (UserAction::Quit, if exit == ScreenEffect::Quit { "quits" } else { "leaves; the run continues" })
+    });
+    let (active, queued) = unfinished_units(model);
+    let interrupt = match model.connection.interrupts {
+        _ if active + queued == 0 => "stops the run and quits",
+        0 => "starts no more units",
+        1 => "stops all units",
+        _ => "kills all units and quits",
+    };
+    let interrupt = has_unfinished_work(model).then_some((UserAction::Interrupt, interrupt));
+    exit.into_iter().chain(interrupt).collect()
+}
+
 fn quit(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+    if !has_unfinished_work(model) {
+        return vec![ScreenEffect::Quit];
+    }
     let (active, queued) = unfinished_units(model);
     let can_detach = model.connection.leave_action.is_some();
     let is_review_open = model.playhead.bounds.is_review_open;
-    if !model.connection.accepts_commands() || active == 0 && !(can_detach && queued > 0) && !is_review_open {
-        return vec![ScreenEffect::Quit];
-    }
     let waits_for_review = active + queued == 0 && is_review_open;
     let text = match waits_for_review {
         true => "The run waits for a review.".to_owned(),

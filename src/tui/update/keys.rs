@@ -5,7 +5,7 @@ use crate::{
     run::state::RunView,
     tui::{
         action::{ActionScope, UserAction},
-        actions::{hold, marks, navigation, scopes, units},
+        actions::{hold, marks, navigation, scopes, screen, units},
         effect::ScreenEffect,
         key::KeyPress,
         keymap::ChordLookup,
@@ -15,6 +15,9 @@ use crate::{
 
 pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) -> Vec<ScreenEffect> {
     model.toasts.dismiss_answers();
+    if model.layout().is_too_small() {
+        return press_unseen(model, run_view, key);
+    }
     let scopes = scopes(model, run_view);
     model.pending.push(key);
     let found = match model.keymap.lookup_in(&scopes, &model.pending) {
@@ -66,5 +69,29 @@ pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) 
             }
             Vec::new()
         }
+    }
+}
+
+/// Handles a key while the screen has no room to show anything: only what the notice names works, and keys that change
+/// neither the run nor a text.
+fn press_unseen(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) -> Vec<ScreenEffect> {
+    model.pending.push(key);
+    let named: Vec<UserAction> = screen::unseen_hints(model).into_iter().map(|(action, _)| action).collect();
+    let scopes = [ActionScope::View, ActionScope::Typing, ActionScope::Editing];
+    let lookup = |scope: &ActionScope| match model.keymap.lookup(*scope, &model.pending) {
+        ChordLookup::Action(action @ (UserAction::Suspend | UserAction::Redraw)) => ChordLookup::Action(action),
+        ChordLookup::Action(action) if named.contains(&action) => ChordLookup::Action(action),
+        ChordLookup::Pending => ChordLookup::Pending,
+        _ => ChordLookup::Nothing,
+    };
+    let found: Vec<_> = scopes.iter().map(lookup).collect();
+    let action = found.iter().find_map(|found| if let ChordLookup::Action(action) = found { Some(*action) } else { None });
+    if action.is_some() || !found.contains(&ChordLookup::Pending) {
+        model.pending.clear();
+    }
+    match action {
+        Some(UserAction::Quit) => screen::leave_unseen(model),
+        Some(action) => action.spec().perform(model, run_view),
+        None => Vec::new(),
     }
 }

@@ -210,10 +210,10 @@ pub(super) fn drag(model: &mut ScreenModel, x: u16) -> Vec<ScreenEffect> {
 }
 
 pub(super) fn wheel(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16, down: bool) -> Vec<ScreenEffect> {
-    if model.dialogs.question.is_some() {
+    let plan = model.layout();
+    if model.dialogs.question.is_some() || plan.is_too_small() {
         return Vec::new();
     }
-    let plan = model.layout();
     let at = Position { x, y };
     if plan.bar.contains(at) && model.dialogs.editor.is_none() {
         return time::scrub_with_wheel(model, run_view, plan.bar, down);
