@@ -364,6 +364,8 @@ pub(crate) struct AttemptState {
     pub counts: AttemptCounts,
     /// `tool: error` of the failed call that decides the verdict, or of the first one while there is no verdict.
     pub deciding_failure: Option<Arc<str>>,
+    /// Messages of a person that its agent received.
+    pub messages_sent: u32,
     /// Calls that wait for an approval, oldest first.
     pub held_calls: Vec<HeldCallState>,
     pub live: LiveText,

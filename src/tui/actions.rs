@@ -11,7 +11,7 @@ use super::{
 };
 use crate::run::state::RunView;
 
-mod amend;
+pub(crate) mod amend;
 mod bookmarks;
 pub(crate) mod command;
 pub(crate) mod command_line;

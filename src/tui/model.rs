@@ -469,6 +469,10 @@ impl ScreenModel {
         self.forecast.refresh(&run_view.state, &self.totals, self.playhead.time);
         self.withdraw_stale_question(run_view);
         self.drop_stale_toasts(run_view);
+        if !self.is_in_past() {
+            let reports = self.dialogs.settle_messages(run_view);
+            reports.into_iter().for_each(|report| self.toasts.show(report));
+        }
         self.announce_concurrency(run_view);
         self.show_new_review(run_view);
         if matches!(self.views.last(), Some(OverlayView::Grid)) {

@@ -129,7 +129,9 @@ impl Fold {
             Note::MessageSent { .. } => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
                 self.enter(view, attempt_id, entry);
-                self.attempt_fold(attempt_id).note_row(view, entry.seq, RowOutcome::Ok);
+                let fold = self.attempt_fold(attempt_id);
+                fold.attempt(view).messages_sent += 1;
+                fold.note_row(view, entry.seq, RowOutcome::Ok);
             }
             Note::CallHeld { tool, tool_use_id, input, reached, needs_decision } => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };

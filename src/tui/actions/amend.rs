@@ -33,6 +33,19 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
     }
 }
 
+/// Why the units of the form cannot be retried now.
+fn refusal(model: &ScreenModel, run_view: &RunView, form: &AmendForm) -> Option<String> {
+    let find = |key: &UnitKey| run_view.state.units.iter().find(|unit| unit.key == *key);
+    form.units.iter().filter_map(find).find_map(|unit| units::retry_refusal(model, run_view, unit))
+}
+
+/// What the form reports: a problem of a field, or that a unit has started meanwhile.
+pub(crate) fn problem(model: &ScreenModel, run_view: &RunView, form: &AmendForm) -> Option<String> {
+    // Of several units, those that have started get no further attempt.
+    let is_one = form.units.len() == 1;
+    form.problem.clone().or_else(|| refusal(model, run_view, form).filter(|_| is_one))
+}
+
 pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some(mut form) = model.dialogs.amend_form.take() else { return Vec::new() };
     let amendment = match form.amendment() {
@@ -53,9 +66,7 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
         }
     }
     // A unit may have started while the user edited the form. Keep the form, so that the edits are not lost.
-    let find = |key: &UnitKey| run_view.state.units.iter().find(|unit| unit.key == *key);
-    let refusal = form.units.iter().filter_map(find).find_map(|unit| units::retry_refusal(model, run_view, unit));
-    if let Some(refusal) = refusal {
+    if let Some(refusal) = refusal(model, run_view, &form) {
         form.problem = Some(refusal);
         model.dialogs.amend_form = Some(form);
         return Vec::new();

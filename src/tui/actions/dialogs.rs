@@ -119,7 +119,7 @@ fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     match purpose {
         InputPurpose::Search => return find::accept(model, run_view, text),
         InputPurpose::Deny(call) => return hold::deny(model, run_view, call, text),
-        InputPurpose::Say(unit) => return hold::say(model, unit, text),
+        InputPurpose::Say(unit) => return hold::say(model, run_view, unit, text),
         InputPurpose::Command => return command::accept(model, run_view, text),
         InputPurpose::FilterUnits => listing::filter_by_text(model, run_view, text),
         InputPurpose::Reject(_) | InputPurpose::SendBack(_) => return review::submit(model, run_view, purpose, text),

@@ -143,9 +143,9 @@ pub(crate) fn deny(model: &mut ScreenModel, run_view: &RunView, id: CallId, reas
         model.dialogs.line_input = Some(LineInput::new(InputPurpose::Deny(id)));
         return Vec::new();
     }
-    if !is_still_pending(run_view, &id) {
+    if !is_waiting(run_view, &id) {
         let written = WrittenText { purpose: TextPurpose::Denial(id.unit), text: reason };
-        let text = model.dialogs.refused("that call is no longer waiting", Some(written));
+        let text = model.dialogs.refused(CALL_IS_OVER, Some(written));
         model.toasts.show(text);
         return Vec::new();
     }
@@ -178,23 +178,36 @@ pub(crate) fn ask_message(model: &mut ScreenModel, run_view: &RunView) {
 }
 
 /// Submits a message for an agent.
-pub(crate) fn say(model: &mut ScreenModel, unit: UnitKey, text: String) -> Vec<ScreenEffect> {
+pub(crate) fn say(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+    unit: UnitKey,
+    text: String,
+) -> Vec<ScreenEffect> {
     if text.trim().is_empty() {
         return Vec::new();
     }
-    model.toasts.show(match model.connection.is_session {
-        true => "the session receives the message in this turn or as its next one".to_owned(),
-        false => format!("{unit} receives the message with the result of its call"),
-    });
+    if model.connection.is_session {
+        model.toasts.show("the session receives the message in this turn or as its next one");
+    } else {
+        let known = run_view.state.units.iter().find(|known| known.key == unit);
+        let Some(attempt) = known.filter(|unit| unit.status.is_in_flight()).and_then(UnitState::latest) else {
+            let written = WrittenText { purpose: TextPurpose::Feedback(vec![unit.clone()]), text };
+            let shown = model.dialogs.refused(&format!("{unit} does not run, so it gets no message"), Some(written));
+            model.toasts.show(shown);
+            return Vec::new();
+        };
+        model.toasts.show(format!("the message to {unit} waits for a call of its agent"));
+        model.dialogs.message_sent(&unit, attempt, text.clone());
+    }
     vec![ScreenEffect::Command(RunCommand::Say { unit, text })]
 }
 
 /// Submits the edited arguments.
 pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some(mut editor) = model.dialogs.editor.take() else { return Vec::new() };
-    if !is_still_pending(run_view, &editor.call) {
+    if !is_waiting(run_view, &editor.call) {
         // The text stays open, so that it can be copied.
-        editor.problem = Some("that call is no longer waiting".to_owned());
         model.dialogs.editor = Some(editor);
         return Vec::new();
     }
@@ -210,9 +223,32 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
     }
 }
 
-/// Checks that the call still waits, since it may be withdrawn while the user decides.
-fn is_still_pending(run_view: &RunView, id: &CallId) -> bool {
+/// Why the text that is being typed can no longer be sent, because its subject ended meanwhile.
+pub(crate) fn ended_subject(model: &ScreenModel, run_view: &RunView, purpose: &InputPurpose) -> Option<String> {
+    match purpose {
+        InputPurpose::Say(key) => {
+            let unit = run_view.state.units.iter().find(|unit| unit.key == *key)?;
+            (!unit.status.is_in_flight() && !model.connection.is_session).then(|| format!("{key} no longer runs"))
+        }
+        InputPurpose::Deny(call) => (!is_waiting(run_view, call)).then(|| CALL_IS_OVER.to_owned()),
+        InputPurpose::Reject(_) | InputPurpose::SendBack(_) => {
+            run_view.state.publication.open_review().is_none().then(|| "the review is over".to_owned())
+        }
+        InputPurpose::Search | InputPurpose::Command | InputPurpose::FilterUnits | InputPurpose::Bookmark(_) => None,
+    }
+}
+
+const CALL_IS_OVER: &str = "that call is no longer waiting";
+
+/// True while the call waits for a decision.
+pub(crate) fn is_waiting(run_view: &RunView, id: &CallId) -> bool {
     let unit = run_view.state.units.iter().find(|unit| unit.key == id.unit);
     let held = unit.and_then(UnitState::latest).map_or(&[][..], |attempt| attempt.held_calls.as_slice());
-    held.iter().any(|call: &HeldCallState| call.tool_use_id.as_deref() == id.call.as_ref().map(Arc::as_ref))
+    held.iter().any(|call| call.tool_use_id.as_deref() == id.call.as_ref().map(Arc::as_ref))
+}
+
+/// The problem of the editor for the arguments of a call: that of its text, or that the call is over.
+pub(crate) fn editor_problem(run_view: &RunView, editor: &ArgumentsEditor) -> Option<String> {
+    let is_over = !is_waiting(run_view, &editor.call);
+    if is_over { Some(CALL_IS_OVER.to_owned()) } else { editor.problem.clone() }
 }

@@ -9,7 +9,11 @@ use super::{
     AmendForm, ArgumentsEditor, CommandHistory, ConfirmQuestion, InputPurpose, KeptTexts, LineInput, TextPurpose,
     WrittenText,
 };
-use crate::control::{CommandOutcome, RunCommand};
+use crate::{
+    control::{CommandOutcome, RunCommand},
+    run::state::{AttemptId, AttemptState, RunView},
+    tape::UnitKey,
+};
 
 /// Questions and text input on top of the view. At most one of them has the keys.
 #[derive(Clone, Debug, Default)]
@@ -28,11 +32,53 @@ pub(crate) struct Dialogs {
     pub unused_files: BTreeMap<String, PathBuf>,
     /// The commands without an answer, oldest first: the text that a person wrote in each.
     unanswered: VecDeque<Option<WrittenText>>,
+    /// Messages that their agents have not received yet, oldest first.
+    awaited_messages: Vec<AwaitedMessage>,
     /// History of the command line.
     pub history: CommandHistory,
 }
 
+/// A message to the agent of a unit that the agent has not received yet.
+#[derive(Clone, Debug)]
+struct AwaitedMessage {
+    unit: UnitKey,
+    attempt: AttemptId,
+    /// Number of the message among those that the attempt receives.
+    number: u32,
+    text: String,
+}
+
 impl Dialogs {
+    /// Remembers a message for the agent of a running attempt until it is received.
+    pub(crate) fn message_sent(&mut self, unit: &UnitKey, attempt: &AttemptState, text: String) {
+        let before = self.awaited_messages.iter().filter(|message| message.attempt == attempt.id).count();
+        let number = attempt.messages_sent.saturating_add(u32::try_from(before).unwrap_or(u32::MAX)).saturating_add(1);
+        self.awaited_messages.push(AwaitedMessage { unit: unit.clone(), attempt: attempt.id, number, text });
+    }
+
+    /// Keeps the text of messages whose attempt ended before its agent received them. Returns what to report.
+    pub(crate) fn settle_messages(&mut self, run_view: &RunView) -> Vec<String> {
+        let mut reports = Vec::new();
+        for message in std::mem::take(&mut self.awaited_messages) {
+            let unit = run_view.state.units.iter().find(|unit| unit.key == message.unit);
+            let Some(unit) = unit else { continue };
+            let attempt = unit.attempts.iter().find(|attempt| attempt.id == message.attempt);
+            let is_current = unit.latest().is_some_and(|latest| latest.id == message.attempt);
+            let key = &message.unit;
+            if attempt.is_some_and(|attempt| attempt.messages_sent >= message.number) {
+                reports.push(format!("{key} receives the message with the result of its call"));
+            } else if is_current && unit.status.is_in_flight() {
+                self.awaited_messages.push(message);
+            } else {
+                let written =
+                    WrittenText { purpose: TextPurpose::Feedback(vec![message.unit.clone()]), text: message.text };
+                let reason = format!("{key} ended before the message reached it");
+                reports.push(self.refused(&reason, Some(written)));
+            }
+        }
+        reports
+    }
+
     /// Lets the user type a text. It begins with a text that the run could not take.
     pub(crate) fn ask_text(&mut self, purpose: InputPurpose) {
         let kept = TextPurpose::of_input(&purpose).and_then(|purpose| self.kept_texts.take(&purpose));
@@ -47,6 +93,9 @@ impl Dialogs {
     /// Handles the answer to the oldest command without one. Returns what to show about a refusal, whose text is kept.
     pub(crate) fn command_answered(&mut self, outcome: CommandOutcome) -> Option<String> {
         let written = self.unanswered.pop_front().flatten();
+        if let (Err(_), Some(written)) = (&outcome, &written) {
+            self.awaited_messages.retain(|message| message.text != written.text);
+        }
         outcome.err().map(|reason| self.refused(&reason.to_string(), written))
     }
 

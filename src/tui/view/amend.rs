@@ -11,6 +11,7 @@ use super::{DrawContext, RowWriter, pane};
 use crate::{
     text,
     tui::{
+        actions::amend,
         model::{AmendField, AmendForm},
         theme::StyleRole,
     },
@@ -29,7 +30,8 @@ pub(crate) fn draw(scene: &DrawContext<'_>, form: &AmendForm, body: Rect, buf: &
         units => format!("new attempts at {}", text::pluralize(units.len(), "unit")),
     };
     let inside = pane(scene, area, true, &[(StyleRole::Strong, &title)], &[], buf);
-    let problem = form.problem.as_deref().map(|problem| text::wrap(problem, usize::from(inside.width)));
+    let problem = amend::problem(scene.model, scene.run_view, form);
+    let problem = problem.as_deref().map(|problem| text::wrap(problem, usize::from(inside.width)));
     let problem: Vec<_> = problem.into_iter().flatten().take(2).collect();
     let taken = u16::try_from(problem.len()).unwrap_or(u16::MAX);
     let below = 3 + taken;

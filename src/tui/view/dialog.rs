@@ -11,7 +11,7 @@ use crate::{
     text,
     tui::{
         action::UserAction,
-        actions::command_line,
+        actions::{command_line, hold},
         layout::{self, ScreenLayout},
         model::{ArgumentsEditor, ConfirmQuestion},
         theme::StyleRole,
@@ -112,7 +112,8 @@ pub(crate) fn editor(scene: &DrawContext<'_>, editor: &ArgumentsEditor, body: Re
         }
     };
     let inside = pane(scene, area, true, &[(StyleRole::Strong, &title), (StyleRole::Dim, &other)], &[], buf);
-    let problem = editor.problem.as_deref().map(|problem| text::wrap(problem, usize::from(inside.width)));
+    let problem = hold::editor_problem(scene.run_view, editor);
+    let problem = problem.as_deref().map(|problem| text::wrap(problem, usize::from(inside.width)));
     let problem: Vec<_> = problem.into_iter().flatten().take(3).collect();
     let taken = u16::try_from(problem.len()).unwrap_or(u16::MAX);
     let rows = Rect { height: inside.height.saturating_sub(taken), ..inside };

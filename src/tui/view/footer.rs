@@ -5,7 +5,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use super::{DrawContext, RowWriter, key_names};
 use crate::tui::{
     action::UserAction,
-    actions::hints,
+    actions::{hints, hold},
     model::{ClickAction, ConfirmQuestion, FILTER_SYNTAX, InputPurpose},
     playback::Playback,
     theme::StyleRole,
@@ -34,11 +34,17 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
             InputPurpose::Bookmark(_) => pen.put(StyleRole::Key, "note of the bookmark: "),
         }
         // Keep the end of the typed text visible.
-        let room = pen.room().saturating_sub(30).max(8);
+        let ended = hold::ended_subject(model, scene.run_view, &typed.purpose);
+        let reserved = ended.as_deref().map_or(30, |reason| text::width(reason) + 2);
+        let room = pen.room().saturating_sub(reserved).max(8);
         let shown = text::wrap(&typed.text, room).pop().unwrap_or_default();
         pen.put(StyleRole::Strong, &shown);
         pen.put(StyleRole::Key, "▏");
         pen.skip(1);
+        if let Some(reason) = ended {
+            pen.put(StyleRole::Warning, &reason);
+            pen.skip(2);
+        }
         match typed.purpose {
             InputPurpose::Search => put_match_summary(scene, &mut pen),
             InputPurpose::FilterUnits if typed.text.is_empty() && model.views.is_empty() => {
