@@ -7,11 +7,11 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use super::{DrawContext, RowWriter, pane};
 use crate::{
     run::{
-        slot_lanes::{LaneAttempt, PathStep, TimeUse, TimeUses},
+        slot_lanes::{LaneAttempt, TimeUse, TimeUses},
         state::UnitNeed,
     },
     tape::Millis,
-    text::{self, clock, pluralize},
+    text::{self, clock, pluralize, seconds},
     tui::{
         model::LanesView,
         theme::{StyleRole, status_role},
@@ -224,8 +224,9 @@ fn uses_text(scene: &DrawContext<'_>, uses: &TimeUses) -> String {
     let dot = format!(" {} ", scene.theme.glyphs.dot);
     let list = |is_before: bool| {
         let parts = TimeUse::ALL.into_iter().filter(|time_use| time_use.is_before_start() == is_before);
-        let parts = parts.filter(|time_use| uses.get(*time_use).0 >= 1000);
-        parts.map(|time_use| format!("{} {}", time_use.label(), uses.get(time_use))).collect::<Vec<_>>().join(&dot)
+        let parts = parts.filter(|time_use| uses.get(*time_use).0 >= 100);
+        let text = |time_use: TimeUse| format!("{} {}", time_use.label(), seconds(uses.get(time_use)));
+        parts.map(text).collect::<Vec<_>>().join(&dot)
     };
     match (list(false), list(true)) {
         (inside, before) if before.is_empty() => inside,
@@ -248,17 +249,28 @@ fn critical_path(scene: &DrawContext<'_>, view: &LanesView, columns: usize) -> S
         return "?, the tape has no plan".to_owned();
     }
     let arrow = format!(" {} ", scene.theme.glyphs.arrow);
-    let total = format!("{} = ", view.lanes.end);
-    let step = |step: &PathStep| match step.attempt.and_then(|index| view.lanes.attempts.get(index)) {
-        Some(attempt) => format!("{} {}", attempt_name(scene, attempt), step.uses.total()),
-        None => uses_text(scene, &step.uses).trim_start_matches("waited: ").to_owned(),
-    };
-    let mut room = columns.saturating_sub(total.len() + "critical path: ".len() + 8);
+    let mut scale = DurationScale::new(view.lanes.end);
+    let total = format!("{} = ", scale.text(scale.units(view.lanes.end)));
+    let mut steps: Vec<(String, u64)> = Vec::new();
+    for step in path {
+        match step.attempt.and_then(|index| view.lanes.attempts.get(index)) {
+            Some(attempt) => steps.push((attempt_name(scene, attempt), scale.next(step.uses.total()))),
+            None => {
+                let uses = TimeUse::ALL.into_iter().filter(|time_use| step.uses.get(*time_use) > Millis(0));
+                steps.extend(uses.map(|time_use| (time_use.label().to_owned(), scale.next(step.uses.get(time_use)))));
+            }
+        }
+    }
+    // What is shorter than a unit of the scale is a part of the next step.
+    steps.retain(|(_, units)| *units > 0);
+    let mut room = columns.saturating_sub(total.len() + "critical path: ".len() + 16);
     let mut parts: Vec<String> = Vec::new();
-    for text in path.iter().rev().map(step).filter(|text| !text.is_empty()) {
+    while let Some((name, units)) = steps.pop() {
+        let text = format!("{name} {}", scale.text(units));
         let width = text::width(&text) + 3;
         if width > room && !parts.is_empty() {
-            parts.push(scene.theme.glyphs.cut.to_owned());
+            let earlier = steps.iter().fold(units, |sum, (_, units)| sum.saturating_add(*units));
+            parts.push(format!("{} {}", scene.theme.glyphs.cut, scale.text(earlier)));
             break;
         }
         room = room.saturating_sub(width);
@@ -266,6 +278,44 @@ fn critical_path(scene: &DrawContext<'_>, view: &LanesView, columns: usize) -> S
     }
     parts.reverse();
     format!("{total}{}", parts.join(&arrow))
+}
+
+/// Rounds consecutive parts of a duration so that they add up to the whole as it is shown.
+struct DurationScale {
+    /// Milliseconds of a unit.
+    unit_ms: u64,
+    /// End of the parts so far.
+    at: Millis,
+}
+
+impl DurationScale {
+    /// Tenths of a second up to ten minutes, then seconds.
+    fn new(whole: Millis) -> Self {
+        Self { unit_ms: if whole.0 < 600_000 { 100 } else { 1000 }, at: Millis(0) }
+    }
+
+    fn units(&self, span: Millis) -> u64 {
+        span.0 / self.unit_ms
+    }
+
+    /// The units of the next part.
+    fn next(&mut self, part: Millis) -> u64 {
+        let before = self.units(self.at);
+        self.at.0 = self.at.0.saturating_add(part.0);
+        self.units(self.at) - before
+    }
+
+    /// Formats a duration: `3.4s`, `1m 03.4s`, `1h 02m 03s`.
+    fn text(&self, units: u64) -> String {
+        let seconds = units / (1000 / self.unit_ms);
+        let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let tenths = if self.unit_ms < 1000 { format!(".{}", units % 10) } else { String::new() };
+        match (hours, minutes) {
+            (0, 0) => format!("{rest}{tenths}s"),
+            (0, _) => format!("{minutes}m {rest:02}{tenths}s"),
+            _ => format!("{hours}h {minutes:02}m {rest:02}s"),
+        }
+    }
 }
 
 /// The duration of the whole run with other concurrencies.
@@ -291,4 +341,29 @@ fn legend(scene: &DrawContext<'_>) -> String {
         "{critical}{critical} critical path, {work}{work} work, {start_up}{start_up} start-up, {hold}{hold} hold, \
          {limit}{limit} limit"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn parts_of_a_duration_add_up_as_shown(parts in prop::collection::vec(0..90_000_u64, 1..60)) {
+            let whole = Millis(parts.iter().sum());
+            let mut scale = DurationScale::new(whole);
+            let shown: u64 = parts.iter().map(|part| scale.next(Millis(*part))).sum();
+            prop_assert_eq!(shown, scale.units(whole));
+        }
+    }
+
+    #[test]
+    fn durations_are_shown_with_their_unit() {
+        let short = DurationScale::new(Millis(599_999));
+        assert_eq!([3, 34, 634, 5_999].map(|units| short.text(units)), ["0.3s", "3.4s", "1m 03.4s", "9m 59.9s"]);
+        let long = DurationScale::new(Millis(600_000));
+        assert_eq!([3, 600, 3_723].map(|units| long.text(units)), ["3s", "10m 00s", "1h 02m 03s"]);
+    }
 }
