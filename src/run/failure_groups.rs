@@ -17,6 +17,8 @@ pub(crate) struct FailureGroup {
     pub pattern: String,
     /// The unchanged error of the first unit.
     pub example: String,
+    /// True if all units have this error.
+    pub is_uniform: bool,
     /// How a person can fix it, if known.
     pub remedy: Option<String>,
     /// Unit indices in plan order.
@@ -37,6 +39,9 @@ pub(crate) fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
     groups
         .into_iter()
         .map(|group| {
+            let mut own = group.members.iter().filter_map(|member| errors.get(*member));
+            let example = own.next().cloned().unwrap_or_default();
+            let is_uniform = own.all(|error| *error == example);
             let first = group.members.first().and_then(|member| failed.get(*member)).map(|(_, unit)| *unit);
             FailureGroup {
                 cause: group.cause,
@@ -44,7 +49,8 @@ pub(crate) fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
                     MAX_ERROR_CHARS.. => group.error + "…",
                     _ => group.error,
                 },
-                example: first.map(|unit| state.failure_reason(unit).into_owned()).unwrap_or_default(),
+                example: example.into_owned(),
+                is_uniform,
                 remedy: first.and_then(|unit| state.remedy(unit)).map(str::to_owned),
                 units: group.members.iter().filter_map(|member| failed.get(*member)).map(|(unit, _)| *unit).collect(),
             }

@@ -107,6 +107,27 @@ impl FailureGroupsView {
         is_in_heading.then(|| text::one_row(reason(&self.groups[group]), MAX_REASON_CHARS))
     }
 
+    /// The part of a unit's reason that the heading of its group does not show; empty if it shows all of it.
+    pub(crate) fn own_reason(&self, group: usize, reason: &str, cut: &str) -> String {
+        /// Minimum characters that are worth leaving out.
+        const LEAST: usize = 12;
+        let Some(group) = self.groups.get(group).filter(|group| group.units.len() > 1) else { return String::new() };
+        let heading = text::one_row(self::reason(group), MAX_REASON_CHARS);
+        let (known, rest) = (heading.trim_end_matches('…'), reason);
+        let is_shown =
+            reason == heading || (heading.len() > known.len() && known.starts_with(rest.trim_end_matches('…')));
+        if is_shown {
+            return String::new();
+        }
+        let same = heading.chars().zip(reason.chars()).take_while(|(one, other)| one == other).count();
+        // A word is shown as a whole.
+        let start: String = reason.chars().take(same).collect();
+        match start.rfind(' ') {
+            Some(end) if end >= LEAST => format!("{cut}{}", &reason[end..]),
+            _ => reason.to_owned(),
+        }
+    }
+
     /// Updates the page when the run view or the width has changed. The selection stays on the same line.
     pub(crate) fn refresh(&mut self, run_view: &RunView, width: usize, height: usize) {
         let made_from = Some((run_view.state.version(), width));
@@ -155,9 +176,9 @@ impl FailureGroupsView {
     }
 }
 
-/// The common pattern of a group, or the full error of a single unit.
+/// The error that all units of a group have, else its common pattern.
 fn reason(group: &FailureGroup) -> &str {
-    if group.units.len() > 1 { &group.pattern } else { &group.example }
+    if group.is_uniform { &group.example } else { &group.pattern }
 }
 
 /// The heading of a group without its reason.

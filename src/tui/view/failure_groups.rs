@@ -82,10 +82,9 @@ fn line(scene: &DrawContext<'_>, view: &FailureGroupsView, line: FailureGroupLin
                 pen.cell_right(StyleRole::Dim, &format!("try {}", attempt.number), 8);
                 pen.skip(2);
             }
-            // The error of a single unit is already shown in the line of the cause.
-            if group.units.len() > 1 {
-                pen.put(StyleRole::Dim, &text::one_row(&scene.run_view.state.failure_reason(unit), 300));
-            }
+            // What the heading shows is not repeated.
+            let reason = text::one_row(&scene.run_view.state.failure_reason(unit), 300);
+            pen.put(StyleRole::Dim, &view.own_reason(line.group(), &reason, scene.theme.glyphs.cut));
         }
     }
 }
@@ -94,6 +93,9 @@ fn line(scene: &DrawContext<'_>, view: &FailureGroupsView, line: FailureGroupLin
 fn forecast_lines(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
     let run_forecast = scene.model.forecast();
     let forecast = &run_forecast.forecast;
+    if let Some(percent) = scene.source.percent_read().filter(|_| scene.source.is_catching_up) {
+        return vec![(StyleRole::Paused, format!("no forecast yet: the run is still being read ({percent} %)"))];
+    }
     if forecast.units == 0 {
         let failed = scene.run_view.state.units.iter().any(|unit| unit.status.is_retryable());
         let text = match (failed, scene.model.connection.accepts_commands()) {
