@@ -178,12 +178,7 @@ pub(crate) fn ask_message(model: &mut ScreenModel, run_view: &RunView) {
 }
 
 /// Submits a message for an agent.
-pub(crate) fn say(
-    model: &mut ScreenModel,
-    run_view: &RunView,
-    unit: UnitKey,
-    text: String,
-) -> Vec<ScreenEffect> {
+pub(crate) fn say(model: &mut ScreenModel, run_view: &RunView, unit: UnitKey, text: String) -> Vec<ScreenEffect> {
     if text.trim().is_empty() {
         return Vec::new();
     }
@@ -214,7 +209,10 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
     match editor.input(model.connection.check_arguments.unwrap_or(|_, _| Vec::new())) {
         Some(input) => {
             let CallId { unit, call } = editor.call;
-            vec![ScreenEffect::Command(RunCommand::Decide { unit, call, decision: UserDecision::Edit(input) })]
+            // Without a change, the call is allowed as it is.
+            let is_changed = editor.original != input;
+            let decision = if is_changed { UserDecision::Edit(input) } else { UserDecision::Allow };
+            vec![ScreenEffect::Command(RunCommand::Decide { unit, call, decision })]
         }
         None => {
             model.dialogs.editor = Some(editor);

@@ -30,6 +30,8 @@ pub(crate) struct ArgumentsEditor {
     pub tool: Arc<str>,
     /// The text. All of it is safe to draw.
     pub area: TextArea<'static>,
+    /// The arguments as the agent wrote them.
+    pub original: Map<String, Value>,
     /// Why the text cannot be sent.
     pub problem: Option<String>,
     /// JSON pointer of the string that is edited as plain text, and the arguments before the changes to it.
@@ -48,7 +50,8 @@ impl ArgumentsEditor {
         }
         let value: Value = serde_json::from_str(&held.input).map_err(|error| error.to_string())?;
         let area = area(&escaped(&pretty(&value)));
-        Ok(Self { call, tool: Arc::clone(&held.tool), area, problem: None, field: None })
+        let original = if let Value::Object(object) = value { object } else { Map::new() };
+        Ok(Self { call, tool: Arc::clone(&held.tool), area, original, problem: None, field: None })
     }
 
     /// Passes a key to the text area.
