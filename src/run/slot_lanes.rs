@@ -227,7 +227,7 @@ fn collect_attempts(state: &RunState, now: Millis) -> Vec<LaneAttempt> {
 }
 
 /// The status of a unit during or after one of its attempts.
-fn status_of(unit: &UnitState, attempt: &AttemptState) -> UnitStatus {
+pub(crate) fn status_of(unit: &UnitState, attempt: &AttemptState) -> UnitStatus {
     let is_latest = unit.latest().is_some_and(|latest| latest.id == attempt.id);
     if is_latest && !matches!(unit.status, UnitStatus::Queued | UnitStatus::Waiting) {
         return unit.status;

@@ -182,18 +182,23 @@ pub(crate) fn why(state: &RunState, unit: &UnitState, label: &str, has_times: bo
         (UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held, _) => (StyleRole::Text, doing.to_owned()),
         (UnitStatus::Succeeded, _) => {
             let output = attempt.and_then(|attempt| attempt.delivery.output.as_deref());
-            (StyleRole::Dim, output.map_or_else(|| label.to_owned(), written))
+            let is_unchanged = attempt.is_some_and(|attempt| attempt.delivery.is_unchanged());
+            (StyleRole::Dim, output.map_or_else(|| label.to_owned(), |output| written(output, is_unchanged)))
         }
         _ => (role, text::one_row(&state.failure_reason(unit), 300)),
     }
 }
 
-/// What an attempt wrote: `2 pages: orders, refunds; 1 source: orders`. Empty if its record does not contain it.
-fn written(output: &AttemptOutput) -> String {
+/// What an attempt wrote: `2 pages: orders, refunds; 1 source: orders`, or `1 unchanged page: orders` if it is as before.
+/// Empty if its record does not contain it.
+fn written(output: &AttemptOutput, is_unchanged: bool) -> String {
     if output.is_empty() {
         return String::new();
     }
-    let kinds = [(ArtifactTarget::Wiki, "page"), (ArtifactTarget::SemanticLayer, "source")];
+    let kinds = match is_unchanged {
+        true => [(ArtifactTarget::Wiki, "unchanged page"), (ArtifactTarget::SemanticLayer, "unchanged source")],
+        false => [(ArtifactTarget::Wiki, "page"), (ArtifactTarget::SemanticLayer, "source")],
+    };
     let parts = kinds.into_iter().filter_map(|(target, noun)| {
         let keys: Vec<_> =
             output.actions.iter().filter(|action| action.target == target).map(|action| action.key.as_str()).collect();

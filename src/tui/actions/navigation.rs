@@ -24,8 +24,14 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     change(UserAction::Left, "left", "left", "pane or neighbour at the left; fold", sideways::<-1>),
     change(UserAction::NextAttempt, "next-attempt", "attempt", "next attempt, then the first", next_attempt::<1>)
         .when(has_attempts),
-    change(UserAction::PreviousAttempt, "previous-attempt", "attempt", "the previous one", next_attempt::<-1>)
-        .when(has_attempts),
+    change(
+        UserAction::PreviousAttempt,
+        "previous-attempt",
+        "attempt",
+        "previous attempt, then the last",
+        next_attempt::<-1>,
+    )
+    .when(has_attempts),
     change(UserAction::ScrollDown, "scroll-down", "scroll", "scroll the actions down", scroll::<true>),
     change(UserAction::ScrollUp, "scroll-up", "scroll", "scroll the actions up", scroll::<false>),
     change(UserAction::NextPane, "next-pane", "pane", "next pane", next_pane::<true>),

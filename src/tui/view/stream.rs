@@ -4,6 +4,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane};
 use crate::{
+    run::slot_lanes::status_of,
     run::state::{AttemptState, HoldMode, RowKind, RowOutcome, StreamRow, UnitState, UnitStatus},
     text::{self, clock, dollars, latency},
     tui::{
@@ -221,12 +222,17 @@ fn title(
     width: usize,
 ) -> Vec<(StyleRole, String)> {
     let glyphs = scene.theme.glyphs;
-    let role = status_role(unit.status);
     let name = width.saturating_sub(24).clamp(8, 48);
+    // An earlier attempt has a status of its own.
+    let earlier = attempt.filter(|(index, _)| index + 1 < unit.attempts.len());
+    let (role, glyph, status) = match earlier.map(|(_, attempt)| status_of(unit, attempt)) {
+        Some(status) => (status_role(status), glyphs.status(status), status.as_str().into()),
+        None => (status_role(unit.status), glyphs.unit(unit), state_text(unit, scene.model.playhead.time)),
+    };
     let title = vec![
-        (role, format!("{} ", glyphs.unit(unit))),
+        (role, format!("{glyph} ")),
         (StyleRole::Strong, text::fit_middle(&unit.key, name, glyphs.cut).into_owned()),
-        (role, format!(" {}", state_text(unit, scene.model.playhead.time))),
+        (role, format!(" {status}")),
     ];
     let Some((index, attempt)) = attempt else { return title };
     // Most important first: the last facts are dropped when room is short.
