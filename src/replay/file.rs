@@ -519,7 +519,7 @@ impl EntrySource for FileSource {
     fn position(&self) -> (u64, Option<u64>) {
         let total = match &self.core.growth {
             FileGrowth::Fixed(length) => Some(*length),
-            FileGrowth::Until(_) => None,
+            FileGrowth::Until(_) => self.core.file.metadata().ok().map(|metadata| metadata.len()),
         };
         (self.lines.offset(), total)
     }

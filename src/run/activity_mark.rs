@@ -9,7 +9,7 @@ pub(crate) enum ActivityMark {
     Limit,
     /// An attempt or an API request was retried.
     Retry,
-    /// A call began to wait for an approval.
+    /// A wait for a person began: of a call for an approval, of the run for a review or the end of a pause.
     Hold,
 }
 
@@ -24,7 +24,7 @@ impl ActivityMark {
             Self::Denial => ("denial", "denials"),
             Self::Limit => ("limit", "limits"),
             Self::Retry => ("retry", "retries"),
-            Self::Hold => ("hold", "holds"),
+            Self::Hold => ("wait for you", "waits for you"),
         }
     }
 }

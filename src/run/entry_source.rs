@@ -64,7 +64,7 @@ pub(crate) trait EntrySource: Send {
         Ok(bytes)
     }
 
-    /// Bytes read so far, and the total if it is known, for a progress display.
+    /// Bytes read so far, and the total up to now if it is known, for a progress display.
     fn position(&self) -> (u64, Option<u64>);
 
     /// Finds the starts of entries in about `max_bytes` more, without passing entries on. It is many times faster than

@@ -22,6 +22,8 @@ pub(crate) struct RunForecast {
     pub adapters: Vec<AdapterForecast>,
     /// Number of units that may run concurrently, after throttling.
     pub concurrency: u32,
+    /// True while a person pauses the run: the forecast is that of the moment at which the pause began.
+    pub is_paused: bool,
     /// True if a reconcile step may follow. The forecast does not include it, because its cost cannot be estimated.
     pub reconcile_follows: bool,
 }
@@ -48,6 +50,8 @@ impl AdapterForecast {
 impl RunForecast {
     /// Forecasts all remaining units of `state`, at the time `now`.
     pub(crate) fn for_remaining(state: &RunState, now: Millis) -> Self {
+        let paused_since = state.limits.paused_since;
+        let now = paused_since.map_or(now, |since| since.min(now));
         let is_left = |unit: &&UnitState| !unit.status.is_finished();
         let mut rest: Vec<&UnitState> = state.units.iter().filter(is_left).collect();
         // Order: running units, then units that were tried before, then the rest in plan order.
@@ -57,6 +61,7 @@ impl RunForecast {
             _ => 2,
         });
         let mut outlook = Self::compute(state, &rest, now);
+        outlook.is_paused = paused_since.is_some();
         // No unit makes progress while the run waits for a limit.
         if let (Some(time), Some(until)) =
             (&mut outlook.forecast.time, state.limits.pause.as_ref().and_then(|pause| pause.until))
@@ -99,12 +104,13 @@ impl RunForecast {
         let slots = state.limits.throttling.as_ref().map_or(slots, |throttled| throttled.concurrency.min(slots)).max(1);
         let at_once = usize::try_from(slots).unwrap_or(usize::MAX);
         let forecast = forecast(&finished, &left, at_once);
-        Self { at: now, forecast, adapters: kinds.all, concurrency: slots, reconcile_follows: reconcile_follows(state) }
+        let reconcile_follows = reconcile_follows(state);
+        Self { at: now, forecast, adapters: kinds.all, concurrency: slots, is_paused: false, reconcile_follows }
     }
 
-    /// Time from `now` until the last unit ends.
+    /// Time from `now`, or from the end of a pause, until the last unit ends.
     pub(crate) fn remaining_time(&self, now: Millis) -> Option<QuantileEstimate<Millis>> {
-        let passed = now.since(self.at);
+        let passed = if self.is_paused { Millis(0) } else { now.since(self.at) };
         self.forecast.time.map(|time| QuantileEstimate { p50: time.p50.since(passed), p90: time.p90.since(passed) })
     }
 }

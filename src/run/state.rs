@@ -84,6 +84,8 @@ pub(crate) struct RunInputs {
 pub(crate) struct LimitState {
     /// True while a person pauses the run.
     pub is_paused: bool,
+    /// Time at which the pause began.
+    pub paused_since: Option<Millis>,
     /// The usage window that the service reported last.
     pub usage_window: Option<UsageWindow>,
     /// Set while the whole run waits for a limit.
@@ -486,6 +488,11 @@ impl AttemptDelivery {
     /// True if the patch is not in the project.
     pub(crate) fn is_unsaved(&self) -> bool {
         !self.is_saved && self.patch_path().is_some()
+    }
+
+    /// True if what the attempt wrote is as it was before.
+    pub(crate) fn is_unchanged(&self) -> bool {
+        self.patch.as_ref().is_some_and(|patch| patch.path.is_none()) || self.integration == Some(PatchResult::Noop)
     }
 
     /// Path of the patch file; `None` also if the attempt changed nothing.

@@ -39,6 +39,8 @@ use crate::{
 
 /// Bytes folded before the first frame.
 pub(crate) const INITIAL_FOLD_BYTES: usize = 256 * 1024;
+/// Unread bytes of a live run from which the moment that is shown is not the present.
+const CATCH_UP_BYTES: u64 = 256 * 1024;
 /// Interval for checking a tape that may grow without notice.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -173,6 +175,7 @@ impl App {
             known_entries: timeline.known_entries(),
             position: timeline.source().position(),
             at_end: false,
+            is_catching_up: false,
             ended: false,
             read_error: None,
             origin,
@@ -267,7 +270,7 @@ impl App {
         let now = self.timeline.view().state.last_entry_at;
         match (self.model.playhead.playback, &self.playing.player) {
             (Playback::Speed(_), Some(player)) => player.time(self.clock.now).max(now),
-            (Playback::Follow, _) if self.is_clock_running() => self.present().max(now),
+            (Playback::Follow, _) if self.is_clock_running() && !self.shown.is_catching_up => self.present().max(now),
             _ => now,
         }
     }
@@ -275,8 +278,9 @@ impl App {
     /// True while time advances without new entries.
     fn is_clock_running(&self) -> bool {
         let totals = &self.model.playhead.bounds.present_totals;
-        let queued = self.timeline.latest_state().ended.is_none() && totals.count(UnitStatus::Queued) > 0;
-        self.model.connection.is_live && (totals.active_units() > 0 || queued)
+        let latest = self.timeline.latest_state();
+        let is_open = totals.count(UnitStatus::Queued) > 0 || latest.publication.open_review().is_some();
+        self.model.connection.is_live && (totals.active_units() > 0 || latest.ended.is_none() && is_open)
     }
 
     /// Handles an input message.
@@ -355,6 +359,13 @@ impl App {
         self.shown.position = self.timeline.source().position();
         self.shown.at_end = self.reading.progress != PollStatus::More;
         self.shown.ended = self.reading.progress == PollStatus::End;
+        let (read, total) = self.shown.position;
+        let is_behind = total.is_some_and(|total| total.saturating_sub(read) > CATCH_UP_BYTES);
+        let is_shown = self.model.connection.is_live && self.model.playhead.playback == Playback::Follow;
+        self.shown.is_catching_up = is_shown && !self.shown.at_end && (self.shown.is_catching_up || is_behind);
+        let is_record = !self.model.connection.is_live;
+        let percent = self.shown.percent_read().filter(|_| is_record || self.shown.is_catching_up);
+        self.model.playhead.bounds.percent_read = percent;
         let entries = self.timeline.view().state.entries;
         let extent = &mut self.model.playhead.bounds;
         (extent.last_at, extent.known_entries) = (self.timeline.activity().end_time(), self.shown.known_entries);

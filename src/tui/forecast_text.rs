@@ -24,8 +24,13 @@ pub(crate) fn time_words(run_forecast: &RunForecast, now: Millis) -> String {
     match time_left(run_forecast, now) {
         None if run_forecast.forecast.overdue_units > 0 => "?, overdue".to_owned(),
         None => "?".to_owned(),
-        Some(time) => format!("{}, P90 {}{more}", time.p50, time.p90),
+        Some(time) => format!("{}, P90 {}{more}{}", time.p50, time.p90, after_pause(run_forecast)),
     }
+}
+
+/// What a remaining time begins with.
+fn after_pause(run_forecast: &RunForecast) -> &'static str {
+    if run_forecast.is_paused { " after the pause" } else { "" }
 }
 
 /// The forecast remaining time; at least one second while work remains.
@@ -90,7 +95,7 @@ pub(crate) fn remaining_time(run_forecast: &RunForecast, now: Millis) -> Option<
         return None;
     }
     let left = time_left(run_forecast, now);
-    let is_whole = forecast.covers_all_times() && forecast.overdue_units == 0;
+    let is_whole = forecast.covers_all_times() && forecast.overdue_units == 0 && !run_forecast.is_paused;
     let end = left.filter(|_| is_whole).map(|left| Millis(now.0.saturating_add(left.p90.0)));
     let time = left.map_or_else(
         || "?".to_owned(),
@@ -104,6 +109,7 @@ pub(crate) fn remaining_time(run_forecast: &RunForecast, now: Millis) -> Option<
         late if late == forecast.units && left.is_none() => "?, overdue".to_owned(),
         late => format!("{time}, {late} overdue"),
     };
+    let text = format!("{text}{}", after_pause(run_forecast));
     Some(RemainingTime { text, end })
 }
 

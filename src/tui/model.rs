@@ -217,6 +217,8 @@ pub(crate) struct RunTotals {
     pub first_until_unit: Option<usize>,
     /// True if some unit had more than one attempt.
     pub has_retries: bool,
+    /// Time at which the last attempt ended.
+    pub last_end: Millis,
 }
 
 impl RunTotals {
@@ -254,6 +256,7 @@ impl RunTotals {
             totals.attempts += unit.attempts.len();
             totals.has_retries |= unit.attempts.len() > 1;
             for attempt in &unit.attempts {
+                totals.last_end = totals.last_end.max(attempt.ended_at.unwrap_or_default());
                 totals.turns += u64::from(attempt.counts.turns);
                 totals.tokens = totals.tokens.saturating_add(attempt.counts.tokens.total());
                 totals.cost += attempt.counts.cost_usd.unwrap_or_default();

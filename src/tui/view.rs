@@ -78,10 +78,21 @@ pub(crate) struct SourceStatus {
     pub position: (u64, Option<u64>),
     /// True if no more entries are available now.
     pub at_end: bool,
+    /// True while a live run is read up to its present: the moment that is shown is an old one.
+    pub is_catching_up: bool,
     /// True if no more entries will follow.
     pub ended: bool,
     /// Why reading failed, if it did.
     pub read_error: Option<String>,
+}
+
+impl SourceStatus {
+    /// The share of the source that is read, in percent; `None` if all of it is read, or its size is unknown.
+    pub(crate) fn percent_read(&self) -> Option<u64> {
+        let (read, total) = self.position;
+        let total = total.filter(|total| !self.at_end && *total > 0)?;
+        Some(read.min(total).saturating_mul(100) / total)
+    }
 }
 
 pub(crate) fn draw(scene: &DrawContext<'_>, buf: &mut Buffer) {
@@ -157,7 +168,7 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
 fn too_small_notice(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let ((width, height), (least_width, least_height)) = (scene.model.size, layout::MIN_SIZE);
     let keymap = &scene.model.keymap;
-    let keys: Vec<String> = screen::unseen_hints(scene.model)
+    let keys: Vec<String> = screen::unseen_hints(scene.model, scene.run_view)
         .into_iter()
         .filter_map(|(action, effect)| Some(format!("{} {effect}", key_names(scene, &keymap.first(action)?))))
         .collect();

@@ -32,6 +32,7 @@ mod screens;
 mod scripted_host;
 mod session_screens;
 mod silence;
+mod small_terminal;
 mod tape;
 mod terminal_handling;
 mod themes;

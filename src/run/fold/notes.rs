@@ -232,7 +232,9 @@ impl Fold {
                 self.attempt_fold(attempt_id).note_row(view, entry.seq, RowOutcome::Ok);
             }
             Note::RunPaused | Note::RunResumed => {
-                view.state.limits.is_paused = *note == Note::RunPaused;
+                let limits = &mut view.state.limits;
+                limits.is_paused = *note == Note::RunPaused;
+                limits.paused_since = limits.is_paused.then(|| limits.paused_since.unwrap_or(at));
                 self.report_run_change(view, entry, note, emit);
             }
             Note::Published { paths } => {

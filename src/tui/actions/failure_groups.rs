@@ -71,7 +71,8 @@ pub(crate) fn retry(model: &mut ScreenModel, run_view: &RunView, places: &[usize
         _ => (format!("Retry {count} of this group?"), None),
     };
     let forecast = forecast_words(&RunForecast::for_retry(&run_view.state, places));
-    let details = example.into_iter().chain([forecast]).chain(units::listed(&units)).collect();
+    let details =
+        units::reading_note(model).into_iter().chain(example).chain([forecast]).chain(units::listed(&units)).collect();
     model.dialogs.question = Some(ConfirmQuestion::new(
         text,
         details,

@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// Opens or closes the grid.
+/// Opens the grid with the selected unit in the focused pane, or closes it.
 pub(crate) fn toggle(model: &mut ScreenModel, _: &RunView) {
     if model.views.iter().any(|view| matches!(view, OverlayView::Grid)) {
         while let Some(view) = model.views.pop() {
@@ -18,6 +18,7 @@ pub(crate) fn toggle(model: &mut ScreenModel, _: &RunView) {
             }
         }
     } else {
+        model.grid.show(model.units_view.unit, !model.units_view.follows_work);
         (model.units_view.follows_work, model.units_view.heading) = (false, None);
         model.views.clear();
         model.views.push(OverlayView::Grid);

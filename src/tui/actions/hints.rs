@@ -161,7 +161,9 @@ pub(crate) fn hints(model: &ScreenModel, run_view: &RunView) -> Vec<UserAction> 
         let urgent = [
             (UserAction::Bottom, view.focus == Pane::Stream && !view.stream.follow),
             (UserAction::ToEnd, model.is_in_past()),
+            (UserAction::Review, run_view.state.publication.open_review().is_some()),
             (UserAction::RetryFailed, units::is_only_unsaved(&run_view.state)),
+            (UserAction::PauseRun, run_view.state.limits.is_paused),
             (UserAction::LiftLimit, true),
             (UserAction::Back, view.listing.is_filtered() || model.shown_query(run_view).is_some()),
         ];

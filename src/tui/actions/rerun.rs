@@ -84,7 +84,8 @@ pub(super) fn ask(model: &mut ScreenModel, run_view: &RunView, units: Vec<UnitKe
         [unit] => format!("Start a new run for {unit}?"),
         units => format!("Start a new run for these {}?", pluralize(units.len(), "unit")),
     };
-    let mut details = vec![forecast_words(&RunForecast::for_retry(&run_view.state, &places))];
+    let mut details: Vec<String> = units::reading_note(model).into_iter().collect();
+    details.push(forecast_words(&RunForecast::for_retry(&run_view.state, &places)));
     if !amendment.is_empty() {
         details.push(format!("Changed: {amendment}"));
     }
@@ -109,10 +110,11 @@ pub(super) fn ask(model: &mut ScreenModel, run_view: &RunView, units: Vec<UnitKe
 pub(super) fn ask_resume(model: &mut ScreenModel, run_view: &RunView, places: &[usize]) {
     let Some(run) = &model.connection.recorded_run else { return };
     let text = format!("Resume run {}?", run.short);
-    let mut details = vec![
+    let mut details: Vec<String> = units::reading_note(model).into_iter().collect();
+    details.extend([
         "Units that succeeded with the same content are reused; the others run.".to_owned(),
         format!("Command: ingestdeck run --resume-run {}", run.short),
-    ];
+    ]);
     if !places.is_empty() {
         let units = pluralize(places.len(), "unfinished unit");
         details.push(format!("{units}: {}", forecast_words(&RunForecast::for_retry(&run_view.state, places))));

@@ -88,21 +88,32 @@ fn harmless_exit(model: &ScreenModel) -> Option<ScreenEffect> {
     model.connection.leave_action.map(|_| ScreenEffect::Detach)
 }
 
+/// What the run does after the screen is left.
+fn what_the_run_does(model: &ScreenModel, run_view: &RunView) -> &'static str {
+    let (active, queued) = unfinished_units(model);
+    match () {
+        () if active + queued == 0 => "the run still waits",
+        () if run_view.state.limits.is_paused => "the run stays paused",
+        () => "the run continues",
+    }
+}
+
 /// Leaves a screen that has no room to ask.
 pub(crate) fn leave_unseen(model: &ScreenModel) -> Vec<ScreenEffect> {
     harmless_exit(model).into_iter().collect()
 }
 
 /// The keys that work while the screen has no room to show anything, and their effects.
-pub(crate) fn unseen_hints(model: &ScreenModel) -> Vec<(UserAction, &'static str)> {
+pub(crate) fn unseen_hints(model: &ScreenModel, run_view: &RunView) -> Vec<(UserAction, String)> {
     if model.dialogs.line_input.is_some() {
-        return vec![(UserAction::Dismiss, "discards the text")];
+        return vec![(UserAction::Dismiss, "discards the text".to_owned())];
     }
     if model.dialogs.editor.is_some() || model.dialogs.amend_form.is_some() {
-        return vec![(UserAction::Discard, "discards the edits")];
+        return vec![(UserAction::Discard, "discards the edits".to_owned())];
     }
-    let exit = harmless_exit(model).map(|exit| {
-        (UserAction::Quit, if exit == ScreenEffect::Quit { "quits" } else { "leaves; the run continues" })
+    let exit = harmless_exit(model).map(|exit| match exit {
+        ScreenEffect::Quit => (UserAction::Quit, "quits".to_owned()),
+        _ => (UserAction::Quit, format!("leaves; {}", what_the_run_does(model, run_view))),
     });
     let (active, queued) = unfinished_units(model);
     let interrupt = match model.connection.interrupts {
@@ -111,7 +122,7 @@ pub(crate) fn unseen_hints(model: &ScreenModel) -> Vec<(UserAction, &'static str
         1 => "stops all units",
         _ => "kills all units and quits",
     };
-    let interrupt = has_unfinished_work(model).then_some((UserAction::Interrupt, interrupt));
+    let interrupt = has_unfinished_work(model).then(|| (UserAction::Interrupt, interrupt.to_owned()));
     exit.into_iter().chain(interrupt).collect()
 }
 
@@ -133,12 +144,9 @@ fn quit(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     };
     let mut answers = Vec::new();
     if can_detach {
-        let label = match waits_for_review {
-            true => "leave; the run still waits (`ingestdeck attach`)",
-            false => "leave; the run continues (`ingestdeck attach`)",
-        };
+        let label = format!("leave; {} (`ingestdeck attach`)", what_the_run_does(model, run_view));
         let then = vec![ScreenEffect::Detach];
-        answers.push(QuestionAnswer { meaning: AnswerMeaning::Leave, label: label.to_owned(), then });
+        answers.push(QuestionAnswer { meaning: AnswerMeaning::Leave, label, then });
     }
     // The run of a script cannot be resumed.
     let is_scripted = run_view.state.planned.as_ref().is_some_and(|plan| plan.scripted);

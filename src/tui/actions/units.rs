@@ -113,7 +113,8 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "pause the run: nothing starts, calls wait; again to resume",
         pause,
     )
-    .when(can_pause),
+    .when(can_pause)
+    .special_hint(|_, run_view| run_view.state.limits.is_paused.then_some("resume")),
     effects(UserAction::Hold, "hold", "hold", "hold a running unit at its next call", hold::hold)
         .scope(ActionScope::Live)
         .when(|model, run_view| require(hold::subject(model, run_view).is_some_and(|unit| !unit.is_held()))),
@@ -146,7 +147,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         UserAction::PreviousFailure,
         "previous-failure",
         "failure",
-        "the previous one",
+        "previous problem, failure or difference in the pane",
         find::select_next_failure::<false>,
     )
     .when(find::has_failures),
@@ -239,7 +240,7 @@ fn retry(model: &mut ScreenModel, run_view: &RunView) {
     let forecast = RunForecast::for_retry(&run_view.state, place.as_slice());
     model.dialogs.question = Some(ConfirmQuestion::new(
         format!("New attempt at {unit}?"),
-        vec![forecast_words(&forecast)],
+        reading_note(model).into_iter().chain([forecast_words(&forecast)]).collect(),
         vec![ScreenEffect::Command(RunCommand::Retry { unit, amendment: None })],
     ));
 }
@@ -280,6 +281,12 @@ fn retry_candidates(state: &RunState) -> (Vec<usize>, usize) {
         places.extend(of(|status| status == UnitStatus::NotStarted));
     }
     (places, failed)
+}
+
+/// Marks the figures of a question while the run is still being read.
+pub(super) fn reading_note(model: &ScreenModel) -> Option<String> {
+    let percent = model.playhead.bounds.percent_read?;
+    Some(format!("Still reading ({percent} %): the figures are those of the part read so far."))
 }
 
 /// Units of an ended run whose results are not saved.
@@ -337,7 +344,7 @@ fn retry_failed(model: &mut ScreenModel, run_view: &RunView) {
     };
     model.dialogs.question = Some(ConfirmQuestion::new(
         text,
-        [first].into_iter().chain(listed(&units)).collect(),
+        reading_note(model).into_iter().chain([first]).chain(listed(&units)).collect(),
         vec![ScreenEffect::Command(RunCommand::RetryUnsuccessful)],
     ));
 }

@@ -23,6 +23,7 @@ struct ForecastInputs {
     attempts: usize,
     concurrency: u32,
     pause: bool,
+    is_paused: bool,
     refresh_tick: u64,
 }
 
@@ -35,6 +36,7 @@ impl ForecastView {
             attempts: totals.attempts,
             concurrency: state.planned.as_ref().map_or(0, |plan| plan.concurrency),
             pause: state.limits.pause.is_some(),
+            is_paused: state.limits.is_paused,
             refresh_tick: now.0 / REFRESH_INTERVAL_MS,
         };
         if self.seen != Some(seen) {

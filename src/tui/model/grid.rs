@@ -32,6 +32,8 @@ pub(crate) struct Grid {
     pane_history: Vec<GridPane>,
     /// True once the user selected a pane. It then keeps its unit, whatever else runs.
     chosen: bool,
+    /// The unit that gets a pane and the focus with the next assignment.
+    wanted_unit: Option<usize>,
     /// Attempts whose failure the user has viewed.
     seen: HashSet<AttemptId>,
     /// Inputs of the last assignment: version of the run view, number of units, number of places.
@@ -77,6 +79,11 @@ impl Grid {
     /// The unit of the focused pane.
     pub(crate) fn unit(&self) -> Option<usize> {
         self.panes.get(self.focus).map(|slot| slot.unit)
+    }
+
+    /// Shows `unit` and focuses it. If the user selected it, its pane keeps it.
+    pub(crate) fn show(&mut self, unit: usize, is_chosen: bool) {
+        (self.wanted_unit, self.chosen, self.version) = (Some(unit), is_chosen, None);
     }
 
     /// Focuses the pane at `slot`, if there is one.
@@ -140,12 +147,17 @@ impl Grid {
     pub(crate) fn refresh(&mut self, run_view: &RunView, body: Rect) {
         let places = capacity(body).clamp(2, MAX_PANES).min(run_view.state.units.len());
         let moment = (run_view.state.version(), places);
-        if let Some(unit) = self.unit().filter(|_| self.chosen) {
+        if let Some(unit) = self.unit().filter(|_| self.chosen && self.wanted_unit.is_none()) {
             self.mark_seen(run_view.state.units.get(unit));
         }
         if self.version != Some(moment) {
             self.version = Some(moment);
             self.fill(&run_view.state, places);
+        }
+        if let Some(wanted) = self.wanted_unit.take()
+            && let Some(place) = self.panes.iter().position(|pane| pane.unit == wanted)
+        {
+            self.focus = place;
         }
         self.focus = self.focus.min(self.panes.len().saturating_sub(1));
         let panes = self.panes(body);
@@ -228,7 +240,8 @@ impl Grid {
             rank.sort_unstable();
         }
         let [running, failed, waiting, ended] = ranks;
-        let pinned = self.unit().filter(|unit| self.chosen && *unit < state.units.len());
+        let pinned = self.wanted_unit.or_else(|| self.unit().filter(|_| self.chosen));
+        let pinned = pinned.filter(|unit| *unit < state.units.len());
         // Failed units keep at most half of the places, so that running units stay visible.
         let kept = failed.len().min(places / 2);
         let first_runs = running.len().min(places - kept);

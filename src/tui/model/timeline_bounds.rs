@@ -24,6 +24,8 @@ pub(crate) struct TimelineBounds {
     pub is_review_open: bool,
     /// Present time of the run; follows the wall clock while the run is live.
     pub now: Millis,
+    /// The share of the run that is read, in percent, while it is read for the first time.
+    pub percent_read: Option<u64>,
     /// Description of the moment that the shell is seeking to.
     pub seeking_to: Option<String>,
 }
@@ -39,6 +41,7 @@ impl Default for TimelineBounds {
             present_totals: RunTotals::default(),
             is_review_open: false,
             now: Millis(0),
+            percent_read: None,
             seeking_to: None,
         }
     }

@@ -76,7 +76,7 @@ pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) 
 /// neither the run nor a text.
 fn press_unseen(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) -> Vec<ScreenEffect> {
     model.pending.push(key);
-    let named: Vec<UserAction> = screen::unseen_hints(model).into_iter().map(|(action, _)| action).collect();
+    let named: Vec<UserAction> = screen::unseen_hints(model, run_view).into_iter().map(|(action, _)| action).collect();
     let scopes = [ActionScope::View, ActionScope::Typing, ActionScope::Editing];
     let lookup = |scope: &ActionScope| match model.keymap.lookup(*scope, &model.pending) {
         ChordLookup::Action(action @ (UserAction::Suspend | UserAction::Redraw)) => ChordLookup::Action(action),
@@ -85,7 +85,8 @@ fn press_unseen(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) -> V
         _ => ChordLookup::Nothing,
     };
     let found: Vec<_> = scopes.iter().map(lookup).collect();
-    let action = found.iter().find_map(|found| if let ChordLookup::Action(action) = found { Some(*action) } else { None });
+    let action =
+        found.iter().find_map(|found| if let ChordLookup::Action(action) = found { Some(*action) } else { None });
     if action.is_some() || !found.contains(&ChordLookup::Pending) {
         model.pending.clear();
     }

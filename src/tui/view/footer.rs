@@ -147,6 +147,10 @@ fn position(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
         _ if model.playhead.bounds.seeking_to.is_some() => {
             vec![(StyleRole::Live, format!("{} seeking ", glyphs.playing))]
         }
+        Playback::Follow if source.is_catching_up => {
+            let percent = source.percent_read().unwrap_or_default();
+            vec![(StyleRole::Paused, format!("reading {percent} % "))]
+        }
         Playback::Follow if model.connection.is_live && run_view.state.ended.is_some() => {
             let of_others = if model.connection.is_watching { ", read only" } else { "" };
             vec![(StyleRole::Live, format!("{} ENDED{of_others} ", glyphs.live))]

@@ -2,12 +2,13 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, dialog::message_place, failure_groups::BudgetForecast};
+use super::{DrawContext, RowWriter, dialog::message_place, failure_groups::BudgetForecast, key_names};
 use crate::{
     run::state::{HoldMode, RunState, UnitNeed, UnitStatus, UsageWindow},
     tape::Millis,
     text::{self, clock, count, dollars, pluralize},
     tui::{
+        action::UserAction,
         forecast_text,
         model::{RunTotals, wall_clock},
         theme::{StyleRole, status_role},
@@ -124,7 +125,7 @@ fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     facts.extend(progress(scene));
     facts.extend(remaining_time(scene));
     facts.extend(cost(scene));
-    facts.extend(commit(state));
+    facts.extend(commit(scene));
     if scene.model.is_in_past() {
         let behind = clock(scene.model.playhead.bounds.now.since(scene.model.playhead.time));
         facts.push(HeaderItem::new(0, StyleRole::Paused, format!("PAST -{behind}")));
@@ -146,14 +147,9 @@ fn identity(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     if let Some(why) = &source.read_error {
         facts.push(HeaderItem::new(0, StyleRole::Failed, format!("reading stopped: {}", cut(why, 60))));
     }
-    if let (false, (read, Some(total))) = (source.at_end, source.position)
-        && total > 0
-    {
-        facts.push(HeaderItem::new(
-            2,
-            StyleRole::Paused,
-            format!("reading {} %", read.min(total).saturating_mul(100) / total),
-        ));
+    // While a live run is read, the last line shows it in place of LIVE.
+    if let Some(percent) = source.percent_read().filter(|_| !scene.model.connection.is_live) {
+        facts.push(HeaderItem::new(2, StyleRole::Paused, format!("reading {percent} %")));
     }
     let scripted = source.origin.header.as_ref().is_some_and(|header| header.scripted)
         || state.planned.as_ref().is_some_and(|plan| plan.scripted);
@@ -259,12 +255,30 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
 }
 
 /// The commit on the branch, or the failure to save it.
-fn commit(state: &RunState) -> Option<HeaderItem> {
+fn commit(scene: &DrawContext<'_>) -> Option<HeaderItem> {
+    let state = &scene.run_view.state;
     if let Some(why) = &state.publication.save_error {
-        return Some(HeaderItem::new(0, StyleRole::Failed, format!("NOT SAVED: {}", cut(why, 60))));
+        return Some(HeaderItem::new(0, StyleRole::Failed, not_saved(scene, why)));
     }
     let commit = state.publication.saved.as_ref()?.short_commit()?;
     Some(HeaderItem::new(2, StyleRole::Succeeded, format!("commit {}", cut(commit, 8))))
+}
+
+/// Why the results are not saved. The log has the whole sentence, whose end is the remedy.
+fn not_saved(scene: &DrawContext<'_>, why: &str) -> String {
+    let room = match scene.model.size.0 {
+        0..=79 => 0,
+        80..=99 => 24,
+        100..=159 => 48,
+        _ => 96,
+    };
+    let key = scene.model.keymap.first(UserAction::Log).unwrap_or_else(|| ":log".to_owned());
+    let key = key_names(scene, &key);
+    match room {
+        0 => format!("NOT SAVED ({key}: why)"),
+        room if text::width(&text::printable(why, 1000)) <= room => format!("NOT SAVED: {}", cut(why, room)),
+        room => format!("NOT SAVED: {} ({key}: all of it)", cut(why, room)),
+    }
 }
 
 fn limit_pause(state: &RunState, now: Millis) -> Option<HeaderItem> {
@@ -305,10 +319,10 @@ fn progress(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
     bar.into_iter().chain([HeaderItem::new(if units == 1 { 3 } else { 1 }, StyleRole::Strong, count)]).collect()
 }
 
-/// True while units of the run are active or may start.
+/// True while units of the run are active or may start, as far as the present is known.
 fn is_active(scene: &DrawContext<'_>) -> bool {
-    let is_ended = scene.run_view.state.ended.is_some();
-    !is_ended && (scene.model.totals.active_units() > 0 || !scene.source.ended)
+    let is_unknown = scene.run_view.state.ended.is_some() || scene.source.is_catching_up;
+    !is_unknown && (scene.model.totals.active_units() > 0 || !scene.source.ended)
 }
 
 /// The forecast time that is left, and when the run will end by the clock.
@@ -353,7 +367,10 @@ fn cost(scene: &DrawContext<'_>) -> Vec<HeaderItem> {
 /// Units that ended per minute, once enough of them have.
 fn throughput(scene: &DrawContext<'_>) -> Option<HeaderItem> {
     const LEAST: usize = 5;
-    let (totals, minutes) = (&scene.model.totals, scene.model.playhead.time.0 as f64 / 60_000.0);
+    let (state, totals) = (&scene.run_view.state, &scene.model.totals);
+    // Neither a wait for a review nor that for a retry of an ended run is running time.
+    let until = if totals.active_units() > 0 { scene.model.playhead.time } else { totals.last_end };
+    let minutes = until.since(state.time_ended).0 as f64 / 60_000.0;
     let ended = totals.finished_units() - totals.count(UnitStatus::Reused);
     let is_known = scene.source.origin.has_times && is_active(scene) && ended >= LEAST && minutes > 0.0;
     is_known.then(|| HeaderItem::new(7, StyleRole::Dim, format!("{:.1} units/min", ended as f64 / minutes)))

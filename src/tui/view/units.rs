@@ -297,6 +297,7 @@ fn row(
             (UnitColumn::Calls, Some(attempt)) => (StyleRole::Text, attempt.counts.calls.to_string()),
             (UnitColumn::Turns, Some(attempt)) => (turns_role(attempt), turns(attempt)),
             (UnitColumn::Cost, Some(_)) => (StyleRole::Text, cost(unit, now)),
+            (UnitColumn::Idle, Some(_)) if scene.source.is_catching_up => (StyleRole::Dim, String::new()),
             (UnitColumn::Idle, Some(attempt)) => idle(unit, attempt, now, scene.source.origin.has_times),
         };
         pen.cell_right(role, &text, width);

@@ -169,3 +169,21 @@ fn table_filter_hides_no_pane() {
     let text = play(tape::running().timeline(), None, options(), ScriptedHost::new("ffffv", SIZE)).0.text();
     assert_eq!(panes(&text).len(), 4, "{text}");
 }
+
+#[test]
+fn selected_unit_has_the_focus_among_the_panes() {
+    for size in [(80, 24), (120, 36), (250, 70)] {
+        for down in 0..7 {
+            let keys = "gg".to_owned() + &"j".repeat(down);
+            let copied = |more: &str| live(&several(), ScriptedHost::new(&format!("{keys}{more}"), size)).0.copied;
+            let selected = copied("Y");
+            assert_eq!(copied("vY"), selected, "{keys} at {size:?}");
+            assert_eq!(copied("v<esc>Y"), selected, "{keys} at {size:?}");
+            let text = live(&several(), ScriptedHost::new(&format!("{keys}v"), size)).0.text();
+            assert!(selected.iter().all(|unit| panes(&text).contains(unit)), "{selected:?} {text}");
+        }
+    }
+    // Esc returns to the unit that has the focus then.
+    let copied = |keys: &str| live(&several(), ScriptedHost::new(keys, (80, 24))).0.copied;
+    assert_eq!(copied("ggv<tab>Y"), copied("ggv<tab><esc>Y"));
+}

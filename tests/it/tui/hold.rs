@@ -427,3 +427,78 @@ fn long_argument_is_edited_as_plain_text() {
     let (script, given) = play("e<down><right><right><right>x<c-s>");
     assert!(given.is_empty() && script.text().contains("is not a field"), "{}", script.text());
 }
+
+/// The screen of a run that grows from `before` to `after` between the keys, and the commands that it sent.
+fn grown(before: &TapeFixture, after: &TapeFixture, keys: (&str, &str), size: (u16, u16)) -> (String, Vec<RunCommand>) {
+    let growing = before.growing();
+    let (commands, mut orders) = mpsc::channel(8);
+    let (grows, changed) = watch::channel(0);
+    let script = ScriptedHost::new(keys.0, size)
+        .after(Duration::from_secs(14))
+        .grows(growing.more(before, after), grows)
+        .keys_after_growth(keys.1);
+    let (script, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
+    (script.text(), std::iter::from_fn(|| orders.try_recv().ok()).collect())
+}
+
+#[test]
+fn message_to_an_ended_unit_is_kept_for_its_retry() {
+    let mut ended = running();
+    ended.end("dbt-all", 1, 1);
+    for (width, height) in SIZES {
+        let (text, _) = grown(&running(), &ended, ("muse the glossary", ""), (width, height));
+        assert!(text.contains("dbt-all no longer runs"), "the open prompt says so:\n{text}");
+    }
+    let (text, sent) = grown(&running(), &ended, ("muse the glossary", "<enter>"), SIZE);
+    assert_eq!(sent, []);
+    assert!(text.contains("dbt-all does not run, so it gets no message") && !text.contains("receives"), "{text}");
+    let (text, sent) = grown(&running(), &ended, ("muse the glossary", "<enter>e"), SIZE);
+    assert!(text.contains("new attempt at dbt-all") && text.contains("use the glossary"), "{sent:?} {text}");
+}
+
+#[test]
+fn message_counts_as_received_once_it_is_recorded() {
+    let say = [RunCommand::Say { unit: "dbt-all".into(), text: "hurry".into() }];
+    let (text, sent) = grown(&running(), &running(), ("mhurry<enter>", ""), SIZE);
+    assert_eq!(sent, say);
+    assert!(text.contains("the message to dbt-all waits") && !text.contains("receives"), "{text}");
+    let mut received = running();
+    received.note(Some(("dbt-all", 1)), &Note::MessageSent { text: "hurry".into() });
+    let (text, _) = grown(&running(), &received, ("mhurry<enter>", ""), SIZE);
+    assert!(text.contains("dbt-all receives the message"), "{text}");
+    // An earlier message of another client is not this one.
+    let (text, _) = grown(&received, &received, ("mhurry<enter>", ""), SIZE);
+    assert!(!text.contains("receives"), "{text}");
+    // The unit ended before its agent asked for anything more.
+    let mut ended = running();
+    ended.end("dbt-all", 1, 1);
+    let (text, sent) = grown(&running(), &ended, ("mhurry<enter>", "e"), SIZE);
+    assert_eq!(sent, say);
+    assert!(text.contains("new attempt at dbt-all") && text.contains("hurry"), "{text}");
+    let (text, _) = grown(&running(), &ended, ("mhurry<enter>", ""), SIZE);
+    assert!(text.contains("dbt-all ended before the message reached it"), "{text}");
+}
+
+#[test]
+fn prompt_about_a_withdrawn_call_says_so() {
+    let mut over = held();
+    let note = Note::CallDecided {
+        rule: None,
+        tool_use_id: Some("t2".into()),
+        decision: CallDecision::Allowed,
+        input: None,
+        reason: None,
+    };
+    over.note(Some(("dbt-all", 1)), &note);
+    for keys in ["dnot now", "e"] {
+        let (text, sent) = grown(&held(), &over, (keys, ""), (80, 24));
+        assert_eq!(sent, []);
+        assert!(text.contains("that call is no longer waiting"), "{keys}: {text}");
+    }
+    let mut started = running();
+    started.end("dbt-all", 1, 1);
+    let mut again = running();
+    again.end("dbt-all", 1, 1).start("dbt-all", 2);
+    let (text, _) = grown(&started, &again, ("ename the owner", ""), (80, 24));
+    assert!(text.contains("dbt-all is running; stop it first"), "{text}");
+}

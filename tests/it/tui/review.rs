@@ -436,3 +436,31 @@ fn blocked_file_is_marked_and_the_others_can_be_committed() {
     tape.note(None, &decided("wiki/global/order-states.md", ReviewDecision::Rejected));
     assert_eq!(live(&tape, "gy", SIZES[3]).1, [RunCommand::FinishReview { branch: None, leave_blocked: false }]);
 }
+
+#[test]
+fn deck_of_a_waiting_run_names_the_review_key() {
+    let tape = waiting(three_files());
+    for size in SIZES {
+        let text = live(&tape, "<esc>", size).0.text();
+        let footer = text.lines().last().unwrap_or_default().trim_start().to_owned();
+        assert!(footer.starts_with("V review"), "{size:?}: {text}");
+    }
+    let mut blocked = waiting(three_files());
+    blocked.note(None, &Note::ReviewFinished { sent_back: Vec::new() });
+    let reason = "files in the project block the update (wiki/global/order-states.md: exists, but is not in the last commit); \
+                  commit or stash them, then try again";
+    let failed = SaveFailed { reason: reason.into(), review_open: true, blocked: Vec::new() };
+    blocked.note(None, &Note::SaveFailed(failed));
+    let again = ReviewRequested { base: "c0ffee".into(), files: three_files(), ..ReviewRequested::default() };
+    blocked.note(None, &Note::ReviewRequested(Arc::new(again)));
+    for size in SIZES {
+        let text = live(&blocked, "<esc>", size).0.text();
+        insta::assert_snapshot!(format!("deck_blocked_{}x{}", size.0, size.1), text);
+        assert!(text.contains("NOT SAVED") && text.contains("(L: "), "{text}");
+        // The log has the whole sentence.
+        let text = live(&blocked, "<esc>LG<enter>", size).0.text().replace(['\n', '│', ' '], "");
+        if size.0 > 60 {
+            assert!(text.contains("commitorstashthem,thentryagain"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! A terminal with too little room: what the notice names works, and no other key changes anything.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::{
+    hold, review,
+    scripted_host::{ScriptedHost, live_handle, options, play},
+    tape::{self, TapeFixture},
+};
+use crate::{
+    control::{DisconnectAction, RunCommand},
+    tui::{ExitReason, host::HostInput},
+};
+
+const SMALL: (u16, u16) = (24, 8);
+
+/// The screen of a live run, the commands that it sent, and how it ended.
+fn live(
+    tape: &TapeFixture,
+    script: ScriptedHost,
+    leave_action: Option<DisconnectAction>,
+) -> (ScriptedHost, Vec<RunCommand>, ExitReason) {
+    let growing = tape.growing();
+    let (commands, mut orders) = mpsc::channel(200);
+    let (_grows, changed) = watch::channel(0);
+    let mut handle = live_handle(commands, changed);
+    handle.engine.as_mut().unwrap().leave_action = leave_action;
+    let (script, exit) = play(growing.timeline, Some(handle), options(), script.after(Duration::from_secs(20)));
+    (script, std::iter::from_fn(|| orders.try_recv().ok()).collect(), exit.reason)
+}
+
+const DETACHABLE: Option<DisconnectAction> = Some(DisconnectAction::Continue);
+
+#[test]
+fn unseen_keys_change_nothing() {
+    for tape in [tape::running(), hold::held(), review::waiting(review::three_files())] {
+        for size in [SMALL, (39, 12), (200, 11), (10, 3)] {
+            for keys in
+                ["Y", "y", "x<enter>", "R", "Ry", "xy", "r", "<space>", "d", "s", "p", "+", "S", "gy", "msay<enter>"]
+            {
+                let (host, sent, exit) = live(&tape, ScriptedHost::new(keys, size), DETACHABLE);
+                assert_eq!(sent, [], "{keys} at {size:?}");
+                assert_eq!(exit, ExitReason::Closed, "{keys} at {size:?}");
+                assert!(host.text().contains("too small"), "{}", host.text());
+            }
+        }
+    }
+}
+
+#[test]
+fn notice_of_a_small_terminal_leads_out() {
+    let run = |keys: &str, leave| live(&tape::running(), ScriptedHost::new(keys, SMALL), leave);
+    let (host, ..) = run("", DETACHABLE);
+    insta::assert_snapshot!("small_live_24x8", host.text());
+    let (_, sent, exit) = run("q", DETACHABLE);
+    assert_eq!((sent, exit), (vec![], ExitReason::Detached));
+    // A run that ends with its screen is stopped by Ctrl-C only, step by step.
+    let (host, sent, exit) = run("q", None);
+    assert_eq!((sent, exit), (vec![], ExitReason::Closed));
+    insta::assert_snapshot!("small_own_24x8", host.text());
+    let (host, sent, _) = run("<c-c>", None);
+    assert_eq!(sent, [RunCommand::Drain]);
+    assert!(host.text().contains("stops all"), "{}", host.text());
+    // A run without work, and a record, are left.
+    let mut over = tape::running();
+    over.end("dbt-all", 1, 0).run_ended(2, 1);
+    let (_, sent, exit) = live(&over, ScriptedHost::new("q", SMALL), DETACHABLE);
+    assert_eq!((sent, exit), (vec![], ExitReason::Quit));
+    let exit = play(tape::running().timeline(), None, options(), ScriptedHost::new("q", SMALL)).1;
+    assert_eq!(exit.reason, ExitReason::Quit);
+    let waiting = review::waiting(review::three_files());
+    let (_, sent, exit) = live(&waiting, ScriptedHost::new("q", SMALL), DETACHABLE);
+    assert_eq!((sent, exit), (vec![], ExitReason::Detached));
+}
+
+#[test]
+fn typed_text_survives_a_small_terminal() {
+    let size = |(width, height)| HostInput::Resize(width, height);
+    let script = ScriptedHost::new("mplease", (120, 36)).input(size(SMALL)).keys("q<enter>x");
+    let script = script.input(HostInput::Paste("more".into())).input(size((120, 36)));
+    let (_, sent, exit) = live(&hold::running(), script, DETACHABLE);
+    assert_eq!((sent, exit), (vec![], ExitReason::Closed));
+    let script = ScriptedHost::new("mplease", (120, 36)).input(size(SMALL)).keys("q").input(size((120, 36)));
+    let (_, sent, _) = live(&hold::running(), script.keys("<space>go<enter>"), DETACHABLE);
+    assert_eq!(sent, [RunCommand::Say { unit: "dbt-all".into(), text: "please go".into() }]);
+    // The notice names the key that discards it; then the screen can be left.
+    let script = ScriptedHost::new("mplease", (120, 36)).input(size(SMALL)).keys("<esc>q");
+    assert_eq!(live(&hold::running(), script, DETACHABLE).2, ExitReason::Detached);
+}
