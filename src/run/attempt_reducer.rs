@@ -131,7 +131,7 @@ impl AttemptReducer {
         self.reported.models.models(self.cost.has_own_totals())
     }
 
-    /// The accounting so far. Tokens are those of the result, or else the highest report of each message.
+    /// The accounting so far, without messages, which are notes. Tokens are those of the result, or else the highest report of each message.
     pub(crate) fn counts(&self) -> AttemptCounts {
         let CallCounts { calls, failures, denials, refused_by_person, declined } = self.calls.counts;
         AttemptCounts {
@@ -142,6 +142,7 @@ impl AttemptReducer {
             denials,
             refused_by_person,
             declined,
+            messages_sent: 0,
             cost_usd: self.cost.cost(),
             tokens: self.usage.tokens(),
         }

@@ -366,8 +366,6 @@ pub(crate) struct AttemptState {
     pub counts: AttemptCounts,
     /// `tool: error` of the failed call that decides the verdict, or of the first one while there is no verdict.
     pub deciding_failure: Option<Arc<str>>,
-    /// Messages of a person that its agent received.
-    pub messages_sent: u32,
     /// Calls that wait for an approval, oldest first.
     pub held_calls: Vec<HeldCallState>,
     pub live: LiveText,
@@ -438,6 +436,8 @@ pub(crate) struct AttemptCounts {
     pub refused_by_person: u32,
     /// Calls that their tool declined without an error, each counted once.
     pub declined: u32,
+    /// Messages of a person that the agent received.
+    pub messages_sent: u32,
     /// US dollars, once the agent reported the cost.
     pub cost_usd: Option<f64>,
     pub tokens: TokenCounts,

@@ -17,6 +17,7 @@ mod hold;
 mod home;
 mod hostile;
 mod huge_lines;
+mod incomplete_view;
 mod inspect;
 mod keys;
 mod lanes;

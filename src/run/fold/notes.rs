@@ -129,9 +129,7 @@ impl Fold {
             Note::MessageSent { .. } => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
                 self.enter(view, attempt_id, entry);
-                let fold = self.attempt_fold(attempt_id);
-                fold.attempt(view).messages_sent += 1;
-                fold.note_row(view, entry.seq, RowOutcome::Ok);
+                self.attempt_fold(attempt_id).message_row(view, entry.seq);
             }
             Note::CallHeld { tool, tool_use_id, input, reached, needs_decision } => {
                 let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
@@ -232,9 +230,8 @@ impl Fold {
                 self.attempt_fold(attempt_id).note_row(view, entry.seq, RowOutcome::Ok);
             }
             Note::RunPaused | Note::RunResumed => {
-                let limits = &mut view.state.limits;
-                limits.is_paused = *note == Note::RunPaused;
-                limits.paused_since = limits.is_paused.then(|| limits.paused_since.unwrap_or(at));
+                let (limits, pauses) = (&mut view.state.limits, *note == Note::RunPaused);
+                (limits.is_paused, limits.paused_since) = (pauses, pauses.then(|| limits.paused_since.unwrap_or(at)));
                 self.report_run_change(view, entry, note, emit);
             }
             Note::Published { paths } => {

@@ -52,7 +52,8 @@ impl Dialogs {
     /// Remembers a message for the agent of a running attempt until it is received.
     pub(crate) fn message_sent(&mut self, unit: &UnitKey, attempt: &AttemptState, text: String) {
         let before = self.awaited_messages.iter().filter(|message| message.attempt == attempt.id).count();
-        let number = attempt.messages_sent.saturating_add(u32::try_from(before).unwrap_or(u32::MAX)).saturating_add(1);
+        let number =
+            attempt.counts.messages_sent.saturating_add(u32::try_from(before).unwrap_or(u32::MAX)).saturating_add(1);
         self.awaited_messages.push(AwaitedMessage { unit: unit.clone(), attempt: attempt.id, number, text });
     }
 
@@ -65,7 +66,7 @@ impl Dialogs {
             let attempt = unit.attempts.iter().find(|attempt| attempt.id == message.attempt);
             let is_current = unit.latest().is_some_and(|latest| latest.id == message.attempt);
             let key = &message.unit;
-            if attempt.is_some_and(|attempt| attempt.messages_sent >= message.number) {
+            if attempt.is_some_and(|attempt| attempt.counts.messages_sent >= message.number) {
                 reports.push(format!("{key} receives the message with the result of its call"));
             } else if is_current && unit.status.is_in_flight() {
                 self.awaited_messages.push(message);

@@ -162,3 +162,20 @@ fn causes_view_renders_at_any_position() {
     let (script, _) = play(failures().timeline(), None, options(), ScriptedHost::new("C0$", SIZE));
     assert!(script.text().contains("6 units need you, for 4 reasons"), "{}", script.text());
 }
+
+#[test]
+fn rows_of_a_group_do_not_repeat_its_heading() {
+    let mut tape = TapeFixture::new("orbit", false);
+    let units: Vec<String> = (0..5).map(|unit| format!("page-{unit}")).collect();
+    tape.plan(&units);
+    for unit in &units {
+        tape.start(unit, 1).wait(900);
+        tape.call(unit, 1, &format!("t-{unit}"), "wiki_write", &json!({"key": "a"})).wait(50);
+        tape.result(unit, 1, &format!("t-{unit}"), "the wiki is full: 412 of 400 pages", true).wait(15).end(unit, 1, 1);
+    }
+    for (width, height) in [(80, 24), (120, 36), (200, 60)] {
+        let text = live(&tape, ScriptedHost::new("C", (width, height))).0.text();
+        assert_eq!(text.matches("412 of 400 pages").count(), 1, "the heading has the figure: {text}");
+        assert!(units.iter().all(|unit| text.contains(unit)), "{text}");
+    }
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     control::{RunCommand, UserDecision},
-    tape::{Note, note::CallDecision},
+    tape::{Note, UnitKey, note::CallDecision},
     tui::{Options, host::ToolExit},
 };
 use serde_json::{Value, json};
@@ -501,4 +501,13 @@ fn prompt_about_a_withdrawn_call_says_so() {
     again.end("dbt-all", 1, 1).start("dbt-all", 2);
     let (text, _) = grown(&started, &again, ("ename the owner", ""), (80, 24));
     assert!(text.contains("dbt-all is running; stop it first"), "{text}");
+}
+
+#[test]
+fn arguments_sent_without_a_change_allow_the_call() {
+    let call = || (UnitKey::from("dbt-all"), Some("t2".into()));
+    for keys in ["e<c-s>", "ex<backspace><c-s>", "e<tab><c-s>"] {
+        let (unit, call) = call();
+        assert_eq!(orders(&held(), keys), [RunCommand::Decide { unit, call, decision: UserDecision::Allow }], "{keys}");
+    }
 }

@@ -51,6 +51,8 @@ pub(crate) struct ScriptedHost {
     /// Keys after the growth of the record.
     late: VecDeque<HostInput>,
     growth: Option<AppendedEntries>,
+    /// True if keys arrive while the screen has other work.
+    is_immediate: bool,
     last: Duration,
     started: Instant,
     epoch: Timestamp,
@@ -80,6 +82,7 @@ impl ScriptedHost {
             inputs: keys.into_iter().map(HostInput::Key).collect(),
             late: VecDeque::new(),
             growth: None,
+            is_immediate: false,
             last: Duration::from_millis(200),
             started: Instant::now(),
             epoch: EPOCH.parse().unwrap(),
@@ -100,6 +103,11 @@ impl ScriptedHost {
     pub(crate) fn after(mut self, passed: Duration) -> Self {
         self.epoch = self.epoch.checked_add(jiff::SignedDuration::try_from(passed).unwrap()).unwrap();
         self
+    }
+
+    /// The keys arrive while the screen still reads the run.
+    pub(crate) fn without_delay(self) -> Self {
+        Self { is_immediate: true, ..self }
     }
 
     /// Appends `bytes` to `file` after the last input.
@@ -210,7 +218,9 @@ impl ScreenHost for ScriptedHost {
             tokio::time::sleep_until(self.started + self.last).await;
             return HostInput::Closed;
         }
-        tokio::time::sleep_until(Instant::now() + Duration::from_millis(1)).await;
+        if !self.is_immediate {
+            tokio::time::sleep_until(Instant::now() + Duration::from_millis(1)).await;
+        }
         let input = self.inputs.pop_front().unwrap();
         if self.inputs.is_empty() {
             self.last += self.started.elapsed();

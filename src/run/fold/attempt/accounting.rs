@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use super::AttemptFold;
 use crate::{
     actions::label::short_name,
-    run::{attempt_reducer::AttemptReducer, state::RunView},
+    run::{
+        attempt_reducer::AttemptReducer,
+        state::{AttemptCounts, RunView},
+    },
     units::error_groups::headline,
 };
 
@@ -23,7 +26,8 @@ impl AttemptFold {
 
     /// Copies the accounting to the state.
     pub(super) fn copy_counts(&self, view: &mut RunView) {
-        let counts = self.reducer.counts();
+        let messages_sent = self.attempt(view).counts.messages_sent;
+        let counts = AttemptCounts { messages_sent, ..self.reducer.counts() };
         let known = std::mem::replace(&mut self.attempt(view).counts, counts);
         view.state.spent_usd += counts.cost_usd.unwrap_or_default() - known.cost_usd.unwrap_or_default();
     }

@@ -87,6 +87,12 @@ impl AttemptFold {
         self.push_row(view, StreamRow::new(seq, 0, RowKind::Note, end, 0));
     }
 
+    /// Counts a message that the agent received, and adds its row.
+    pub(in crate::run::fold) fn message_row(&mut self, view: &mut RunView, seq: Seq) {
+        self.attempt(view).counts.messages_sent += 1;
+        self.note_row(view, seq, RowOutcome::Ok);
+    }
+
     /// Adds a second row for the `attempt_started` note, which shows how the attempt differs from the plan.
     pub(in crate::run::fold) fn amendment_row(&mut self, view: &mut RunView, seq: Seq) {
         self.push_row(view, StreamRow::new(seq, 1, RowKind::Note, RowOutcome::Ok, 0));
