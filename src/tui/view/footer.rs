@@ -22,7 +22,12 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let mut pen = RowWriter::row(scene, buf, area);
     pen.skip(1);
     if let Some(typed) = &model.dialogs.line_input {
+        let ended = hold::ended_subject(model, scene.run_view, &typed.purpose);
         match &typed.purpose {
+            _ if ended.is_some() => {
+                let reason = ended.unwrap_or_default();
+                pen.put(StyleRole::Warning, &format!("{}: ", text::printable(&reason, (pen.room() / 2).max(30))));
+            }
             InputPurpose::Search => pen.put(StyleRole::Key, "/"),
             InputPurpose::Deny(_) => pen.put(StyleRole::Key, "deny because: "),
             InputPurpose::Say(_) => pen.put(StyleRole::Key, "message to the agent: "),
@@ -34,17 +39,11 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
             InputPurpose::Bookmark(_) => pen.put(StyleRole::Key, "note of the bookmark: "),
         }
         // Keep the end of the typed text visible.
-        let ended = hold::ended_subject(model, scene.run_view, &typed.purpose);
-        let reserved = ended.as_deref().map_or(30, |reason| text::width(reason) + 2);
-        let room = pen.room().saturating_sub(reserved).max(8);
+        let room = pen.room().saturating_sub(30).max(8);
         let shown = text::wrap(&typed.text, room).pop().unwrap_or_default();
         pen.put(StyleRole::Strong, &shown);
         pen.put(StyleRole::Key, "▏");
         pen.skip(1);
-        if let Some(reason) = ended {
-            pen.put(StyleRole::Warning, &reason);
-            pen.skip(2);
-        }
         match typed.purpose {
             InputPurpose::Search => put_match_summary(scene, &mut pen),
             InputPurpose::FilterUnits if typed.text.is_empty() && model.views.is_empty() => {

@@ -275,7 +275,7 @@ fn not_saved(scene: &DrawContext<'_>, why: &str) -> String {
     let key = scene.model.keymap.first(UserAction::Log).unwrap_or_else(|| ":log".to_owned());
     let key = key_names(scene, &key);
     match room {
-        0 => format!("NOT SAVED ({key}: why)"),
+        0 => format!("NOT SAVED ({key})"),
         room if text::width(&text::printable(why, 1000)) <= room => format!("NOT SAVED: {}", cut(why, room)),
         room => format!("NOT SAVED: {} ({key}: all of it)", cut(why, room)),
     }

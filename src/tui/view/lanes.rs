@@ -11,7 +11,7 @@ use crate::{
         state::UnitNeed,
     },
     tape::Millis,
-    text::{self, clock, pluralize, seconds},
+    text::{self, clock, pluralize},
     tui::{
         model::LanesView,
         theme::{StyleRole, status_role},
@@ -225,7 +225,8 @@ fn uses_text(scene: &DrawContext<'_>, uses: &TimeUses) -> String {
     let list = |is_before: bool| {
         let parts = TimeUse::ALL.into_iter().filter(|time_use| time_use.is_before_start() == is_before);
         let parts = parts.filter(|time_use| uses.get(*time_use).0 >= 100);
-        let text = |time_use: TimeUse| format!("{} {}", time_use.label(), seconds(uses.get(time_use)));
+        let scale = DurationScale::new(Millis(0));
+        let text = |time_use: TimeUse| format!("{} {}", time_use.label(), scale.text(scale.units(uses.get(time_use))));
         parts.map(text).collect::<Vec<_>>().join(&dot)
     };
     match (list(false), list(true)) {
@@ -305,11 +306,14 @@ impl DurationScale {
         self.units(self.at) - before
     }
 
-    /// Formats a duration: `3.4s`, `1m 03.4s`, `1h 02m 03s`.
+    /// Formats a duration: `3.4s`, `12s`, `1m 03.4s`, `1h 02m 03s`.
     fn text(&self, units: u64) -> String {
         let seconds = units / (1000 / self.unit_ms);
         let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        let tenths = if self.unit_ms < 1000 { format!(".{}", units % 10) } else { String::new() };
+        let tenths = match units % 10 {
+            1.. if self.unit_ms < 1000 => format!(".{}", units % 10),
+            _ => String::new(),
+        };
         match (hours, minutes) {
             (0, 0) => format!("{rest}{tenths}s"),
             (0, _) => format!("{minutes}m {rest:02}{tenths}s"),
@@ -362,7 +366,7 @@ mod tests {
     #[test]
     fn durations_are_shown_with_their_unit() {
         let short = DurationScale::new(Millis(599_999));
-        assert_eq!([3, 34, 634, 5_999].map(|units| short.text(units)), ["0.3s", "3.4s", "1m 03.4s", "9m 59.9s"]);
+        assert_eq!([3, 120, 634, 5_999].map(|units| short.text(units)), ["0.3s", "12s", "1m 03.4s", "9m 59.9s"]);
         let long = DurationScale::new(Millis(600_000));
         assert_eq!([3, 600, 3_723].map(|units| long.text(units)), ["3s", "10m 00s", "1h 02m 03s"]);
     }

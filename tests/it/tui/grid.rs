@@ -84,12 +84,13 @@ fn running_panes_come_first_and_failures_keep_their_place() {
 fn focus_keys_select_the_pane_that_commands_apply_to() {
     let copied = |keys: &str| live(&several(), ScriptedHost::new(&format!("v{keys}Y"), SIZE)).0.copied;
     let order = panes(&shown("v"));
-    assert_eq!(copied(""), [order[0].clone()]);
+    assert_eq!(copied(""), ["page-2"], "the selected unit");
+    assert_eq!(copied("1"), [order[0].clone()]);
     assert_eq!(copied("4"), [order[3].clone()]);
-    assert_eq!(copied("9"), [order[0].clone()], "there is no ninth pane");
-    assert_eq!(copied("<tab><tab>"), [order[2].clone()]);
-    assert_eq!(copied("<s-tab>"), [order[6].clone()]);
-    assert_eq!(copied("<right>"), [order[1].clone()]);
+    assert_eq!(copied("19"), [order[0].clone()], "there is no ninth pane");
+    assert_eq!(copied("1<tab><tab>"), [order[2].clone()]);
+    assert_eq!(copied("1<s-tab>"), [order[6].clone()]);
+    assert_eq!(copied("1<right>"), [order[1].clone()]);
     assert_eq!(copied("]"), ["page-1"]);
     let orders = |keys: &str| live(&several(), ScriptedHost::new(keys, SIZE)).1;
     assert_eq!(orders("v]ry"), [RunCommand::Retry { unit: "page-1".into(), amendment: None }]);

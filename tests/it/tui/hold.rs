@@ -223,7 +223,8 @@ fn denial_requires_a_reason() {
 #[test]
 fn arguments_are_edited_and_checked() {
     let replaced = |text: &str| format!("e<c-a><c-k>{}", text);
-    let (script, given) = live(&held(), options(), ScriptedHost::new("e<c-s>", SIZE));
+    let added = "e<down>\"dry\":true,<c-s>";
+    let (script, given) = live(&held(), options(), ScriptedHost::new(added, SIZE));
     let Some(RunCommand::Decide { unit, call, decision: UserDecision::Edit(input) }) = given.first() else {
         panic!("{}", script.text())
     };

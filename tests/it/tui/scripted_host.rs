@@ -51,6 +51,8 @@ pub(crate) struct ScriptedHost {
     /// Keys after the growth of the record.
     late: VecDeque<HostInput>,
     growth: Option<AppendedEntries>,
+    /// True if the terminal has the size of the last resize.
+    is_resizable: bool,
     /// True if keys arrive while the screen has other work.
     is_immediate: bool,
     last: Duration,
@@ -82,6 +84,7 @@ impl ScriptedHost {
             inputs: keys.into_iter().map(HostInput::Key).collect(),
             late: VecDeque::new(),
             growth: None,
+            is_resizable: false,
             is_immediate: false,
             last: Duration::from_millis(200),
             started: Instant::now(),
@@ -103,6 +106,12 @@ impl ScriptedHost {
     pub(crate) fn after(mut self, passed: Duration) -> Self {
         self.epoch = self.epoch.checked_add(jiff::SignedDuration::try_from(passed).unwrap()).unwrap();
         self
+    }
+
+    /// Changes the size of the terminal.
+    pub(crate) fn resize(mut self, (width, height): (u16, u16)) -> Self {
+        self.is_resizable = true;
+        self.input(HostInput::Resize(width, height))
     }
 
     /// The keys arrive while the screen still reads the run.
@@ -222,6 +231,10 @@ impl ScreenHost for ScriptedHost {
             tokio::time::sleep_until(Instant::now() + Duration::from_millis(1)).await;
         }
         let input = self.inputs.pop_front().unwrap();
+        if let (HostInput::Resize(width, height), true) = (&input, self.is_resizable) {
+            let (width, height) = (*width, *height);
+            self.terminal.backend_mut().resize(width, height);
+        }
         if self.inputs.is_empty() {
             self.last += self.started.elapsed();
         }

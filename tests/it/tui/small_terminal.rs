@@ -43,7 +43,7 @@ fn unseen_keys_change_nothing() {
                 let (host, sent, exit) = live(&tape, ScriptedHost::new(keys, size), DETACHABLE);
                 assert_eq!(sent, [], "{keys} at {size:?}");
                 assert_eq!(exit, ExitReason::Closed, "{keys} at {size:?}");
-                assert!(host.text().contains("too small"), "{}", host.text());
+                assert!(host.text().contains("q leaves") && host.text().lines().count() <= 11, "{}", host.text());
             }
         }
     }
@@ -77,15 +77,21 @@ fn notice_of_a_small_terminal_leads_out() {
 
 #[test]
 fn typed_text_survives_a_small_terminal() {
-    let size = |(width, height)| HostInput::Resize(width, height);
-    let script = ScriptedHost::new("mplease", (120, 36)).input(size(SMALL)).keys("q<enter>x");
-    let script = script.input(HostInput::Paste("more".into())).input(size((120, 36)));
-    let (_, sent, exit) = live(&hold::running(), script, DETACHABLE);
+    let wide = (120, 36);
+    let typing = || ScriptedHost::new("mplease", wide).resize(SMALL);
+    let script = typing().keys("q<enter>x").input(HostInput::Paste("more".into())).resize(wide);
+    let (host, sent, exit) = live(&hold::running(), script, DETACHABLE);
     assert_eq!((sent, exit), (vec![], ExitReason::Closed));
-    let script = ScriptedHost::new("mplease", (120, 36)).input(size(SMALL)).keys("q").input(size((120, 36)));
-    let (_, sent, _) = live(&hold::running(), script.keys("<space>go<enter>"), DETACHABLE);
+    assert!(host.text().contains("message to the agent: please▏"), "{}", host.text());
+    let (_, sent, _) = live(&hold::running(), typing().keys("q").resize(wide).keys("<space>go<enter>"), DETACHABLE);
     assert_eq!(sent, [RunCommand::Say { unit: "dbt-all".into(), text: "please go".into() }]);
     // The notice names the key that discards it; then the screen can be left.
-    let script = ScriptedHost::new("mplease", (120, 36)).input(size(SMALL)).keys("<esc>q");
-    assert_eq!(live(&hold::running(), script, DETACHABLE).2, ExitReason::Detached);
+    let (host, ..) = live(&hold::running(), typing(), DETACHABLE);
+    assert!(host.text().contains("Esc discards the text"), "{}", host.text());
+    assert_eq!(live(&hold::running(), typing().keys("<esc>q"), DETACHABLE).2, ExitReason::Detached);
+    // An open question is still open afterwards, and q leaves without an answer.
+    let asking = || ScriptedHost::new("x", wide).resize(SMALL).keys("y");
+    let (host, sent, _) = live(&hold::running(), asking().resize(wide), DETACHABLE);
+    assert!(sent.is_empty() && host.text().contains("Stop dbt-all?"), "{}", host.text());
+    assert_eq!(live(&hold::running(), asking().keys("q"), DETACHABLE).2, ExitReason::Detached);
 }
