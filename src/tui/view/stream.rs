@@ -223,7 +223,7 @@ fn title(
 ) -> Vec<(StyleRole, String)> {
     let glyphs = scene.theme.glyphs;
     let name = width.saturating_sub(24).clamp(8, 48);
-    // An earlier attempt has a status of its own.
+    // An earlier attempt has its own status.
     let earlier = attempt.filter(|(index, _)| index + 1 < unit.attempts.len());
     let (role, glyph, status) = match earlier.map(|(_, attempt)| status_of(unit, attempt)) {
         Some(status) => (status_role(status), glyphs.status(status), status.as_str().into()),
