@@ -9,7 +9,7 @@ pub(crate) enum ActivityMark {
     Limit,
     /// An attempt or an API request was retried.
     Retry,
-    /// A wait for a person began: of a call for an approval, of the run for a review or the end of a pause.
+    /// A wait for a person began: of a call for an approval, or of the run for a decision or a review.
     Hold,
 }
 

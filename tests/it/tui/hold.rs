@@ -448,7 +448,7 @@ fn message_to_an_ended_unit_is_kept_for_its_retry() {
     ended.end("dbt-all", 1, 1);
     for (width, height) in SIZES {
         let (text, _) = grown(&running(), &ended, ("muse the glossary", ""), (width, height));
-        assert!(text.contains("dbt-all no longer runs"), "the open prompt says so:\n{text}");
+        assert!(text.contains("dbt-all no longer runs"), "the open prompt shows it:\n{text}");
     }
     let (text, sent) = grown(&running(), &ended, ("muse the glossary", "<enter>"), SIZE);
     assert_eq!(sent, []);

@@ -190,10 +190,9 @@ fn clock_and_rate_of_a_run_that_waits_for_review() {
 
 #[test]
 fn waits_for_a_person_are_not_called_holds() {
-    let mut tape = review::decided_as(ReviewDecision::Accepted);
-    tape.note(None, &Note::RunPaused).wait(50).note(None, &Note::RunResumed);
+    let tape = review::decided_as(ReviewDecision::Accepted);
     let text = play(tape.timeline(), None, options(), ScriptedHost::new("<esc>", (120, 36))).0.text();
-    assert!(text.contains("waits for you") && !text.contains("hold"), "{text}");
+    assert!(text.contains("‖ 1 wait for you") && !text.contains("hold"), "{text}");
 }
 
 #[test]
