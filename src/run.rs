@@ -32,6 +32,7 @@ pub(crate) mod recorded_decisions;
 pub(crate) mod report;
 pub(crate) mod review;
 pub(crate) mod run_forecast;
+pub(crate) mod saved_commits;
 pub(crate) mod schedule_change;
 pub(crate) mod shared_files;
 pub(crate) mod slot_lanes;

@@ -14,6 +14,7 @@ use crate::{
         failure_groups::{FailureGroup, failure_groups},
         outcome::REVIEWED,
         recorded_decisions::{self, RecordedDecision},
+        saved_commits::{SavedCommit, commits_json, newest_commits, saved_commits},
         shared_files::{self, SharedFile},
         spending::{UnitSpending, run_cost},
         state::{RECONCILE_KEY, UnitState, UnitStatus},
@@ -125,8 +126,10 @@ impl FileUseSummary {
 /// What a run left on the project's branch.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct PublicationSummary {
-    /// Short commit, branch, and number of changed files.
-    saved_commit: Option<(String, Option<String>, usize)>,
+    /// Every commit of the run, oldest first.
+    commits: Vec<SavedCommit>,
+    /// Abbreviated hash of the last commit with changes of units.
+    last_commit: Option<String>,
     /// Why the results are not saved.
     save_error: Option<String>,
     /// Files of the user that keep changes out of the commits.
@@ -145,8 +148,8 @@ impl PublicationSummary {
     fn from_state(state: &RunState) -> Self {
         let saved = state.publication.saved.as_ref();
         Self {
-            saved_commit: saved
-                .and_then(|saved| Some((saved.short_commit()?.to_owned(), saved.branch.clone(), saved.paths.len()))),
+            commits: saved_commits(&state.inputs, &state.publication),
+            last_commit: saved.and_then(|saved| saved.short_commit()).map(str::to_owned),
             save_error: state.publication.save_error.as_deref().map(str::to_owned),
             blocked: Arc::clone(&state.publication.blocked),
             can_skip_blocked: state.publication.count_without_blocked() > 0,
@@ -278,10 +281,10 @@ impl RunSummary {
         let [malformed, unknown, unknown_notes, torn] = self.lost;
         let running = self.open_until.map(|_| RunOutcome::Running.as_str());
         let outcome = self.outcome.as_deref().or(running);
-        json!({
+        let mut event = json!({
             "type": "run", "state": "summary", "outcome": outcome, "units": units, "turns": self.effort.turns,
             "calls": self.effort.calls, "cost_usd": self.effort.cost_usd, "cost_partial": self.effort.is_cost_partial,
-            "commit": self.publication.saved_commit.as_ref().map(|(commit, ..)| commit), "not_saved": self.publication.save_error,
+            "commit": self.publication.last_commit, "not_saved": self.publication.save_error,
             "merged": self.publication.shared.iter().map(|file| json!({"path": file.path, "units": file.units})).collect::<Vec<_>>(),
             "flagged": self.publication.flagged.iter().map(|it| json!({"artifact": it.about, "text": it.text})).collect::<Vec<_>>(),
             "failed": self.failed.iter().map(UnitSummary::to_json).collect::<Vec<_>>(),
@@ -289,7 +292,11 @@ impl RunSummary {
             "nothing_written": self.use_of_files.nothing_written,
             "unread": self.use_of_files.unread.iter().map(|(unit, file)| json!({"unit": unit, "path": file.path, "part": file.part})).collect::<Vec<_>>(),
             "lost": {"malformed": malformed, "unknown": unknown, "unknown_notes": unknown_notes, "torn": torn},
-        })
+        });
+        if !self.publication.commits.is_empty() {
+            event["commits"] = commits_json(&self.publication.commits);
+        }
+        event
     }
 
     /// Lines for the scrollback, without colour.
@@ -327,9 +334,8 @@ impl RunSummary {
         let calls = pluralize(usize::try_from(self.effort.calls).unwrap_or(usize::MAX), "tool call");
         let turns = pluralize(usize::try_from(self.effort.turns).unwrap_or(usize::MAX), "turn");
         let _ = writeln!(text, "{calls} · {turns} · {cost}{scripted}");
-        if let Some((commit, branch, files)) = &self.publication.saved_commit {
-            let branch = branch.as_deref().map(|branch| format!(" on {branch}")).unwrap_or_default();
-            let line = format!("commit {commit}{branch} · {} changed", pluralize(*files, "file"));
+        let (earlier, newest) = newest_commits(&self.publication.commits);
+        for line in earlier.into_iter().chain(newest.iter().map(ToString::to_string)) {
             let _ = writeln!(text, "{}", text::printable(&line, output::max_width(MAX_SENTENCE_WIDTH)));
         }
         if let Some(why) = &self.publication.save_error {
@@ -481,7 +487,7 @@ fn write_failure_group(text: &mut String, state: &RunState, group: &FailureGroup
         [] => return,
         _ if is_refused => (UnitStatus::Failed.glyph(), group.example.clone()),
         [unit] => (unit.status.glyph(), format!("{}: {}", unit.key, group.example)),
-        [unit, ..] => (unit.status.glyph(), format!("{}: {}", pluralize(units.len(), "unit"), group.pattern)),
+        [unit, ..] => (unit.status.glyph(), format!("{}: {}", pluralize(units.len(), "unit"), group.reason)),
     };
     let _ = writeln!(text, "  {glyph} {}", text::printable(&sentence, output::max_width(MAX_SENTENCE_WIDTH)));
     if units.len() > 1 && !is_refused {

@@ -83,13 +83,12 @@ fn figures(out: &mut String, report: &RunReport) {
 }
 
 fn saved_as(report: &RunReport) -> String {
-    match (&report.publication.save_error, labels::commit(report)) {
-        (Some(reason), _) => format!("not saved: {reason}"),
-        (None, Some((commit, branch))) => {
-            format!("commit {commit}{}", branch.map(|branch| format!(" on {branch}")).unwrap_or_default())
-        }
+    let error = report.publication.save_error.as_ref().map(|reason| format!("not saved: {reason}"));
+    let parts: Vec<String> = error.into_iter().chain(labels::commits(report)).collect();
+    match parts.is_empty() {
+        false => parts.join("; "),
         // Earlier versions published artifacts one by one to a project without git.
-        (None, None) => match report.units.iter().map(|unit| unit.changes().len()).sum() {
+        true => match report.units.iter().map(|unit| unit.changes().len()).sum() {
             0 => "nothing".to_owned(),
             saved => format!("{}, in no commit", pluralize(saved, "change")),
         },

@@ -5,6 +5,7 @@ use crate::{
         RunOutcome,
         recorded_decisions::{RecordedDecision, RecordedDecisionKind},
         report::{ReportTotals, RunReport, ToolCallCounts, UnitReport},
+        saved_commits::{newest_commits, saved_commits},
         state::{LossCounts, ModelSpending, TokenCounts, UnitStatus},
     },
     tape::Millis,
@@ -108,10 +109,11 @@ pub(super) fn outcome(report: &RunReport) -> String {
     words
 }
 
-/// The commit with the results, shortened, and its branch.
-pub(super) fn commit(report: &RunReport) -> Option<(&str, Option<&str>)> {
-    let saved = report.publication.saved.as_deref()?;
-    Some((saved.short_commit()?, saved.branch.as_deref()))
+/// A sentence for each of the newest commits with the results, after one about the earlier commits.
+pub(super) fn commits(report: &RunReport) -> Vec<String> {
+    let commits = saved_commits(&report.inputs, &report.publication);
+    let (earlier, newest) = newest_commits(&commits);
+    earlier.into_iter().chain(newest.iter().map(ToString::to_string)).collect()
 }
 
 /// When the run started, to the second.

@@ -71,9 +71,8 @@ fn totals(out: &mut String, report: &RunReport) {
     for projected in report.inputs.projected.iter().filter(|projected| projected.reason.is_none()) {
         let _ = writeln!(out, "* {}", plain(&projected.to_string(), MAX_SENTENCE_WIDTH));
     }
-    if let Some((commit, branch)) = labels::commit(report) {
-        let branch = branch.map(|branch| format!(" on {}", markdown_code(branch, MAX_NAME_WIDTH))).unwrap_or_default();
-        let _ = writeln!(out, "* saved as commit {}{branch}", markdown_code(commit, MAX_NAME_WIDTH));
+    for commit in labels::commits(report) {
+        let _ = writeln!(out, "* saved: {}", plain(&commit, MAX_SENTENCE_WIDTH));
     }
     if let Some(unsaved) = &report.publication.save_error {
         let _ = writeln!(out, "* **not saved**: {}", plain(unsaved, MAX_SENTENCE_WIDTH));

@@ -12,6 +12,7 @@ use crate::{
         RunOutcome, RunReport,
         quality::{QualityFigure, RunQuality},
         report::{AttemptReport, FailedCallReport, ToolCallCounts, UnitReport},
+        saved_commits::{commits_json, saved_commits},
         spending::sum_costs,
         state::{TokenCounts, UnitStatus},
         trace::trace_path,
@@ -89,6 +90,10 @@ fn snapshot(
     let source = report.source(connection, adapter);
     body.insert("diffSummary".into(), diff(source, units));
     body.insert("commitSha".into(), json!(report.publication.saved.as_ref().and_then(|saved| saved.commit.as_deref())));
+    let commits = saved_commits(&report.inputs, &report.publication);
+    if !commits.is_empty() {
+        body.insert("commits".into(), commits_json(&commits));
+    }
     if let (Some(job), true) = (job, traced) {
         body.insert("tracePath".into(), trace_path(job).into());
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::state::{RunState, UnitNeed, UnitState, UnitStatus};
 use crate::{
     tape::note::VerdictCause,
-    units::error_groups::{MAX_ERROR_CHARS, UnitFailure, group_failures},
+    units::error_groups::{MAX_ERROR_CHARS, UnitFailure, group_failures, headline},
 };
 
 /// Units that need a person for the same reason.
@@ -13,12 +13,14 @@ use crate::{
 pub(crate) struct FailureGroup {
     /// Label of the cause.
     pub cause: String,
-    /// The common part of their errors.
+    /// The common part of their errors. It identifies the group and is not shown.
     pub pattern: String,
     /// The unchanged error of the first unit.
     pub example: String,
     /// True if all units have this error.
     pub is_uniform: bool,
+    /// The error for a heading: that of the first unit, marked as an example if those of others differ.
+    pub reason: String,
     /// How a person can fix it, if known.
     pub remedy: Option<String>,
     /// Unit indices in plan order.
@@ -39,18 +41,23 @@ pub(crate) fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
     groups
         .into_iter()
         .map(|group| {
-            let mut own = group.members.iter().filter_map(|member| errors.get(*member));
-            let example = own.next().cloned().unwrap_or_default();
-            let is_uniform = own.all(|error| *error == example);
             let first = group.members.first().and_then(|member| failed.get(*member)).map(|(_, unit)| *unit);
+            let mut texts = group.members.iter().filter_map(|member| errors.get(*member)).map(|error| &**error);
+            let example = texts.next().unwrap_or_default();
+            let is_uniform = texts.clone().all(|text| text == example);
             FailureGroup {
                 cause: group.cause,
                 pattern: match group.error.chars().count() {
                     MAX_ERROR_CHARS.. => group.error + "…",
                     _ => group.error,
                 },
-                example: example.into_owned(),
                 is_uniform,
+                reason: match group.members.len() {
+                    ..2 => example.to_owned(),
+                    _ if texts.all(|text| headline(text) == headline(example)) => headline(example).into_owned(),
+                    _ => format!("for example: {}", headline(example)),
+                },
+                example: example.to_owned(),
                 remedy: first.and_then(|unit| state.remedy(unit)).map(str::to_owned),
                 units: group.members.iter().filter_map(|member| failed.get(*member)).map(|(unit, _)| *unit).collect(),
             }
@@ -127,8 +134,20 @@ mod tests {
                 ("tool failures".to_owned(), "read_raw_file: no file …".to_owned(), vec![2]),
             ]
         );
-        assert_eq!(failure_groups(&state)[0].example, "wiki_write: page \"a\" has no title");
+        let shown: Vec<_> = failure_groups(&state).into_iter().map(|group| (group.example, group.reason)).collect();
+        let first = "wiki_write: page \"a\" has no title";
+        assert_eq!(shown[0], (first.to_owned(), format!("for example: {first}")));
+        assert_eq!(shown[3].1, "read_raw_file: no file raw/x.md", "the error of one unit is no example");
         assert_eq!(failure_groups(&RunState::default()), []);
+    }
+
+    #[test]
+    fn group_with_equal_errors_shows_their_text() {
+        let error = "returned no result message (exit code 139)";
+        let crashed = |key| unit(key, Some(VerdictCause::Transient), error, None);
+        let state = RunState { units: vec![crashed("a"), crashed("b")], ..RunState::default() };
+        let shown: Vec<_> = failure_groups(&state).into_iter().map(|group| (group.reason, group.units)).collect();
+        assert_eq!(shown, [(error.to_owned(), vec![0, 1])]);
     }
 
     #[test]

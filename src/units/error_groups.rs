@@ -22,7 +22,7 @@ pub(crate) struct UnitFailure<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ErrorGroup {
     pub cause: String,
-    /// The error without its variable parts.
+    /// The error without its variable parts: the key of the group, not a text for people.
     pub error: String,
     /// Indices of the failures in the input.
     pub members: Vec<usize>,

@@ -12,7 +12,9 @@ use crate::{
         plan::{IngestPlan, SourcePlan},
         project::Project,
     },
-    run::{RunState, artifacts::run_artifacts, prior_run::PriorRunView, review::ReviewState},
+    run::{
+        RunState, artifacts::run_artifacts, prior_run::PriorRunView, review::ReviewState, saved_commits::saved_commits,
+    },
     store::{RecordedRun, RunStore},
     tape::{
         RunId, UnitKey,
@@ -171,18 +173,8 @@ impl ResumeChain {
 
 /// What the commits of a run changed; `None` without any.
 pub(crate) fn committed_run(run: RunId, state: &RunState) -> Option<CommittedRun> {
-    let projected = state.inputs.projected.iter().filter(|projected| projected.commit.is_some());
-    let projected = projected.map(|of| (of.commit.clone(), of.paths.clone()));
-    let saves = state.publication.saves.iter().map(|saved| (saved.commit.clone(), saved.paths.clone()));
-    // Derived sources are committed before the units work, or with their changes.
-    let mut commits: Vec<RunCommit> = Vec::new();
-    for (commit, paths) in projected.chain(saves) {
-        let Some(id) = commit else { continue };
-        match commits.iter_mut().find(|known| known.id == id) {
-            Some(known) => known.paths.extend(paths),
-            None => commits.push(RunCommit { id, paths: paths.into_iter().collect() }),
-        }
-    }
+    let commits = saved_commits(&state.inputs, &state.publication).into_iter();
+    let commits: Vec<RunCommit> = commits.map(|commit| RunCommit { id: commit.id, paths: commit.paths }).collect();
     let counting = run_artifacts(state).into_iter().filter(|artifact| artifact.state.counts());
     let writers = counting.map(|artifact| {
         let units: BTreeSet<UnitKey> = artifact.effective_writers().map(|writer| writer.unit.clone()).collect();

@@ -176,9 +176,9 @@ impl FailureGroupsView {
     }
 }
 
-/// The error that all units of a group have, else its common pattern.
+/// The error that the heading of a group shows.
 fn reason(group: &FailureGroup) -> &str {
-    if group.is_uniform { &group.example } else { &group.pattern }
+    &group.reason
 }
 
 /// The heading of a group without its reason.
