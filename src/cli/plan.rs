@@ -430,12 +430,14 @@ pub(crate) fn outside_project_message(source: &SourcePlan) -> Option<String> {
     ))
 }
 
-/// How many units run for changes of files that they contain, for changes around these and for unread files; empty if none
-/// runs for the latter two.
+/// How many units run for changes of files that they contain, again without such a change, for changes around their files
+/// and for unread files; empty if all run for the first reason.
 fn changed_units<'a>(units: impl Iterator<Item = &'a WorkUnit>) -> String {
-    let (mut changed, mut referring, mut around, mut unread) = (0, 0, 0, 0);
-    for UnitChanges { own, referred, around: others, unread: left, .. } in units.map(|unit| &unit.changes) {
+    let (mut changed, mut repeated, mut referring, mut around, mut unread) = (0, 0, 0, 0, 0);
+    for changes in units.map(|unit| &unit.changes) {
+        let UnitChanges { own, referred, around: others, unread: left, .. } = changes;
         match (own.is_empty(), referred.is_empty(), others.is_empty(), left.is_empty()) {
+            (false, _, _, _) if changes.is_repeated => repeated += 1,
             (false, _, _, _) => changed += 1,
             (true, false, _, _) => referring += 1,
             (true, true, false, _) => around += 1,
@@ -446,11 +448,12 @@ fn changed_units<'a>(units: impl Iterator<Item = &'a WorkUnit>) -> String {
     let verb = |count: usize, one: &'static str, more: &'static str| if count == 1 { one } else { more };
     let parts = [
         (changed, "changed".to_owned()),
+        (repeated, format!("{} again", verb(repeated, "runs", "run"))),
         (referring, format!("{} to a change", verb(referring, "refers", "refer"))),
         (around, format!("{} around a change", verb(around, "is", "are"))),
         (unread, "left files unread".to_owned()),
     ];
-    let parts = parts.iter().filter(|(count, _)| *count > 0 && referring + around + unread > 0);
+    let parts = parts.iter().filter(|(count, _)| *count > 0 && repeated + referring + around + unread > 0);
     parts.map(|(count, what)| format!(", {} {what}", pluralize(*count, "unit"))).collect()
 }
 
@@ -459,7 +462,7 @@ fn write_source(out: &mut impl io::Write, source: &SourcePlan, changed: &str) ->
         0 => String::new(),
         count => format!(", {} unchanged", pluralize(count, "unit")),
     };
-    writeln!(out, "{} {}{changed}{unchanged}", source.connection, source.diff_counts())?;
+    writeln!(out, "{} {}{changed}{unchanged}", source.connection, source.shown_counts)?;
     if let Some(place) = outside_project_message(source) {
         writeln!(out, "  {place}")?;
     }
@@ -535,16 +538,17 @@ fn unknown_reason(forecast: &Forecast) -> &'static str {
     if is_unknown { ", until three units of each kind have finished" } else { "" }
 }
 
-/// For example `$0.10–$0.30, 40s–2m 05s`: the median and the 90th percentile. A trailing `+?` means that some units
+/// For example `$0.10–$0.30, 40s–2m 05s`: the median and the 90th percentile, or one of them if both look alike. A trailing `+?` means that some units
 /// have no estimate.
 fn forecast_text(forecast: &Forecast) -> String {
     let more = |whole| if whole { "" } else { " +?" };
+    let range = |low: String, high: String| if low == high { low } else { format!("{low}–{high}") };
     let cost = forecast.cost.map(|QuantileEstimate { p50: likely, p90: high }| {
         let more = more(forecast.covers_all_costs());
-        format!("{}–{}{more}", dollars(Some(likely)), dollars(Some(high)))
+        format!("{}{more}", range(dollars(Some(likely)), dollars(Some(high))))
     });
     let time = forecast.time.map(|QuantileEstimate { p50: likely, p90: high }: QuantileEstimate<Millis>| {
-        format!("{likely}–{high}{}", more(forecast.covers_all_times()))
+        format!("{}{}", range(likely.to_string(), high.to_string()), more(forecast.covers_all_times()))
     });
     match (cost, time) {
         (None, None) => "?".into(),

@@ -217,6 +217,11 @@ impl PriorFileRecord {
         self.is_processed().then_some(self.origin)
     }
 
+    /// The content that a run or KTX saw last; `None` without a record, and for a deleted file.
+    pub(super) fn last_content(&self) -> Option<Fingerprint> {
+        self.contents.last()?.content
+    }
+
     /// Whether the file with the content `now` is settled for `unit`; the time is that as of which the unit read other
     /// files. `owners` are the units that contain the file now.
     pub(super) fn settled_at(

@@ -77,6 +77,9 @@ pub(crate) struct SourcePlan {
     pub branch_mismatch: Option<Problem>,
     /// Differences between its files and the baseline.
     pub diff: SourceDiff,
+    /// Number of files for people. Unlike in `diff`, files that no unit reads do not count, and a file of a unit that is
+    /// tried again counts as changed only if its content differs from what a run saw last.
+    pub shown_counts: DiffCounts,
     /// New and changed files and all files of planned units, with their fingerprint and size in bytes.
     pub files: BTreeMap<String, (Fingerprint, u64)>,
     /// Requested units that are not planned.
@@ -384,6 +387,25 @@ fn select_units(
     let standing = |key: &str| {
         baseline.unit_outcome(id, key).or_else(|| baseline.unit_outcome(id, &unit_names::qualified_key(key, id)))
     };
+    // The content is that of the last run, and units that were planned with the file are tried again.
+    let is_seen = |path: &str| {
+        let seen = prior.and_then(|prior| prior.get(path)?.last_content());
+        let is_due = |unit: &&str| settled_at(Some(unit), path).is_none();
+        seen.is_some()
+            && seen == tree.get(path).and_then(|file| file.fingerprint)
+            && owners
+                .get(path)
+                .is_some_and(|of| of.units.iter().filter(|it| is_due(it)).all(|it| standing(it).is_some()))
+    };
+    let is_read = |path: &&String| owners.contains_key(path.as_str());
+    let count = |paths: &[String]| {
+        let (seen, new): (Vec<&String>, Vec<&String>) = paths.iter().filter(is_read).partition(|path| is_seen(path));
+        (new.len() as u64, seen.len() as u64)
+    };
+    let ((added, known), (modified, same)) = (count(&diff.added), count(&diff.modified));
+    let settled = diff.unchanged.iter().filter(is_read).count() as u64;
+    let (deleted, unchanged) = (diff.deleted.len() as u64, settled + known + same);
+    let shown_counts = DiffCounts { added, modified, deleted, unchanged };
     let forced = |chunk: &UnitChunk| match names(chunk) {
         true => Some(ForceReason::ByName),
         false => wanted.is_full.then_some(ForceReason::FullRun),
@@ -406,6 +428,7 @@ fn select_units(
         let left =
             chunk.raw_files.iter().filter(|path| settled(path).is_some()).filter_map(|path| unread_by(chunk, path));
         let mut changes = UnitChanges { own, ..UnitChanges::default() };
+        changes.is_repeated = !changes.own.is_empty() && changes.own.iter().all(|path| is_seen(path));
         match wanted.unread {
             true => changes.unread = left.cloned().collect(),
             false if takes(chunk) => unread_files.extend(left.map(|file| (chunk.key.clone(), file.clone()))),
@@ -486,7 +509,7 @@ fn select_units(
         |key: &str, path: &String| units.iter().any(|unit| unit.key == key && unit.raw_files.contains(path));
     unread_files.retain(|(key, file)| !is_planned(key, &file.path));
     let unread = unread_files.into_iter().map(|(key, file)| (keys.run_key(&key).into(), file)).collect();
-    planned.sources.push(SourcePlan { files, unchanged, diff, projection, unread, ..source });
+    planned.sources.push(SourcePlan { files, unchanged, diff, shown_counts, projection, unread, ..source });
     planned.units.extend(units.into_iter().map(|chunk| {
         let known = due.remove(&chunk.key);
         let (why, changes) =

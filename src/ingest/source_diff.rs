@@ -89,6 +89,8 @@ pub(crate) struct UnitChanges {
     pub own: Vec<String>,
     /// Changed, new or deleted files that its own files refer to.
     pub referred: Vec<String>,
+    /// A unit that ended without a success is tried again: `own` has the content that a run saw last.
+    pub is_repeated: bool,
     /// They are all changes, because not all references of its files can be read.
     pub is_uncertain: bool,
     /// Other changed files around it, if they were asked for.

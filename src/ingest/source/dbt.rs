@@ -9,12 +9,16 @@ mod references;
 pub(super) use references::DbtReferences;
 
 use super::{
-    ChunkedSource, ProjectConnection, RawFile, SourceAdapter, SourceTree, UnitChunk, peers,
+    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, RawFile, SourceAdapter, SourceTree, UnitChunk, peers,
     references::ReferenceReader,
     shared_names,
     tree::{WalkFilter, has_extension},
 };
-use crate::ingest::slug::{unique_keys, without_extension};
+use crate::ingest::{
+    line_budget::first_names,
+    slug::{unique_keys, without_extension},
+    untrusted_text::visible_path,
+};
 
 #[derive(Debug)]
 pub(crate) struct DbtAdapter;
@@ -68,11 +72,16 @@ impl SourceAdapter for DbtAdapter {
             return Ok(ChunkedSource { units: vec![whole], warnings: unread(tree).into_iter().collect() });
         }
         let manifest = manifest(tree).map(|file| file.path.as_str());
-        let elsewhere = paths.len() - models.len() - usize::from(manifest.is_some());
-        let warnings = (elsewhere > 0).then(|| {
+        let is_elsewhere = |path: &&str| !path.starts_with("models/") && Some(*path) != manifest;
+        let elsewhere: Vec<String> = paths.iter().copied().filter(is_elsewhere).map(visible_path).collect();
+        let warnings = (!elsewhere.is_empty()).then(|| {
+            let files = if elsewhere.len() == 1 { "file outside models/ is" } else { "files outside models/ are" };
             Problem::new(format!(
-                "{elsewhere} YAML files outside models/ are in no unit, as the project has more than {MAX_SINGLE_UNIT_FILES} of them"
+                "{} YAML {files} in no unit, as the project has more than {MAX_SINGLE_UNIT_FILES} of them: {}",
+                elsewhere.len(),
+                first_names(&elsewhere, MAX_NAMED_FILES)
             ))
+            .with_help("describe what agents should know of them in a file below models/")
         });
         let all = shared_names(paths.iter().copied().filter(|path| Some(*path) != manifest));
         let units = unique_keys("dbt", &models, without_extension)

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::diagnostic::Problem;
 
-use super::{ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk};
-use crate::ingest::slug;
+use super::{ChunkedSource, MAX_NAMED_FILES, ProjectConnection, SourceAdapter, SourceTree, UnitChunk};
+use crate::ingest::{line_budget::first_names, slug, untrusted_text::visible_path};
 
 /// Any folder of text files.
 #[derive(Debug)]
@@ -31,15 +31,13 @@ impl SourceAdapter for FakeAdapter {
                 folders.entry(folder).or_default().push(file.path.clone());
             }
         }
-        let outside = tree.files.len() - folders.values().map(Vec::len).sum::<usize>();
-        let warnings = if outside == 0 {
-            Vec::new()
-        } else {
-            vec![
-                Problem::new(format!("files outside of a folder are in no unit: {outside}"))
-                    .with_help("move them into one"),
-            ]
+        let outside = tree.files.iter().map(|file| &file.path).filter(|path| !path.contains('/'));
+        let outside: Vec<String> = outside.map(|path| visible_path(path)).collect();
+        let warning = || {
+            let named = first_names(&outside, MAX_NAMED_FILES);
+            Problem::new(format!("files outside of a folder are in no unit: {named}")).with_help("move them into one")
         };
+        let warnings = (!outside.is_empty()).then(warning).into_iter().collect();
         let wished: Vec<_> = folders.keys().map(|folder| (format!("fake-{folder}"), *folder)).collect();
         let units = slug::disambiguate_keys(&wished)
             .into_iter()

@@ -13,7 +13,7 @@ mod projection;
 pub(crate) use projection::{MetricflowProjection, ProjectedSource};
 
 use super::{
-    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, collate,
+    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, collate,
     dbt::{DbtReferences, has_login},
     peers,
     references::{ReferenceReader, dbt_yaml},
@@ -23,6 +23,7 @@ use super::{
 use crate::{
     diagnostic::{Diagnostic as _, Problem},
     ingest::{
+        line_budget::first_names,
         slug,
         untrusted_text::{squeezed_line, visible_path},
         yaml::{self, YamlNode, YamlValue},
@@ -53,12 +54,14 @@ impl SourceAdapter for MetricflowAdapter {
         for file in &tree.files {
             if let Err(why) = project.read(tree, &file.path) {
                 project.warnings.push(format!("{} is in no unit: {why}", visible_path(&file.path)).into());
+                project.damaged.push(file.path.clone());
             }
         }
         if project.models.is_empty() && project.metrics.is_empty() {
             let first = project.warnings.first().map(|warning| format!(" ({warning})")).unwrap_or_default();
             return Err(Problem::new(format!("none of its files has semantic_models or metrics{first}")));
         }
+        let left_out = project.files_without_content(tree);
         project.models.sort_by(|a, b| collate::compare_names(&a.name, &b.name).then_with(|| a.path.cmp(&b.path)));
         let components = project.components();
         let wished: Vec<(String, &str)> = components
@@ -80,6 +83,7 @@ impl SourceAdapter for MetricflowAdapter {
                 ..UnitChunk::default()
             })
             .collect();
+        project.warnings.extend(left_out);
         Ok(ChunkedSource { units, warnings: project.warnings })
     }
 
@@ -120,6 +124,8 @@ struct MetricflowProject {
     models: Vec<ModelReferences>,
     metrics: Vec<MetricReferences>,
     warnings: Vec<Problem>,
+    /// Files that cannot be read or parsed.
+    damaged: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -156,6 +162,25 @@ impl FileComponent {
 }
 
 impl MetricflowProject {
+    /// The warning about the files without a semantic model or a metric. A damaged file has a warning of its own.
+    fn files_without_content(&self, tree: &SourceTree) -> Option<Problem> {
+        let models = self.models.iter().map(|model| model.path.as_str());
+        let used: BTreeSet<&str> = models.chain(self.metrics.iter().map(|metric| metric.path.as_str())).collect();
+        let is_left = |path: &&str| !used.contains(path) && !self.damaged.iter().any(|damaged| damaged == path);
+        let left: Vec<String> =
+            tree.files.iter().map(|file| file.path.as_str()).filter(is_left).map(visible_path).collect();
+        let subject = match left.len() {
+            0 => return None,
+            1 => "1 file is in no unit, as it has".to_owned(),
+            count => format!("{count} files are in no unit, as they have"),
+        };
+        let named = first_names(&left, MAX_NAMED_FILES);
+        Some(
+            Problem::new(format!("{subject} neither semantic models nor metrics with a known type: {named}"))
+                .with_help("no agent reads them; describe what agents should know in a semantic model or a metric"),
+        )
+    }
+
     fn read(&mut self, tree: &SourceTree, path: &str) -> Result<(), String> {
         let Some(text) = read_semantic_yaml(tree, path).map_err(|error| error.to_string())? else { return Ok(()) };
         let value: YamlValue = yaml::from_str(&text).map_err(|error| yaml::explain(&text, &error).to_line())?;
