@@ -375,7 +375,7 @@ pub(crate) struct WatchArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CtlArgs {
     /// Run id or a unique part of it [default: the active run]
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", global = true)]
     pub run: Option<String>,
     /// Print JSON; the same as --ui json
     #[arg(long, global = true)]
@@ -778,11 +778,16 @@ pub(crate) struct PruneArgs {
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub keep: usize,
     /// Delete only runs older than this: 30d, 12h, "2 weeks"
-    #[arg(long, value_name = "AGE")]
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub older_than: Option<jiff::Span>,
     /// List the runs that would be deleted without deleting them
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// Parses an age. The library explains its own syntax, so its message is replaced.
+fn parse_age(text: &str) -> Result<jiff::Span, &'static str> {
+    text.parse().map_err(|_| "expected an age such as 30d, 12h or \"2 weeks\"")
 }
 
 /// `config`.

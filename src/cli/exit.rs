@@ -17,6 +17,7 @@ use crate::{
 
 pub(crate) const SIGHUP: u8 = 1;
 pub(crate) const SIGINT: u8 = 2;
+pub(crate) const SIGPIPE: u8 = 13;
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,9 +272,12 @@ impl ExitError for RunStoreError {
     }
 }
 
-/// Prints an error to stderr.
+/// Prints an error to stderr. A reader that closed stdout, as `head` does, has what it wanted: the error is printed only
+/// if its help names more.
 pub(crate) fn print_error(error: &CliError) {
-    output::print_stderr(&render("error", error));
+    if error.exit != Exit::Signal(SIGPIPE) || error.help.is_some() {
+        output::print_stderr(&render("error", error));
+    }
 }
 
 /// Prints a warning to stderr.

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::{
     args::{GlobalArgs, Ui},
     bookmarks, engine_process,
-    exit::{self, CliError, Exit},
+    exit::{self, CliError, Exit, SIGPIPE},
     output, playback_output,
     playback_output::EventSink,
     project, pull_request,
@@ -262,7 +262,7 @@ impl<'a> LiveClient<'a> {
     /// Adds to an error of the output that the run continued and where it is recorded.
     fn with_record_hint(&self, failure: CliError, tape: &Path) -> CliError {
         match (failure.exit, &self.record_location) {
-            (Exit::Signal(playback_output::SIGPIPE), TapeLocation::InProject { .. } | TapeLocation::PathOnly) => {
+            (Exit::Signal(SIGPIPE), TapeLocation::InProject { .. } | TapeLocation::PathOnly) => {
                 failure.with_help(format!("open the record of the run, which continued: {}", tape.display()))
             }
             _ => failure,

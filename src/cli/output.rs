@@ -9,11 +9,16 @@ mod hyperlink;
 
 use std::{
     borrow::Cow,
+    collections::HashSet,
     io::{self, IsTerminal as _, Stdout, StdoutLock, Write},
     path::Path,
 };
 
-use clap::{ArgMatches, CommandFactory as _, builder::Styles};
+use clap::{
+    ArgMatches, CommandFactory as _,
+    builder::Styles,
+    error::{ContextKind, ContextValue},
+};
 use memchr::memmem;
 
 use super::args::{CLAUDE_BIN, Cli, Ui};
@@ -113,6 +118,12 @@ pub(crate) fn max_width(on_terminal: usize) -> usize {
     if is_terminal() { on_terminal } else { MAX_PIPED_WIDTH }
 }
 
+/// Number of columns of the terminal on stdout; `None` if it is not a terminal, or does not report its size.
+pub(crate) fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok().filter(|_| is_terminal())?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
 /// The name of a thing on stdout. On a terminal, the middle of a name is cut if it is wider than `on_terminal`: names
 /// often differ at their end.
 pub(crate) fn name(name: &str, on_terminal: usize) -> Cow<'_, str> {
@@ -128,7 +139,34 @@ pub(crate) fn print_stderr(text: &str) {
 /// one of these needs escaping, the output has no styles, so that all of it can be escaped.
 pub(crate) fn parse_arguments() -> Result<ArgMatches, clap::Error> {
     let command = Cli::command();
-    if has_hidden_arguments() { command.styles(Styles::plain()) } else { command }.try_get_matches()
+    let parsed = if has_hidden_arguments() { command.styles(Styles::plain()) } else { command }.try_get_matches();
+    parsed.map_err(without_hidden_suggestions)
+}
+
+/// Removes suggestions of flags and commands that no help lists.
+fn without_hidden_suggestions(mut error: clap::Error) -> clap::Error {
+    let mut root = Cli::command();
+    root.build();
+    let (mut flags, mut commands) = (HashSet::new(), HashSet::new());
+    let mut pending = vec![&root];
+    while let Some(command) = pending.pop() {
+        let hidden = command.get_arguments().filter(|arg| arg.is_hide_set()).filter_map(clap::Arg::get_long);
+        flags.extend(hidden.map(|long| format!("--{long}")));
+        commands.extend(command.is_hide_set().then(|| command.get_name().to_owned()));
+        pending.extend(command.get_subcommands());
+    }
+    for (kind, hidden) in [(ContextKind::SuggestedArg, &flags), (ContextKind::SuggestedSubcommand, &commands)] {
+        let shown = match error.remove(kind) {
+            Some(ContextValue::String(name)) => (!hidden.contains(&name)).then_some(ContextValue::String(name)),
+            Some(ContextValue::Strings(mut names)) => {
+                names.retain(|name| !hidden.contains(name));
+                (!names.is_empty()).then_some(ContextValue::Strings(names))
+            }
+            other => other,
+        };
+        shown.and_then(|shown| error.insert(kind, shown));
+    }
+    error
 }
 
 /// Refuses a call without a command where no home screen can be shown.

@@ -26,7 +26,10 @@ use crate::{
         work_unit::WorkUnit,
     },
     store::db::UnitEffort,
-    tape::{Millis, UnitKey, note::attempt_output::UnreadFile},
+    tape::{
+        Millis, UnitKey,
+        note::{PlannedUnit, attempt_output::UnreadFile},
+    },
     text::{self, dollars, pluralize},
     units::forecast::{FinishedUnit, Forecast, QuantileEstimate, RemainingUnit, forecast},
 };
@@ -360,28 +363,38 @@ fn write_table(
     let planned = &taken.planned;
     let reused: HashSet<&UnitKey> = taken.reused_units().collect();
     let forecasts = outlook.by_adapter(&planned.units);
-    let widest = planned.units.iter().map(|unit| text::width(&unit.planned.unit)).max().unwrap_or(0);
-    let widest = widest.min(output::max_width(MAX_KEY_WIDTH));
-    for unit in planned.units.iter().map(|unit| &unit.planned) {
-        let key = output::name(&unit.unit, MAX_KEY_WIDTH);
-        let pad = widest.saturating_sub(text::width(&key));
-        let files = unit.raw_files.len();
-        let plural = if files == 1 { " " } else { "s" };
-        let bytes = unit.bytes.map_or_else(|| "?".into(), text::size);
+    let forecast_of = |unit: &PlannedUnit| {
         let forecast = forecasts.iter().find(|(adapter, _)| *adapter == unit.adapter);
-        let forecast = match forecast {
+        match forecast {
             _ if reused.contains(&unit.unit) => "reused".into(),
             Some((_, forecast)) => forecast_text(forecast),
             None => "?".into(),
-        };
-        let why = text::printable(&unit.why, output::max_width(100));
+        }
+    };
+    let rows = || planned.units.iter().map(|unit| &unit.planned);
+    let widest = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
+    let widths = RowWidths::new(
+        widest(&mut rows().map(|unit| text::width(&unit.unit))),
+        widest(&mut rows().map(|unit| text::width(&forecast_of(unit)))),
+        widest(&mut rows().map(|unit| text::width(&unit.why))),
+        output::columns(),
+    );
+    for unit in rows() {
+        let key = text::fit_middle(&unit.unit, widths.key, "…");
+        let pad = widths.key.saturating_sub(text::width(&key));
+        let files = unit.raw_files.len();
+        let plural = if files == 1 { " " } else { "s" };
+        let bytes = unit.bytes.map_or_else(|| "?".into(), text::size);
+        let forecast = forecast_of(unit);
+        let why = text::printable(&unit.why, widths.why);
         let limits =
             unit.sl_disallowed.as_ref().map(|reason| format!(" (no sources: {})", text::printable(reason, 60)));
         writeln!(
             out,
-            "{key}{:pad$}  {files:>3} file{plural} {bytes:>9}  {forecast:<23}  {why}{}",
+            "{key}{:pad$}  {files:>3} file{plural} {bytes:>9}  {forecast:<width$}  {why}{}",
             "",
-            limits.unwrap_or_default()
+            limits.unwrap_or_default(),
+            width = widths.forecast,
         )?;
     }
     // If a prior run leaves nothing to do, the sources were compared with the state before that run.
@@ -419,6 +432,31 @@ fn write_table(
         writeln!(out, "{}", text::printable(why, output::max_width(400)))?;
     }
     Ok(())
+}
+
+/// Widths of the columns of the table, in columns of the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RowWidths {
+    key: usize,
+    forecast: usize,
+    why: usize,
+}
+
+impl RowWidths {
+    /// Number of files, size, and the gaps between the columns.
+    const FIXED: usize = 25;
+    /// Minimum room for the key and the reason: in a narrower terminal, rows wrap.
+    const MIN_ROOM: usize = 24;
+
+    /// The widths for the widest `key`, `forecast` and `why`. Rows fit into a terminal with this number of `columns`.
+    fn new(key: usize, forecast: usize, why: usize, columns: Option<usize>) -> Self {
+        let Some(columns) = columns else {
+            return Self { key, forecast: forecast.max(23), why: usize::MAX };
+        };
+        let room = columns.saturating_sub(Self::FIXED + forecast).max(Self::MIN_ROOM);
+        let key = key.min(MAX_KEY_WIDTH).min(room - why.min(room / 2));
+        Self { key, forecast, why: room - key }
+    }
 }
 
 /// The sentence about files of a connection that are outside the project.

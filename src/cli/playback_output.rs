@@ -15,7 +15,7 @@ use tokio::{
 pub(crate) use super::output::print_stderr;
 use super::{
     args::{Color, GlobalArgs, Ui},
-    exit::{CliError, Exit},
+    exit::{CliError, Exit, SIGPIPE},
     json::JsonWriter,
     lines::{LineClock, LineFormat, LinesWriter},
     output,
@@ -35,9 +35,6 @@ const COALESCE_DELAY: Duration = Duration::from_millis(50);
 
 /// Poll interval for a source that does not report its growth.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-
-/// Signal number of a closed pipe, for the exit code that shells report.
-pub(crate) const SIGPIPE: u8 = 13;
 
 /// Number of the signal that reports a closed terminal.
 const SIGHUP: u8 = 1;

@@ -415,6 +415,7 @@ fn print_result(global: &GlobalArgs, before: &RunState, state: &RunState) -> Res
     let json = finished_json(publication, saved.as_deref(), branch, &again);
     ctl::print_rows(global, [(json, text)].into_iter())?;
     Ok(match publication.save_error {
+        Some(_) if publication.is_review_blocked() => Exit::ReviewOpen,
         Some(_) => Exit::UnitFailed,
         None if !left.is_empty() => Exit::ReviewOpen,
         None => Exit::Ok,

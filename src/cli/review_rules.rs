@@ -73,6 +73,11 @@ impl ReviewRules {
         })
     }
 
+    /// True if units run again to make changes anew, for which an agent must be usable.
+    pub(super) fn sends_back(&self) -> bool {
+        !self.send_back.is_empty()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.accept.is_empty() && self.reject.is_empty() && self.send_back.is_empty()
     }

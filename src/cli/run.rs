@@ -223,10 +223,12 @@ pub(crate) fn start_run(
     let prepared = PreparedProject::new(&project, &planned, branch.as_ref(), allow_dirty, &exit::print_warning)?;
     let (mut account, mut is_local_usable) = (None, slots > 0);
     let (claude, release) = match &reviewed_run {
-        // Only a change that is sent back needs it.
-        Some(_) => (launch::find_claude(global).unwrap_or_else(|_| "claude".into()), None),
+        // Only a change that is sent back needs it. A reviewer on a screen may send none back.
+        Some(_) if !rules.as_ref().is_some_and(|rules| rules.sends_back()) => {
+            (launch::find_claude(global).unwrap_or_else(|_| "claude".into()), None)
+        }
         // Units may run here later, if this machine is fit for them.
-        None if slots == 0 => match launch::find_claude(global) {
+        _ if slots == 0 => match launch::find_claude(global) {
             Err(_) => ("claude".into(), None),
             Ok(claude) => {
                 let found = doctor::preflight(&claude, &terms.agent.pass_env, false, None);
@@ -236,7 +238,7 @@ pub(crate) fn start_run(
                 (claude, found.and_then(|found| found.version()))
             }
         },
-        None => {
+        _ => {
             let claude = launch::find_claude(global)?;
             let is_probed = args.probe || *config.ingest.probe;
             let found = doctor::preflight(&claude, &terms.agent.pass_env, is_probed, terms.model.as_deref())?;

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::Write as _,
+    io::{self, Write as _},
     path::Path,
 };
 
@@ -20,7 +20,7 @@ use crate::{
     engine::{continued_runs::ContinuedRuns, recorded_tapes, resume},
     replay::FileSource,
     run::{
-        EntrySource as _, PollStatus, SourceInfo, Timeline,
+        EntrySource as _, PollStatus, RunOutcome, SourceInfo, Timeline,
         outcome::{self, REVIEWED},
         recorded_decisions,
     },
@@ -134,22 +134,26 @@ pub(super) fn list(global: &GlobalArgs) -> Result<Exit, CliError> {
     let listed = db.as_ref().and_then(|db| db.list().ok()).unwrap_or_default();
     let continued = db.and_then(|db| ContinuedRuns::from_index(&db, runs.project()).ok()).unwrap_or_default();
     let mut out = output::stdout_for(global.ui);
+    let mut rows = Vec::new();
     for run in &found {
         let standing = runs.status(run)?;
         let known = listed.iter().find(|listed| listed.id == run.id);
         let reviewed_by = continued.reviewed_by(run.id);
-        let printed = if global.ui == Ui::Json {
+        if global.ui == Ui::Json {
             let known = known.map(|run| {
                 json!({"started_at": run.started_at, "outcome": run.outcome, "units": run.units,
                     "succeeded": run.succeeded, "budget": run.budget, "reused": run.reused, "failed": run.failed, "cost_usd": run.cost_usd,
-                    "cost_partial": run.is_cost_partial, "reviewed_by": reviewed_by})
+                    "cost_partial": run.is_cost_partial, "reviewed_by": reviewed_by,
+                    "nothing_written": run.nothing_written})
             });
             writeln!(out, "{}", json!({"run": run.id, "state": standing.as_str(), "index": known}))
+                .map_err(|error| playback_output::stdout_failed(&error))?;
         } else {
-            writeln!(out, "{}", format_run(run, standing, known, reviewed_by.is_some()))
-        };
-        printed.map_err(|error| playback_output::stdout_failed(&error))?;
+            let waits = standing == RunStatus::Running && continued.has_open_review(run.id);
+            rows.push(run_cells(run, standing, known, reviewed_by.is_some(), waits));
+        }
     }
+    write_rows(&mut out, &rows, output::columns()).map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 
@@ -158,25 +162,62 @@ pub(super) fn print_no_runs() -> Result<(), CliError> {
         .map_err(|error| playback_output::stdout_failed(&error))
 }
 
-fn format_run(run: &RecordedRun, standing: RunStatus, known: Option<&IndexedRun>, is_reviewed: bool) -> String {
+/// The cells of a row: run, outcome, start, cost and counts.
+type RunCells = [String; 5];
+
+/// Writes rows with aligned columns. They are cut at the width of the terminal.
+fn write_rows(out: &mut impl io::Write, rows: &[RunCells], columns: Option<usize>) -> io::Result<()> {
+    let width = |cell: usize| rows.iter().map(|row| text::width(&row[cell])).max().unwrap_or(0);
+    let widths = [0, 1, 2, 3].map(width);
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            let pad = width.saturating_sub(text::width(cell));
+            line.push_str(&format!("{cell}{:pad$}  ", ""));
+        }
+        line.push_str(&row[4]);
+        writeln!(out, "{}", text::printable(line.trim_end(), columns.unwrap_or(usize::MAX)))?;
+    }
+    Ok(())
+}
+
+fn run_cells(
+    run: &RecordedRun,
+    standing: RunStatus,
+    known: Option<&IndexedRun>,
+    is_reviewed: bool,
+    waits: bool,
+) -> RunCells {
     // The outcome of a finished run is more specific than its status.
     let outcome = known.and_then(|known| known.outcome.as_deref()).filter(|_| standing == RunStatus::Finished);
-    let word = if is_reviewed { REVIEWED } else { outcome.unwrap_or(standing.as_str()) };
-    let word = text::printable(outcome::column_text(word), 11);
-    let mut line = format!("{}  {word:<11}", run.id.short());
-    if let Some(known) = known {
-        let started = text::printable(known.started_at.split('.').next().unwrap_or_default(), 20).into_owned();
-        let cost = dollars_of_sum(known.cost_usd, known.is_cost_partial);
-        let scripted = if known.scripted { "  scripted" } else { "" };
-        let plural = if known.units == 1 { " " } else { "s" };
-        let budget = if known.budget > 0 { format!("  {} budget", known.budget) } else { String::new() };
-        let reused = if known.reused > 0 { format!("  {} reused", known.reused) } else { String::new() };
-        line.push_str(&format!(
-            "  {started}  {:>3} unit{plural}  {:>3} succeeded{budget}{reused}  {:>3} failed  {cost}{scripted}",
-            known.units, known.succeeded, known.failed
-        ));
-    }
-    line
+    let word = match () {
+        () if is_reviewed => REVIEWED,
+        () if waits => RunOutcome::WaitingApproval.as_str(),
+        () => outcome.unwrap_or(standing.as_str()),
+    };
+    let word = text::printable(outcome::column_text(word), 11).into_owned();
+    let id = run.id.short().to_string();
+    let Some(known) = known else { return [id, word, String::new(), String::new(), String::new()] };
+    // In UTC, to the minute.
+    let started = known.started_at.get(..16).map(|at| format!("{}Z", at.replace('T', " ")));
+    let started = text::printable(started.as_deref().unwrap_or("?"), 17).into_owned();
+    let scripted = if known.scripted { ", scripted" } else { "" };
+    let idle = match known.nothing_written {
+        0 => String::new(),
+        idle => format!(" ({idle} read, nothing written)"),
+    };
+    let counts = [
+        (known.failed, "failed", ""),
+        (known.budget, "budget", ""),
+        (known.succeeded, "succeeded", idle.as_str()),
+        (known.reused, "reused", ""),
+    ];
+    let counts = counts.iter().filter(|(count, ..)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, word, more)| format!("{count} {word}{more}")).collect();
+    let units = pluralize(usize::try_from(known.units).unwrap_or(usize::MAX), "unit");
+    let colon = if counts.is_empty() { "" } else { ": " };
+    let cost = dollars_of_sum(known.cost_usd, known.is_cost_partial);
+    [id, word, started, cost, format!("{units}{colon}{}{scripted}", counts.join(", "))]
 }
 
 /// `runs show`.

@@ -2,6 +2,7 @@
 
 use std::{fmt::Write as _, path::Path, sync::Arc};
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::{
@@ -38,6 +39,9 @@ const MAX_GROUP_UNITS: usize = 6;
 
 /// Maximum number of unread files that are named.
 const MAX_UNREAD_FILES: usize = 5;
+
+/// What to do about a usage limit that has been reset.
+const RESET_REMEDY: &str = "the limit has been reset since: resume the run";
 
 /// Maximum number of shared files that are named.
 const MAX_SHARED_FILES: usize = 5;
@@ -136,6 +140,8 @@ struct PublicationSummary {
     blocked: Arc<[BlockedFile]>,
     /// True if other changes can be committed without those.
     can_skip_blocked: bool,
+    /// True if the changes wait until those are away.
+    is_review_blocked: bool,
     /// The branch of the commit and the first line of its message, if the run does not commit to the current branch.
     pull_request: Option<(String, String)>,
     /// Files that several units wrote and git merged.
@@ -153,6 +159,7 @@ impl PublicationSummary {
             save_error: state.publication.save_error.as_deref().map(str::to_owned),
             blocked: Arc::clone(&state.publication.blocked),
             can_skip_blocked: state.publication.count_without_blocked() > 0,
+            is_review_blocked: state.publication.is_review_blocked(),
             pull_request: saved
                 .filter(|saved| {
                     saved.commit.is_some() && saved.branch.as_deref() == state.publication.target_branch.as_deref()
@@ -256,7 +263,7 @@ impl RunSummary {
 
     /// The exit code of a finished run.
     pub(crate) fn exit(&self) -> Exit {
-        if self.waits_for_review() && self.publication.save_error.is_none() {
+        if self.waits_for_review() && (self.publication.save_error.is_none() || self.publication.is_review_blocked) {
             Exit::ReviewOpen
         } else if self.outcome.as_deref() == Some("limit") {
             Exit::Limit
@@ -497,9 +504,19 @@ fn write_failure_group(text: &mut String, state: &RunState, group: &FailureGroup
         names.extend((more > 0).then_some(more_text.as_str()));
         let _ = writeln!(text, "    {}", text::printable(&names.join(", "), output::max_width(MAX_SENTENCE_WIDTH)));
     }
-    if let Some(remedy) = &group.remedy {
+    let remedy = if is_limit_over(state, &units) { Some(RESET_REMEDY) } else { group.remedy.as_deref() };
+    if let Some(remedy) = remedy {
         let _ = writeln!(text, "    {}", text::printable(remedy, output::max_width(MAX_SENTENCE_WIDTH)));
     }
+}
+
+/// True if the usage limits that ended `units` have been reset since, so that waiting for that is no remedy.
+fn is_limit_over(state: &RunState, units: &[&UnitState]) -> bool {
+    let is_over = |unit: &&UnitState| match state.verdict(unit).map(|verdict| &verdict.cause) {
+        Some(VerdictCause::UsageLimit { resets_at: Some(at) }) => *at <= Timestamp::now().as_second(),
+        _ => false,
+    };
+    units.iter().all(is_over)
 }
 
 /// The summaries of all units with a status.

@@ -196,7 +196,8 @@ pub(crate) fn plan_run(
         past.annotate(&mut planned);
         unreconciled::drop_decided_artifacts(&runs, &mut planned)?;
         let left = still_planned(project, past.unsaved_run)?;
-        if planned.units.is_empty() {
+        // One sentence about a review is enough.
+        if planned.units.is_empty() && !left.as_ref().is_some_and(UnsavedRun::waits_for_review) {
             warn_all(warn, review::waiting_sentence(&history)?.as_slice());
         }
         return Ok(RunPlan {

@@ -4,6 +4,7 @@
 
 use std::{collections::HashSet, path::Path};
 
+use super::continued_runs::ContinuedRuns;
 use crate::{
     diagnostic::Problem,
     ingest::work_unit::WorkUnit,
@@ -21,6 +22,8 @@ pub(crate) struct UnsavedRun {
     was_interrupted: bool,
     /// True if another installation wrote its record.
     is_foreign: bool,
+    /// True if the changes wait for a review, which saves them.
+    waits_for_review: bool,
 }
 
 impl UnsavedRun {
@@ -50,7 +53,9 @@ impl UnsavedRun {
         };
         let of_it = unsaved().filter(|unit| unit.run == run);
         let units = of_it.map(|unit| (unit.connection.clone(), unit.unit_key.clone())).collect();
-        Ok(Some(Self { run, units, was_interrupted: cut_off, is_foreign: !marked.contains(&run) }))
+        let waits_for_review = ContinuedRuns::from_index(db, runs.project())?.has_open_review(run);
+        let is_foreign = !marked.contains(&run);
+        Ok(Some(Self { run, units, was_interrupted: cut_off, is_foreign, waits_for_review }))
     }
 
     /// Keeps the unsaved units that are among `units`, which are all units of the project; `None` if no unit is left.
@@ -61,13 +66,23 @@ impl UnsavedRun {
         (!self.units.is_empty()).then_some(self)
     }
 
-    /// What is not saved; the help is the command to resume the run of the project that `--project-dir` names.
+    /// True if the sentence about it names the review.
+    pub(super) fn waits_for_review(&self) -> bool {
+        self.waits_for_review
+    }
+
+    /// What is not saved; the help is the command that reviews or resumes the run of the project that `--project-dir` names.
     pub(crate) fn problem(&self, project_dir: Option<&Path>) -> Problem {
         let run = self.run.short().to_string();
         let how = if self.was_interrupted { "was cut off" } else { "ended" };
         let are = if self.units.len() == 1 { "is" } else { "are" };
         let origin = if self.is_foreign { " (this installation did not write its record)" } else { "" };
         let units = pluralize(self.units.len(), "unit");
+        if self.waits_for_review {
+            let command = commands::review_command(project_dir, &run);
+            return Problem::new(format!("the changes of {units} of run {run}{origin} wait for a review"))
+                .with_help(format!("`{command}` decides about them"));
+        }
         let command = commands::resume_command(project_dir, &run);
         Problem::new(format!("run {run}{origin} {how} with {units} done that {are} not saved"))
             .with_help(format!("`{command}` resumes it"))

@@ -71,6 +71,10 @@ fn suite(out: &mut String, report: &RunReport, connection: &str, adapter: Option
     property("run", &report.origin.name);
     property("outcome", report.outcome.as_str());
     property("adapter", adapter.unwrap_or("?"));
+    let idle = units.iter().filter(|unit| unit.has_written_nothing()).count();
+    if idle > 0 {
+        property(labels::NOTHING_WRITTEN, &idle.to_string());
+    }
     if let Some(sentence) = labels::incomplete(report) {
         property("incomplete", &sentence);
     }

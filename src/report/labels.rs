@@ -80,10 +80,20 @@ pub(super) fn tokens(tokens: TokenCounts) -> String {
 
 /// For example `: 3 succeeded, 1 failed`, to follow the total number.
 pub(super) fn statuses(totals: &ReportTotals) -> String {
-    let counts: Vec<String> =
-        totals.statuses.iter().map(|(status, count)| format!("{count} {}", status.as_str())).collect();
+    let idle = match totals.nothing_written {
+        0 => String::new(),
+        count => format!(" ({count} {NOTHING_WRITTEN})"),
+    };
+    let count = |(status, count): &(UnitStatus, usize)| {
+        let idle = if *status == UnitStatus::Succeeded { idle.as_str() } else { "" };
+        format!("{count} {}{idle}", status.as_str())
+    };
+    let counts: Vec<String> = totals.statuses.iter().map(count).collect();
     if counts.is_empty() { String::new() } else { format!(": {}", counts.join(", ")) }
 }
+
+/// What a unit did that succeeded and neither changed nor decided anything.
+pub(super) const NOTHING_WRITTEN: &str = "read, nothing written";
 
 /// For example `orbit · run a1b2c3`, or the name of a capture.
 pub(super) fn title(report: &RunReport) -> String {
@@ -171,6 +181,7 @@ pub(super) fn unit_state(unit: &UnitReport) -> &'static str {
         (UnitStatus::Succeeded, _) if unit.is_unsaved => "succeeded, not saved",
         (UnitStatus::BudgetExhausted, _) if unit.is_unsaved => "budget, not saved",
         (UnitStatus::Reused, _) if unit.is_unsaved => "reused, not saved",
+        (UnitStatus::Succeeded, _) if unit.has_written_nothing() => "succeeded (read, nothing written)",
         (status, _) => status.as_str(),
     }
 }

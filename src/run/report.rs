@@ -88,6 +88,8 @@ pub(crate) struct ArtifactsReport {
 pub(crate) struct ReportTotals {
     /// Number of units in each status, in order of first appearance.
     pub statuses: Vec<(UnitStatus, usize)>,
+    /// Units that succeeded and neither changed nor decided anything.
+    pub nothing_written: usize,
     /// In US dollars, over the attempts that reported a cost.
     pub cost: Option<f64>,
     /// True if some attempt did not report its cost.
@@ -371,6 +373,7 @@ fn totals(units: &[UnitReport]) -> ReportTotals {
             Some((_, count)) => *count += 1,
             None => totals.statuses.push((unit.status, 1)),
         }
+        totals.nothing_written += usize::from(unit.has_written_nothing());
         totals.is_cost_partial |= unit.spending.partial;
         totals.retries += unit.attempts.len().saturating_sub(1);
         totals.attempts += unit.attempts.len();
@@ -402,6 +405,11 @@ impl UnitReport {
             (None, Some(attempt)) if self.is_successful() => attempt.output(),
             (None, _) => None,
         }
+    }
+
+    /// True if it succeeded and neither changed nor decided anything.
+    pub(crate) fn has_written_nothing(&self) -> bool {
+        self.status == UnitStatus::Succeeded && self.work().is_some_and(|work| work.nothing_written)
     }
 
     /// The raw files of a successful unit that could not be mapped.

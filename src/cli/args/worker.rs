@@ -12,8 +12,12 @@ use crate::{
     },
 };
 
-/// Arguments of `worker`, on any machine.
+/// Arguments of `worker`, on any machine. It serves where a run uses workers.
 #[derive(Clone, Debug, Args)]
+#[command(
+    mut_arg("address", |arg| arg.help("Serve the runs that use this NATS server: nats://HOST:PORT, or tls://HOST:PORT")),
+    mut_arg("insecure", |arg| arg.help("Serve at the NATS server even if it requires no login"))
+)]
 pub(crate) struct WorkerArgs {
     /// Serve one run over stdin and stdout, as `run --worker ssh://…` does through ssh
     #[arg(long, required_unless_present = "address")]

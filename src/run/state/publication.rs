@@ -75,6 +75,11 @@ impl Publication {
         review.map_or(0, |review| review.count_without(&self.blocked))
     }
 
+    /// True if files of the user block the commit, and the changes wait with their decisions until these are away.
+    pub(crate) fn is_review_blocked(&self) -> bool {
+        self.save_error.is_some() && !self.blocked.is_empty() && self.unsaved_review().is_some()
+    }
+
     /// Why the commit of the file is blocked.
     pub(crate) fn blocked_reason(&self, path: &str) -> Option<&str> {
         self.blocked.iter().find(|blocked| blocked.path == path).map(|blocked| blocked.reason.as_str())
