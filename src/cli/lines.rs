@@ -300,7 +300,7 @@ impl<W: Write> LinesWriter<W> {
             RunEvent::WorkersAwaited { until } => {
                 ('▲', format!("waiting for workers, at most {}: no unit can run", until.since(at)))
             }
-            RunEvent::Resumed => ('●', "resumed".into()),
+            RunEvent::Resumed => ('●', "the wait is over".into()),
             RunEvent::Message { level, text } => (message_glyph(*level), (*text).to_owned()),
             RunEvent::Ended(ended) => ('●', format!("run ended: {}", ended.outcome)),
         };

@@ -593,3 +593,35 @@ fn forecast_text(forecast: &Forecast) -> String {
         (cost, time) => format!("{}, {}", cost.unwrap_or_else(|| "$?".into()), time.unwrap_or_else(|| "?".into())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_fit_into_the_terminal() {
+        let total = |widths: RowWidths| widths.key + RowWidths::FIXED + widths.forecast + widths.why;
+        for columns in [62, 80, 100, 250] {
+            for (key, forecast, why) in [(10, 1, 3), (90, 13, 16), (90, 13, 200), (20, 13, 200), (200, 5, 3)] {
+                let widths = RowWidths::new(key, forecast, why, Some(columns));
+                assert!(total(widths) <= columns, "{columns}: {widths:?}");
+                assert!(widths.key >= key.min(12) && widths.why >= why.min(12), "{columns}: {widths:?}");
+            }
+        }
+        let piped = RowWidths { key: 200, forecast: 23, why: usize::MAX };
+        assert_eq!(RowWidths::new(200, 13, 300, None), piped, "other output is complete");
+        assert_eq!(RowWidths::new(90, 13, 16, Some(80)), RowWidths { key: 26, forecast: 13, why: 16 });
+    }
+
+    #[test]
+    fn range_with_equal_ends_is_one_value() {
+        let forecast = |p50, p90, times: [u64; 2]| Forecast {
+            cost: Some(QuantileEstimate { p50, p90 }),
+            time: Some(QuantileEstimate { p50: Millis(times[0]), p90: Millis(times[1]) }),
+            ..Forecast::default()
+        };
+        assert_eq!(forecast_text(&forecast(0.06, 0.06, [200, 400])), "$0.06, 0s");
+        assert_eq!(forecast_text(&forecast(0.06, 0.16, [4_000, 9_000])), "$0.06–$0.16, 4s–9s");
+        assert_eq!(forecast_text(&Forecast::default()), "?");
+    }
+}

@@ -319,3 +319,31 @@ pub(super) fn reindex(global: &GlobalArgs) -> Result<Exit, CliError> {
         .map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_of_runs_are_aligned_and_cut_at_the_terminal() {
+        let row = |cells: [&str; 5]| cells.map(str::to_owned);
+        let rows = [
+            row(["4753af", "partial", "2026-11-22 10:00Z", "$0.87 +?", "9 units: 2 failed, 6 budget, 1 succeeded"]),
+            row(["526efd", "done", "2026-11-22 10:00Z", "$12.01", "40 units: 40 reused"]),
+            row(["99aabb", "interrupted", "", "", ""]),
+        ];
+        let shown = |columns| {
+            let mut out = Vec::new();
+            write_rows(&mut out, &rows, columns).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let complete = "\
+4753af  partial      2026-11-22 10:00Z  $0.87 +?  9 units: 2 failed, 6 budget, 1 succeeded
+526efd  done         2026-11-22 10:00Z  $12.01    40 units: 40 reused
+99aabb  interrupted
+";
+        assert_eq!(shown(None), complete);
+        let narrow = shown(Some(80));
+        assert!(narrow.lines().all(|line| text::width(line) <= 80) && narrow.contains("9 units: 2 failed"), "{narrow}");
+    }
+}

@@ -541,6 +541,10 @@ impl UnitSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        run::state::AttemptState,
+        tape::note::{AttemptOutcome, StopReason, Verdict},
+    };
 
     #[test]
     fn blocking_cause_has_its_own_exit_code() {
@@ -584,6 +588,31 @@ mod tests {
         assert!(!waiting.next_steps(project(None, false)).contains("review"));
         let scripted = RunSummary { is_scripted: true, ..waiting }.next_steps(project(None, false));
         assert!(!scripted.contains("ingestdeck review") && scripted.contains("ingestdeck demo --review"), "{scripted}");
+    }
+
+    #[test]
+    fn reset_in_the_past_is_not_waited_for() {
+        let ended = |resets_at| {
+            let verdict = Verdict {
+                outcome: AttemptOutcome::Failed,
+                stop: StopReason::Error,
+                cause: VerdictCause::UsageLimit { resets_at },
+                reason: "usage limit".into(),
+                remedy: Some("wait for the reset".into()),
+            };
+            let attempts = vec![AttemptState { verdict: Some(verdict), ..AttemptState::default() }];
+            let status = UnitStatus::Failed;
+            let (key, hold_mode) = ("docs-a".into(), Default::default());
+            let unit = UnitState { key, planned: None, status, attempts, retry_at: None, hold_mode };
+            let state = RunState { units: vec![unit], ..RunState::default() };
+            let mut text = String::new();
+            write_failure_group(&mut text, &state, &failure_groups(&state)[0]);
+            text
+        };
+        assert!(ended(Some(1_000)).contains(RESET_REMEDY) && !ended(Some(1_000)).contains("wait for"));
+        for open in [None, Some(i64::MAX)] {
+            assert!(ended(open).contains("wait for the reset"), "{}", ended(open));
+        }
     }
 
     #[test]

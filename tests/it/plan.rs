@@ -178,6 +178,44 @@ fn keys(planned: &[(String, String)]) -> Vec<&str> {
     planned.iter().map(|(key, _)| key.as_str()).collect()
 }
 
+/// The lines about the connections: `CONNECTION +ADDED/~MODIFIED/-DELETED/=UNCHANGED`, and how many units run why.
+fn counts(place: &TestDir) -> String {
+    let ran = place.run(&["plan"]);
+    let lines = ran.expect_success().lines().filter(|line| line.contains(" +") && line.contains("/~"));
+    lines.map(str::to_owned).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn files_of_a_failed_unit_are_no_changes() {
+    let place = TestDir::new();
+    place.notes(&["good", "bad", "other"]);
+    assert_eq!(counts(&place), "notes +3/~0/-0/=0");
+    assert_eq!(run(&place, SCRIPT, &["--only", "docs-bad"]).code, Some(100));
+    assert_eq!(counts(&place), "notes +2/~0/-0/=1, 2 units changed, 1 unit runs again", "others never ran");
+    run(&place, SCRIPT, &[]);
+    assert_eq!(counts(&place), "notes +0/~0/-0/=3, 1 unit runs again, 2 units unchanged");
+    place.write("notes/bad.md", "# bad, revised\n");
+    let changed = counts(&place);
+    assert!(changed.contains("+1/~0/-0/=2") || changed.contains("+0/~1/-0/=2"), "{changed}");
+}
+
+/// Files of a MetricFlow project of which no unit reads the saved queries.
+#[test]
+fn files_in_no_unit_are_named_and_never_counted() {
+    let place = TestDir::new();
+    place.write("ktx.yaml", "connections:\n  mf:\n    driver: metricflow\n    source_dir: mf\n");
+    let model = "semantic_models:\n  - name: orders\n    model: ref('orders')\n    measures:\n      - name: total\n        agg: sum\n";
+    place.write("mf/orders.yml", model);
+    let query = |metric: &str| format!("saved_queries:\n  - name: q\n    query_params:\n      metrics: [{metric}]\n");
+    place.write("mf/queries.yml", &query("total"));
+    assert_eq!(counts(&place), "mf +1/~0/-0/=0");
+    let named = "1 file is in no unit, as it has neither semantic models nor metrics with a known type: queries.yml";
+    let warned = place.run(&["plan"]).stderr;
+    assert_eq!(warned.matches(named).count(), 1, "{warned}");
+    place.write("mf/queries.yml", &query("other"));
+    assert_eq!(counts(&place), "mf +1/~0/-0/=0");
+}
+
 #[test]
 fn units_sharing_a_file_with_a_single_run_stay_planned() {
     let place = TestDir::new();

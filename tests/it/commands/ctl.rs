@@ -60,6 +60,35 @@ fn message_from_another_process_is_part_of_the_turn() {
 }
 
 #[test]
+fn run_is_named_before_or_after_the_verb() {
+    let place = TestDir::new();
+    place.notes(&["one"]);
+    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"done\" }]\n").display().to_string();
+    place.run(&["run", "--ui", "none", "--claude-bin", &claude]);
+    for args in [["ctl", "--run", "latest", "status"], ["ctl", "status", "--run", "latest"]] {
+        assert!(place.run(&args).expect_success().contains("1 unit"), "{args:?}");
+    }
+    for verb in ["status", "units", "retry", "set", "stop-all"] {
+        assert!(place.run(&["ctl", verb, "--help"]).expect_success().contains("--run <RUN>"), "{verb}");
+    }
+}
+
+#[test]
+fn hidden_flags_and_commands_are_not_suggested() {
+    let place = TestDir::new();
+    for args in
+        [&["plan", "--run", "x"][..], &["plan", "--run-as-engin"], &["screenshots"], &["watch", "--unti", "frame"]]
+    {
+        let refused = place.run(args);
+        let stderr = &refused.stderr;
+        assert_eq!(refused.code, Some(2), "{args:?}: {stderr}");
+        assert!(!stderr.contains("as-engine'") && !stderr.contains("'screenshot'"), "{args:?}: {stderr}");
+        assert!(!stderr.contains("--until"), "{args:?}: {stderr}");
+    }
+    assert!(place.run(&["paln"]).stderr.contains("'plan'"), "other suggestions are shown");
+}
+
+#[test]
 fn held_call_is_allowed_from_another_process() {
     let place = TestDir::new();
     let running = start(&place, TWO_CALLS);

@@ -112,7 +112,20 @@ fn agent_that_reads_when_it_is_asked_succeeds() {
     assert_eq!(end["verdict"]["reason"], "completed; read, nothing written");
     assert_eq!((&end["work"]["nothing_written"], &end["work"]["unread"]), (&json!(true), &Value::Null));
     let shown = place.run(&["replay", "latest", "--ui", "lines"]);
-    assert!(shown.stdout.contains("1 succeeded (1 read, nothing written)"), "{shown:?}");
+    let counted = "1 succeeded (1 read, nothing written)";
+    assert!(shown.stdout.contains(counted), "{shown:?}");
+    // It is counted apart wherever units are counted.
+    let listed = place.run(&["runs", "list"]);
+    assert!(listed.expect_success().contains(&format!("1 unit: {counted}")), "{listed:?}");
+    let listed: Value = serde_json::from_str(place.run(&["runs", "list", "--ui", "json"]).expect_success()).unwrap();
+    assert_eq!(listed["index"]["nothing_written"], 1, "{listed}");
+    for format in ["md", "html"] {
+        let report = place.run(&["report", "--format", format]);
+        assert!(report.expect_success().contains(counted), "{report:?}");
+        assert!(report.stdout.contains("succeeded (read, nothing written)"), "{report:?}");
+    }
+    let junit = place.run(&["report", "--format", "junit"]);
+    assert!(junit.expect_success().contains(r#"<property name="read, nothing written" value="1"/>"#), "{junit:?}");
 }
 
 #[test]

@@ -58,6 +58,9 @@ fn prune_keeps_source_history() {
         place.run(&["runs", "prune", "--older-than=-1h"]).expect_refusal(2),
         "invalid --older-than `1h ago`; expected an age such as 30d, 12h or \"2 weeks\""
     );
+    let nonsense = place.run(&["runs", "prune", "--older-than", "nonsense"]);
+    let text = "'nonsense' for '--older-than <AGE>': expected an age such as 30d, 12h or \"2 weeks\"";
+    assert!(nonsense.code == Some(2) && nonsense.stderr.contains(text), "{nonsense:?}");
 
     // The second run repeats all units of the first one; the third repeats only half of them.
     let pruned = place.run(&["runs", "prune", "--keep", "0"]);

@@ -141,7 +141,7 @@ fn killed_run_is_resumed() {
     assert!(shown.expect_success().contains("3 units: 1 reused, 2 succeeded"), "{shown:?}");
     assert!(!shown.stdout.contains("--resume-run"), "nothing is left: {shown:?}");
     let listed = place.run(&["runs", "list"]);
-    assert!(listed.expect_success().contains("2 succeeded  1 reused"), "{listed:?}");
+    assert!(listed.expect_success().contains("3 units: 2 succeeded, 1 reused"), "{listed:?}");
 
     // A run that reused results can be resumed itself.
     let again = run(&place, &good, &["--resume-run", "latest"]);

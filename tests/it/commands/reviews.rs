@@ -396,7 +396,7 @@ fn page_written_by_hand_meanwhile_is_not_overwritten() {
     run(&place, &claude);
     let page = place.write("wiki/global/one.md", "Mine.");
     let output = review(&place, &claude, &["--accept", "*"]);
-    assert_eq!(output.code, Some(100), "{output:?}");
+    assert_eq!(output.code, Some(103), "{output:?}");
     assert!(output.stdout.contains("wiki/global/one.md exists, but is not in the last commit"), "{output:?}");
     assert_eq!(fs::read_to_string(&page).unwrap(), "Mine.");
     assert_eq!((pages(&place), subjects(&place)), (vec!["one.md".to_owned()], 1), "nothing is half committed");
@@ -486,6 +486,42 @@ fn page_is_kept_if_its_unit_gives_up_the_change() {
 }
 
 #[test]
+fn sending_back_without_an_agent_decides_nothing() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    let recorded = newest_run(&place);
+    let missing = place.path("no-claude").display().to_string();
+    let rules = ["--send-back", "*/one.md", "--feedback", "Shorter.", "--accept", "*"];
+    let refused = review(&place, &missing, &rules);
+    assert!(refused.code == Some(96) && refused.stderr.contains("no-claude"), "{refused:?}");
+    assert_eq!((newest_run(&place), subjects(&place)), (recorded, 1), "no run began");
+    let (_, counts) = listed(&review(&place, &claude, &["--list"]));
+    assert_eq!((&counts["open"], &counts["accepted"]), (&3.into(), &0.into()));
+    // Without anything to make again, no agent is needed.
+    let accepted = review(&place, &missing, &["--accept", "*"]);
+    assert_eq!((accepted.code, subjects(&place)), (Some(0), 2), "{accepted:?}");
+}
+
+#[test]
+fn plan_names_the_review_of_a_waiting_run_only() {
+    let (place, claude) = place();
+    run(&place, &claude);
+    let run = newest_run(&place);
+    let short = &run[run.len() - 6..];
+    let sentence =
+        format!("the changes of 3 units of run {short} wait for a review; `ingestdeck review {short}` decides");
+    for args in [&["plan"][..], &["plan", "--ui", "json"], &["doctor", "--ui", "json"]] {
+        let ran = place.run(args);
+        let text = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(!text.contains("--resume-run") && text.contains("wait for a review"), "{args:?}: {text}");
+        assert_eq!(text.matches("wait for a review").count(), 1, "{args:?}: {text}");
+        assert!(args[0] == "doctor" || text.contains(&sentence), "{args:?}: {text}");
+    }
+    assert_eq!(review(&place, &claude, &["--accept", "*"]).code, Some(0));
+    assert!(!place.run(&["plan"]).stderr.contains("review"));
+}
+
+#[test]
 fn commit_that_was_refused_first_is_recorded() {
     let (place, claude) = place();
     let args = ["run", "--review", "--no-reconcile", "--detach", "--ui", "json", "--claude-bin", &claude];
@@ -493,8 +529,8 @@ fn commit_that_was_refused_first_is_recorded() {
     while review(&place, &claude, &["--list"]).code != Some(103) {}
     let page = place.write("wiki/global/one.md", "Mine.");
     let refused = review(&place, &claude, &["--accept", "*"]);
-    assert_eq!(refused.code, Some(100), "{refused:?}");
-    assert!(refused.stdout.contains("one.md"), "{refused:?}");
+    assert_eq!(refused.code, Some(103), "{refused:?}");
+    assert!(refused.stdout.contains("one.md") && refused.stdout.contains("--skip-blocked"), "{refused:?}");
     fs::remove_file(page).unwrap();
     let output = review(&place, &claude, &["--accept", "*"]);
     assert_eq!(output.code, Some(0), "{output:?}");
@@ -771,7 +807,7 @@ fn blocked_file_is_left_out_on_request_and_waits() {
     fs::create_dir_all(mine.parent().unwrap()).unwrap();
     fs::write(&mine, "mine\n").unwrap();
     let refused = review(&place, &claude, &["--accept", "*"]);
-    assert_eq!((refused.code, subjects(&place)), (Some(100), 1), "{refused:?}");
+    assert_eq!((refused.code, subjects(&place)), (Some(103), 1), "{refused:?}");
     assert!(refused.stdout.contains("wiki/global/two.md exists, but is not in the last commit"), "{refused:?}");
     let partly = review(&place, &claude, &["--accept", "*", "--skip-blocked"]);
     assert_eq!((partly.code, subjects(&place)), (Some(103), 2), "{partly:?}");
@@ -788,7 +824,7 @@ fn blocked_file_is_left_out_on_request_and_waits() {
     assert_eq!((&counts["open"], &counts["accepted"]), (&0.into(), &1.into()));
     // Nothing else is left that could be committed without it.
     let again = review(&place, &claude, &["--accept", "*", "--skip-blocked"]);
-    assert_eq!((again.code, subjects(&place)), (Some(100), 2), "{again:?}");
+    assert_eq!((again.code, subjects(&place)), (Some(103), 2), "{again:?}");
     fs::remove_file(&mine).unwrap();
     let saved = review(&place, &claude, &["--accept", "*"]);
     assert_eq!((saved.code, subjects(&place), pages(&place).len()), (Some(0), 3, 3), "{saved:?}");
