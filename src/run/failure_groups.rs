@@ -17,8 +17,6 @@ pub(crate) struct FailureGroup {
     pub pattern: String,
     /// The unchanged error of the first unit.
     pub example: String,
-    /// True if all units have this error.
-    pub is_uniform: bool,
     /// The error for a heading: that of the first unit, marked as an example if those of others differ.
     pub reason: String,
     /// How a person can fix it, if known.
@@ -44,14 +42,12 @@ pub(crate) fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
             let first = group.members.first().and_then(|member| failed.get(*member)).map(|(_, unit)| *unit);
             let mut texts = group.members.iter().filter_map(|member| errors.get(*member)).map(|error| &**error);
             let example = texts.next().unwrap_or_default();
-            let is_uniform = texts.clone().all(|text| text == example);
             FailureGroup {
                 cause: group.cause,
                 pattern: match group.error.chars().count() {
                     MAX_ERROR_CHARS.. => group.error + "…",
                     _ => group.error,
                 },
-                is_uniform,
                 reason: match group.members.len() {
                     ..2 => example.to_owned(),
                     _ if texts.all(|text| headline(text) == headline(example)) => headline(example).into_owned(),
