@@ -57,6 +57,8 @@ impl ContinuedRuns {
         for SupersededResult { run, unit, by } in db.superseded_results()? {
             // A record from elsewhere settles nothing of this installation.
             if ingest::is_run_marked(root, by) || !ingest::is_run_marked(root, run) {
+                let producer = continued.get(run).and_then(|known| known.continuation.pending_producer(&unit));
+                producer.into_iter().for_each(|of| continued.settled.add_superseded(of, unit.clone(), by));
                 continued.settled.add_superseded(run, unit, by);
             }
         }

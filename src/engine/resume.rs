@@ -11,7 +11,7 @@ mod unreconciled;
 
 use std::collections::{HashMap, HashSet};
 
-use self::chain::ResumeChain;
+use self::{chain::ResumeChain, settled_units::LaterSaves};
 pub(crate) use self::{chain::committed_run, review::plan_review, texts::plan_new_texts};
 use super::{
     WarningSink,
@@ -236,10 +236,6 @@ pub(crate) fn plan_run(
     planned.sources.iter_mut().for_each(|source| source.unread.clear());
     unreconciled::drop_settled_evictions(&history, &mut planned)?;
     let runs_so_far = history.continued_runs()?;
-    let settled = match asked.full {
-        true => HashSet::new(),
-        false => settled_units::drop_settled_units(project, &chain, &history, &runs_so_far, &mut planned)?,
-    };
     let others = planned.narrow(project, &asked).map_err(|error| match error {
         // `--failed RUN` looks like `--resume-run RUN`, but its value needs an equals sign.
         PlanError::NoSuchConnection(name, _) if is_failed && runs.resolve(&name).is_ok() => {
@@ -247,9 +243,13 @@ pub(crate) fn plan_run(
         }
         error => error.into(),
     })?;
+    let since = match asked.full {
+        true => LaterSaves::default(),
+        false => settled_units::drop_settled_units(project, &chain, &history, &runs_so_far, &mut planned)?,
+    };
     past.annotate(&mut planned);
     unreconciled::drop_decided_artifacts(&runs, &mut planned)?;
-    let basis = ResumeBasis { project, chain: &chain, model, settled: &settled, warn };
+    let basis = ResumeBasis { project, chain: &chain, model, since: &since, warn };
     let mut taken = match mode {
         ContinueMode::Unfinished => basis.resume(planned, others)?,
         ContinueMode::Failed => basis.retry_failed(planned, others)?,
@@ -305,6 +305,15 @@ fn drop_saved_patches(
     if saved_by.len() == pending.len() && takes_on_rest(runs, taken, saved_by.values().copied().collect())? {
         return Err(ResumeError::Continued { run, later });
     }
+    // The project has another result of these units, which may rest on other files.
+    let is_replaced = |unit: &UnitKey| saved_by.get(unit).is_some_and(|by| !continued.continues(*by, run));
+    let (replaced, kept): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut taken.planned.units).into_iter().partition(|unit| is_replaced(&unit.planned.unit));
+    taken.planned.units = kept;
+    replaced.iter().for_each(|unit| taken.planned.exclude_unit(unit, false));
+    if let Some(continues) = &mut taken.continues {
+        continues.units.retain(|unit, _| !is_replaced(unit));
+    }
     let units = taken.continues.iter_mut().flat_map(|continues| &mut continues.units);
     for (_, earlier) in units.filter(|(unit, _)| saved_by.contains_key(*unit)) {
         if let Some(reused) = &mut earlier.reused {
@@ -334,8 +343,7 @@ struct ResumeBasis<'a> {
     project: &'a Project,
     chain: &'a ResumeChain,
     model: Option<&'a str>,
-    /// Units that later runs have settled.
-    settled: &'a HashSet<UnitKey>,
+    since: &'a LaterSaves,
     warn: WarningSink<'a>,
 }
 
@@ -346,13 +354,14 @@ impl<'a> ResumeBasis<'a> {
 
     /// The units of the prior run that later runs have not settled.
     fn open_units(&self) -> impl Iterator<Item = &'a UnitState> {
-        planned_units(self.chain.state()).filter(|unit| !self.settled.contains(&unit.key))
+        planned_units(self.chain.state()).filter(|unit| !self.since.settled.contains(&unit.key))
     }
 
     /// Why nothing is left of the prior run; `None` if something is, or if it had nothing.
     fn settled_message(&self, units: &[WorkUnit]) -> Option<String> {
-        let (count, run) = (pluralize(self.settled.len(), "unit"), self.chain.id().short());
-        (units.is_empty() && !self.settled.is_empty())
+        let settled = &self.since.settled;
+        let (count, run) = (pluralize(settled.len(), "unit"), self.chain.id().short());
+        (units.is_empty() && !settled.is_empty())
             .then(|| format!("later runs have saved what run {run} left ({count}): there is nothing to run"))
     }
 
@@ -399,6 +408,9 @@ impl<'a> ResumeBasis<'a> {
             let is_gone = |patch: &String| !root.as_ref().is_ok_and(|root| root.is_file(patch));
             unit.planned.why = match self.reuse_decision(unit, &past) {
                 ReuseDecision::Run(why) => why,
+                ReuseDecision::Reuse(_) if self.since.replaced.contains(&then.key) => {
+                    "a later run saved it with other files".to_owned()
+                }
                 ReuseDecision::Reuse(reused) if reused.pending_patch.as_ref().is_some_and(is_gone) => {
                     format!("succeeded in run {}, but its patch is gone", past.run.short())
                 }
@@ -452,9 +464,7 @@ impl<'a> ResumeBasis<'a> {
         let mut continues = before.continues();
         let known: HashMap<&str, &UnitState> = self
             .open_units()
-            .filter(|unit| {
-                matches!(before.prior_unit(unit).outcome, Stood::Failed(_) | Stood::OutOfBudget(_) | Stood::Stopped)
-            })
+            .filter(|unit| is_unsuccessful(&before.prior_unit(unit)))
             .map(|unit| (unit.key.as_str(), unit))
             .collect();
         let (units, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut planned.units)
@@ -466,7 +476,10 @@ impl<'a> ResumeBasis<'a> {
             return Err(ResumeError::FailedUnitsGone { run: continues.run, units: join_names(&names) });
         }
         let nothing = units.is_empty().then(|| {
-            self.settled_message(&units).unwrap_or_else(|| no_failures_message(continues.run, self.chain.state()))
+            let had_failed = planned_units(self.chain.state())
+                .any(|unit| self.since.settled.contains(&unit.key) && is_unsuccessful(&before.prior_unit(unit)));
+            let settled = self.settled_message(&units).filter(|_| had_failed);
+            settled.unwrap_or_else(|| no_failures_message(continues.run, self.chain.state()))
         });
         planned.units = units;
         for unit in &mut planned.units {
@@ -493,6 +506,10 @@ impl<'a> ResumeBasis<'a> {
             committed: None,
         })
     }
+}
+
+fn is_unsuccessful(past: &PriorUnit<'_>) -> bool {
+    matches!(past.outcome, Stood::Failed(_) | Stood::OutOfBudget(_) | Stood::Stopped)
 }
 
 /// A run without failures may still have unfinished or unsaved units.

@@ -138,8 +138,9 @@ impl RunMeter {
         if let LineBody::RateLimit(limit) = &line.body {
             self.window_observations(limit).into_iter().map(ScheduleEvent::LimitObserved).for_each(|it| self.send(it));
         }
+        // Each turn of an attempt begins with another `init` of the same process.
         if let LineBody::Init(init) = &line.body
-            && let Some(release) = &init.version
+            && let Some(release) = init.version.as_ref().filter(|_| state.turn_count() == 0)
         {
             let (release, worker) = (release.clone().into_owned(), worker.map(str::to_owned));
             self.send(ScheduleEvent::ReleaseSeen { release, worker });

@@ -248,7 +248,7 @@ impl UnitAttempt {
             unread: context.unread_files(),
             unread_fails,
             nothing_written: context.must_read_files() && context.has_written_nothing(),
-            lacks_lost_work: context.lacks_lost_work(),
+            lacks_lost_work: context.must_read_files() && context.lacks_lost_work(),
         }
     }
 

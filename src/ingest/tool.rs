@@ -54,11 +54,6 @@ pub(crate) use verification_ledger::LedgerEntry;
 /// Reason of a declined write that would overwrite a concurrent change.
 const PAGE_CHANGED: &str = "page_changed";
 
-/// Question to an agent that is about to end although the work of earlier attempts in its session was discarded.
-const LOST_WORK_QUESTION: &str = "Your earlier changes were discarded, and you have written nothing since. Write again \
-                                  everything that your result needs, or record a file that cannot be mapped with \
-                                  emit_unmapped_fallback. Then end.";
-
 /// State that the tools of one attempt share.
 #[derive(Debug)]
 pub(crate) struct ToolContext {
@@ -133,6 +128,21 @@ impl ToolContext {
     /// True if work of earlier attempts in the session was discarded, and the agent has done none since.
     pub(crate) fn lacks_lost_work(&self) -> bool {
         self.records().has_lost_work && self.has_written_nothing()
+    }
+
+    /// The question about this work. Only a unit with raw files can record that there is nothing to write.
+    fn lost_work_question(&self) -> Option<String> {
+        let decide = if self.must_read_files() {
+            ", or record a file that cannot be mapped with emit_unmapped_fallback"
+        } else {
+            ""
+        };
+        self.lacks_lost_work().then(|| {
+            format!(
+                "Your earlier changes were discarded, and you have written nothing since. Write again everything that \
+                 your result needs{decide}. Then end."
+            )
+        })
     }
 
     /// Checks that a change may name `raw_paths` as its basis: they must be raw files of the unit. The reconcile step
@@ -355,7 +365,7 @@ impl Toolset for AttemptTools {
     }
 
     fn question_before_stop(&self) -> Option<String> {
-        let lost = self.context.lacks_lost_work().then(|| LOST_WORK_QUESTION.to_owned());
+        let lost = self.context.lost_work_question();
         let questions: Vec<String> =
             lost.into_iter().chain(raw_reads::question(&self.context.unread_files())).collect();
         (!questions.is_empty()).then(|| questions.join("\n\n"))

@@ -98,6 +98,11 @@ impl RunContinuation {
         self.pending.iter().chain(again.map(|continued| &continued.result)).any(|result| pending.contains(result))
     }
 
+    /// The run that produced the result of `unit` that waits in this run.
+    pub(crate) fn pending_producer(&self, unit: &UnitKey) -> Option<RunId> {
+        self.pending.iter().find(|pending| pending.unit == *unit).map(|pending| pending.run)
+    }
+
     /// True if it continues no run, and no run can continue it.
     pub(crate) fn is_empty(&self) -> bool {
         self.continues.is_none() && self.pending.is_empty() && !self.has_other_changes
@@ -154,6 +159,8 @@ pub(crate) struct SettledResults {
     finished: HashMap<RunId, RunId>,
     /// Runs of which a later run saved a new reconcile step.
     steps: HashMap<RunId, RunId>,
+    /// Results that runs replaced which do not continue theirs.
+    superseded: HashSet<UnitResult>,
 }
 
 impl SettledResults {
@@ -191,7 +198,9 @@ impl SettledResults {
     /// Adds that the later run `by` saved another result of `unit` than the one that `run` produced.
     pub(crate) fn add_superseded(&mut self, run: RunId, unit: UnitKey, by: RunId) {
         let settled = SettledResult { by, is_saved: true };
-        let known = self.results.entry(UnitResult { run, unit }).or_insert(settled);
+        let result = UnitResult { run, unit };
+        self.superseded.insert(result.clone());
+        let known = self.results.entry(result).or_insert(settled);
         if !known.is_saved {
             *known = settled;
         }
@@ -229,6 +238,14 @@ impl SettledResults {
         let pending = continuation.pending.iter();
         let mut settled: HashMap<&UnitKey, SettledResult> =
             pending.filter_map(|pending| Some((&pending.unit, *self.results.get(pending)?))).collect();
+        // A step that reviewed nothing but results which are replaced has no subject left.
+        let (steps, others): (Vec<_>, Vec<_>) =
+            continuation.pending.iter().partition(|pending| pending.unit.as_str() == RECONCILE_KEY);
+        if let Some(by) = settled.values().map(|settled| settled.by).max()
+            && others.iter().all(|pending| self.superseded.contains(*pending))
+        {
+            settled.extend(steps.into_iter().map(|step| (&step.unit, SettledResult { by, is_saved: true })));
+        }
         // A new reconcile step replaces the one that reviewed the same results, not one that reviewed others.
         let mut open = continuation.pending.iter().filter(|pending| !settled.contains_key(&pending.unit));
         if let (Some(step), None, Some(by)) = (open.next(), open.next(), self.steps.get(&run))
@@ -499,6 +516,20 @@ mod tests {
         };
         assert!(is_step_saved(UnitStatus::Succeeded, attempt(true)));
         assert!(!is_step_saved(UnitStatus::Succeeded, attempt(false)) && !is_step_saved(UnitStatus::Queued, None));
+    }
+
+    #[test]
+    fn results_that_another_run_replaced_wait_no_longer() {
+        let first = waiting(&[(1, "a"), (1, "b"), (1, RECONCILE_KEY)]);
+        let mut settled = SettledResults::default();
+        settled.add_superseded(id(1), "a".into(), id(3));
+        assert_eq!(settled.settled_by(id(1), &first), None, "`b` waits, and the step that reviewed it");
+        assert_eq!(settled.settled(id(1), &first).len(), 1);
+        settled.add_superseded(id(1), "b".into(), id(4));
+        assert_eq!(settled.settled_by(id(1), &first), Some(id(4)));
+        assert_eq!((first.pending_producer(&"b".into()), first.pending_producer(&"c".into())), (Some(id(1)), None));
+        let only_step = waiting(&[(1, RECONCILE_KEY)]);
+        assert_eq!(SettledResults::default().settled_by(id(1), &only_step), None);
     }
 
     #[test]

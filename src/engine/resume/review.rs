@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use super::{
+    settled_units::LaterSaves,
     ResumeBasis, ResumeChain, ResumeError, RunPlan, drop_saved_patches, find_resumable, join_names, open_history,
     planned_units, texts,
 };
@@ -48,8 +49,8 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
     planned.reuse_unit_keys(chain.units());
     let committed = chain.committed_run(project, true)?;
     // Decisions are about the changes of the prior run, whatever later runs saved.
-    let settled = HashSet::new();
-    let basis = ResumeBasis { project, chain: &chain, model: None, settled: &settled, warn };
+    let since = LaterSaves::default();
+    let basis = ResumeBasis { project, chain: &chain, model: None, since: &since, warn };
     let mut taken = basis.review(planned, (&due, &outdated), committed.as_ref())?;
     let runs_so_far = history.continued_runs()?;
     drop_saved_patches(&runs, &runs_so_far, chain.id(), &mut taken)?;

@@ -1,7 +1,7 @@
 //! Raw files that are copied into the commit of a run. This module must not know which artifacts were made from them.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
@@ -33,29 +33,42 @@ impl PatchIntegrator {
             names_one && is_file(root, &copy.source)
         };
         let raw: Vec<&RawCopy> = raw.iter().filter(can_be_named).collect();
-        let ignored = self.ignored_sources(&raw)?;
+        let ignored = self.ignored_files(&raw)?;
         let (ignored, raw): (Vec<&RawCopy>, Vec<&RawCopy>) =
-            raw.into_iter().partition(|copy| ignored.contains(&copy.source) && !ignored.contains(&copy.source_root));
+            raw.into_iter().partition(|copy| ignored.contains(&copy.source));
         self.stage_in_halves(&raw, &mut MAX_STAGE_FAILURES.clone());
         let mut omitted = self.unstaged_raw_copies(&raw)?;
         omitted.extend(ignored.into_iter().map(|copy| copy.destination.clone()));
         Ok(omitted)
     }
 
-    /// The files, and the directories of their connections, that git ignores in the project. A connection whose whole
-    /// directory is ignored is a copy of another repository.
-    fn ignored_sources(&self, raw: &[&RawCopy]) -> Result<BTreeSet<PathBuf>, IntegrationError> {
+    /// Files that git ignores in the project, unless it ignores the whole directory of their connection, which is then a
+    /// copy of another repository. Rules of submodules do not count.
+    fn ignored_files<'a>(&self, raw: &[&'a RawCopy]) -> Result<BTreeSet<&'a PathBuf>, IntegrationError> {
         let repository = &self.worktrees.repository;
         let root = repository.root();
-        let all: BTreeSet<&PathBuf> = raw.iter().flat_map(|copy| [&copy.source, &copy.source_root]).collect();
-        let below = all.into_iter().filter_map(|path| path.strip_prefix(root).ok()?.to_str());
-        let input: String = below.filter(|path| !path.is_empty()).flat_map(|path| [path, "\0"]).collect();
-        if input.is_empty() {
-            return Ok(BTreeSet::new());
+        let listing = ["ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z"];
+        // A name that ends in `/` is a directory with nothing else.
+        let listed: BTreeSet<PathBuf> = split(&repository.git.run(&listing)?).iter().map(|path| root.join(path)).collect();
+        let mut ignored_roots: BTreeMap<&Path, bool> = BTreeMap::new();
+        let mut ignored = BTreeSet::new();
+        for copy in raw.iter().filter(|copy| copy.source.ancestors().any(|path| listed.contains(path))) {
+            let is_ignored_root = match ignored_roots.get(&*copy.source_root) {
+                Some(known) => *known,
+                None => {
+                    let relative = copy.source_root.strip_prefix(root).ok().and_then(Path::to_str);
+                    let asked = relative.filter(|path| !path.is_empty());
+                    let answer = asked.map(|path| repository.git.try_run(&["check-ignore", "-q", "--", path]));
+                    let is_ignored = answer.transpose()?.is_some_and(|answer| answer.success);
+                    ignored_roots.insert(&copy.source_root, is_ignored);
+                    is_ignored
+                }
+            };
+            if !is_ignored_root {
+                ignored.insert(&copy.source);
+            }
         }
-        // It exits with 1 if it ignores none.
-        let output = repository.git.try_run_with_input(&["check-ignore", "-z", "--stdin"], input.as_bytes())?;
-        Ok(split(&output.stdout).into_iter().map(|path| root.join(path)).collect())
+        Ok(ignored)
     }
 
     /// Destinations that are not in the index, because git silently skips some names.

@@ -166,8 +166,9 @@ fn ignored_raw_files_do_not_reach_the_commit() {
     let run = IntegrationFixture::new();
     let (mut integration, _) = run.integrate(&[run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))])]);
     for (path, text) in [
-        (".gitignore", "/docs/private.md\n/vendor/\n"),
+        (".gitignore", "/docs/private.md\n/vendor/\n/notes/*.txt\n"),
         ("docs/private.md", "secret\n"),
+        ("notes/all.txt", "secret\n"),
         ("docs/a.md", "a\n"),
         ("vendor/b.md", "b\n"),
     ] {
@@ -179,12 +180,14 @@ fn ignored_raw_files_do_not_reach_the_commit() {
         source_root: run.root.join(root),
         destination: format!("raw-sources/{name}"),
     };
-    let copies = [copy("docs", "private.md"), copy("docs", "a.md"), copy("vendor", "b.md")];
+    let names = [("docs", "private.md"), ("docs", "a.md"), ("vendor", "b.md"), ("notes", "all.txt")];
+    let copies = names.map(|(root, name)| copy(root, name));
     let saved = integration.save(&"one".into(), &copies).unwrap();
     drop(integration);
-    assert_eq!(saved.skipped_raw_files, ["raw-sources/private.md"], "a connection may be in an ignored directory");
+    let skipped = ["raw-sources/private.md", "raw-sources/all.txt"];
+    assert_eq!(saved.skipped_raw_files, skipped, "a connection may be in an ignored directory");
     let tree = run.git(&["ls-tree", "-r", "--name-only", "HEAD", "raw-sources"]);
-    assert!(!tree.contains("private") && tree.contains("a.md") && tree.contains("b.md"), "{tree}");
+    assert!(!tree.contains("private") && !tree.contains("all.txt") && tree.contains("a.md") && tree.contains("b.md"), "{tree}");
 }
 
 #[test]

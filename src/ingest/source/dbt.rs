@@ -33,10 +33,13 @@ const GENERATED_DIRS: &[&str] = &["target/", "dbt_packages/", "dbt_modules/", "l
 /// Files with the logins of the warehouse. They describe nothing, and everything that is read reaches the model and the
 /// repository.
 const LOGIN_FILES: [&str; 2] = ["profiles.yml", "profiles.yaml"];
+/// Folders with resources of a dbt project.
+const RESOURCE_DIRS: [&str; 5] = ["models", "seeds", "snapshots", "analyses", "macros"];
 
-/// True if a file of a dbt project has the logins of its warehouse.
+/// True if a file of a dbt project has the logins of its warehouse. A file among the models describes some.
 pub(super) fn has_login(path: &str) -> bool {
-    LOGIN_FILES.contains(&path.rsplit('/').next().unwrap_or(path))
+    let mut parts = path.rsplit('/');
+    parts.next().is_some_and(|name| LOGIN_FILES.contains(&name)) && !parts.any(|dir| RESOURCE_DIRS.contains(&dir))
 }
 
 impl SourceAdapter for DbtAdapter {
@@ -210,7 +213,9 @@ mod tests {
         for path in ["profiles.yml", "integration_tests/ci/profiles.yaml"] {
             assert!(!DbtAdapter.accepts_file(path), "{path}");
         }
-        assert!(DbtAdapter.accepts_file("models/profiles/schema.yml") && DbtAdapter.accepts_file("user_profiles.yml"));
+        for path in ["models/core/profiles.yml", "models/profiles/schema.yml", "user_profiles.yml"] {
+            assert!(DbtAdapter.accepts_file(path), "{path}");
+        }
     }
 
     #[test]

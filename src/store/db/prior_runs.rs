@@ -167,7 +167,7 @@ impl Db {
                 "WITH saved AS (SELECT connection, unit_key, max(read_in) AS read_in, run FROM units
                                 WHERE {COMPARED_UNITS} AND read_in IS NOT NULL GROUP BY connection, unit_key)
                  SELECT units.run, units.unit, saved.run FROM units JOIN saved USING (connection, unit_key)
-                 WHERE units.unsaved AND saved.read_in > units.run"
+                 WHERE {COMPARED_UNITS} AND units.unsaved AND saved.read_in > units.run"
             ))?;
             let row = |row: &rusqlite::Row<'_>| {
                 let (run, by): (String, String) = (row.get(0)?, row.get(2)?);

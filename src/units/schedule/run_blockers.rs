@@ -35,8 +35,10 @@ pub(super) enum RefusalState {
     None,
     /// The start is tried again, or was; another refusal is the same fault. A process that becomes ready may still refuse.
     Retried,
-    /// The trial has become ready. The fault is over when this timer fires.
-    Probation(TimerId),
+    /// The trial, this attempt at the unit at this index, has become ready. The fault is over when the timer fires.
+    Probation(TimerId, (usize, u32)),
+    /// The fault is over, unless the trial itself is still refused.
+    Over((usize, u32)),
 }
 
 /// State while the agent's program is missing.
@@ -75,8 +77,17 @@ impl Schedule {
             None => 0,
         };
         let is_refused = *cause == VerdictCause::StartFailed;
-        let is_same_fault =
-            is_refused && std::mem::replace(&mut self.blockers.refusal, RefusalState::Retried) != RefusalState::None;
+        let attempt = (at, self.table.units()[at].attempts);
+        let before = if is_refused {
+            std::mem::replace(&mut self.blockers.refusal, RefusalState::Retried)
+        } else {
+            RefusalState::None
+        };
+        let is_same_fault = match before {
+            RefusalState::None => false,
+            RefusalState::Over(trial) => trial == attempt,
+            RefusalState::Retried | RefusalState::Probation(..) => true,
+        };
         let Some(wait_ms) = WAITS_MS.get(tries).copied().filter(|_| !is_same_fault) else {
             self.blockers.missing_program = None;
             return false;
@@ -136,7 +147,7 @@ impl Schedule {
             self.blockers.missing_program = None;
             let text = if self.blockers.refusal == RefusalState::Retried {
                 let id = self.table.new_timer(TimerPurpose::Refusal);
-                self.blockers.refusal = RefusalState::Probation(id);
+                self.blockers.refusal = RefusalState::Probation(id, (at, self.table.units()[at].attempts));
                 effects.push(ScheduleEffect::SetTimer { id, after_ms: REFUSAL_WINDOW_MS });
                 "the agent starts again"
             } else {
@@ -148,8 +159,10 @@ impl Schedule {
 
     /// Ends the probation after its timer fired. Stale timers change nothing.
     pub(super) fn end_refusal(&mut self, timer: TimerId) {
-        if self.blockers.refusal == RefusalState::Probation(timer) {
-            self.blockers.refusal = RefusalState::None;
+        if let RefusalState::Probation(id, trial) = self.blockers.refusal
+            && id == timer
+        {
+            self.blockers.refusal = RefusalState::Over(trial);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{AttemptFacts, cause, failure_verdict, quote_foreign};
 use crate::{
     tape::note::{StopReason, Verdict, VerdictCause},
-    text::commands::shell_quote,
+    text::{self, commands::shell_quote},
 };
 
 /// What Claude Code reports about a start that it refuses.
@@ -95,7 +95,7 @@ fn remedy(failure: &StartFailure) -> String {
         "config_file_invalid" => {
             return match &failure.config_file {
                 // A command must name the files exactly.
-                Some((path, Some(backup))) if [path, backup].iter().all(|path| !path.contains(char::is_control)) => {
+                Some((path, Some(backup))) if [path, backup].iter().all(|path| text::printable(path, usize::MAX - 1) == ***path) => {
                     let (backup, path) = (shell_quote(backup), shell_quote(path));
                     format!("restore it with `cp {backup} {path}`, or correct its JSON, then run again")
                 }
