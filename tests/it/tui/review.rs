@@ -458,7 +458,7 @@ fn deck_of_a_waiting_run_names_the_review_key() {
         insta::assert_snapshot!(format!("deck_blocked_{}x{}", size.0, size.1), text);
         assert!(text.contains("NOT SAVED") && text.contains("(L"), "{text}");
         // The log has the whole sentence.
-        let text = live(&blocked, "<esc>LG<enter>", size).0.text().replace(['\n', '│', ' '], "");
+        let text = live(&blocked, "<esc>LGk", size).0.text().replace(['\n', '│', ' '], "");
         if size.0 > 60 {
             assert!(text.contains("commitorstashthem,thentryagain"), "{text}");
         }
