@@ -325,6 +325,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{run::state::AttemptDelivery, tape::note::PatchResult};
 
     proptest! {
         #[test]
@@ -341,5 +342,19 @@ mod tests {
                 before = now;
             }
         }
+    }
+
+    #[test]
+    fn reason_of_an_unchanged_page_does_not_claim_a_change() {
+        let page = serde_json::json!({"target": "wiki", "type": "updated", "key": "orders"});
+        let output: AttemptOutput = serde_json::from_value(serde_json::json!({"actions": [page]})).unwrap();
+        assert_eq!(written(&output, false), "1 page: orders");
+        assert_eq!(written(&output, true), "1 unchanged page: orders");
+        let mut delivery = AttemptDelivery { output: Some(output.into()), ..AttemptDelivery::default() };
+        assert!(!delivery.is_unchanged(), "its patch is not known");
+        delivery.integration = Some(PatchResult::Noop);
+        assert!(delivery.is_unchanged());
+        delivery.integration = Some(PatchResult::Accepted);
+        assert!(!delivery.is_unchanged());
     }
 }
