@@ -395,7 +395,6 @@ mod tests {
                 budget,
                 reused: 0,
                 failed,
-                nothing_written: 0,
                 cost_usd: None,
                 is_cost_partial: false,
                 is_active: false,

@@ -1,5 +1,7 @@
 //! `plan`: shows which units would run, why, and a forecast of cost and time.
 
+mod row_widths;
+
 use std::{
     collections::{BTreeSet, HashSet},
     io::{self, Write as _},
@@ -7,6 +9,7 @@ use std::{
 
 use serde_json::{Value, json};
 
+use self::row_widths::RowWidths;
 use super::{
     args::{GlobalArgs, SelectArgs, Ui},
     exit::{self, CliError, Exit},
@@ -36,9 +39,6 @@ use crate::{
 
 /// Maximum number of paths per connection in a table.
 const MAX_NAMED: usize = 10;
-/// Maximum width of a key in a table on a terminal, in columns. In other output keys are complete, so that they can be
-/// copied.
-const MAX_KEY_WIDTH: usize = 60;
 
 /// Prints the plan.
 ///
@@ -434,31 +434,6 @@ fn write_table(
     Ok(())
 }
 
-/// Widths of the columns of the table, in columns of the terminal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct RowWidths {
-    key: usize,
-    forecast: usize,
-    why: usize,
-}
-
-impl RowWidths {
-    /// Number of files, size, and the gaps between the columns.
-    const FIXED: usize = 25;
-    /// Minimum room for the key and the reason: in a narrower terminal, rows wrap.
-    const MIN_ROOM: usize = 24;
-
-    /// The widths for the widest `key`, `forecast` and `why`. Rows fit into a terminal with this number of `columns`.
-    fn new(key: usize, forecast: usize, why: usize, columns: Option<usize>) -> Self {
-        let Some(columns) = columns else {
-            return Self { key, forecast: forecast.max(23), why: usize::MAX };
-        };
-        let room = columns.saturating_sub(Self::FIXED + forecast).max(Self::MIN_ROOM);
-        let key = key.min(MAX_KEY_WIDTH).min(room - why.min(room / 2));
-        Self { key, forecast, why: room - key }
-    }
-}
-
 /// The sentence about files of a connection that are outside the project.
 pub(crate) fn outside_project_message(source: &SourcePlan) -> Option<String> {
     let place = source.external_dir.as_ref()?.to_string_lossy();
@@ -500,7 +475,7 @@ fn write_source(out: &mut impl io::Write, source: &SourcePlan, changed: &str) ->
         0 => String::new(),
         count => format!(", {} unchanged", pluralize(count, "unit")),
     };
-    writeln!(out, "{} {}{changed}{unchanged}", source.connection, source.shown_counts)?;
+    writeln!(out, "{} {}{changed}{unchanged}", source.connection, source.diff.shown)?;
     if let Some(place) = outside_project_message(source) {
         writeln!(out, "  {place}")?;
     }
@@ -597,21 +572,6 @@ fn forecast_text(forecast: &Forecast) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rows_fit_into_the_terminal() {
-        let total = |widths: RowWidths| widths.key + RowWidths::FIXED + widths.forecast + widths.why;
-        for columns in [62, 80, 100, 250] {
-            for (key, forecast, why) in [(10, 1, 3), (90, 13, 16), (90, 13, 200), (20, 13, 200), (200, 5, 3)] {
-                let widths = RowWidths::new(key, forecast, why, Some(columns));
-                assert!(total(widths) <= columns, "{columns}: {widths:?}");
-                assert!(widths.key >= key.min(12) && widths.why >= why.min(12), "{columns}: {widths:?}");
-            }
-        }
-        let piped = RowWidths { key: 200, forecast: 23, why: usize::MAX };
-        assert_eq!(RowWidths::new(200, 13, 300, None), piped, "other output is complete");
-        assert_eq!(RowWidths::new(90, 13, 16, Some(80)), RowWidths { key: 26, forecast: 13, why: 16 });
-    }
 
     #[test]
     fn range_with_equal_ends_is_one_value() {

@@ -395,6 +395,8 @@ fn print_result(global: &GlobalArgs, before: &RunState, state: &RunState) -> Res
         _ => Vec::new(),
     };
     let left: Vec<&str> = publication.blocked.iter().map(|left| left.path.as_str()).collect();
+    let skip = (saved.is_none() && publication.save_error.is_some() && publication.count_without_blocked() > 0)
+        .then_some("or commit the other files with --skip-blocked");
     let text = match (&saved, publication.save_error.as_deref()) {
         (Some(commit), _) => {
             let without = if left.is_empty() { String::new() } else { format!(" without {}", text::list_some(&left)) };
@@ -404,15 +406,15 @@ fn print_result(global: &GlobalArgs, before: &RunState, state: &RunState) -> Res
         }
         (None, Some(error)) => {
             let error = text::printable(error, output::max_width(MAX_REASON_WIDTH));
-            match publication.count_without_blocked() == 0 {
-                true => format!("not saved: {error}"),
-                false => format!("not saved: {error}; or commit the other files with --skip-blocked"),
-            }
+            format!("not saved: {error}{}", skip.map(|skip| format!("; {skip}")).unwrap_or_default())
         }
         (None, None) if unsaved.is_none() => "nothing to commit".to_owned(),
         (None, None) => format!("{} sent back; the run continues", text::pluralize(again.len(), "unit")),
     };
-    let json = finished_json(publication, saved.as_deref(), branch, &again);
+    let mut json = finished_json(publication, saved.as_deref(), branch, &again);
+    if let Some(skip) = skip {
+        json["help"] = skip.into();
+    }
     ctl::print_rows(global, [(json, text)].into_iter())?;
     Ok(match publication.save_error {
         Some(_) if publication.is_review_blocked() => Exit::ReviewOpen,

@@ -73,7 +73,7 @@ impl ReviewRules {
         })
     }
 
-    /// True if units run again to make changes anew, for which an agent must be usable.
+    /// True if units run again to make changes again, for which an agent must be usable.
     pub(super) fn sends_back(&self) -> bool {
         !self.send_back.is_empty()
     }

@@ -132,6 +132,7 @@ pub(super) fn list(global: &GlobalArgs) -> Result<Exit, CliError> {
     recorded_tapes::try_update_index(runs);
     let db = runs.open_database().ok();
     let listed = db.as_ref().and_then(|db| db.list().ok()).unwrap_or_default();
+    let idle = db.as_ref().and_then(|db| db.nothing_written_counts().ok()).unwrap_or_default();
     let continued = db.and_then(|db| ContinuedRuns::from_index(&db, runs.project()).ok()).unwrap_or_default();
     let mut out = output::stdout_for(global.ui);
     let mut rows = Vec::new();
@@ -144,13 +145,14 @@ pub(super) fn list(global: &GlobalArgs) -> Result<Exit, CliError> {
                 json!({"started_at": run.started_at, "outcome": run.outcome, "units": run.units,
                     "succeeded": run.succeeded, "budget": run.budget, "reused": run.reused, "failed": run.failed, "cost_usd": run.cost_usd,
                     "cost_partial": run.is_cost_partial, "reviewed_by": reviewed_by,
-                    "nothing_written": run.nothing_written})
+                    "nothing_written": idle.get(&run.id).copied().unwrap_or_default()})
             });
             writeln!(out, "{}", json!({"run": run.id, "state": standing.as_str(), "index": known}))
                 .map_err(|error| playback_output::stdout_failed(&error))?;
         } else {
             let waits = standing == RunStatus::Running && continued.has_open_review(run.id);
-            rows.push(run_cells(run, standing, known, reviewed_by.is_some(), waits));
+            let idle = idle.get(&run.id).copied().unwrap_or_default();
+            rows.push(run_cells(run, standing, known.map(|known| (known, idle)), (reviewed_by.is_some(), waits)));
         }
     }
     write_rows(&mut out, &rows, output::columns()).map_err(|error| playback_output::stdout_failed(&error))?;
@@ -184,12 +186,11 @@ fn write_rows(out: &mut impl io::Write, rows: &[RunCells], columns: Option<usize
 fn run_cells(
     run: &RecordedRun,
     standing: RunStatus,
-    known: Option<&IndexedRun>,
-    is_reviewed: bool,
-    waits: bool,
+    known: Option<(&IndexedRun, u64)>,
+    (is_reviewed, waits): (bool, bool),
 ) -> RunCells {
     // The outcome of a finished run is more specific than its status.
-    let outcome = known.and_then(|known| known.outcome.as_deref()).filter(|_| standing == RunStatus::Finished);
+    let outcome = known.and_then(|(known, _)| known.outcome.as_deref()).filter(|_| standing == RunStatus::Finished);
     let word = match () {
         () if is_reviewed => REVIEWED,
         () if waits => RunOutcome::WaitingApproval.as_str(),
@@ -197,12 +198,12 @@ fn run_cells(
     };
     let word = text::printable(outcome::column_text(word), 11).into_owned();
     let id = run.id.short().to_string();
-    let Some(known) = known else { return [id, word, String::new(), String::new(), String::new()] };
+    let Some((known, idle)) = known else { return [id, word, String::new(), String::new(), String::new()] };
     // In UTC, to the minute.
     let started = known.started_at.get(..16).map(|at| format!("{}Z", at.replace('T', " ")));
     let started = text::printable(started.as_deref().unwrap_or("?"), 17).into_owned();
     let scripted = if known.scripted { ", scripted" } else { "" };
-    let idle = match known.nothing_written {
+    let idle = match idle {
         0 => String::new(),
         idle => format!(" ({idle} read, nothing written)"),
     };

@@ -510,7 +510,7 @@ fn write_failure_group(text: &mut String, state: &RunState, group: &FailureGroup
     }
 }
 
-/// True if the usage limits that ended `units` have been reset since, so that waiting for that is no remedy.
+/// True if the usage limits that ended `units` have been reset since, so that waiting for it does not help.
 fn is_limit_over(state: &RunState, units: &[&UnitState]) -> bool {
     let is_over = |unit: &&UnitState| match state.verdict(unit).map(|verdict| &verdict.cause) {
         Some(VerdictCause::UsageLimit { resets_at: Some(at) }) => *at <= Timestamp::now().as_second(),

@@ -77,9 +77,6 @@ pub(crate) struct SourcePlan {
     pub branch_mismatch: Option<Problem>,
     /// Differences between its files and the baseline.
     pub diff: SourceDiff,
-    /// Number of files for people. Unlike in `diff`, files that no unit reads do not count, and a file of a unit that is
-    /// tried again counts as changed only if its content differs from what a run saw last.
-    pub shown_counts: DiffCounts,
     /// New and changed files and all files of planned units, with their fingerprint and size in bytes.
     pub files: BTreeMap<String, (Fingerprint, u64)>,
     /// Requested units that are not planned.
@@ -397,15 +394,7 @@ fn select_units(
                 .get(path)
                 .is_some_and(|of| of.units.iter().filter(|it| is_due(it)).all(|it| standing(it).is_some()))
     };
-    let is_read = |path: &&String| owners.contains_key(path.as_str());
-    let count = |paths: &[String]| {
-        let (seen, new): (Vec<&String>, Vec<&String>) = paths.iter().filter(is_read).partition(|path| is_seen(path));
-        (new.len() as u64, seen.len() as u64)
-    };
-    let ((added, known), (modified, same)) = (count(&diff.added), count(&diff.modified));
-    let settled = diff.unchanged.iter().filter(is_read).count() as u64;
-    let (deleted, unchanged) = (diff.deleted.len() as u64, settled + known + same);
-    let shown_counts = DiffCounts { added, modified, deleted, unchanged };
+    let shown = diff.count_shown(|path| owners.contains_key(path), is_seen);
     let forced = |chunk: &UnitChunk| match names(chunk) {
         true => Some(ForceReason::ByName),
         false => wanted.is_full.then_some(ForceReason::FullRun),
@@ -509,7 +498,14 @@ fn select_units(
         |key: &str, path: &String| units.iter().any(|unit| unit.key == key && unit.raw_files.contains(path));
     unread_files.retain(|(key, file)| !is_planned(key, &file.path));
     let unread = unread_files.into_iter().map(|(key, file)| (keys.run_key(&key).into(), file)).collect();
-    planned.sources.push(SourcePlan { files, unchanged, diff, shown_counts, projection, unread, ..source });
+    planned.sources.push(SourcePlan {
+        files,
+        unchanged,
+        diff: SourceDiff { shown, ..diff },
+        projection,
+        unread,
+        ..source
+    });
     planned.units.extend(units.into_iter().map(|chunk| {
         let known = due.remove(&chunk.key);
         let (why, changes) =

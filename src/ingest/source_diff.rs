@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::tape::note::attempt_output::UnreadFile;
+use crate::tape::note::{DiffCounts, attempt_output::UnreadFile};
 
 use super::{
     baseline::{LastUnitOutcome, PriorFileRecord},
@@ -25,6 +25,8 @@ pub(crate) struct SourceDiff {
     pub deleted: Vec<String>,
     /// Files with the content of the baseline.
     pub unchanged: Vec<String>,
+    /// Number of files for people, see [`Self::count_shown`].
+    pub shown: DiffCounts,
 }
 
 impl SourceDiff {
@@ -51,6 +53,19 @@ impl SourceDiff {
             .filter(|(path, known)| known.is_processed() && tree.get(path).is_none() && !tree.may_contain(path));
         diff.deleted = gone.map(|(path, _)| path.clone()).collect();
         diff
+    }
+
+    /// Counts for people: files that no unit reads do not count, and a file whose units are tried again counts as changed
+    /// only if no run `is_seen` to have had its content.
+    pub(super) fn count_shown(&self, is_read: impl Fn(&str) -> bool, is_seen: impl Fn(&str) -> bool) -> DiffCounts {
+        let count = |paths: &[String]| {
+            let (seen, new): (Vec<&String>, Vec<&String>) =
+                paths.iter().filter(|path| is_read(path)).partition(|path| is_seen(path));
+            (new.len() as u64, seen.len() as u64)
+        };
+        let ((added, tried), (modified, tried_again)) = (count(&self.added), count(&self.modified));
+        let settled = self.unchanged.iter().filter(|path| is_read(path)).count() as u64;
+        DiffCounts { added, modified, deleted: self.deleted.len() as u64, unchanged: settled + tried + tried_again }
     }
 
     /// True for a file that is new or changed.

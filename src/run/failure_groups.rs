@@ -133,7 +133,7 @@ mod tests {
         let shown: Vec<_> = failure_groups(&state).into_iter().map(|group| (group.example, group.reason)).collect();
         let first = "wiki_write: page \"a\" has no title";
         assert_eq!(shown[0], (first.to_owned(), format!("for example: {first}")));
-        assert_eq!(shown[3].1, "read_raw_file: no file raw/x.md", "the error of one unit is no example");
+        assert_eq!(shown[3].1, "read_raw_file: no file raw/x.md", "the error of one unit is shown as it is");
         assert_eq!(failure_groups(&RunState::default()), []);
     }
 

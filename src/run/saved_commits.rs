@@ -16,7 +16,7 @@ pub(crate) struct SavedCommit {
     pub id: String,
     /// The branch, if it is recorded.
     pub branch: Option<String>,
-    /// Changed files, project-relative.
+    /// The files that it changed, relative to the project.
     pub paths: BTreeSet<String>,
 }
 

@@ -120,8 +120,6 @@ pub(crate) struct IndexedRun {
     /// Units reused from a prior run.
     pub reused: u64,
     pub failed: u64,
-    /// Units that succeeded and neither changed nor decided anything.
-    pub nothing_written: u64,
     /// Cost in US dollars, if known.
     pub cost_usd: Option<f64>,
     /// True if the cost of an attempt is unknown.
@@ -215,11 +213,7 @@ impl Db {
                 "SELECT run, started_at, project, scripted, outcome, duration_ms, units, succeeded, failed, cost_usd,
                         tape_bytes, budget,
                         (SELECT count(*) FROM units WHERE units.run = runs.run AND units.status = 'reused'),
-                        cost_partial, active,
-                        (SELECT count(*) FROM units JOIN attempts USING (run, unit) WHERE units.run = runs.run
-                            AND units.status = 'succeeded' AND attempts.reason LIKE 'completed; read, nothing written%'
-                            AND attempts.attempt = (SELECT max(attempt) FROM attempts AS last
-                                WHERE last.run = units.run AND last.unit = units.unit))
+                        cost_partial, active
                  FROM runs ORDER BY run DESC",
             )?;
             statement.query_map([], read_indexed_run)?.filter_map(Result::transpose).collect()
@@ -401,7 +395,6 @@ fn read_indexed_run(row: &Row<'_>) -> Result<Option<IndexedRun>, rusqlite::Error
         reused: to_u64(row.get(12)?),
         is_cost_partial: row.get(13)?,
         is_active: row.get(14)?,
-        nothing_written: to_u64(row.get(15)?),
     }))
 }
 

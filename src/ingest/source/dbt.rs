@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(first.dependency_paths, ["dbt_project.yml"]);
         assert_eq!(first.peer_file_index.len(), 24, "23 models and the seed");
         assert_eq!(chunks.warnings.len(), 1);
-        assert!(chunks.warnings[0].to_string().starts_with("1 YAML files outside models/"), "{:?}", chunks.warnings);
+        assert!(chunks.warnings[0].to_string().starts_with("1 YAML file outside models/"), "{:?}", chunks.warnings);
     }
 
     #[test]

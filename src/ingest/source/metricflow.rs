@@ -162,7 +162,7 @@ impl FileComponent {
 }
 
 impl MetricflowProject {
-    /// The warning about the files without a semantic model or a metric. A damaged file has a warning of its own.
+    /// The warning about the files without a semantic model or a metric. A damaged file has another one.
     fn files_without_content(&self, tree: &SourceTree) -> Option<Problem> {
         let models = self.models.iter().map(|model| model.path.as_str());
         let used: BTreeSet<&str> = models.chain(self.metrics.iter().map(|metric| metric.path.as_str())).collect();

@@ -1,7 +1,7 @@
 //! Queries about prior runs: processed files, the last status of units, and the effort of finished units. Must not know
 //! plans or forecasts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use rusqlite::{Transaction, params};
 
@@ -244,6 +244,24 @@ impl Db {
         };
         required.extend(read().map_err(|error| DbFault::from(error).into_db_error(&self.path))?);
         Ok(required)
+    }
+
+    /// Number of units that succeeded and neither changed nor decided anything, of the runs with such units.
+    pub(crate) fn nothing_written_counts(&self) -> Result<HashMap<RunId, u64>, DbError> {
+        let read = || -> Result<HashMap<RunId, u64>, rusqlite::Error> {
+            // The verdict states it; the newest attempt decides.
+            let mut statement = self.connection.prepare_cached(
+                "SELECT run, count(*) FROM units JOIN attempts USING (run, unit)
+                 WHERE units.status = 'succeeded' AND attempts.reason LIKE 'completed; read, nothing written%'
+                    AND attempts.attempt = (SELECT max(attempt) FROM attempts AS last
+                        WHERE last.run = units.run AND last.unit = units.unit)
+                 GROUP BY run",
+            )?;
+            let count = |row: &rusqlite::Row<'_>| Ok((RunId::parse(&row.get::<_, String>(0)?), to_u64(row.get(1)?)));
+            let counts: Vec<(Option<RunId>, u64)> = statement.query_map([], count)?.collect::<Result<_, _>>()?;
+            Ok(counts.into_iter().filter_map(|(run, count)| Some((run?, count))).collect())
+        };
+        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
     /// Effort of the newest finished units, oldest first. Units of scripted agents or stopped by a person are excluded,
