@@ -166,7 +166,12 @@ impl MetricflowProject {
     fn files_without_content(&self, tree: &SourceTree) -> Option<Problem> {
         let models = self.models.iter().map(|model| model.path.as_str());
         let used: BTreeSet<&str> = models.chain(self.metrics.iter().map(|metric| metric.path.as_str())).collect();
-        let is_left = |path: &&str| !used.contains(path) && !self.damaged.iter().any(|damaged| damaged == path);
+        // The file of the project describes no data.
+        let is_left = |path: &&str| {
+            !used.contains(path)
+                && !["dbt_project.yml", "dbt_project.yaml"].contains(path)
+                && !self.damaged.iter().any(|damaged| damaged == path)
+        };
         let left: Vec<String> =
             tree.files.iter().map(|file| file.path.as_str()).filter(is_left).map(visible_path).collect();
         let subject = match left.len() {
