@@ -16,7 +16,10 @@ use crate::{
 #[derive(Clone, Debug, Args)]
 #[command(
     mut_arg("address", |arg| arg.help("Serve the runs that use this NATS server: nats://HOST:PORT, or tls://HOST:PORT")),
-    mut_arg("insecure", |arg| arg.help("Serve at the NATS server even if it requires no login"))
+    mut_arg("insecure", |arg| arg.help("Serve at the NATS server even if it requires no login").long_help(
+        "Serve at the NATS server even if it requires no login\n\nEach client of such a server can read prompts and files, \
+         act as a worker, and act as the engine of a run."
+    ))
 )]
 pub(crate) struct WorkerArgs {
     /// Serve one run over stdin and stdout, as `run --worker ssh://…` does through ssh
