@@ -15,7 +15,7 @@ use crate::run::state::RunView;
 mod keys;
 mod mouse;
 
-/// Maximum characters of typed text.
+/// Maximum characters of a typed line.
 const MAX_TYPED_CHARS: usize = 200;
 
 pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMessage) -> Vec<ScreenEffect> {
@@ -28,8 +28,8 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
                 form.paste(&text);
             } else if let Some(editor) = &mut model.dialogs.editor {
                 editor.paste(&text);
-            } else if let Some(typed) = &mut model.dialogs.line_input {
-                typed.text.extend(text.chars().filter(|char| !char.is_control()).take(MAX_TYPED_CHARS));
+            } else {
+                type_text(model, &text.lines().collect::<Vec<_>>().join(" "));
             }
             Vec::new()
         }
@@ -81,4 +81,15 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
     effects.extend(find::search_pane(model, run_view));
     model.refresh(run_view);
     effects
+}
+
+/// Adds a text to the typed line, without control characters, and shows if it does not fit.
+fn type_text(model: &mut ScreenModel, text: &str) {
+    let Some(typed) = &mut model.dialogs.line_input else { return };
+    let room = MAX_TYPED_CHARS.saturating_sub(typed.text.chars().count());
+    let mut chars = text.chars().filter(|char| !char.is_control());
+    typed.text.extend(chars.by_ref().take(room));
+    if chars.next().is_some() {
+        model.toasts.show(format!("a line has at most {MAX_TYPED_CHARS} characters; the rest was not added"));
+    }
 }

@@ -4,9 +4,8 @@
 use std::collections::HashSet;
 
 use super::{
-    settled_units::LaterSaves,
     ResumeBasis, ResumeChain, ResumeError, RunPlan, drop_saved_patches, find_resumable, join_names, open_history,
-    planned_units, texts,
+    planned_units, settled_units::LaterSaves, texts,
 };
 use crate::{
     diagnostic::Problem,

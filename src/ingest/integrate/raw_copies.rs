@@ -49,7 +49,8 @@ impl PatchIntegrator {
         let root = repository.root();
         let listing = ["ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z"];
         // A name that ends in `/` is a directory with nothing else.
-        let listed: BTreeSet<PathBuf> = split(&repository.git.run(&listing)?).iter().map(|path| root.join(path)).collect();
+        let listed: BTreeSet<PathBuf> =
+            split(&repository.git.run(&listing)?).iter().map(|path| root.join(path)).collect();
         let mut ignored_roots: BTreeMap<&Path, bool> = BTreeMap::new();
         let mut ignored = BTreeSet::new();
         for copy in raw.iter().filter(|copy| copy.source.ancestors().any(|path| listed.contains(path))) {

@@ -187,7 +187,10 @@ fn ignored_raw_files_do_not_reach_the_commit() {
     let skipped = ["raw-sources/private.md", "raw-sources/all.txt"];
     assert_eq!(saved.skipped_raw_files, skipped, "a connection may be in an ignored directory");
     let tree = run.git(&["ls-tree", "-r", "--name-only", "HEAD", "raw-sources"]);
-    assert!(!tree.contains("private") && !tree.contains("all.txt") && tree.contains("a.md") && tree.contains("b.md"), "{tree}");
+    assert!(
+        !tree.contains("private") && !tree.contains("all.txt") && tree.contains("a.md") && tree.contains("b.md"),
+        "{tree}"
+    );
 }
 
 #[test]

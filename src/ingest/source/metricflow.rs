@@ -89,7 +89,8 @@ impl SourceAdapter for MetricflowAdapter {
 
     fn project_sources(&self, tree: &SourceTree) -> MetricflowProjection {
         // Unreadable files are reported when the units are cut.
-        let read = |path: &str| yaml::parse_source_file(&read_semantic_yaml(tree, path).ok()??).ok().map(|node| node.value);
+        let read =
+            |path: &str| yaml::parse_source_file(&read_semantic_yaml(tree, path).ok()??).ok().map(|node| node.value);
         let files = tree.files.iter().filter_map(|file| Some((file.path.as_str(), read(&file.path)?)));
         projection::project_models(&files.collect::<Vec<(&str, YamlValue)>>())
     }

@@ -1,6 +1,6 @@
 //! Looks up keys in the current scopes and performs their actions.
 
-use super::MAX_TYPED_CHARS;
+use super::type_text;
 use crate::{
     run::state::RunView,
     tui::{
@@ -62,10 +62,8 @@ pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) 
                 form.handle_key(key);
             } else if let Some(editor) = &mut model.dialogs.editor {
                 editor.handle_key(key);
-            } else if let (Some(typed), Some(char)) = (&mut model.dialogs.line_input, key.typed())
-                && typed.text.len() < MAX_TYPED_CHARS
-            {
-                typed.text.push(char);
+            } else if let Some(char) = key.typed() {
+                type_text(model, char.encode_utf8(&mut [0; 4]));
             }
             Vec::new()
         }

@@ -95,7 +95,9 @@ fn remedy(failure: &StartFailure) -> String {
         "config_file_invalid" => {
             return match &failure.config_file {
                 // A command must name the files exactly.
-                Some((path, Some(backup))) if [path, backup].iter().all(|path| text::printable(path, usize::MAX - 1) == ***path) => {
+                Some((path, Some(backup)))
+                    if [path, backup].iter().all(|path| text::printable(path, usize::MAX - 1) == ***path) =>
+                {
                     let (backup, path) = (shell_quote(backup), shell_quote(path));
                     format!("restore it with `cp {backup} {path}`, or correct its JSON, then run again")
                 }

@@ -15,7 +15,7 @@ use crate::{
     },
     tui::{
         edited_text::{EditTarget, UnusableEdit},
-        host::ToolExit,
+        host::{HostInput, ToolExit},
     },
 };
 use tokio::sync::{mpsc, watch};
@@ -357,6 +357,26 @@ fn unusable_text_of_an_editor_is_opened_again() {
     assert!(host.handouts[1..].iter().all(|export| export.unused_file.is_none()), "{:?}", host.handouts);
     let (host, _) = edited(Err(UnusableEdit { file: None, ..unusable() }), "e");
     assert!(!host.text().contains("opens it again") && host.handouts[1].unused_file.is_none(), "{}", host.text());
+}
+
+#[test]
+fn typed_line_shows_what_does_not_fit() {
+    let growing = waiting(three_files()).growing();
+    let (commands, mut orders) = mpsc::channel(8);
+    let (_grows, changed) = watch::channel(0);
+    let pasted = format!("a\r\nb\u{7}\n{}", "é".repeat(196));
+    let script = ScriptedHost::new("m", (120, 36)).input(HostInput::Paste(pasted)).keys("z<enter>");
+    let script = script.after(Duration::from_secs(4));
+    let (host, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
+    let RunCommand::Review { decisions } = orders.try_recv().unwrap() else { panic!() };
+    assert_eq!(decisions[0].verdict, ReviewVerdict::SendBack(format!("a b {}", "é".repeat(196))), "lines are joined");
+    drop(host);
+    let script = ScriptedHost::new("m", (120, 36)).input(HostInput::Paste("x".repeat(201)));
+    let growing = waiting(three_files()).growing();
+    let (commands, _orders) = mpsc::channel(8);
+    let (_grows, changed) = watch::channel(0);
+    let (host, _) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
+    assert!(host.text().contains("at most 200 characters; the rest was not added"), "{}", host.text());
 }
 
 #[test]
