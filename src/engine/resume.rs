@@ -11,11 +11,13 @@ mod unreconciled;
 
 use std::collections::{HashMap, HashSet};
 
-use self::{chain::ResumeChain, settled_units::LaterSaves};
+use self::{
+    chain::ResumeChain,
+    settled_units::{LaterSaves, drop_saved_patches},
+};
 pub(crate) use self::{chain::committed_run, review::plan_review, texts::plan_new_texts};
 use super::{
     WarningSink,
-    continued_runs::ContinuedRuns,
     prepare::TargetBranch,
     prior_results::ProjectHistory,
     recorded_tapes::{self, OpenTapeError},
@@ -36,7 +38,7 @@ use crate::{
     store::{RecordedRun, RunStatus, RunStore, db::UnitEffort, index_refresh::RefreshError, runs::RunStoreError},
     tape::{
         RunId, UnitKey,
-        note::{AttemptOutput, ContinuedRun, SourcesProjected},
+        note::{ContinuedRun, SourcesProjected},
     },
     text::pluralize,
     units::reuse::{PriorOutcome as Stood, PriorUnit, ReuseDecision, decide_reuse},
@@ -279,62 +281,6 @@ fn still_planned(project: &Project, left: Option<UnsavedRun>) -> Result<Option<U
         whole => whole?,
     };
     Ok(left.still_planned(&whole.units))
-}
-
-/// Removes patches that a later run integrated, or whose units worked again in one: applying them again would restore
-/// content that was reverted since.
-///
-/// # Errors
-/// If later runs took over everything that `run` left.
-fn drop_saved_patches(
-    runs: &RunStore,
-    continued: &ContinuedRuns,
-    run: RunId,
-    taken: &mut RunPlan,
-) -> Result<(), ResumeError> {
-    let Some(continues) = &taken.continues else { return Ok(()) };
-    let pending: HashSet<UnitKey> = pending_patches(Some(continues)).map(|(unit, _)| unit.clone()).collect();
-    let saved_by: HashMap<UnitKey, RunId> = pending
-        .iter()
-        .filter_map(|unit| {
-            let result = continued.settled_result(run, unit, continues.units.get(unit)?.run);
-            Some((unit.clone(), result.filter(|result| result.is_saved)?.by))
-        })
-        .collect();
-    let Some(&later) = saved_by.values().max() else { return Ok(()) };
-    if saved_by.len() == pending.len() && takes_on_rest(runs, taken, saved_by.values().copied().collect())? {
-        return Err(ResumeError::Continued { run, later });
-    }
-    // The project has another result of these units, which may rest on other files.
-    let is_replaced = |unit: &UnitKey| saved_by.get(unit).is_some_and(|by| !continued.continues(*by, run));
-    let (replaced, kept): (Vec<_>, Vec<_>) =
-        std::mem::take(&mut taken.planned.units).into_iter().partition(|unit| is_replaced(&unit.planned.unit));
-    taken.planned.units = kept;
-    replaced.iter().for_each(|unit| taken.planned.exclude_unit(unit, false));
-    if let Some(continues) = &mut taken.continues {
-        continues.units.retain(|unit, _| !is_replaced(unit));
-    }
-    let units = taken.continues.iter_mut().flat_map(|continues| &mut continues.units);
-    for (_, earlier) in units.filter(|(unit, _)| saved_by.contains_key(*unit)) {
-        if let Some(reused) = &mut earlier.reused {
-            // The same state as for every unit that is on the branch.
-            (reused.pending_patch, reused.output) = (None, AttemptOutput::default());
-        }
-    }
-    Ok(())
-}
-
-/// True if the runs `later` planned all units that would run.
-fn takes_on_rest(runs: &RunStore, taken: &RunPlan, later: HashSet<RunId>) -> Result<bool, ResumeError> {
-    let mut open: HashSet<&UnitKey> = taken.units_to_run().map(|unit| &unit.planned.unit).collect();
-    for found in runs.list()?.into_iter().filter(|found| later.contains(&found.id)) {
-        // An unreadable record proves nothing.
-        let Ok(state) = recorded_tapes::fold(runs, &found) else { continue };
-        planned_units(&state).for_each(|unit| {
-            open.remove(&unit.key);
-        });
-    }
-    Ok(open.is_empty())
 }
 
 /// The inputs for the comparison of a plan.

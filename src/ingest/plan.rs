@@ -36,7 +36,6 @@ use super::{
 pub(crate) use crate::tape::note::UnitSelection;
 use crate::{
     diagnostic::{Diagnostic, Problem},
-    scoped_dir::ScopedDir,
     tape::{
         UnitKey,
         note::{DiffCounts, FileRead, PlannedUnit, SkippedConnection, SourceRead, attempt_output::UnreadFile},
@@ -370,7 +369,7 @@ fn select_units(
         None => settled_at(None, path).is_some(),
     });
     let origin = |path: &str| baseline.origin(id, name, path);
-    retain_deleted(
+    neighbours::retain_deleted(
         &mut diff,
         &tree,
         |path| adapter.accepts_file(path),
@@ -542,24 +541,6 @@ fn narrow_units(
         }
     }
     units
-}
-
-/// Removes files from the deletions that are not deleted: files that still exist and that the adapter does not read any
-/// longer, and, of those that only KTX recorded, all that exist or that the adapter does not read. If none of KTX's files
-/// exist, its paths are relative to another directory, and no file counts as deleted.
-fn retain_deleted(
-    diff: &mut SourceDiff,
-    tree: &SourceTree,
-    takes: impl Fn(&str) -> bool,
-    is_of_ktx: impl Fn(&str) -> bool,
-) {
-    let any_there = diff.modified.iter().chain(&diff.unchanged).any(|path| is_of_ktx(path));
-    let root = ScopedDir::open(&tree.root);
-    let is_missing = |path: &str| root.as_ref().is_ok_and(|root| root.kind(path).is_ok_and(|kind| kind.is_none()));
-    diff.deleted.retain(|path| match is_of_ktx(path) {
-        true => any_there && takes(path) && is_missing(path),
-        false => takes(path) || is_missing(path),
-    });
 }
 
 fn work_unit(

@@ -207,12 +207,12 @@ fn files_in_no_unit_are_named_and_never_counted() {
     let model = "semantic_models:\n  - name: orders\n    model: ref('orders')\n    measures:\n      - name: total\n        agg: sum\n";
     place.write("mf/orders.yml", model);
     let query = |metric: &str| format!("saved_queries:\n  - name: q\n    query_params:\n      metrics: [{metric}]\n");
-    place.write("mf/queries.yml", &query("total"));
+    place.write("mf/queries.yml", query("total"));
     assert_eq!(counts(&place), "mf +1/~0/-0/=0");
     let named = "1 file is in no unit, as it has neither semantic models nor metrics with a known type: queries.yml";
     let warned = place.run(&["plan"]).stderr;
     assert_eq!(warned.matches(named).count(), 1, "{warned}");
-    place.write("mf/queries.yml", &query("other"));
+    place.write("mf/queries.yml", query("other"));
     assert_eq!(counts(&place), "mf +1/~0/-0/=0");
 }
 

@@ -11,13 +11,16 @@ use std::{
     rc::Rc,
 };
 
-use crate::ingest::{
-    baseline::{PriorFileRecord, RecordTime},
-    source::{
-        SourceAdapter, SourceTree, UnitChunk,
-        references::{FileReferences, ReferenceReader, file_name},
+use crate::{
+    ingest::{
+        baseline::{PriorFileRecord, RecordTime},
+        source::{
+            SourceAdapter, SourceTree, UnitChunk,
+            references::{FileReferences, ReferenceReader, file_name},
+        },
+        source_diff::SourceDiff,
     },
-    source_diff::SourceDiff,
+    scoped_dir::ScopedDir,
 };
 
 /// The changed files of a source, as each unit sees them.
@@ -174,6 +177,24 @@ pub(super) fn deleted_files(
         is_open || (adapter.accepts_file(path) && tree.get(path).is_none() && !tree.may_contain(path))
     };
     prior.keys().filter(is_gone).cloned().collect()
+}
+
+/// Removes files from the deletions that are not deleted: files that still exist and that the adapter does not read any
+/// longer, and, of those that only KTX recorded, all that exist or that the adapter does not read. If none of KTX's files
+/// exist, its paths are relative to another directory, and no file counts as deleted.
+pub(super) fn retain_deleted(
+    diff: &mut SourceDiff,
+    tree: &SourceTree,
+    takes: impl Fn(&str) -> bool,
+    is_of_ktx: impl Fn(&str) -> bool,
+) {
+    let any_there = diff.modified.iter().chain(&diff.unchanged).any(|path| is_of_ktx(path));
+    let root = ScopedDir::open(&tree.root);
+    let is_missing = |path: &str| root.as_ref().is_ok_and(|root| root.kind(path).is_ok_and(|kind| kind.is_none()));
+    diff.deleted.retain(|path| match is_of_ktx(path) {
+        true => any_there && takes(path) && is_missing(path),
+        false => takes(path) || is_missing(path),
+    });
 }
 
 fn extension(path: &str) -> &str {

@@ -89,8 +89,7 @@ impl SourceAdapter for MetricflowAdapter {
 
     fn project_sources(&self, tree: &SourceTree) -> MetricflowProjection {
         // Unreadable files are reported when the units are cut.
-        let read =
-            |path: &str| yaml::parse_source_file(&read_semantic_yaml(tree, path).ok()??).ok().map(|node| node.value);
+        let read = |path: &str| yaml::from_str(&read_semantic_yaml(tree, path).ok()??).ok();
         let files = tree.files.iter().filter_map(|file| Some((file.path.as_str(), read(&file.path)?)));
         projection::project_models(&files.collect::<Vec<(&str, YamlValue)>>())
     }
@@ -189,7 +188,7 @@ impl MetricflowProject {
 
     fn read(&mut self, tree: &SourceTree, path: &str) -> Result<(), String> {
         let Some(text) = read_semantic_yaml(tree, path).map_err(|error| error.to_string())? else { return Ok(()) };
-        let value = yaml::parse_source_file(&text).map_err(|error| yaml::explain(&text, &error).to_line())?.value;
+        let value: YamlValue = yaml::from_str(&text).map_err(|error| yaml::explain(&text, &error).to_line())?;
         for node in value.list("semantic_models") {
             if let Some(name) = node.text_at("name") {
                 let measures = node.value.list("measures").filter_map(|node| node.text_at("name"));

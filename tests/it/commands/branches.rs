@@ -46,7 +46,7 @@ fn run_commits_to_a_branch_of_its_own() {
     let saved = output.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let saved = saved.map(|line| line["event"].clone()).find(|event| event["state"] == "saved").unwrap();
     assert_eq!(saved["branch"], "ingest/docs");
-    assert!(body(&place).unwrap().contains("on `ingest/docs`"));
+    assert!(body(&place).unwrap().contains(" on ingest/docs"), "{:?}", body(&place));
     let again = run_on(&place, &claude, "ingest/docs", &["--full"]);
     assert_eq!(again.code, Some(0), "a branch that contains the current commit is continued: {again:?}");
     assert_untouched(&place);

@@ -149,7 +149,7 @@ fn run_with_limit_kill_and_resume_ends_in_one_commit() {
     running.wait_for("stdout", "docs-payments#1          ● session");
     running.signal(Signal::SIGKILL);
     let killed = running.end();
-    assert!(killed.stdout.contains("▲ paused for ") && killed.stdout.contains("● resumed"), "{killed:?}");
+    assert!(killed.stdout.contains("▲ paused for ") && killed.stdout.contains("● the wait is over"), "{killed:?}");
     assert!(
         killed.stdout.contains("docs-crates#2            ✓ succeeded"),
         "the limit cost an attempt, no failure: {killed:?}"

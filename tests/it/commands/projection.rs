@@ -351,7 +351,9 @@ fn projected_sources_wait_for_the_review() {
     assert!(artifacts.expect_success().contains("pending"), "{artifacts:?}");
     let plan = place.run(&["plan"]);
     assert!(plan.stderr.contains("wait for a review; decide with `ingestdeck review"), "{plan:?}");
-    let back = review(&place, &["--send-back", "*", "--feedback", "Again."]);
+    let claude = place.scripted_claude(READS);
+    let claude = claude.to_str().unwrap();
+    let back = review(&place, &["--send-back", "*", "--feedback", "Again.", "--claude-bin", claude]);
     assert!(back.stderr.contains("no unit of the plan changed semantic-layer/flow/customers.yaml"), "{back:?}");
     let output = review(&place, &["--accept", "*", "--reject", "*/fct_orders.yaml"]);
     assert_eq!(output.code, Some(0), "{output:?}");
