@@ -159,7 +159,7 @@ fn sent_back_unit_that_writes_nothing_again_fails() {
     let reason = "its earlier changes were discarded, and it made none again and decided nothing";
     wait_until(&format!("the unit fails: {back:?}"), &|| newest_tape(&place).contains(reason));
     assert!(newest_tape(&place).contains("you have written nothing since"), "it was asked");
-    place.run(&["ctl", "stop-all"]).expect_success();
+    wait_until("the run ends", &|| place.run(&["ctl", "stop-all"]).code != Some(0));
     wait_until("its file is not settled", &|| place.run(&["plan"]).stdout.contains("docs-two"));
 }
 
