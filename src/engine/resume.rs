@@ -41,7 +41,7 @@ use crate::{
         note::{ContinuedRun, SourcesProjected},
     },
     text::pluralize,
-    units::reuse::{PriorOutcome as Stood, PriorUnit, ReuseDecision, decide_reuse},
+    units::reuse::{PriorOutcome, PriorUnit, ReuseDecision, decide_reuse},
 };
 
 /// Maximum number of units that a sentence names.
@@ -314,7 +314,7 @@ impl<'a> ResumeBasis<'a> {
     /// Decides whether a unit with this prior result is reused.
     fn reuse_decision(&self, unit: &WorkUnit, past: &PriorUnit<'_>) -> ReuseDecision {
         let now = match past.outcome {
-            Stood::Succeeded => content_digest::digest_unit(self.project, unit, self.model).ok(),
+            PriorOutcome::Succeeded => content_digest::digest_unit(self.project, unit, self.model).ok(),
             _ => None,
         };
         decide_reuse(past, now.as_ref())
@@ -455,7 +455,7 @@ impl<'a> ResumeBasis<'a> {
 }
 
 fn is_unsuccessful(past: &PriorUnit<'_>) -> bool {
-    matches!(past.outcome, Stood::Failed(_) | Stood::OutOfBudget(_) | Stood::Stopped)
+    matches!(past.outcome, PriorOutcome::Failed(_) | PriorOutcome::OutOfBudget(_) | PriorOutcome::Stopped)
 }
 
 /// A run without failures may still have unfinished or unsaved units.

@@ -35,6 +35,9 @@ mod messages;
 mod session_lines;
 mod verification;
 
+/// Shells and agents that handle a signal exit with this code plus its number.
+const SIGNAL_EXIT_CODE: i32 = 128;
+
 /// Maximum length of a tool reply in a note, in characters.
 const MAX_DECLINED_CHARS: usize = 300;
 
@@ -442,7 +445,10 @@ impl AttemptMachine {
     pub(super) fn handle_exit(&mut self, ended: ProcessExit) -> Vec<AttemptEffect> {
         self.stats.facts.process.exit_code = ended.code;
         self.stats.facts.process.signal = ended.signal;
-        self.stats.facts.process.terminated_by_us = self.escalation >= Some(EscalationStep::Terminate);
+        // A process may exit by itself while a signal is on its way to it.
+        let ended_by_signal = ended.signal.is_some() || ended.code.is_some_and(|code| code > SIGNAL_EXIT_CODE);
+        self.stats.facts.process.terminated_by_us =
+            ended_by_signal && self.escalation >= Some(EscalationStep::Terminate);
         self.phase = AttemptPhase::Finished;
         self.has_exited = true;
         vec![AttemptEffect::SetTimer(AttemptTimer::Drain)]

@@ -1,7 +1,6 @@
 //! Widths of the columns of `plan`, so that its rows fit into the terminal.
 
-/// Maximum width of a key in a table on a terminal, in columns. In other output keys are complete, so that they can be
-/// copied.
+/// Maximum width of a key in a table on a terminal, in columns. In other output keys are complete and can be copied.
 const MAX_KEY_WIDTH: usize = 60;
 
 /// Widths of the columns of the table, in columns of the terminal.

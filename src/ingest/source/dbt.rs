@@ -30,8 +30,7 @@ const DESCRIBES: [&str; 8] =
     ["models:", "sources:", "seeds:", "snapshots:", "exposures:", "metrics:", "semantic_models:", "macros:"];
 /// Folders that dbt generates.
 const GENERATED_DIRS: &[&str] = &["target/", "dbt_packages/", "dbt_modules/", "logs/"];
-/// Files with the logins of the warehouse. They describe nothing, and everything that is read reaches the model and the
-/// repository.
+/// Files with the logins of the warehouse. They describe nothing, and what is read reaches the model and the commit.
 const LOGIN_FILES: [&str; 2] = ["profiles.yml", "profiles.yaml"];
 /// Folders with resources of a dbt project.
 const RESOURCE_DIRS: [&str; 5] = ["models", "seeds", "snapshots", "analyses", "macros"];

@@ -1,5 +1,5 @@
-//! Texts that a person wrote and the run could not take, each for the next question of the same kind about the same
-//! subject.
+//! Texts that a person wrote and the run could not take. The next question of the same kind about the same subject
+//! begins with its text.
 
 use super::InputPurpose;
 use crate::{

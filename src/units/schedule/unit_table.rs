@@ -72,8 +72,8 @@ pub(super) struct ScheduledUnit {
     /// Session that automatic retries continue.
     resume: Option<String>,
     last_outcome: Option<AttemptOutcome>,
-    /// Its last attempt proves nothing about it, because the agent refused to start or the worker was lost: it counts as not
-    /// run.
+    /// Its last attempt proves nothing about it, because the agent refused to start or the worker was lost. It counts
+    /// as not run.
     is_untried: bool,
     out_of_budget: bool,
     /// Messages of a person that wait for its next attempt.

@@ -3,7 +3,15 @@
 use serde_json::json;
 
 use super::*;
-use crate::{config::MismatchPolicy, decode, tape::note::IsolationChecked};
+use crate::{
+    config::MismatchPolicy,
+    decode,
+    tape::{
+        UnitKey,
+        note::{IsolationChecked, VerdictCause},
+    },
+    units::verdict::{FailureRule, judge_attempt},
+};
 
 mod messages;
 mod stop;
@@ -309,6 +317,22 @@ fn stop_after_result_does_not_mark_stopped() {
     let facts = machine.into_facts();
     assert_eq!(facts.interruption.stopped, None);
     assert!(facts.reported.result.is_some());
+}
+
+/// Its stdout has ended, and its exit is not known yet.
+#[test]
+fn stop_during_exit_does_not_hide_a_refused_start() {
+    let ended = |code: i32| {
+        let mut machine = machine();
+        machine.start();
+        machine.handle_stderr_line("Configuration error in /h/.claude.json: Unexpected EOF");
+        machine.handle_stdout_closed();
+        assert_eq!(machine.handle_command(AttemptCommand::Interrupt)[0], AttemptEffect::SignalGroup(Signal::SIGTERM));
+        machine.handle_exit(ProcessExit { code: Some(code), signal: None });
+        judge_attempt(&UnitKey::new("u"), &machine.into_facts(), FailureRule::default()).cause
+    };
+    assert_eq!(ended(1), VerdictCause::StartFailed);
+    assert_ne!(ended(128 + 15), VerdictCause::StartFailed, "it may have ended by the signal");
 }
 
 #[test]
