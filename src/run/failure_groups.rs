@@ -8,6 +8,9 @@ use crate::{
     units::error_groups::{MAX_ERROR_CHARS, UnitFailure, group_failures, headline},
 };
 
+/// Precedes the error of the first unit where those of others differ.
+pub(crate) const EXAMPLE: &str = "for example: ";
+
 /// Units that need a person for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailureGroup {
@@ -51,7 +54,7 @@ pub(crate) fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
                 reason: match group.members.len() {
                     ..2 => example.to_owned(),
                     _ if texts.all(|text| headline(text) == headline(example)) => headline(example).into_owned(),
-                    _ => format!("for example: {}", headline(example)),
+                    _ => format!("{EXAMPLE}{}", headline(example)),
                 },
                 example: example.to_owned(),
                 remedy: first.and_then(|unit| state.remedy(unit)).map(str::to_owned),

@@ -313,8 +313,8 @@ impl App {
 
     /// The engine answered the oldest command without an answer.
     pub(super) fn command_answered(&mut self, outcome: CommandOutcome) {
+        self.model.unrecorded_acts.answered(&outcome);
         if let Some(text) = self.model.dialogs.command_answered(outcome) {
-            self.model.unrecorded_acts.refused();
             self.show_message(text);
         }
     }

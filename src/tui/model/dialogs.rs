@@ -57,6 +57,16 @@ impl Dialogs {
         self.awaited_messages.push(AwaitedMessage { unit: unit.clone(), attempt: attempt.id, number, text });
     }
 
+    /// A message will not be received, so later ones for its attempt have a lower number.
+    fn message_refused(&mut self, unit: &UnitKey, text: &str) {
+        let is_refused = |message: &AwaitedMessage| message.unit == *unit && message.text == text;
+        let Some(at) = self.awaited_messages.iter().position(is_refused) else { return };
+        let refused = self.awaited_messages.remove(at);
+        for later in self.awaited_messages[at..].iter_mut().filter(|later| later.attempt == refused.attempt) {
+            later.number = later.number.saturating_sub(1);
+        }
+    }
+
     /// Keeps the text of messages whose attempt ended before its agent received them. Returns what to report.
     pub(crate) fn settle_messages(&mut self, run_view: &RunView) -> Vec<String> {
         let mut reports = Vec::new();
@@ -94,8 +104,8 @@ impl Dialogs {
     /// Handles the answer to the oldest command without one. Returns what to show about a refusal, whose text is kept.
     pub(crate) fn command_answered(&mut self, outcome: CommandOutcome) -> Option<String> {
         let written = self.unanswered.pop_front().flatten();
-        if let (Err(_), Some(written)) = (&outcome, &written) {
-            self.awaited_messages.retain(|message| message.text != written.text);
+        if let (Err(_), Some(WrittenText { purpose: TextPurpose::Message(unit), text })) = (&outcome, &written) {
+            self.message_refused(unit, text);
         }
         outcome.err().map(|reason| self.refused(&reason.to_string(), written))
     }
@@ -164,6 +174,23 @@ mod tests {
         assert_eq!(offered(InputPurpose::SendBack(hunk)), "name the owner");
         assert_eq!(offered(InputPurpose::SendBack(target("wiki/global/arr.md"))), "", "once");
         assert_eq!(offered(InputPurpose::Say("docs".into())), "hurry");
+    }
+
+    #[test]
+    fn refused_message_is_the_only_one_not_awaited() {
+        let mut dialogs = Dialogs::default();
+        for (unit, id) in [("a", 1), ("b", 2), ("b", 2)] {
+            let attempt = AttemptState { id: AttemptId(id), ..AttemptState::default() };
+            dialogs.command_sent(&RunCommand::Say { unit: unit.into(), text: "hurry".into() });
+            dialogs.message_sent(&unit.into(), &attempt, "hurry".to_owned());
+        }
+        let awaited = |dialogs: &Dialogs| -> Vec<(String, u32)> {
+            dialogs.awaited_messages.iter().map(|message| (message.unit.to_string(), message.number)).collect()
+        };
+        assert_eq!(awaited(&dialogs), [("a".into(), 1), ("b".into(), 1), ("b".into(), 2)]);
+        assert_eq!(dialogs.command_answered(Ok(())), None);
+        assert!(dialogs.command_answered(refusal()).is_some());
+        assert_eq!(awaited(&dialogs), [("a".into(), 1), ("b".into(), 1)]);
     }
 
     #[test]

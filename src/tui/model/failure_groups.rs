@@ -3,7 +3,7 @@
 use super::scroll_list::ScrollList;
 use crate::{
     run::{
-        failure_groups::{FailureGroup, failure_groups},
+        failure_groups::{EXAMPLE, FailureGroup, failure_groups},
         state::{RunView, StateVersion, UnitState},
     },
     text::{self, pluralize},
@@ -113,6 +113,7 @@ impl FailureGroupsView {
         const LEAST: usize = 12;
         let Some(group) = self.groups.get(group).filter(|group| group.units.len() > 1) else { return String::new() };
         let heading = text::one_row(self::reason(group), MAX_REASON_CHARS);
+        let heading = heading.strip_prefix(EXAMPLE).unwrap_or(&heading);
         let (known, rest) = (heading.trim_end_matches('…'), reason);
         let is_shown =
             reason == heading || (heading.len() > known.len() && known.starts_with(rest.trim_end_matches('…')));

@@ -3,7 +3,10 @@
 
 use std::collections::VecDeque;
 
-use crate::{control::RunCommand, run::state::Publication};
+use crate::{
+    control::{CommandOutcome, RunCommand},
+    run::state::Publication,
+};
 
 /// The commands about decisions that this screen sent and has not read from the tape.
 #[derive(Clone, Debug, Default)]
@@ -11,6 +14,8 @@ pub(crate) struct UnrecordedActs {
     acts: VecDeque<UnrecordedAct>,
     /// Number of such commands on the tape, of all clients, when `acts` was last changed.
     recorded: u32,
+    /// Whether each command without an answer is about decisions, oldest first.
+    unanswered: VecDeque<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -30,7 +35,7 @@ pub(crate) struct LastAct<'a> {
 }
 
 impl UnrecordedActs {
-    /// Adds a command that was sent, if it is about decisions.
+    /// Adds a command that was sent. Those that are not about decisions change no act.
     pub(crate) fn sent(&mut self, command: &RunCommand, publication: &Publication) {
         let act = match command {
             RunCommand::Review { decisions } => {
@@ -39,16 +44,24 @@ impl UnrecordedActs {
                 UnrecordedAct::Decide(paths)
             }
             RunCommand::UndoReview { .. } => UnrecordedAct::Undo,
-            _ => return,
+            _ => {
+                self.unanswered.push_back(false);
+                return;
+            }
         };
+        self.unanswered.push_back(true);
         self.acts.drain(..self.recorded_count(publication));
         self.recorded = publication.review_commands;
         self.acts.push_back(act);
     }
 
-    /// A command was refused. What follows it may have another effect than expected, so nothing is expected.
-    pub(crate) fn refused(&mut self) {
-        self.acts.clear();
+    /// Handles the answer to the oldest command without one. What follows a refused decision may have another effect
+    /// than expected, so nothing is expected.
+    pub(crate) fn answered(&mut self, outcome: &CommandOutcome) {
+        let is_about_decisions = self.unanswered.pop_front().unwrap_or(true);
+        if outcome.is_err() && is_about_decisions {
+            self.acts.clear();
+        }
     }
 
     /// Number of `acts` that are on the tape. Those of other clients count too: after them, the engine refuses an undo.
@@ -80,7 +93,7 @@ impl UnrecordedActs {
 mod tests {
     use super::*;
     use crate::{
-        control::{ReviewOrder, ReviewVerdict},
+        control::{RefusalReason, ReviewOrder, ReviewVerdict},
         run::review::ReviewState,
     };
 
@@ -99,8 +112,12 @@ mod tests {
         acts.sent(&decide("a.md"), &publication);
         acts.sent(&RunCommand::Drain, &publication);
         assert_eq!(acts.last_act(&publication), Some(LastAct { count: 1, paths: vec!["a.md"] }));
-        acts.refused();
-        assert_eq!(acts.last_act(&publication), None);
+        let refused = Err(RefusalReason::NotInReview);
+        acts.sent(&decide("b.md"), &publication);
+        for (answer, count) in [(Ok(()), Some(2)), (refused.clone(), Some(2)), (refused, None)] {
+            acts.answered(&answer);
+            assert_eq!(acts.last_act(&publication).map(|last| last.count), count, "{answer:?}");
+        }
         assert_eq!(acts.last_act(&Publication::default()), None, "no review");
     }
 
