@@ -206,7 +206,8 @@ impl WorkerHost {
                         self.pool.warn(Severity::Error, format!("{reason}; nothing more starts there"));
                         self.pool.drain(&worker, "its agent refused to start");
                     }
-                    ended.verdict = Verdict { cause: VerdictCause::WorkerLost, reason, ..ended.verdict };
+                    let remedy = ended.verdict.remedy.map(|remedy| format!("on worker {worker}: {remedy}"));
+                    ended.verdict = Verdict { cause: VerdictCause::WorkerLost, reason, remedy, ..ended.verdict };
                     return (FinishedAttempt { ended, patch, warning }, RetryMode::Elsewhere);
                 }
                 self.pool.clear_refusal(&worker);

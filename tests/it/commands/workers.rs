@@ -280,6 +280,8 @@ fn worker_whose_agent_refuses_twice_is_drained() {
     let messages = message_texts(&place);
     assert!(messages.iter().any(|text| text.contains(named) && text.contains("nothing more starts")), "{messages:?}");
     let ended = notes(&place, "run_ended");
+    let remedy = notes(&place, "attempt_ended")[0]["note"]["verdict"]["remedy"].clone();
+    assert!(remedy.as_str().unwrap().starts_with("on worker a-broken: correct its JSON"), "{remedy}");
     assert_eq!(ended[0]["note"]["outcome"], "limit", "{ended:?}");
     assert_eq!(ended[0]["note"]["failed"], 0, "{ended:?}\n{:?}", notes(&place, "attempt_ended"));
     assert_eq!(output.code, Some(102), "{output:?}");
