@@ -308,6 +308,9 @@ fn changes_stay_sent_back_if_no_unit_may_start() {
     assert_eq!(changes[0]["hunks"][0]["feedback"], "Make it longer.", "{changes:?}");
     let output = review(&place, &claude, &["--accept", "*/two.md"]);
     assert_eq!((output.code, pages(&place).len()), (Some(103), 0), "{output:?}");
+    place.run(&["ctl", "stop-all"]).expect_success();
+    #[cfg(target_os = "linux")]
+    place.wait_until_no_process_left();
 }
 
 /// The agent knows a column only from the feedback for its second attempt, and its third one continues the session. The
